@@ -9,6 +9,8 @@
   blocks of its operands one after the other: so blocks may have lanes without a channel, which are zero (or what a
   table makes of it, see `unclean`). The channel of each lane is a tensor's `lanes`, and weights get zeros where a lane
   has none.
+* Groups of channels that a product or a transpose takes apart (heads of an attention) begin with a word of their own:
+  the convolutions that make them leave lanes free between (`_grouped`), as filters of zeros; so does an input.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from ..workload.layers import WorkloadError
 
 #: Kinds whose results have zeros in lanes without a channel, whatever their operands have there.
 _CLEANING = ("conv", "depthwise", "product", "transpose")
+#: Kinds whose results have their operands' channels in the same lanes.
+_ALIKE = ("add", "average_pool", "depthwise", "max_pool", "mul", "normalise", "paste", "slice", "table", "upsample")
 #: Channel of each lane of a tensor's words, -1 for none; int [planes * P].
 Lanes = NDArray[np.int64]
 
@@ -120,9 +124,12 @@ def cut(
         for name in layer.inputs:
             users[name] = users.get(name, 0) + 1
     producer = {layer.output: layer for layer in graph.layers}
-    lanes: dict[str, Lanes] = {v.name: blocks_of(v.channels, chip.lanes, chip.lanes) for v in graph.inputs}
+    groups = _grouped(graph, chip)
+    lanes: dict[str, Lanes] = {
+        v.name: _group_lanes(v.channels, groups.get(v.name, 1), chip.lanes, chip.lanes) for v in graph.inputs
+    }
     for layer in graph.layers:
-        lanes[layer.output] = _lanes(layer, graph, chip, lanes)
+        lanes[layer.output] = _lanes(layer, graph, chip, lanes, groups.get(layer.output, 1))
     _check_products(graph, lanes)
     fused: dict[str, tuple[Layer, str]] = {}  # convolution -> addition behind it, other operand
     gone: set[str] = set()
@@ -209,11 +216,37 @@ def cut(
     return Stages(graph, tuple(found), values, lanes, roots, members, places)
 
 
-def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]) -> Lanes:
+def _grouped(graph: Graph, chip: ChipConfig) -> dict[str, int]:
+    """The inputs, and the results of convolutions, whose groups of channels have to begin with a word of their own, and
+    how many: those that products and transposes take apart, or what these are made of, unless groups fill words
+    anyhow."""
+    wanted: dict[str, int] = {}
+    for layer in graph.layers:
+        if layer.kind in ("product", "transpose"):
+            for name in layer.inputs:
+                if graph.value(name).channels // layer.groups % chip.cols:
+                    wanted[name] = max(wanted.get(name, 1), layer.groups)
+    if max(wanted.values(), default=1) == 1:
+        return {}
+    alike = {name: {name} for name in graph.values}  # tensors that have the same lanes
+    for layer in graph.layers:
+        if layer.kind in _ALIKE:
+            together = set[str]().union(*(alike[name] for name in (layer.output, *layer.inputs)))
+            alike |= dict.fromkeys(together, together)
+    found: dict[str, int] = {}
+    for name in (*(v.name for v in graph.inputs), *(layer.output for layer in graph.layers if layer.kind == "conv")):
+        groups = max(wanted.get(each, 1) for each in alike[name])
+        if graph.value(name).channels % groups == 0:
+            found[name] = groups
+    return found
+
+
+def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes], groups: int) -> Lanes:
+    """`groups`: of a convolution."""
     if layer.kind in ("product", "transpose"):
         return _grouped_lanes(layer, graph, chip, lanes)
     if layer.kind == "conv":
-        return blocks_of(graph.value(layer.output).channels, chip.cols, chip.lanes)
+        return _group_lanes(graph.value(layer.output).channels, groups, chip.cols, chip.lanes)
     if layer.kind == "concat":
         found: list[Lanes] = []
         first = 0
@@ -248,9 +281,14 @@ def _grouped_lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str
             f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks (one is "
             f"put together from pieces, or convolutions make {chip.cols} channels of a word's {chip.lanes})"
         )
-    count = graph.value(layer.output).channels // layer.groups
-    one = blocks_of(count, chip.cols if layer.kind == "product" else chip.lanes, chip.lanes)
-    return np.concatenate([np.where(one >= 0, one + index * count, -1) for index in range(layer.groups)])
+    block = chip.cols if layer.kind == "product" else chip.lanes
+    return _group_lanes(graph.value(layer.output).channels, layer.groups, block, chip.lanes)
+
+
+def _group_lanes(channels: int, groups: int, block: int, lanes: int) -> Lanes:
+    """As `blocks_of`, each group beginning with a word."""
+    one = blocks_of(channels // groups, block, lanes)
+    return np.concatenate([np.where(one >= 0, one + index * (channels // groups), -1) for index in range(groups)])
 
 
 def _check_products(graph: Graph, lanes: dict[str, Lanes]) -> None:
@@ -286,15 +324,27 @@ def spread(array: NDArray[np.int8], lanes: Lanes) -> NDArray[np.int8]:
     return found
 
 
-def constant(layer: Layer, kind: str, lanes: Lanes, packed: bool = False) -> NDArray[Any]:
+def filters(lanes: Lanes, chip: ChipConfig) -> Lanes:
+    """The channel of each of the filters that a convolution has whose result has these lanes, -1 for one of zeros."""
+    columns = lanes.reshape(-1, chip.lanes)[:, : chip.cols].ravel()
+    return columns[: int(np.flatnonzero(columns >= 0)[-1]) + 1]
+
+
+def constant(layer: Layer, kind: str, lanes: Lanes, packed: bool = False, made: Lanes | None = None) -> NDArray[Any]:
     """The weights (`kind` "w") or biases ("bias") of a layer as a schedule's tensor has them.
 
     `lanes`: of the layer's input; where a lane has no channel there is a zero. `packed`: kernel columns are packed.
+    `made`: a convolution's `filters` (None: those that it has).
     """
     assert layer.w is not None
     assert layer.bias is not None
     if layer.kind != "depthwise":
-        return layer.bias if kind == "bias" else layer.w if packed else spread(layer.w, lanes)
+        array = layer.bias if kind == "bias" else layer.w if packed else spread(layer.w, lanes)
+        if made is None or len(made) == len(array):
+            return array
+        found = np.zeros((len(made), *array.shape[1:]), array.dtype)
+        found[made >= 0] = array[made[made >= 0]]
+        return found
     if kind == "w":
         return spread(layer.w.transpose(1, 0, 2, 3), lanes)[0]
     bias = np.zeros(len(lanes), np.int32)

@@ -41,7 +41,7 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
     from meshloom.hw.noc.router import VcRouter
 
     router = VcRouter(1, 1, Plane(3, 3, bits, depth, vcs, allocate=allocate, routes=ROUTES))
-    return _area(f"router-{vcs}vc-{allocate}", router, WHOLE)
+    return component_area(f"router-{vcs}vc-{allocate}", router, WHOLE)
 
 
 def unit_area(config: ChipConfig, unit: Unit) -> Area:
@@ -51,7 +51,7 @@ def unit_area(config: ChipConfig, unit: Unit) -> Area:
     from meshloom.hw.core.vector import VectorUnit
 
     design = {Unit.MATRIX: MatrixUnit, Unit.VECTOR: VectorUnit}[unit](config)
-    return _area(f"{unit.name.lower()}-{config.lanes}-{config.core.vec_windows}", design)
+    return component_area(f"{unit.name.lower()}-{config.lanes}-{config.core.vec_windows}", design)
 
 
 def tile_area(config: ChipConfig, kind: TileKind) -> Area:
@@ -61,7 +61,7 @@ def tile_area(config: ChipConfig, kind: TileKind) -> Area:
     from meshloom.hw.tile import Tile
 
     others = blocks(config) if kind is TileKind.CORE else {}
-    return _area(f"tile-{kind.value}-{config.programs}-{config.counters}", Tile(config, kind), others=others)
+    return component_area(f"tile-{kind.value}-{config.programs}-{config.counters}", Tile(config, kind), others=others)
 
 
 def mover_area(config: ChipConfig, kind: TileKind) -> Area:
@@ -71,10 +71,10 @@ def mover_area(config: ChipConfig, kind: TileKind) -> Area:
     from meshloom.hw.regions import readable_regions
 
     mover = Mover(config, kind, readable_regions(config, kind))
-    return _area(f"mover-{kind.value}-{config.programs}-{config.counters}", mover)
+    return component_area(f"mover-{kind.value}-{config.programs}-{config.counters}", mover)
 
 
-def _area(name: str, component: Any, script: str = LOGIC, others: Mapping[str, Any] | None = None) -> Area:
+def component_area(name: str, component: Any, script: str = LOGIC, others: Mapping[str, Any] | None = None) -> Area:
     """The area of a design. `others`: modules that it instantiates, by name. Raises BuildError."""
     from meshloom.hw.verilog import merge, to_rtlil
 

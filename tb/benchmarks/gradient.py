@@ -1,4 +1,4 @@
-"""Both gradients of the layers of the networks that the paper trains, in every order, on its small NPU.
+"""Both gradients of the layers of the networks that the paper trains, in every order, on its small and large NPUs.
 
 J. Kim et al., "Improving Data Reuse in NPU On-chip Memory with Interleaved Gradient Order for DNN Training" (MICRO
 2023), section 6.
@@ -6,199 +6,130 @@ J. Kim et al., "Improving Data Reuse in NPU On-chip Memory with Interleaved Grad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from meshloom.hw.config import ChipConfig
-from meshloom.sched.schedulers.gradient.orders import Order, selected
 from meshloom.sched.workload.training import TrainingLayer
 
 from ..results.events import OnEvent
 from . import gradient_runs as runs
-from .gradient_runs import Ran, Taken
+from . import gradient_sheets as sheets
+from .gradient_runs import EDGE, NETWORKS, ON_RTL, SERVERS, Case
 from .interface import BenchmarkError
-from .results import Result, Sheet
+from .results import Result
 
-#: The paper's networks on its small NPU (table 4).
-NETWORKS = ("rcnn", "goo", "ncf", "res", "dlrm", "mob", "yolov2_tiny", "bert_tiny", "t5_small")
-#: Networks of the sweeps, with layers that are searched in minutes; bytes of DRAM a cycle and examples of a batch.
-SWEPT, BYTES, BATCHES = ("ncf", "dlrm", "bert_tiny"), (6, 11, 22), (4, 8, 16)
-#: Layers with at most so many products run on the RTL: seconds each.
-MOST_MACS = 150_000_000
-#: Bars: layers on the RTL; the model's error in percent, the mean and each.
-ENOUGH, MEAN_ERROR, WORST_ERROR = 30, 1.0, 3.0
-#: Less time than the baseline, percent, on average over the networks: what the paper says of its small NPU (figure 12).
-PAPER = {"interleaved": 0.8, "algorithm 1": 23.8}
-PARTS = (*NETWORKS, "bandwidth", "batch", "rtl", "kept")
+#: Networks of the sweeps; bytes of DRAM a cycle, and examples of a batch, on one core of the large NPU; bytes on the
+#: small one.
+SWEPT, BYTES, BATCHES, EDGE_BYTES = ("ncf", "dlrm", "mob", "bert", "t5"), (128, 64, 32), (8, 16, 32), (22, 11)
+EDGE_SWEPT = ("ncf", "dlrm", "mob", "bert")
+#: Bars: layers on the RTL of each chip; the model's error in percent, the mean and each.
+ENOUGH, MEAN_ERROR, WORST_ERROR = {EDGE: 30, "server1": 12, "server2": 4, "server4": 4, "server8": 1}, 1.0, 3.0
+PARTS = (EDGE, *SERVERS, "bandwidth", "batch", *(f"rtl_{chip}" for chip in ON_RTL), "kept")
+
+
+def _bandwidths() -> dict[int, Case]:
+    return {width: Case("server1", None if width == BYTES[0] else width) for width in BYTES}
+
+
+def _edge_bandwidths() -> dict[int, Case]:
+    return {width: Case(EDGE, None if width == EDGE_BYTES[0] else width) for width in EDGE_BYTES}
+
+
+def _batches() -> dict[int, Case]:
+    return {batch: Case("server1", None, None if batch == BATCHES[0] else batch) for batch in BATCHES}
+
+
+def _modelled(part: str) -> list[tuple[Case, TrainingLayer]]:
+    """What a part measures in the model."""
+    if part in (EDGE, *SERVERS):
+        return _of([Case(part)], NETWORKS)
+    if part == "bandwidth":
+        return _of(_bandwidths().values(), SWEPT) + _of(_edge_bandwidths().values(), EDGE_SWEPT)
+    return _of(_batches().values(), SWEPT) if part == "batch" else []
+
+
+def _of(cases: Iterable[Case], networks: Sequence[str]) -> list[tuple[Case, TrainingLayer]]:
+    return [(case, layer) for case in cases for network in networks for layer in case.layers(network)]
 
 
 def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     """Measures what is not kept, of the parts that are asked for; shows all that is. Raises BenchmarkError."""
     if unknown := [part for part in parts if part not in PARTS]:
         raise BenchmarkError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
-    asked = parts or PARTS
-    for network in (name for name in NETWORKS if name in asked):
-        for layer in runs.layers(network):
-            runs.measure(layer, runs.chip(), on_progress)
-    if "bandwidth" in asked:
-        for layer in _swept(None):
-            for width in BYTES:
-                runs.measure(layer, _chip(width), on_progress)
-    if "batch" in asked:
-        for batch in BATCHES:
-            for layer in _swept(batch):
-                runs.measure(layer, runs.chip(), on_progress)
-    if "rtl" in asked:
-        runs.run_on_rtl(on_rtl(), on_progress)
-    ran = {layer.name: (layer, one) for layer in on_rtl() if (one := runs.ran(layer)) is not None}
+    for part in parts or PARTS:
+        for case, layer in _modelled(part):
+            runs.measure(case, layer, on_progress)
+        if part.startswith("rtl_"):
+            runs.run_on_rtl(runs.on_rtl(part.removeprefix("rtl_")), on_progress)
+    ran = {chip: [(one, found) for one in runs.on_rtl(chip) if (found := runs.ran(one)) is not None] for chip in ON_RTL}
     return Result(
         "gradient",
         "Both gradients of a layer, in every order",
-        f"dX and dW of the layers with weights of the paper's networks on {runs.CHIP} (45x45, 1 MiB, 22 bytes a cycle "
-        "for numbers of one byte; batch 4), each layer as often as its network has it. `plain` is the paper's baseline "
-        "(traditional products, one tiling for both), `sequential` the strong one (each product with its own best "
-        "tiles and loops); `algorithm 1` is what the paper selects by the sizes, `best` the fastest of all by the "
-        "model, `sequential` included. A first layer has no dX. Each result is kept; parts: "
-        f"{', '.join(PARTS)}. Bars: {ENOUGH} layers on the RTL with every byte right, the model's error there at most "
-        f"{MEAN_ERROR:g} % on average and {WORST_ERROR:g} % each.",
-        (_networks(), *_sweeps(), _rtl(ran), _missing()),
+        f"dX and dW of the layers with weights of the paper's networks on {EDGE} (45x45, 1 MiB, 22 bytes a cycle for "
+        f"numbers of one byte; batch 4) and {', '.join(SERVERS)} (cores of 128x128, 8 MiB and 128 bytes a cycle each; "
+        "batch 8 for each), each layer as often as its network has it. `plain` is the paper's baseline (traditional "
+        "products, one tiling for both; rows of the batch shared among cores), `interleaved` its first technique, "
+        "`algorithm 1` the order that it selects by the sizes, `and the split` that with the fastest way to share a "
+        "layer among cores; `sequential` is the strong baseline (each product with its own best tiles and loops, and "
+        "the fastest split), `best` the fastest of all by the model, `sequential` included. Where an order does not "
+        "fit, or cannot be shared so, the layer takes `sequential`. A first layer has no dX. Each result is kept; "
+        f"parts: {', '.join(PARTS)}. Bars: {', '.join(f'{count} on {chip}' for chip, count in ENOUGH.items())} layers "
+        f"on the RTL with every byte right, the model's error there at most {MEAN_ERROR:g} % on average and "
+        f"{WORST_ERROR:g} % each.",
+        (
+            *map(sheets.networks, (EDGE, *SERVERS)),
+            sheets.longest("server1"),
+            sheets.sweep("Bytes of DRAM a cycle, server1 (figure 15)", "bytes", _bandwidths(), SWEPT,
+                         sheets.PAPER_BYTES),
+            sheets.sweep(f"Bytes of DRAM a cycle, {EDGE}", "bytes", _edge_bandwidths(), EDGE_SWEPT, {}),
+            sheets.sweep("Examples of a batch, server1 (figure 16)", "batch", _batches(), SWEPT, sheets.PAPER_BATCH),
+            sheets.neighbours(SERVERS[1:]),
+            sheets.on_rtl(tuple(ON_RTL)),
+            sheets.missing({part: _counter(part) for part in PARTS if part != "kept"}),
+        ),
         (
             "What the paper's bandwidth was meant for: it names no width of its numbers. 22 bytes a cycle are meant "
             "for numbers of one byte here; numbers of two bytes see as many a cycle on the same chip with 44, so that "
-            "a paper with two-byte numbers corresponds to the row with 11 bytes a cycle in the sweep.",
+            f"a paper with two-byte numbers corresponds to the row with 11 bytes a cycle of {EDGE}, and to that with "
+            "64 of server1.",
+            "The paper's times are of forward and backward pass and update, ours of the two gradients alone; its large "
+            "NPU has one memory that all cores share, ours have one each.",
+            "Layers whose sums over the pixels of a whole batch may leave int32 (the first ones of yolo on one core, "
+            "more with larger batches) are computed in parts of their batch, whose gradients the host adds up. Left "
+            f"out, since those of a single picture may: {_left_out() or 'none'}.",
         ),
-        tuple(_failures({name: one for name, (_, one) in ran.items()})),
-    )
-
-
-def _chip(width: int) -> ChipConfig:
-    return runs.chip(None if width == runs.chip().dram.bytes_per_cycle else width)
-
-
-def _swept(batch: int | None) -> list[TrainingLayer]:
-    return [layer for network in SWEPT for layer in runs.layers(network, batch) if not layer.first]
-
-
-def on_rtl() -> list[TrainingLayer]:
-    """The layers that run on the RTL, small ones first."""
-    found = [layer for network in NETWORKS for layer in runs.layers(network) if layer.macs <= MOST_MACS]
-    return sorted(found, key=lambda layer: (layer.macs, layer.name))[: 2 * ENOUGH]
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-#: Ways to choose an order, by name.
-WAYS = ("sequential", "plain", "interleaved", "algorithm 1", "best")
-
-
-def chosen(layer: TrainingLayer, found: dict[Order, Taken], way: str) -> Taken:
-    """What a layer takes if its order is chosen in some way; where that order does not fit, what `sequential` takes."""
-    there = {order: one for order, one in found.items() if not one.trouble}
-    if way == "best":
-        return min(there.values(), key=lambda one: one.cycles)
-    order = selected(layer.m, layer.k, layer.n) if way == "algorithm 1" else Order(way)
-    return there.get(order) or there[Order.SEQUENTIAL]
-
-
-def total(layers: Sequence[TrainingLayer], config: ChipConfig, way: str) -> Taken | None:
-    """The sum over layers, each as often as its network has it; None while one is not measured."""
-    cycles = moved = spilled = 0
-    for layer in layers:
-        found = runs.taken(layer, config)
-        if found is None or all(one.trouble for one in found.values()):
-            return None
-        one = chosen(layer, found, way)
-        cycles += layer.count * one.cycles
-        moved += layer.count * one.dram_bytes
-        spilled += layer.count * one.spilled_bytes
-    return Taken(cycles, moved, spilled)
-
-
-def _less(one: float, other: float) -> str:
-    """Percent that `one` is less than `other`."""
-    return f"{100 * (1 - one / other):+.1f}" if other else "-"
-
-
-def _row(name: str, layers: Sequence[TrainingLayer], config: ChipConfig) -> tuple[str, ...] | None:
-    found = {way: total(layers, config, way) for way in WAYS}
-    sums = {way: one for way, one in found.items() if one is not None}
-    if len(sums) != len(WAYS):
-        return None
-    plain, strong = sums["plain"], sums["sequential"]
-    return (
-        name, f"{len(layers)}", f"{plain.cycles:,}",
-        *(_less(sums[way].cycles, plain.cycles) for way in ("interleaved", "algorithm 1", "sequential", "best")),
-        _less(sums["best"].cycles, strong.cycles), f"{plain.dram_bytes:,}",
-        *(_less(sums[way].dram_bytes, plain.dram_bytes) for way in ("algorithm 1", "sequential", "best")),
-        f"{sums['best'].spilled_bytes:,}",
+        tuple(_failures(ran)),
     )  # fmt: skip
 
 
-_COLUMNS = (
-    "layers>", "plain, cycles>", "interleaved>", "algorithm 1>", "sequential>", "best>", "best, of sequential>",
-    "plain, DRAM bytes>", "algorithm 1 >", "sequential >", "best >", "best, spilled>",
-)  # fmt: skip
+def _left_out() -> str:
+    found = [layer for chip in (EDGE, *SERVERS) for name in NETWORKS for layer in Case(chip).left_out(name)]
+    return ", ".join(f"{layer.name.removeprefix('gradient:')} ({layer.m:,} pixels)" for layer in found)
 
 
-def _networks() -> Sheet:
-    rows = [row for name in NETWORKS if (row := _row(name, runs.layers(name), runs.chip())) is not None]
-    if rows:
-        count = len(rows)
-        means = [f"{sum(float(row[at]) for row in rows) / count:+.1f}" for at in (3, 4, 5, 6, 7)]
-        moved = [f"{sum(float(row[at]) for row in rows) / count:+.1f}" for at in (9, 10, 11)]
-        rows.append((f"mean of {count}", "", "", *means, "", *moved, ""))
-    paper = (f"{PAPER['interleaved']:+.1f}", f"{PAPER['algorithm 1']:+.1f}")
-    rows.append(("the paper, mean of 9 (figure 12)", "", "", *paper, "-", "-", "-", "", "-", "-", "-", ""))
-    return Sheet("Networks, in the model: percent less than `plain`", ("network", *_COLUMNS), rows)
+def _counter(part: str) -> Callable[[], tuple[int, int]]:
+    def count() -> tuple[int, int]:
+        if part.startswith("rtl_"):
+            asked = runs.on_rtl(part.removeprefix("rtl_"))
+            return sum(runs.ran(one) is None for one in asked), len(asked)
+        every = _modelled(part)
+        return sum(runs.taken(case, layer) is None for case, layer in every), len(every)
+
+    return count
 
 
-def _sweeps() -> tuple[Sheet, Sheet]:
-    widths = [(f"{width}", _row(f"{width}", _swept(None), _chip(width))) for width in BYTES]
-    batches = [(f"{batch}", _row(f"{batch}", _swept(batch), runs.chip())) for batch in BATCHES]
-    some = ", ".join(SWEPT)
-    return (
-        Sheet(f"Bytes of DRAM a cycle: layers of {some}", ("bytes", *_COLUMNS), [row for _, row in widths if row]),
-        Sheet(f"Examples of a batch: layers of {some}", ("batch", *_COLUMNS), [row for _, row in batches if row]),
-    )
-
-
-def _rtl(ran: dict[str, tuple[TrainingLayer, Ran]]) -> Sheet:
-    rows: list[tuple[str, ...]] = []
-    for name, (layer, one) in ran.items():
-        error = 100 * (one.model_cycles - one.rtl_cycles) / max(1, one.rtl_cycles)
-        rows.append((
-            name.removeprefix("gradient:"), f"{layer.m}x{layer.k}x{layer.n}", one.order, f"{one.rtl_cycles:,}",
-            f"{error:+.2f}", f"{one.compared:,}", f"{one.wrong}", one.trouble,
-        ))  # fmt: skip
-    bad = frozenset(at for at, row in enumerate(rows) if row[-1])
-    columns = ("layer", "M x K x N", "best order", "RTL cycles>", "model, %>", "bytes compared>", "wrong>", "trouble")
-    return Sheet("On the RTL: layers with the fewest products", columns, rows, bad)
-
-
-def _missing() -> Sheet:
-    """What has not been measured, by part."""
-    left = {name: [one for one in runs.layers(name) if runs.taken(one, runs.chip()) is None] for name in NETWORKS}
-    every = {name: len(runs.layers(name)) for name in NETWORKS}
-    left["bandwidth"] = [one for width in BYTES for one in _swept(None) if runs.taken(one, _chip(width)) is None]
-    every["bandwidth"] = len(BYTES) * len(_swept(None))
-    left["batch"] = [one for batch in BATCHES for one in _swept(batch) if runs.taken(one, runs.chip()) is None]
-    every["batch"] = sum(len(_swept(batch)) for batch in BATCHES)
-    left["rtl"] = [one for one in on_rtl() if runs.ran(one) is None]
-    every["rtl"] = len(on_rtl())
-    rows = [(part, f"{len(some)}", f"{every[part]}") for part, some in left.items() if some]
-    title = "Not measured since what decides it changed; `meshloom bench gradient --part NAME` measures a part"
-    return Sheet(title, ("part", "missing>", "of>"), rows)
-
-
-def _failures(ran: dict[str, Ran]) -> list[str]:
-    failures = [f"{name}: {one.trouble}" for name, one in ran.items() if one.trouble]
-    if len(ran) < ENOUGH:
-        failures.append(f"{len(ran)} layers ran on the RTL, the bar is {ENOUGH}")
-    errors = {
-        name: 100 * abs(one.model_cycles - one.rtl_cycles) / one.rtl_cycles
-        for name, one in ran.items()
-        if one.rtl_cycles
-    }
-    failures += [f"{name}: the model is {error:.2f} % off" for name, error in errors.items() if error > WORST_ERROR]
-    if errors and sum(errors.values()) / len(errors) > MEAN_ERROR:
-        failures.append(f"the model's mean error is above {MEAN_ERROR:g} %")
+def _failures(ran: dict[str, list[tuple[runs.Asked, runs.Ran]]]) -> list[str]:
+    failures: list[str] = []
+    for chip, some in ran.items():
+        layers = {asked.layer.name for asked, one in some if one.rtl_cycles and not one.trouble}
+        failures += [f"{chip}, {asked.layer.name}, {asked.order}: {one.trouble}" for asked, one in some if one.trouble]
+        if len(layers) < ENOUGH[chip]:
+            failures.append(f"{len(layers)} layers ran on the RTL of {chip}, the bar is {ENOUGH[chip]}")
+        errors = [(asked, abs(sheets.error(one))) for asked, one in some if one.rtl_cycles]
+        failures += [
+            f"{chip}, {asked.layer.name}, {asked.order}: the model is {off:.2f} % off"
+            for asked, off in errors
+            if off > WORST_ERROR
+        ]
+        if errors and sum(off for _, off in errors) / len(errors) > MEAN_ERROR:
+            failures.append(f"{chip}: the model's mean error is above {MEAN_ERROR:g} %")
     return failures

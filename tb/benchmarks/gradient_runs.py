@@ -5,43 +5,174 @@ Each result is kept under all that decides it, so whoever is interrupted goes on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
 from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.schedulers.gradient.orders import Order
-from meshloom.sched.schedulers.gradient.scheduler import schedule
+from meshloom.sched.schedulers.gradient.orders import Order, selected
+from meshloom.sched.schedulers.gradient.pair import MOST_PRODUCTS, Pair, Split
+from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, ways
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.training import TrainingLayer, find, setting_of
 
 from ..build.builder import ingredients
-from ..results.events import OnEvent, Stage
-from ..results.schema import Status
+from ..results.events import Event, OnEvent, Stage
+from ..results.schema import Row, Status
+from ..runs.options import RunOptions
 from ..runs.runner import run as run_workloads
 
-CHIP, DEVICE = "edge45", "verilator"
+#: The paper's small NPU, and its large one with more and more cores (table 3).
+EDGE, SERVERS = "edge45", ("server1", "server2", "server4", "server8")
+#: The paper's networks (table 4); three of them are smaller on the small NPU.
+NETWORKS = ("rcnn", "goo", "ncf", "res", "dlrm", "mob", "yolo", "bert", "t5")
+DEVICE = "verilator"
 _MADE_BY = ("sched.schedulers.gradient.entry", "sched.lowering.programs", "sched.model.timeline")
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What a layer's pair takes in one order: predicted `cycles`; bytes to and from DRAM, those of partial sums among
-    them. `trouble`: why there is none."""
+class Case:
+    """Where networks are measured: a chip, with other `bytes` of DRAM a cycle, or another `batch`, than usual if those
+    are given (the batch is the whole chip's)."""
 
-    cycles: int = 0
-    dram_bytes: int = 0
-    spilled_bytes: int = 0
-    trouble: str = ""
+    chip: str
+    bytes: int | None = None
+    batch: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether a chip is as it usually is."""
+        return self.bytes is None and self.batch is None
+
+    @property
+    def config(self) -> ChipConfig:
+        """The chip."""
+        return _chip(self.chip, self.bytes, False)
+
+    def fits(self, layer: TrainingLayer) -> bool:
+        """Whether the chip's DRAM has room for a layer."""
+        return _fits(self, layer)
+
+    def config_for(self, layer: TrainingLayer) -> ChipConfig:
+        """The chip, for layers that its DRAM has no room for with as much of that as there can be: no cycle depends on
+        it."""
+        return _chip(self.chip, self.bytes, not self.fits(layer))
+
+    def layers(self, network: str) -> tuple[TrainingLayer, ...]:
+        """The layers with weights of a network, for the batch of the case.
+
+        Where sums over all pixels of a batch may leave int32, a layer is trained in as many parts of its batch as they
+        have to be, whose gradients the host adds up; it counts as often. It is left out where those of one picture may.
+        """
+        return tuple(layer for layer in _layers(self.chip, self.batch, network) if layer.m <= MOST_PRODUCTS)
+
+    def left_out(self, network: str) -> tuple[TrainingLayer, ...]:
+        """Those that are left out."""
+        return tuple(layer for layer in _layers(self.chip, self.batch, network) if layer.m > MOST_PRODUCTS)
+
+    def orders(self, layer: TrainingLayer) -> tuple[Order, ...]:
+        """The orders that are measured: all on one core, on several and in sweeps the two baselines and what algorithm
+        1 selects; of a first layer one."""
+        if layer.first:
+            return (Order.SEQUENTIAL,)
+        if self.plain and len(self.config.cores) == 1:
+            return tuple(Order)
+        return tuple(dict.fromkeys((Order.SEQUENTIAL, Order.PLAIN, selected(layer.m, layer.k, layer.n))))
+
+    def ways(self, layer: TrainingLayer) -> list[tuple[int, Split]]:
+        """The ways to share a layer among the cores."""
+        return _ways(self, layer)
+
+
+@cache
+def _chip(name: str, bytes_per_cycle: int | None, roomy: bool) -> ChipConfig:
+    config = load(name)
+    if bytes_per_cycle is None and not roomy:
+        return config
+    values = config.model_dump()
+    values["dram"]["bytes_per_cycle"] = bytes_per_cycle or config.dram.bytes_per_cycle
+    if roomy:
+        values["dram"]["words"] = 1 << OFFSET_BITS
+    return ChipConfig.model_validate(values)
+
+
+@cache
+def _fits(case: Case, layer: TrainingLayer) -> bool:
+    try:
+        Pair(layer, case.config)
+    except DoesNotFit:
+        return False
+    return True
+
+
+@cache
+def _layers(chip: str, batch: int | None, network: str) -> tuple[TrainingLayer, ...]:
+    setting = setting_of(load(chip))
+    if batch is not None:
+        setting = replace(setting, batch=batch)
+    found: list[TrainingLayer] = []
+    for layer in find(f"gradient:{network}", setting):
+        parts, name = 1, layer.name.rpartition(",")[0]
+        one = layer
+        while one.m > MOST_PRODUCTS and setting.batch % (2 * parts) == 0:
+            parts *= 2
+            (one,) = find(f"{name},b{setting.batch // parts}", setting)
+        found.append(replace(one, count=parts * one.count))
+    return tuple(found)
+
+
+@cache
+def _ways(case: Case, layer: TrainingLayer) -> list[tuple[int, Split]]:
+    config = case.config_for(layer)
+    return ways(layer, config, len(config.cores), tuple(Split))
+
+
+# -- in the model -----------------------------------------------------------------------------------------------------
+
+#: What a layer takes in an order and a way to share it, or why it cannot be done so.
+Taken = dict[tuple[Order, int, Split], Found | Refused]
+
+
+@cache
+def _searches(case: Case, roomy: bool) -> Searches:
+    return Searches(_chip(case.chip, case.bytes, roomy), SCHEDULES.folder())
+
+
+def taken(case: Case, layer: TrainingLayer) -> Taken | None:
+    """What is kept of a layer; None unless that is all."""
+    searches, found = _searches(case, not case.fits(layer)), Taken()
+    for cores, split in case.ways(layer):
+        for order in case.orders(layer):
+            one = searches.known(layer, order, cores, split)
+            if one is None:
+                return None
+            found[order, cores, split] = one
+    return found
+
+
+def measure(case: Case, layer: TrainingLayer, on_progress: OnEvent) -> None:
+    """Searches for what is not kept of a layer."""
+    if taken(case, layer) is not None:
+        return
+    on_progress(Stage(workload=layer.name, what=f"{case.chip}, {case.config.dram.bytes_per_cycle} bytes a cycle"))
+    for cores, split in case.ways(layer):
+        for order in case.orders(layer):
+            _searches(case, not case.fits(layer)).find(layer, order, cores, split)
+
+
+# -- on the RTL -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Ran:
-    """The best order of a pair on the RTL: cycles there and in the model, bytes compared and wrong."""
+    """A pair on the RTL: cycles there and in the model, bytes compared and wrong; how it was computed."""
 
-    order: str
+    nest: str
     rtl_cycles: int
     model_cycles: int
     compared: int
@@ -49,70 +180,92 @@ class Ran:
     trouble: str = ""
 
 
-_TAKEN, _RAN = TypeAdapter(dict[str, Taken]), TypeAdapter(Ran)
+@dataclass(frozen=True)
+class Asked:
+    """A pair that runs on the RTL: on a chip, in an order, shared by its cores in some way."""
+
+    chip: str
+    layer: TrainingLayer
+    order: Order
+    cores: int
+    split: Split
+
+    @property
+    def scheduler(self) -> str:
+        """As on the command line."""
+        return f"gradient:order={self.order}" + (f",split={self.split}" if self.cores > 1 else "")
 
 
-def chip(bytes_per_cycle: int | None = None) -> ChipConfig:
-    """The edge chip, or the same with other bytes of DRAM a cycle."""
-    config = load(CHIP)
-    if bytes_per_cycle is None:
-        return config
-    values = config.model_dump()
-    values["dram"]["bytes_per_cycle"] = bytes_per_cycle
-    return ChipConfig.model_validate(values)
+#: Layers of each chip that run, and most products of one.
+ON_RTL = {
+    EDGE: (36, 150_000_000),
+    "server1": (14, 150_000_000),
+    "server2": (4, 1_500_000_000),
+    "server4": (4, 3_000_000_000),
+    "server8": (1, 6_000_000_000),
+}
 
 
-def layers(network: str, batch: int | None = None) -> tuple[TrainingLayer, ...]:
-    """The layers of a network that a benchmark trains. `batch`: None for the chip's."""
-    return find(f"gradient:{network}" + (f",b{batch}" if batch else ""), setting_of(load(CHIP)))
+@cache
+def on_rtl(chip: str) -> tuple[Asked, ...]:
+    """The pairs that run on a chip's RTL: layers of all sizes up to the largest, of several cores those that can be
+    shared by M, N and K, each in every order and every way to share it."""
+    count, most = ON_RTL[chip]
+    case = Case(chip)
+    sizes: dict[tuple[int, int, int, bool], TrainingLayer] = {}
+    for network in NETWORKS:
+        for layer in case.layers(network):
+            if layer.macs <= most:
+                sizes.setdefault((layer.m, layer.k, layer.n, layer.first), layer)
+    some = sorted(sizes.values(), key=lambda layer: (layer.macs, layer.name))
+    if len(case.config.cores) > 1:
+        shared = (one for one in some if not one.first and all(cores > 1 for cores, _ in case.ways(one)))
+        some = list(islice(shared, count))
+    some = [one for one in some if case.fits(one)]
+    spread = [some[at * (len(some) - 1) // (count - 1)] for at in range(count)] if len(some) > count else some
+    return tuple(
+        Asked(chip, layer, order, cores, split)
+        for layer in spread
+        for cores, split in case.ways(layer)
+        for order in ((Order.SEQUENTIAL,) if layer.first else Order)
+    )
 
 
-def taken(layer: TrainingLayer, config: ChipConfig) -> dict[Order, Taken] | None:
-    """What is kept of a layer: by order, of a first layer `sequential` alone."""
-    found = _memory(config).get(layer.name, _TAKEN)
-    return None if found is None else {Order(name): one for name, one in found.items()}
+def ran(asked: Asked) -> Ran | None:
+    """What is kept of a run on the RTL."""
+    return _rtl_memory(asked.chip).get((asked.layer.name, asked.scheduler), _RAN)
 
 
-def _memory(config: ChipConfig) -> SearchCache:
-    return SearchCache(SCHEDULES.folder(), config, "gradients", *_MADE_BY)
+_RAN = TypeAdapter(Ran)
 
 
-def measure(layer: TrainingLayer, config: ChipConfig, on_progress: OnEvent) -> dict[Order, Taken]:
-    """What a layer takes in each order, in the model; searched unless it is kept."""
-    known = taken(layer, config)
-    if known is not None:
-        return known
-    found: dict[Order, Taken] = {}
-    for order in (Order.SEQUENTIAL,) if layer.first else tuple(Order):
-        on_progress(Stage(workload=layer.name, what=f"{config.dram.bytes_per_cycle} bytes a cycle, {order}"))
-        try:
-            made = schedule(layer, config, (order,))
-        except DoesNotFit as error:
-            found[order] = Taken(trouble=str(error))
-        else:
-            found[order] = Taken(made.predicted[order], made.dram_bytes, made.spilled_bytes)
-    _memory(config).put(layer.name, _TAKEN, {order.value: one for order, one in found.items()})
-    return found
-
-
-def ran(layer: TrainingLayer) -> Ran | None:
-    """What is kept of a layer's run on the RTL."""
-    return _rtl_memory().get(layer.name, _RAN)
-
-
-def _rtl_memory() -> SearchCache:
-    config = load(CHIP)
+@cache
+def _rtl_memory(chip: str) -> SearchCache:
+    config = load(chip)
     said = ", ".join(f"{name} {value}" for name, value in sorted(ingredients(config, DEVICE, waves=False).items()))
     return SearchCache(SCHEDULES.folder(), config, f"gradients on {said}", *_MADE_BY)
 
 
-def run_on_rtl(some: list[TrainingLayer], on_progress: OnEvent) -> None:
-    """Runs the best order of each layer on the RTL, those that are not kept, one by one."""
-    for layer in some:
-        if ran(layer) is not None:
-            continue
-        (row,) = run_workloads([layer.name], CHIP, "gradient", on_progress)
-        trouble = "" if row.status is Status.PASSED else f"{row.status}: {row.reason}"
-        order = row.gradient.order if row.gradient else ""
-        one = Ran(order, row.rtl_cycles, row.model_cycles, row.bytes_checked, row.mismatches, trouble)
-        _rtl_memory().put(layer.name, _RAN, one)
+def run_on_rtl(some: Sequence[Asked], on_progress: OnEvent) -> None:
+    """Runs what is not kept; pairs that cannot be computed so are kept as such."""
+    left: dict[tuple[str, str], dict[str, Asked]] = {}
+    for one in some:
+        if ran(one) is None:
+            left.setdefault((one.chip, one.scheduler), {})[one.layer.name] = one
+    for (chip, scheduler), asked in left.items():
+
+        def keep(event: Event, asked: dict[str, Asked] = asked) -> None:
+            if isinstance(event, Row):
+                _keep(asked[event.workload], event)
+            else:
+                on_progress(event)
+
+        run_workloads(list(asked), chip, scheduler, keep, RunOptions(device=DEVICE, here=True))
+
+
+def _keep(asked: Asked, row: Row) -> None:
+    refused = row.error is not None and row.error.kind == "DoesNotFit"
+    trouble = "" if row.status is Status.PASSED or refused else f"{row.status}: {row.reason}"
+    nest = row.gradient.nest if row.gradient else ""
+    one = Ran(nest, row.rtl_cycles, row.model_cycles, row.bytes_checked, row.mismatches, trouble)
+    _rtl_memory(asked.chip).put((asked.layer.name, asked.scheduler), _RAN, one)

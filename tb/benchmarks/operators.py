@@ -62,7 +62,10 @@ HOW: Mapping[str, tuple[str, str]] = {
         "less the mean, over the root mean square; a transpose before and behind; gains and offsets a depthwise layer",
         "the first result; epsilon is left out",
     ),
-    "MatMul": ("as Gemm; of two tensors a product, with heads as groups of channels", "groups in words of their own"),
+    "MatMul": (
+        "as Gemm; of two tensors a product, with heads as groups of channels",
+        "groups are not of concatenated pieces",
+    ),
     "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
     "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
     "Neg": ("folded, or a depthwise layer", ""),
@@ -78,7 +81,7 @@ HOW: Mapping[str, tuple[str, str]] = {
     "ReduceSumSquare": ("as ReduceSum, behind a table", ""),
     "Relu": ("in the layer before, or a max pool", ""),
     "Reshape": ("nothing, where who reads it can tell channels, rows and columns", "whole words of channels"),
-    "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "not nearest: by whole factors"),
+    "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "no numbers from outside"),
     "Slice": ("a slice; channels: a conv that selects them", "rows and columns move as wholes"),
     "Softmax": (
         "less the maximum, a table of exponentials, over the sum; a transpose before if its axis are channels",

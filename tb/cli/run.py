@@ -76,6 +76,19 @@ def run(
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the names of a network's classes, one per line.")
     ] = None,
+    min_score: Annotated[
+        float, typer.Option(min=0, max=1, metavar="N", help="A detector's boxes have scores of at least this.")
+    ] = 0.25,
+    max_iou: Annotated[
+        float,
+        typer.Option(
+            "--max-iou",
+            min=0,
+            max=1,
+            metavar="N",
+            help="Of a detector's boxes of one class that overlap by more (intersection over union), the better stays.",
+        ),
+    ] = 0.45,
     bind: Bind = None,
     per_layer: Annotated[
         bool, typer.Option("--layers", help="Show each layer of a network: its cycles, and where the time went.")
@@ -199,7 +212,9 @@ def run(
         files = tuple(inputs or ()), tuple(calibrate or ())
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
         sizes = tuple(bindings(bind).items())
-        fed = NetworkSource("", *files, *numbers, labels, sizes, recorder.path.with_suffix(""), _ranges(calibration))
+        fed = NetworkSource(
+            "", *files, *numbers, labels, sizes, recorder.path.with_suffix(""), _ranges(calibration), min_score, max_iou
+        )
         names = [
             replace(fed, name=name)
             if name in networks

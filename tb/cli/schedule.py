@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,11 @@ from .completion import complete_workloads
 from .options import Budget, Chip, Scheduler, examples
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from meshloom.hw.config import ChipConfig
+    from meshloom.sched.ir.schedule import Schedule
     from meshloom.sched.lowering.programs import Planned
-    from meshloom.sched.workload.catalog import Workload
 
 app = typer.Typer()
 
@@ -23,6 +26,7 @@ app = typer.Typer()
         "meshloom schedule resnet50/conv4_2_2 --chip quad16",
         "meshloom schedule gemm:256x256x256 --show | less",
         "meshloom schedule resnet8/conv1 --out conv1.json --program conv1.bin",
+        "meshloom schedule gradient:bert/qkv --chip edge45 --scheduler gradient",
     )
 )
 def schedule(
@@ -31,7 +35,7 @@ def schedule(
         typer.Argument(
             metavar="WORKLOAD",
             autocompletion=complete_workloads,
-            help="A layer, a shape, or a network (each of its layers by itself).",
+            help="A layer, a shape, a network (each of its layers by itself), or gradients of these in training.",
         ),
     ],
     chip: Chip = "quad16",
@@ -54,16 +58,13 @@ def schedule(
     `meshloom run` uses the same code path: what is predicted and saved here is what runs there.
     """
     from meshloom.hw.config import load
-    from meshloom.sched.workload.catalog import find
+    from meshloom.sched.workload.training import is_training
 
     config = load(chip)
-    layers = find(workload)
+    wanted = _gradients if is_training(workload) else _layers
     from meshloom.sched.lowering.lifted import metadata_of
     from meshloom.sched.lowering.programs import planned
-    from meshloom.sched.mapping.room import check_room
     from meshloom.sched.program import image
-    from meshloom.sched.schedulers.registry import find as find_scheduler
-    from meshloom.sched.store.kinds import SCHEDULES
 
     from ..report.console import console
     from ..report.narrow import show
@@ -71,25 +72,54 @@ def schedule(
     from ..runs.searching import searching, with_budget
 
     screen = console()
-    made: list[tuple[Workload, Planned]] = []
+    made: list[tuple[str, int, Planned]] = []
     with searching(screen) as on_progress:
-        make = find_scheduler(with_budget(scheduler, budget), SCHEDULES.folder(), on_progress)
-        for layer in layers:
-            check_room(layer.shape, config)
-        for layer in layers:
-            made.append((layer, planned(make(layer.shape, config, layer.scale), config)))
-    show(prediction_table([(layer.shape, one.schedule) for layer, one in made], config), screen)
-    for layer, one in made:
+        for name, macs, make in wanted(workload, config, with_budget(scheduler, budget), on_progress):
+            made.append((name, macs, planned(make(), config)))
+    show(prediction_table([(name, macs, one.schedule) for name, macs, one in made], config), screen)
+    for name, _, one in made:
         if operations:
             print_operations(one.schedule, screen)
         if out is not None:
-            place = _place(out, layer.name, ".json", len(made))
+            place = _place(out, name, ".json", len(made))
             one.schedule.save(place)
             screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
         if program is not None:
-            place = _place(program, layer.name, ".bin", len(made))
+            place = _place(program, name, ".bin", len(made))
             image.save(one.program, place, metadata_of(one.schedule))
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
+
+
+if TYPE_CHECKING:
+    #: Layers by name, their multiply-accumulates, and what makes their schedules.
+    _Wanted = list[tuple[str, int, Callable[[], Schedule]]]
+
+
+def _layers(workload: str, chip: ChipConfig, scheduler: str, on_progress: Callable[[Any], None]) -> _Wanted:
+    """Layers forwards. Raises what finding them, their room and the scheduler raise."""
+    from meshloom.sched.mapping.room import check_room
+    from meshloom.sched.schedulers.registry import find as find_scheduler
+    from meshloom.sched.store.kinds import SCHEDULES
+    from meshloom.sched.workload.catalog import find
+
+    layers = find(workload)
+    make = find_scheduler(scheduler, SCHEDULES.folder(), on_progress)
+    for layer in layers:
+        check_room(layer.shape, chip)
+    return [
+        (layer.name, layer.shape.macs, lambda layer=layer: make(layer.shape, chip, layer.scale)) for layer in layers
+    ]
+
+
+def _gradients(workload: str, chip: ChipConfig, scheduler: str, _: Callable[[Any], None]) -> _Wanted:
+    """The gradients of layers in training. Raises what finding them and the scheduler raise."""
+    from meshloom.sched.schedulers.registry import find_gradient
+    from meshloom.sched.store.kinds import SCHEDULES
+    from meshloom.sched.workload.training import find, setting_of
+
+    layers = find(workload, setting_of(chip))
+    make = find_gradient(scheduler, SCHEDULES.folder())
+    return [(layer.name, layer.macs, lambda layer=layer: make(layer, chip).schedule) for layer in layers]
 
 
 def _place(path: Path, name: str, suffix: str, count: int) -> Path:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 #: Characters that look alike neither to people nor upside down.
 _LETTERS = np.array(list("ABCDEFGJKLPRTYabcdefghkrty234567"))
@@ -32,18 +37,21 @@ def page(width: int, height: int, size: int, seed: int, *, turned: int = 0) -> N
     return np.ascontiguousarray(turned_pixels.transpose(2, 0, 1))
 
 
-def letters(width: int, height: int, size: int, count: int, seed: int) -> NDArray[np.float32]:
-    """Single letters scattered over a ground of two colours, as in a captcha, RGB bytes [3, height, width]."""
-    from PIL import Image, ImageDraw, ImageFont
+def letters(ground: Image.Image, size: int, count: int, seed: int) -> NDArray[np.float32]:
+    """A picture with single letters beside each other, as in a captcha, RGB bytes [3, rows, columns].
+
+    `size`: of the letters, in pixels; they are light, and dark at their edges.
+    """
+    from PIL import ImageDraw, ImageFont
 
     random = np.random.default_rng(seed)
-    picture = Image.new("RGB", (width, height), _colour(random, 150, 256))
+    picture = ground.copy()
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default(size)
-    draw.ellipse((width // 4, height // 4, width, height), fill=_colour(random, 130, 230))
     for index in range(count):
-        left = width * index // count + int(random.integers(0, max(1, width // count - size)))
-        top = int(random.integers(0, height - size * 3 // 2))
-        draw.text((left, top), str(random.choice(_LETTERS)), fill=_colour(random, 0, 120), font=font)
+        left = picture.width * index // count + int(random.integers(0, max(1, picture.width // count - size)))
+        top = int(random.integers(0, picture.height - size * 3 // 2))
+        text, fill = str(random.choice(_LETTERS)), _colour(random, 180, 256)
+        draw.text((left, top), text, fill=fill, font=font, stroke_width=max(1, size // 32), stroke_fill="black")
     return np.ascontiguousarray(np.asarray(picture, np.float32).transpose(2, 0, 1))
 
 

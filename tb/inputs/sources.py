@@ -14,10 +14,15 @@ from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Picture
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE
+
+from .class_names import check_names, classes, named, read_names
+from .detecting import Detecting, is_picture, shown
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from meshloom.sched.workload.onnx.detections import Detector
     from meshloom.sched.workload.onnx.quantise import Quantised
     from meshloom.sched.workload.onnx.start import Start
 
@@ -30,7 +35,7 @@ class NetworkSource:
     `ranges` says (`onnx.calibrate.ranges`). `mean`, `std`: how its pictures are
     normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
     class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
-    that are no vectors.
+    that are no vectors. `min_score`, `max_iou`: of what a detector finds (`onnx.detections.Detector.detect`).
     """
 
     name: str
@@ -42,6 +47,8 @@ class NetworkSource:
     bind: tuple[tuple[str, int], ...] = ()
     tensors: Path | None = field(default=None, compare=False)
     ranges: str = "best"
+    min_score: float = MIN_SCORE
+    max_iou: float = MAX_IOU
 
     @property
     def title(self) -> str:
@@ -56,7 +63,7 @@ class Feed:
     `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
     `notes`: what the run is to say about the network's file. `finish`: what the host makes of the network's real
     outputs, [1, C, H, W] by name: those of the model that the chip leaves to it. `snr_db`: how far each layer's result
-    is from the float model's over the calibration data, by name (inf: not at all).
+    is from the float model's over the calibration data, by name (inf: not at all). `detecting`: of a detector.
     """
 
     name: str
@@ -67,6 +74,7 @@ class Feed:
     notes: tuple[str, ...] = ()
     finish: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]] | None = None
     snr_db: Mapping[str, float] = field(default_factory=dict[str, float])
+    detecting: Detecting | None = None
 
 
 def is_network(name: str) -> bool:
@@ -134,6 +142,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
         check_integer(model, graph, cases, source.name)
     else:
         made = _with_floats(_for_bytes(source, model), model, found, made)
+        graph = named(source.labels, graph, model, found, [(feed.detecting, feed.floats) for feed in made])
     finish = found.finish if found is not None and found.host is not None else None
     snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
     return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
@@ -146,7 +155,7 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     from meshloom.sched.workload.onnx.load import bound, load_model
     from meshloom.sched.workload.onnx.reader import as_it_is
 
-    names = None if source.labels is None else _read_lines(source.labels)
+    names = None if source.labels is None else read_names(source.labels)
     model = found = None
     if not source.name.endswith(".onnx"):
         graph = zoo.load(source.name)
@@ -158,15 +167,11 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
             exact = found.graph
         graph = exact
         own = labels_in(model)
-        if not graph.labels and len(own) == _classes(graph):
+        if not graph.labels and len(own) == classes(graph):
             graph = replace(graph, labels=own)
-    if names is not None:
-        if len(names) != _classes(graph):
-            output = graph.value(graph.outputs[0])
-            raise WorkloadError(
-                f"{source.labels}: has {len(names)} lines, output {output.name} of network {graph.name} is "
-                f"{list(output.shape)}; give one label for each class"
-            )
+    if names is not None and source.labels is not None:
+        if found is None or classes(graph):  # what others say is known when the float model has said it
+            check_names(source.labels, len(names), graph, {classes(graph)})
         graph = replace(graph, labels=names)
     return graph, model, found
 
@@ -220,20 +225,6 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     inputs = ", ".join(f"{name} {size}" for name, size in sizes.items())
     count = sum(kinds.values())
     return [f"{path}: {operators} nodes can run as {count} layers ({layers}); input {inputs}; {what}", *notes]
-
-
-def _classes(graph: Graph) -> int:
-    """How many classes the first output has scores for; 0 if it is not a vector."""
-    value = graph.value(graph.outputs[0])
-    return value.channels if value.height == value.width == 1 else 0
-
-
-def _read_lines(path: Path) -> tuple[str, ...]:
-    try:
-        return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise WorkloadError(f"{path}: cannot be read: {why}; give a text file with one label on each line") from error
 
 
 def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
@@ -292,11 +283,14 @@ def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np
 
 def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, made: list[Feed]) -> list[Feed]:
     """The feeds with what the float model makes of the same files. A float model cannot take int8 files."""
+    from meshloom.sched.workload.onnx.detector_forms import recognised
+    from meshloom.sched.workload.onnx.labels import labels_in
     from meshloom.sched.workload.onnx.original import Original
 
     from .numbers import read_numbers
 
     done: list[Feed] = []
+    detector: Detector | None = None
     graph, start = found.graph, found.start
     model = found.reference or model
     original = Original(model, source.name, found.origins.values(), found.sources)
@@ -313,9 +307,21 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
                 done.append(feed)
                 continue
             x = x.reshape(graph.inputs[0].shape)
+            given_x = x
         else:
-            x = _normalised(source, x)
-        done.append(replace(feed, **_floats(found, original.run({original.inputs[0]: x}))))
+            given_x = _normalised(source, x)
+        feed = replace(feed, **_floats(found, original.run({original.inputs[0]: given_x})))
+        if is_picture(graph.inputs[0]):
+            said = found.said(feed.floats)
+            if detector is None:
+                by = () if found.host is None else found.host.suppressions
+                outputs = {name: said[name] for name in original.outputs if name in said}
+                detector = recognised(outputs, graph.inputs[0].shape[2:], len(labels_in(model)), by, said)
+            if detector is not None:
+                thresholds = source.min_score, source.max_iou
+                picture, exact = shown(x, as_it_is=path.suffix != ".npy"), detector.detect(said, *thresholds)
+                feed = replace(feed, detecting=Detecting(detector, found.said, picture, *thresholds, exact))
+        done.append(feed)
     return done
 
 
@@ -323,7 +329,7 @@ def _floats(found: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, A
     """What a float model made, as fields of a feed."""
     graph = found.graph
     floats = {name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()}
-    best = int(floats[graph.outputs[0]].argmax()) if _classes(graph) > 1 else -1
+    best = int(floats[graph.outputs[0]].argmax()) if classes(graph) > 1 else -1
     return {"floats": floats, "float_label": best}
 
 
@@ -394,13 +400,6 @@ def pictures(name: str) -> tuple[Path, ...]:
     from meshloom.sched.workload import zoo
 
     return tuple(path for path, _ in zoo.pictures(name))
-
-
-def label_of(graph: Graph, index: int) -> str:
-    """The name of a class, or `class` and its number; empty for -1."""
-    if index < 0:
-        return ""
-    return graph.labels[index] if index < len(graph.labels) else f"class {index}"
 
 
 def regression_networks() -> Sequence[str]:

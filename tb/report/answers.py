@@ -1,24 +1,30 @@
-"""What a network says, as the chip computed it: the best classes of a vector of scores, other tensors in files."""
+"""What a network says, as the chip computed it: the best classes of a vector of scores, the boxes of a detector, other
+tensors in files."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Value
+from meshloom.sched.workload.onnx.detections import Detected, overlap
 
 from ..inputs.sources import Feed
-from ..results.figures import ClassScore, OutputFigures
+from ..results.figures import ClassScore, DetectionFigures, DetectorFigures, OutputFigures
 from ..results.schema import Row
+from .boxes import drawn
 
-#: So many classes are shown.
-TOP = 5
+#: So many classes, and detections, are shown.
+TOP, BOXES = 5, 20
+#: Boxes that overlap so much are of the same thing.
+_SAME = 0.5
 
 
 def outputs(
@@ -40,13 +46,12 @@ def outputs(
                 top=_top(graph, value, array, named=name == graph.outputs[0]) if is_scores else (),
                 file=None
                 if is_scores or folder is None
-                else _save(folder, [title, feed.name, name], _real(value, array)),
+                else _save_array(folder, [title, feed.name, name], _real(value, array)),
                 snr_db=_snr_db(value, array, feed.floats.get(name)),
             )
         )
     if feed.finish is not None:
-        real = {name: _real(graph.value(name), computed[name]) for name in graph.outputs}
-        finished = feed.finish(real).items()
+        finished = feed.finish(_reals(graph, computed)).items()
         found += [_finished(graph, name, np.asarray(array), title, feed, folder) for name, array in finished]
     return tuple(found)
 
@@ -61,8 +66,50 @@ def _finished(
         top = _best(graph, flat, named=True)
     elif flat.size == 1 and array.dtype.kind in "iu":
         top = (ClassScore(index=int(flat[0]), label=graph.labels[int(flat[0])] if count > flat[0] else "", score=1.0),)
-    file = None if top or folder is None else _save(folder, [title, feed.name, name], array)
+    file = None if top or folder is None else _save_array(folder, [title, feed.name, name], array)
     return OutputFigures(name=name, shape=array.shape, top=top, file=file, snr_db=None)
+
+
+def detector(
+    graph: Graph, computed: Mapping[str, NDArray[np.int8]], feed: Feed, title: str, folder: Path | None
+) -> DetectorFigures | None:
+    """What a detector has found, and its picture in `folder`; None if the network is none. As `outputs`."""
+    if (ours := feed.detecting) is None:
+        return None
+    detected = ours.found(_reals(graph, computed))
+    shift = len(graph.labels) - ours.detector.classes if ours.detector.background else 0
+    found, exact = (_named(graph, some, max(0, shift)) for some in (detected, ours.exact))
+    same = overlap(ours.exact.boxes, detected.boxes) >= _SAME
+    same &= ours.exact.classes[:, None] == detected.classes[None]
+    picture = None
+    if folder is not None:
+        png = drawn(ours.picture, found)
+        picture = _save(folder, [title, feed.name, "boxes"], ".png", lambda file: file.write(png))
+    return DetectorFigures(
+        form=ours.detector.form,
+        min_score=ours.min_score,
+        max_iou=None if ours.detector.suppressed else ours.max_iou,
+        found=found,
+        exact=exact,
+        alike=int(same.any(axis=1).sum()),
+        picture=picture,
+    )
+
+
+def _named(graph: Graph, some: Detected, shift: int) -> tuple[DetectionFigures, ...]:
+    """Detections with labels, which begin after `shift` others."""
+    found: list[DetectionFigures] = []
+    indices: list[int] = some.classes.tolist()
+    for box, score, index in zip(some.boxes.tolist(), some.scores.tolist(), indices, strict=True):
+        label = graph.labels[index + shift] if index + shift < len(graph.labels) else ""
+        left, top, right, bottom = (round(side, 2) for side in box)
+        found.append(DetectionFigures(index=index, label=label, score=score, box=(left, top, right, bottom)))
+    return tuple(found)
+
+
+def counted(some: Sequence[DetectionFigures]) -> str:
+    """How many of which class, the best first; `nothing` of none."""
+    return ", ".join(f"{count} {name}" for name, count in Counter(one.name for one in some).items()) or "nothing"
 
 
 def answer(graph: Graph, found: tuple[OutputFigures, ...]) -> str:
@@ -85,7 +132,34 @@ def lines(row: Row) -> list[str]:
         else:
             place = f" is in {output.file}" if output.file else " was not saved"
             found.append(f"{head}output {output.name} {list(output.shape)}{place}{noise}")
+    if row.network.detector is not None:
+        found += [f"{head}{line}" for line in _said(row.network.detector)]
     return found + [f"{head}{note}" for note in row.network.notes]
+
+
+def _said(made: DetectorFigures) -> list[str]:
+    """Of a detector, in sentences."""
+    lines = [f"{one.name} {one.score:.2f} at {_place(one)}" for one in made.found[:BOXES]]
+    if len(made.found) > BOXES:
+        lines.append(f"{len(made.found) - BOXES} more with lower scores, in the results")
+    how = "the file suppresses boxes itself" if made.max_iou is None else f"suppressed at an IoU of {made.max_iou:g}"
+    place = f"; drawn in {made.picture}" if made.picture else ""
+    boxes = "1 box" if len(made.found) == 1 else f"{len(made.found)} boxes"
+    return [
+        f"{boxes} with scores of {made.min_score:g} or more ({counted(made.found)}){place}",
+        *lines,
+        f"{made.alike} of the {len(made.exact)} boxes that the float model finds are among them",
+        f"the host has read {made.form}; {how}.",
+    ]
+
+
+def _place(one: DetectionFigures) -> str:
+    left, top, right, bottom = (round(side) for side in one.box)
+    return f"columns {left}..{right}, rows {top}..{bottom}"
+
+
+def _reals(graph: Graph, computed: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
+    return {name: _real(graph.value(name), computed[name]) for name in graph.outputs}
 
 
 def _is_vector(value: Value) -> bool:
@@ -122,14 +196,18 @@ def _snr_db(value: Value, array: NDArray[np.int8], exact: NDArray[np.floating] |
     return float(10 * np.log10(signal / noise)) if signal and noise else None
 
 
-def _save(folder: Path, names: list[str], array: NDArray[np.int8] | NDArray[np.float32]) -> str:
+def _save_array(folder: Path, names: list[str], array: NDArray[Any]) -> str:
+    return _save(folder, names, ".npy", lambda file: np.save(file, array, allow_pickle=False))
+
+
+def _save(folder: Path, names: list[str], suffix: str, write: Callable[[IO[bytes]], object]) -> str:
     """Path of the file, relative to the working directory; it is there whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("-".join(re.sub(r"[^\w.]+", "_", name, flags=re.ASCII) for name in names) + ".npy")
+    path = folder / ("-".join(re.sub(r"[^\w.]+", "_", name, flags=re.ASCII) for name in names) + suffix)
     part = path.with_suffix(".part")
     try:
         with part.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
+            write(file)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

@@ -364,7 +364,8 @@ class Reporter:
         if row.status is not Status.PASSED:
             return f"{count}: {row.reason}"
         if row.network and row.network.answer:
-            count += f", {row.network.picture} is {row.network.answer}"
+            verb = "is" if row.network.detector is None else "has"
+            count += f", {row.network.picture} {verb} {row.network.answer}"
         return (
             f"{count}, {row.rtl_cycles:,} cycles, model {percent(row.error_percent, sign='+')}, "
             f"{row.bytes_checked:,} bytes equal, {row.cycles_per_second:,.0f} cycles/s"

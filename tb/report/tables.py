@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from meshloom.sched.ir.schedule import Operation, Schedule, Span
     from meshloom.sched.workload.catalog import Workload
-    from meshloom.sched.workload.layers import ConvShape
 
 #: Characters of a text in a table of any rows.
 _LONGEST = 48
@@ -81,20 +80,20 @@ def workload_table(layers: Iterable[Workload]) -> Table:
     return made
 
 
-def prediction_table(made: Iterable[tuple[ConvShape, Schedule]], chip: ChipConfig) -> Table:
-    """Predicted cycles and utilisation of schedules, one line per layer."""
+def prediction_table(made: Iterable[tuple[str, int, Schedule]], chip: ChipConfig) -> Table:
+    """Predicted cycles and utilisation of schedules, one line per layer: its name, its multiply-accumulates."""
     table = _table(("workload", "chip", "scheduler"), ("moves", "GEMMs", "model cycles", "PE util."))
-    for shape, schedule in made:
+    for name, macs, schedule in made:
         gemms = sum(op.kind == "gemm" for op in schedule.operations)
         cycles = schedule.predicted.cycles if schedule.predicted else None
         table.add_row(
-            escape(shape.name),
+            escape(name),
             schedule.chip,
             schedule.scheduler,
             f"{len(schedule.operations) - gemms:,}",
             f"{gemms:,}",
             "-" if cycles is None else f"{cycles:,}",
-            percent(100 * shape.macs / (cycles * processing_elements(chip)) if cycles else None, digits=1),
+            percent(100 * macs / (cycles * processing_elements(chip)) if cycles else None, digits=1),
         )
     return table
 

@@ -127,6 +127,35 @@ class OutputFigures(Record):
     snr_db: float | None = None
 
 
+class DetectionFigures(Record):
+    """What a detector has found: class by index and name, score, and box: left, top, right, bottom in pixels."""
+
+    index: Count
+    label: str = ""
+    score: float
+    box: tuple[float, float, float, float]
+
+    @property
+    def name(self) -> str:
+        """Its label, or the number of its class."""
+        return self.label or f"class {self.index}"
+
+
+class DetectorFigures(Record):
+    """What the host made of a detector's outputs. `form`: how they were read; `min_score`: of what was kept, `max_iou`:
+    of what overlaps a better box of its class (null: the file suppresses by itself). `found`: best first; `exact`: what
+    the float model finds, `alike`: how many of these the chip has too, of the same class and overlapping by 0.5 or more
+    (intersection over union). `picture`: PNG with the boxes, relative to the folder of the run."""
+
+    form: str
+    min_score: float
+    max_iou: float | None
+    found: tuple[DetectionFigures, ...]
+    exact: tuple[DetectionFigures, ...]
+    alike: Count
+    picture: str | None = None
+
+
 class MicroOpFigures(Record):
     """Of schedulers of micro-ops. `count` of them; `planned_cycles`: of the plan, without what it leaves out;
     `bound_cycles`: no schedule of these micro-ops on so many cores can be shorter, by proof; `hops_bytes`: bytes that
@@ -179,7 +208,8 @@ class ArrayFigures(Record):
 
 class NetworkFigures(Record):
     """Figures of whole networks only. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the
-    label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's. `busy`:
+    label supplied with the picture, that of the float network), if known; of a detector, how many of which class.
+    `notes`: on a file of the user's. `busy`:
     cycles for which the whole schedule keeps the busiest resource of each kind
     (`sched.schedulers.network.limits.totals`); `in_turn_cycles`: the same added up layer by layer, each with the
     resource that it keeps longest."""
@@ -189,6 +219,7 @@ class NetworkFigures(Record):
     expected: str = ""
     float_answer: str = ""
     outputs: tuple[OutputFigures, ...] = ()
+    detector: DetectorFigures | None = None
     notes: tuple[str, ...] = ()
     macs: Count
     tensors_checked: Count

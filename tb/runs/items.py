@@ -79,13 +79,15 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class GradientItem:
-    """The two gradients of a layer in training, ready to run."""
+    """The two gradients of a layer in training, ready to run. `made`: what their scheduler says of them, None for a
+    file, whose fields of `Settings` are `made_of`."""
 
     layer: TrainingLayer
-    made: GradientSchedule
+    made: GradientSchedule | None
     schedule: Schedule
     program: Program
     timeline: Timeline
+    made_of: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def name(self) -> str:
@@ -104,7 +106,7 @@ class GradientItem:
         from ..inputs.golden.layer import golden
 
         products, made = random_gradients(self.layer).products(), self.made
-        figures = GradientFigures(
+        figures = made and GradientFigures(
             order=made.order,
             nest=made.nest,
             dram_bytes=made.dram_bytes,
@@ -117,7 +119,7 @@ class GradientItem:
 
     def settings(self) -> dict[str, Any]:
         given = random_gradients(self.layer).arrays()
-        return {"input": "random bytes, seeded by the workload's name", "input_digest": _digest(given)}
+        return self.made_of | {"input": "random bytes, seeded by the workload's name", "input_digest": _digest(given)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,8 @@ from ..compare.completeness import completeness
 from ..devices import observe
 from ..devices.interface import Job, Run
 from ..devices.readout import Record
-from ..inputs.sources import Feed, label_of
+from ..inputs.class_names import label_of
+from ..inputs.sources import Feed
 from ..report import answers
 from ..results.figures import LayerFigures, MicroOpFigures, NetworkFigures, WrongByte
 from ..results.schema import Row
@@ -266,6 +267,7 @@ def row(
     traced = completeness(match, run, prepared.program, made, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     found, layers, shares, said, notes = Compared(0, 0, 0, ""), (), {}, (), list(feed.notes)
+    detector = None
     failure = None
     if not faults:
         try:
@@ -279,8 +281,10 @@ def row(
         computed = results(prepared, run)
         try:
             said = answers.outputs(graph, computed, feed, title, tensors)
+            detector = answers.detector(graph, computed, feed, title, tensors)
         except OSError as error:  # the comparison matters more than the file
             said = answers.outputs(graph, computed, feed, title, None)
+            detector = answers.detector(graph, computed, feed, title, None)
             notes.append(f"outputs cannot be saved in {tensors}: {error.strerror}")
     return Row(
         workload=title,
@@ -305,10 +309,11 @@ def row(
         ),
         network=NetworkFigures(
             picture=feed.name,
-            answer=answers.answer(graph, said),
+            answer=answers.answer(graph, said) if detector is None else answers.counted(detector.found),
             expected=label_of(graph, feed.label),
-            float_answer=label_of(graph, feed.float_label),
+            float_answer=label_of(graph, feed.float_label) if detector is None else answers.counted(detector.exact),
             outputs=said,
+            detector=detector,
             notes=tuple(notes),
             macs=graph.total_macs,
             tensors_checked=found.tensors,

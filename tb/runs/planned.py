@@ -89,7 +89,7 @@ def planned(path: Path, chip: ChipConfig) -> PlannedRun:
 def _network(path: Path, saved: Saved, chip: ChipConfig) -> NetworkFigures | None:
     """The layers of a network, if that is what the file says that it computes."""
     try:
-        source = meaning(SavedSource(path), saved.schedule).network
+        source = meaning(SavedSource(path), saved.schedule, chip).network
         graph = None if source is None else load_network(NetworkSource(source.name))
     except (WorkloadError, OSError):  # whatever it is, its operations are known
         return None

@@ -171,7 +171,7 @@ def run(
             rows.append(row)
             on_event(row)
         else:
-            own = _items(each, found)
+            own = _items(each, found, config)
             rows += [None] * len(own)
             items += own
     if items:
@@ -202,7 +202,7 @@ def prepared_here(name: str, chip: ChipConfig, scheduler: str) -> Sequence[Item]
     if len(asked) != 1:
         return Failure("WorkloadError", "reading", f"workload {name} is {len(asked)} layers; name one of them")
     made = _prepared_here(asked[0], chip, scheduler, lambda event: None)
-    return made if isinstance(made, Failure) else _items(asked[0], made)
+    return made if isinstance(made, Failure) else _items(asked[0], made, chip)
 
 
 def _prepared(
@@ -273,16 +273,18 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
         return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
 
 
-def _items(asked: _Asked, made: _Layer | GradientItem | _Network | _File) -> Sequence[Item]:
+def _items(asked: _Asked, made: _Layer | GradientItem | _Network | _File, chip: ChipConfig) -> Sequence[Item]:
     """The result of a worker, ready to run: for a network, once for each of its inputs."""
     match asked, made:
         case SavedSource(), (Saved() as saved, prepared, found, settings):
             if prepared is not None:
                 return [NetworkItem(prepared, asked.title, feed, asked.fed.tensors, settings) for feed in found]
-            layer = meaning(asked, saved.schedule).layer
-            if layer is None:
+            means, parts = meaning(asked, saved.schedule, chip), (saved.schedule, saved.program, saved.timeline)
+            if means.gradients is not None:
+                return [GradientItem(means.gradients, None, *parts, settings)]
+            if means.layer is None:
                 return [UncheckedItem(asked.title, saved, settings)]
-            return [Prepared(layer, saved.schedule, saved.program, saved.timeline, settings)]
+            return [Prepared(means.layer, *parts, settings)]
         case NetworkSource(), (network.PreparedNetwork() as prepared, found, settings):
             return [NetworkItem(prepared, asked.title, feed, asked.tensors, settings) for feed in found]
         case TrainingLayer(), GradientItem():

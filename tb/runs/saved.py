@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from meshloom.sched.schedulers.network.restored import restored
 from meshloom.sched.workload.catalog import Workload, find
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, WeightLayout
+from meshloom.sched.workload.training import TrainingLayer, is_training, setting_of
+from meshloom.sched.workload.training import find as find_training
 
 from ..compare import records
 from ..compare.arrivals import arrivals
@@ -71,21 +74,22 @@ class Saved:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a file computes: a layer or a network, or neither if that is unknown."""
+    """What a file computes: a layer, the gradients of one, or a network; nothing of these if that is unknown."""
 
     layer: Workload | None = None
+    gradients: TrainingLayer | None = None
     network: NetworkSource | None = None
 
 
-def meaning(source: SavedSource, schedule: Schedule) -> Meaning:
-    """What a file computes. Raises WorkloadError for an unknown name, or several layers."""
+def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Meaning:
+    """What a file computes on a chip. Raises WorkloadError for an unknown name, or several layers."""
     name = schedule.workload if source.workload is None else source.workload
     if not name:
         return Meaning()
     if is_network(name):
         return Meaning(network=replace(source.fed, name=name))
     try:
-        found = find(name)
+        found = find_training(name, setting_of(chip)) if is_training(name) else find(name)
     except WorkloadError as error:
         raise WorkloadError(
             f'{source.path}: {error}; name what it computes with --workload, or --workload "" to run it unchecked'
@@ -94,20 +98,23 @@ def meaning(source: SavedSource, schedule: Schedule) -> Meaning:
         raise WorkloadError(f"{source.path}: workload {name!r} is {len(found)} layers; name one with --workload")
     if source.fed.inputs:
         raise WorkloadError(f"{source.path}: computes layer {name}, which has its own input; --input is for networks")
-    return Meaning(layer=found[0])
+    one = found[0]
+    return Meaning(gradients=one) if isinstance(one, TrainingLayer) else Meaning(layer=one)
 
 
 def check(source: SavedSource, chip: ChipConfig) -> Meaning:
     """Checks a file before anything runs. Raises the errors of the file, its chip, its workload, its tensors."""
     schedule, _ = source.read(chip)
-    found = meaning(source, schedule)
-    if (found.layer or found.network) and not schedule.tensors:
+    found = meaning(source, schedule, chip)
+    if found != Meaning() and not schedule.tensors:
         raise ScheduleError(
             f"{source.path}: does not say where its tensors are, so its bytes cannot be checked; add them to the file "
             '(`meshloom schedule --program` does), or run it unchecked with --workload ""'
         )
     if found.layer is not None:
         _check_layer(source.path, schedule, found.layer)
+    if found.gradients is not None:
+        _check_gradients(source.path, schedule, found.gradients)
     if found.network is not None:
         check_files(found.network)
     return found
@@ -116,31 +123,52 @@ def check(source: SavedSource, chip: ChipConfig) -> Meaning:
 def _check_layer(path: Path, schedule: Schedule, workload: Workload) -> None:
     """Raises ScheduleError if its tensors are not those of the layer."""
     shape = workload.shape
-    wanted = {
+    wanted: _Wanted = {
         "x": ("input", ActivationLayout, shape.x_shape),
         "w": ("constant", WeightLayout, shape.w_shape),
         "bias": ("constant", BiasLayout, (shape.out_channels,)),
         "y": ("output", ActivationLayout, shape.y_shape),
     }
+    _check_tensors(path, schedule, f"layer {shape.name}", wanted, ("x", "w", "y"))
+
+
+def _check_gradients(path: Path, schedule: Schedule, layer: TrainingLayer) -> None:
+    """Raises ScheduleError if its tensors are not those of the layer's gradients."""
+    m, k, n = layer.m, layer.k, layer.n
+    sizes = {"x": ("input", k, m), "w": ("constant", k, n), "dy": ("input", n, m), "dw": ("output", k, n)}
+    if not layer.first:
+        sizes["dx"] = "output", k, m
+    wanted: _Wanted = {
+        name: (role, ActivationLayout, (1, channels, 1, pixels)) for name, (role, channels, pixels) in sizes.items()
+    }
+    _check_tensors(path, schedule, layer.name, wanted, tuple(wanted))
+
+
+#: Tensors by name: role, kind of layout, shape.
+_Wanted = dict[str, tuple[str, type[ActivationLayout] | type[WeightLayout] | type[BiasLayout], tuple[int, ...]]]
+
+
+def _check_tensors(path: Path, schedule: Schedule, what: str, wanted: _Wanted, needed: Sequence[str]) -> None:
+    """Raises ScheduleError if the tensors are not those that are `wanted`, or one that is `needed` is not there."""
     for tensor in schedule.tensors:
         if tensor.name not in wanted:
-            raise ScheduleError(f"{path}: layer {shape.name} has no tensor {tensor.name!r}; it has {', '.join(wanted)}")
+            raise ScheduleError(f"{path}: {what} has no tensor {tensor.name!r}; it has {', '.join(wanted)}")
         role, kind, size = wanted[tensor.name]
         writes = tensor.role == "output"
         if writes != (role == "output") or not isinstance(tensor.layout, kind) or tensor.layout.shape != size:
             raise ScheduleError(
                 f"{path}: tensor {tensor.name!r} is {tensor.role} {list(tensor.layout.shape)} ({tensor.layout.kind}); "
-                f"of layer {shape.name} it is {role} {list(size)}"
+                f"of {what} it is {role} {list(size)}"
             )
     names = {tensor.name for tensor in schedule.tensors}
-    if missing := [name for name in ("x", "w", "y") if name not in names]:
-        raise ScheduleError(f"{path}: has no tensor {missing[0]!r}, which layer {shape.name} needs; add where it lies")
+    if missing := [name for name in needed if name not in names]:
+        raise ScheduleError(f"{path}: has no tensor {missing[0]!r}, which {what} needs; add where it lies")
 
 
 def prepare(source: SavedSource, chip: ChipConfig, at: At) -> tuple[Saved, network.PreparedNetwork | None, list[Feed]]:
     """A file ready to run: program checked and predicted, and for a network also its arrays and inputs."""
     schedule, program = source.read(chip)
-    found = meaning(source, schedule)
+    found = meaning(source, schedule, chip)
     graph, fed = ready(found.network) if found.network is not None else (None, [])
     made = None if program is not None else schedule
     if program is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,18 +12,21 @@ from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Region, VectorOp, address
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
-from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
+from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule, Vec
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.schedulers.gradient import search as search_module
 from meshloom.sched.schedulers.gradient.arena import NEVER, Arena, Key
 from meshloom.sched.schedulers.gradient.emit import Emitter
-from meshloom.sched.schedulers.gradient.orders import LOOPS, Nest, Order, alone, fused, nests, selected, steps
-from meshloom.sched.schedulers.gradient.pair import Pair, Tiling
-from meshloom.sched.schedulers.gradient.scheduler import _Search, schedule, tilings
+from meshloom.sched.schedulers.gradient.orders import LOOPS, Nest, Order, Step, alone, fused, nests, selected, steps
+from meshloom.sched.schedulers.gradient.pair import Pair, Part, Split, Tiling
+from meshloom.sched.schedulers.gradient.scheduler import Refused, Searches, schedule
+from meshloom.sched.schedulers.gradient.search import Search, tilings
+from meshloom.sched.schedulers.gradient.sharing import begun, groups, links
 from meshloom.sched.schedulers.registry import SchedulerError, find_gradient
 from meshloom.sched.workload.training import EDGE_BATCH, Setting, TrainingLayer, find
-from meshloom.sched.workload.training_data import random_gradients, scales_of, unfolded
+from meshloom.sched.workload.training_data import Scales, random_gradients, scales_of, unfolded
 
 from ..tiers import slow_but
 
@@ -240,7 +246,7 @@ def test_cores_share_the_columns_of_x(case: str, order: Order) -> None:
     """Each works, no two on the same; every byte is right, and the program is proven."""
     name, text, working = SHARED[case]
     chip, one = load(name), layer(text)
-    made = schedule(one, chip, (order,), effort=0.05, cores=1 if working == 1 else 0)
+    made = schedule(one, chip, (order,), effort=0.05, cores=1 if working == 1 else 0, splits=(Split.K,))
     check_bytes(made.schedule, one, chip)
     check(program_of(made.schedule, chip), chip)
     of = {op.core for op in made.schedule.operations if isinstance(op, Gemm)}
@@ -248,11 +254,91 @@ def test_cores_share_the_columns_of_x(case: str, order: Order) -> None:
     assert made.nest.endswith(f" on {working} cores") == (working > 1)
 
 
-def test_parts_are_all_of_the_columns() -> None:
-    pair = Pair(layer("gemm:20x9x50"), load("quad8"), 4)
-    assert [(part.first, part.k) for part in pair.parts] == [(0, 8), (8, 16), (24, 16), (40, 10)]
-    assert [part.core for part in pair.parts] == list(load("quad8").cores)
-    assert [(part.core, part.k) for part in Pair(layer("gemm:20x9x50"), load("quad8")).parts] == [(0x01, 50)]
+def several(name: str) -> TrainingLayer:
+    """A layer; `first ...`: as the first of its network."""
+    found = layer(name.removeprefix("first "))
+    return TrainingLayer(found.shape, first=True) if name.startswith("first ") else found
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "m quad8 sequential gemm:40x20x40 4",
+        "m quad8 plain gemm:37x18x19 4",
+        "m quad8 interleaved gemm:40x9x30 4",
+        "m quad8 dw_major gemm:40x20x40 4",
+        "m quad8 k_major gemm:33x20x24 4",
+        "m pe12x14 dw_major gemm:40x30x40 2",
+        "m quad8 sequential first gemm:33x17x26 4",
+        "n quad8 sequential gemm:40x40x20 4",
+        "n quad8 plain gemm:19x37x18 4",
+        "n quad8 interleaved gemm:24x33x9 4",
+        "n quad8 dx_major gemm:40x40x20 4",
+        "n quad8 k_major gemm:20x25x33 4",
+        "n quad8 sequential first gemm:17x26x33 4",
+    ],
+)
+def test_cores_pass_sums_on(case: str) -> None:
+    """Shared by M or N: sums go from core to core; every byte is right, and the program is proven."""
+    split, name, order, text, working = case.replace("first gemm", "first_gemm").split()
+    chip, one = load(name), several(text.replace("_", " "))
+    made = schedule(one, chip, (Order(order),), effort=0.05, splits=(Split(split),), leaders=1)
+    check_bytes(made.schedule, one, chip)
+    check(program_of(made.schedule, chip), chip)
+    assert {op.core for op in made.schedule.operations if isinstance(op, Gemm)} == set(chip.cores[: int(working)])
+    assert made.nest.endswith(f" on {working} cores by {split}")
+    if one.first and split == "n":
+        assert made.spilled_bytes == 0  # of dW each core has its own rows
+    else:
+        assert made.spilled_bytes > 0
+
+
+def test_what_no_two_cores_can_share_is_said() -> None:
+    pair = Pair(layer("gemm:64x20x40"), load("quad8"), 4, Split.M)
+    with pytest.raises(DoesNotFit, match="sums of dw are open from the first step to the last, so that no two cores"):
+        begun(fused(pair.parts[1], Nest(Tiling(8, 20, 40), "mkn")), pair.parts[1])
+
+
+def test_each_core_begins_at_another_tile() -> None:
+    pair = Pair(layer("gemm:64x32x8"), load("quad8"), 4, Split.M)
+    walk = alone(pair.parts[0], "dw", Nest(Tiling(8, 8, 8), "nkm"))
+    firsts = [begun(walk, part)[0].n for part in pair.parts]
+    assert firsts == [(0, 8), (8, 16), (16, 24), (24, 32)]
+    beside = [links(begun(walk, part), part)["dw", (0, 8), (8, 16)] for part in pair.parts]
+    assert beside == [(1, 3), (None, 0), (3, None), (0, 2)]  # from the core that begins there on
+    assert groups(walk, "dw") == [0, 2, 4, 6]
+
+
+def test_parts_are_all_of_a_pair() -> None:
+    quad8, one = load("quad8"), layer("gemm:20x9x50")
+    assert [(part.first, part.k) for part in Pair(one, quad8, 4).parts] == [
+        ((0, 0, 0), 8), ((0, 8, 0), 16), ((0, 24, 0), 16), ((0, 40, 0), 10)
+    ]  # fmt: skip
+    assert [part.core for part in Pair(one, quad8, 4).parts] == list(quad8.cores)
+    assert [(part.core, part.k) for part in Pair(one, quad8).parts] == [(0x01, 50)]
+    by_rows = Pair(one, quad8, 4, Split.M).parts
+    assert [(part.first, part.m, part.k, part.n, part.sums) for part in by_rows] == [
+        ((0, 0, 0), 8, 50, 9, "dw"), ((8, 0, 0), 8, 50, 9, "dw"), ((16, 0, 0), 4, 50, 9, "dw")
+    ]  # fmt: skip
+    assert [(part.first, part.n) for part in Pair(one, quad8, 4, Split.N).parts] == [((0, 0, 0), 8), ((0, 0, 8), 1)]
+
+
+def test_a_second_search_finds_what_the_first_kept(tmp_path: Path) -> None:
+    one, asked = layer("gemm:20x19x32"), (Order.PLAIN, Order.DX_MAJOR)
+    first = schedule(one, EDGE6, asked, effort=0.05, folder=tmp_path)
+
+    def never(made: Schedule, chip: ChipConfig) -> Prediction:
+        calls.append(made)
+        return predict(made, chip)
+
+    calls: list[Schedule] = []
+    other = TrainingLayer(replace(one.shape, name="gradient:other"))  # the same sizes by another name
+    second = schedule(other, EDGE6, asked, predict=never, effort=0.05, folder=tmp_path)
+    assert len(calls) == 1  # of the schedule that is made
+    assert second.schedule.operations == first.schedule.operations
+    assert (second.predicted, second.dram_bytes) == (first.predicted, first.dram_bytes)
+    refused = Searches(EDGE6.model_copy(update={"core": EDGE6.core.model_copy(update={"acc_words": 4})}))
+    assert isinstance(refused.find(layer("gemm:64x64x64"), Order.PLAIN), Refused)
 
 
 def test_tilings_fit_and_reach_the_whole_layer() -> None:
@@ -270,9 +356,31 @@ def test_names_and_options() -> None:
         find_gradient("gradient:order=fine")
 
 
-def test_cycles_of_the_array_are_known_before_a_tiling_is_played() -> None:
+@pytest.mark.parametrize("order", [Order.PLAIN, Order.K_MAJOR])
+def test_what_steps_take_at_least(order: Order) -> None:
+    """Exactly the array's cycles, and never more than the whole."""
     pair = Pair(layer("gemm:40x50x30"), EDGE6)
-    search = _Search(pair, "gradient", predict, 1.0)
+    search = Search(pair, "gradient", predict)
     for tiling in search.tilings[::5]:
-        found, _ = emitted(pair, Order.K_MAJOR, Nest(tiling, "kmn"))
-        assert search._array_cycles(tiling, ("dx", "dw")) == found.work.array
+        found, _ = emitted(pair, order, Nest(tiling, "kmn"))
+        least = search._least(tiling, ("dx", "dw"))
+        assert least.array == found.work.array
+        assert least.loaded <= found.work.loaded
+        assert least.stored == found.work.stored - found.work.spilled // 2
+        again = Emitter(pair, steps(pair, order, Nest(tiling, "kmn")), search.scales, False, None, least,
+                        found.work.pipelined)  # fmt: skip
+        assert not again.late
+        late = Emitter(pair, steps(pair, order, Nest(tiling, "kmn")), search.scales, False, None, least,
+                       found.work.pipelined // 2)  # fmt: skip
+        assert late.late
+
+
+@pytest.mark.parametrize("order", [Order.SEQUENTIAL, Order.DX_MAJOR, Order.K_MAJOR])
+def test_giving_up_early_changes_nothing(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    def whole(pair: Pair, some: list[Step], scales: Scales, record: bool, part: Part, *_: object) -> Emitter:
+        return Emitter(pair, some, scales, record, part)
+
+    pair = Pair(layer("gemm:60x50x40"), EDGE6)
+    found = Search(pair, "gradient", predict, 0.1).best(order)
+    monkeypatch.setattr(search_module, "Emitter", whole)
+    assert Search(pair, "gradient", predict, 0.1).best(order) == found

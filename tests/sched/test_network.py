@@ -21,6 +21,7 @@ from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.stages import cut
 from meshloom.sched.model.timeline import play
 from meshloom.sched.schedulers.network.limits import RESOURCES, TOTALS, busy, limits, totals
+from meshloom.sched.schedulers.network.restored import restored
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
@@ -98,6 +99,36 @@ def test_attention(name: str) -> None:
     depth = 2 * chip.cols
     computes(attention(chip.lanes + 3, 3, depth, 3 * depth), chip)
     computes(attention(1, 1, depth, 5), chip)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "depth"), [("tiny", 3, 5), ("tiny", 2, 1), ("quad16", 2, 12), ("quad16", 3, 20), ("narrow", 2, 5)]
+)
+def test_heads_that_do_not_fill_words(name: str, heads: int, depth: int) -> None:
+    """Each begins with a word of its own; lanes between them have filters of zeros."""
+    chip = variant("quad16", cols=8) if name == "narrow" else load(name)
+    computes(attention(7, heads, depth, heads * depth), chip)
+
+
+def test_what_lies_between_convolutions_and_heads() -> None:
+    """Functions, sums and depthwise convolutions keep the lanes; others read them as they lie; so does a saved one."""
+    chip = load("tiny")
+    g = Grower(5, Value("x", 6, 2, 3, 0.5))
+    for name in "ab":
+        g.conv(name, "x", 10)
+        g.table(f"{name}t", name)
+    g.add("sum", "at", "bt")
+    g.depthwise("dw", "sum", square(3, 1, 1))
+    g.conv("c", "x", 10)
+    g.take(Layer("product", "y", ("dw", "c"), scale=3000, groups=2))
+    g.conv("z", "sum", 5)
+    graph = g.graph("between", "y", "z", "bt")
+    made = computes(graph, chip)
+    computes(grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9, groups=2)), x(12, 3, 3)), chip)  # inputs
+    again = restored(graph, made.schedule, chip)
+    assert again.constants.keys() == made.constants.keys()
+    for key, array in made.constants.items():
+        np.testing.assert_array_equal(again.constants[key], array, key)
 
 
 def test_products_of_maps() -> None:
@@ -433,8 +464,9 @@ def big() -> Graph:
             r"layer y needs a table, and cores of quad8 have none; take another chip, or set core\.vec_table = true",
         ),
         (
-            grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9, groups=2)), x(12, 3, 3)), load("tiny"),
-            WorkloadError, "2 groups of 6 channels of x do not lie in words of their own; on tiny a word has 4",
+            grown(lambda g: (g.conv("a", "x", 5), g.conv("b", "x", 7), g.concat("c", "a", "b"),
+                             g.take(Layer("product", "y", ("c", "c"), scale=9, groups=2))), x(4, 3, 3)), load("tiny"),
+            WorkloadError, "2 groups of 6 channels of c do not lie in words of their own; on tiny a word has 4",
         ),
         (
             grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9)), x(2000, 2, 2)), load("tiny"),

@@ -216,6 +216,24 @@ def larger_by_interpolation(m):
     return m.node("Resize", ["x", "", m.constant([1.0, 1.0, 2.0, 2.0])], "y", mode="linear")
 
 
+@operator("slice slice paste depthwise depthwise slice slice paste depthwise paste " * 2, shape=(1, 2, 6, 4))
+def larger_by_half(m):
+    """Three phases of the rows, and then of the columns; the outer ones reach over the edge."""
+    return m.node("Resize", ["x", "", m.constant([1.0, 1.0, 1.5, 1.5])], "y", mode="linear")
+
+
+@operator("slice depthwise " * 5 + "paste", shape=(1, 2, 4, 3))
+def corners_aligned(m):
+    """Each row has weights of its own; columns stay."""
+    return m.node("Resize", ["x", "", "", m.integers(1, 2, 5, 3)], "y", mode="linear",
+                  coordinate_transformation_mode="align_corners")  # fmt: skip
+
+
+@operator("slice depthwise depthwise slice depthwise paste", shape=(1, 2, 3, 8), opset=18)
+def smaller_without_aliases(m):
+    return m.node("Resize", ["x", "", "", m.integers(1, 2, 3, 3)], "y", mode="cubic", antialias=1)
+
+
 @operator("conv", shape=(1, 8, 8, 3))
 def channels_last(m):
     """As tf2onnx and Keras leave them, at the beginning and in the middle."""
@@ -361,7 +379,13 @@ def test_everything_unsupported_is_listed_at_once():
                                  perm=[0, 1, 3, 2]), "y", (4, 3, 3, 3)),
          "rows and columns do not move as wholes"),
         (lambda m: m.node("Pad", ["x", m.integers(*[0, 0, 1, 1] * 2), m.constant(-np.inf)], "y"), "pads with -inf"),
-        (lambda m: m.node("Resize", ["x", "", "", m.integers(1, 3, 11, 11)], "y", mode="linear"), "from 8 to 11 rows"),
+        (lambda m: m.node("Resize", ["x", "", "", m.integers(1, 3, 257, 8)], "y", mode="linear"),
+         "from 8 to 257 rows, whose weights are of 257 kinds; at most 256 may be"),
+        (lambda m: m.node("Resize", ["x", m.constant([0, 0, 0.5, 0, 1, 1, 1.5, 1.0]), "", m.integers(1, 3, 6, 8)], "y",
+                          mode="linear", coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=2.0),
+         "has other numbers than 0 outside of its operand"),
+        (lambda m: m.node("Resize", ["x", m.constant([0, 0, 0.5, 0, 1, 1, 1.5, 1.0]), "", m.integers(1, 3, 6, 8)], "y",
+                          coordinate_transformation_mode="tf_crop_and_resize"), "reaches beyond its operand"),
         (lambda m: m.node("Relu", m.node("QuantizeLinear", ["x", m.constant(1.0)], "q"), "y"), "no scale is said for"),
         (lambda m: m.node("AveragePool", "x", "y", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1,
                           count_include_pad=1), "ceil_mode with padding that counts"),

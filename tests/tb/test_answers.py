@@ -11,7 +11,7 @@ import pytest
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.tb.inputs.sources import Feed
 from meshloom.tb.report import answers
-from meshloom.tb.results.figures import NetworkFigures, OutputFigures
+from meshloom.tb.results.figures import DetectionFigures, DetectorFigures, NetworkFigures, OutputFigures
 from meshloom.tb.results.schema import Row
 
 SCORES = np.array([3, 9, -128, 9, 127, 0, 3], np.int8).reshape(1, 7, 1, 1)
@@ -119,3 +119,28 @@ def test_lines_for_people() -> None:
         "my_net, cat.png: Softmax s is left out.",
     ]
     assert answers.lines(row.model_copy(update={"network": None})) == []
+
+
+def test_lines_of_a_detector() -> None:
+    def box(index: int, score: float, label: str = "") -> DetectionFigures:
+        return DetectionFigures(index=index, label=label, score=score, box=(1.2, 2.0, 30.7, 4.0))
+
+    some = (box(1, 0.9, "dog"), box(0, 0.8), *(box(1, 0.5, "dog"),) * 20)
+    made = DetectorFigures(
+        form="y: boxes", min_score=0.25, max_iou=0.45, found=some, exact=some[:2], alike=1, picture="run/boxes.png"
+    )
+    network = NetworkFigures(picture="p.png", macs=1, tensors_checked=1, dram_bytes=1, layers=(), shares={})
+    row = Row(workload="d", chip="tiny", scheduler="s", simulator="verilator",
+              network=network.model_copy(update={"detector": made}))  # fmt: skip
+    lines = answers.lines(row)
+    assert lines[0] == ("d, p.png: 22 boxes with scores of 0.25 or more (21 dog, 1 class 0); drawn in run/boxes.png")
+    assert lines[1:3] == [
+        "d, p.png: dog 0.90 at columns 1..31, rows 2..4", "d, p.png: class 0 0.80 at columns 1..31, rows 2..4",
+    ]  # fmt: skip
+    assert lines[21:] == [
+        "d, p.png: 2 more with lower scores, in the results",
+        "d, p.png: 1 of the 2 boxes that the float model finds are among them",
+        "d, p.png: the host has read y: boxes; suppressed at an IoU of 0.45.",
+    ]
+    assert Row.model_validate_json(row.model_dump_json()) == row
+    assert answers.counted(()) == "nothing"

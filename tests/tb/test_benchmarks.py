@@ -23,7 +23,7 @@ from meshloom.sched.program.program import ProgramError
 from meshloom.sched.schedulers.network.limits import TOTALS
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import find
-from meshloom.sched.workload.onnx import dequantised, float_reader
+from meshloom.sched.workload.onnx import float_reader, integer_operators
 from meshloom.tb.benchmarks import (
     ahead,
     area,
@@ -220,7 +220,7 @@ def test_all_tiles_are_those_of_the_floorplan(monkeypatch: pytest.MonkeyPatch) -
 
 def test_operators_are_those_of_the_reader() -> None:
     """Each of ONNX's own that the float reader knows is described, and the package has cases of all but one."""
-    known = float_reader.OPERATORS.keys() | dequantised.OPERATORS.keys()
+    known = float_reader.OPERATORS.keys() | integer_operators.OPERATORS.keys()
     assert operators.HOW.keys() == {name for name in known if "." not in name}
     assert operators.HOW.keys() - {case.operator for case in operators.cases()} == {"Cast"}
 

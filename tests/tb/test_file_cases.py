@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import NDArray
 
+from meshloom.hw.core.golden import requantise
 from meshloom.tb.benchmarks import file_cases
-from meshloom.tb.benchmarks.channel_scales import rounded
+from meshloom.tb.benchmarks.channel_scales import rounded, shifted
+from meshloom.tb.benchmarks.scale_stage import By, ScaleStage
 
 Pair = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]], int]
 
@@ -85,3 +90,56 @@ def test_filters_share_steps(together: int, steps: int) -> None:
         assert np.abs(found[some] - w[some]).max() <= max(full / 2, 0.5 * ranges[some].max())
     zeros = np.count_nonzero(found[[0, 2]])
     assert (zeros == 0) == (steps == 1)
+
+
+def test_filters_with_powers_of_two_of_their_own() -> None:
+    """A small filter has up to an eighth of the step of the largest; no product is beyond 8 bits."""
+    random = np.random.default_rng(2)
+    ranges = np.array([1.0, 0.3, 0.06, 0.0])
+    w = random.uniform(-1, 1, (4, 1, 15, 15)) * ranges[:, None, None, None]
+    w[:3, 0, 0, 0] = ranges[:3]
+    found = shifted(w, np.ones((4, 1, 1, 1)))
+    step = np.abs(np.diff(np.unique(found[2]))).min()
+    for filters, factor in zip((0, 1, 2), (1, 2, 8), strict=True):
+        steps = found[filters] / step
+        np.testing.assert_allclose(steps, np.rint(steps), atol=1e-6)
+        assert np.abs(np.rint(steps)).max() <= 127 * 8 / factor
+        assert np.abs(found[filters] - w[filters]).max() <= 8.001 / factor * step
+    assert not found[3].any()
+
+
+@pytest.mark.parametrize("by", ["instruction", "shift", "lane"])
+def test_the_stage_whose_area_is_measured(by: By) -> None:
+    """It computes what it is said to: rounded and saturated, with what lanes have of their own since the swap."""
+    stage, random = ScaleStage(2, by), np.random.default_rng(4)
+    sums, scale = random.integers(-3000, 3000, (8, 2)), 5000
+    constants = [int(number) for number in random.integers(0, 1 << 32, 2)]
+
+    def word(numbers: Sequence[int]) -> int:
+        return sum((number & 0xFFFFFFFF) << 32 * lane for lane, number in enumerate(numbers))
+
+    async def bench(ctx: SimulatorContext) -> None:
+        ctx.set(stage.scale, scale)
+        ctx.set(stage.clamp, 127)
+        ctx.set(stage.constants, word(constants))
+        ctx.set(stage.load, 1)
+        await ctx.tick()
+        ctx.set(stage.load, 0)
+        ctx.set(stage.swap, 1)
+        await ctx.tick()
+        ctx.set(stage.swap, 0)
+        for row in sums.tolist():
+            ctx.set(stage.sums, word(row))
+            await ctx.tick().repeat(2)
+            factors = {
+                "instruction": [scale, scale],
+                "shift": [scale << (constant >> 30) for constant in constants],
+                "lane": [constant & 0xFFFF for constant in constants],
+            }[by]
+            right = requantise(np.array(row, np.int32), np.array(factors, np.int64), relu=False, clamp=127)
+            assert ctx.get(stage.result) == int(np.ascontiguousarray(right).view("<u2")[0])
+
+    simulator = Simulator(stage)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()

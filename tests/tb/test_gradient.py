@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from meshloom.hw.config import load
+from meshloom.sched.ir.schedule import ScheduleError
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.cli.main import app
+from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs.runner import run
+from meshloom.tb.runs.saved import SavedSource
 
 
 def rows(names: list[str], scheduler: str, chip: str | Path = "tiny") -> list[Row]:
@@ -30,15 +35,24 @@ def test_both_gradients_on_the_rtl(order: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("split", ["m", "n", "k"])
 @pytest.mark.parametrize("order", ["sequential", "interleaved", "k_major"])
-def test_cores_that_share_a_layer_on_the_rtl(order: str) -> None:
-    """Two channels that four cores ask for what they share."""
-    names = ["gradient:gemm:45x30x100", "gradient:gemm:20x40x17"]
-    for row in rows(names, f"gradient:order={order},effort=0.02", "quad16"):
+def test_cores_that_share_a_layer_on_the_rtl(order: str, split: str) -> None:
+    """Two channels that four cores ask for what they share, and into which they pass sums on."""
+    for name, working in (("gemm:45x30x100", {"m": 3, "n": 2, "k": 4}), ("gemm:20x40x17", {"m": 2, "n": 3, "k": 2})):
+        (row,) = rows([f"gradient:{name}"], f"gradient:order={order},effort=0.02,split={split}", "quad16")
         assert row.status is Status.PASSED, row.reason
         assert row.model_cycles == row.rtl_cycles
         assert row.gradient is not None
-        assert row.gradient.nest.endswith(f" on {4 if '100' in row.workload else 2} cores")
+        assert row.gradient.nest.endswith(f" on {working[split]} cores" + ("" if split == "k" else f" by {split}"))
+
+
+@pytest.mark.slow
+def test_the_fastest_way_to_share_a_layer_is_chosen() -> None:
+    (row,) = rows(["gradient:gemm:45x30x100"], "gradient:effort=0.02,leaders=1", "quad16")
+    assert row.status is Status.PASSED, row.reason
+    assert row.gradient is not None
+    assert row.model_cycles == row.rtl_cycles == min(row.gradient.orders.values())
 
 
 def test_a_layer_that_does_not_fit_is_a_row(tmp_path: Path) -> None:
@@ -67,3 +81,25 @@ def test_the_edge_chip_is_the_papers() -> None:
     words = core.a_words + core.b_words + 4 * core.acc_words + core.out_words + core.vec_words
     assert words * chip.lanes == 1 << 20
     assert (chip.rows, chip.cols, chip.dram.bytes_per_cycle, len(chip.cores)) == (45, 45, 22, 1)
+
+
+@pytest.mark.parametrize("option", ["out", "program"])
+def test_saved_gradients_run_again(option: str, tmp_path: Path) -> None:
+    """`meshloom schedule` makes them; what is saved computes the same, and its tensors are held to the layer's."""
+    file = tmp_path / ("g.json" if option == "out" else "g.bin")
+    asked = ["schedule", "gradient:gemm:9x11x7", "--chip", "tiny", "--scheduler", "gradient:effort=0.02"]
+    made = CliRunner().invoke(app, [*asked, f"--{option}", str(file)])
+    assert made.exit_code == 0, made.output
+    assert "gradient:gemm:9x11x7" in made.output
+    (row,) = run([SavedSource(file)], "tiny", "loop_order", lambda event: None)
+    assert row.status is Status.PASSED, row.reason
+    assert row.model_cycles == row.rtl_cycles
+    assert row.bytes_checked == 4 * 2 * (9 + 11)  # two blocks of four columns
+    with pytest.raises(ScheduleError, match=r"tensor 'x' is input .* of gradient:gemm:9x11x8 it is input"):
+        run([SavedSource(file, "gradient:gemm:9x11x8")], "tiny", "loop_order", lambda event: None)
+
+
+def test_schedule_refuses_what_makes_no_gradients() -> None:
+    wrong = CliRunner().invoke(app, ["schedule", "gradient:gemm:9x11x7", "--chip", "tiny"])
+    assert wrong.exit_code == Exit.BAD_INPUT
+    assert "loop_order does not schedule gradients; take one of gradient" in wrong.output

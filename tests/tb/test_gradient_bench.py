@@ -8,66 +8,131 @@ from datetime import UTC, datetime
 
 import pytest
 
-from meshloom.sched.schedulers.gradient.orders import Order
-from meshloom.tb.benchmarks import gradient, gradient_runs, training
-from meshloom.tb.benchmarks.gradient_runs import Ran, Taken
+from meshloom.sched.schedulers.gradient.orders import Nest, Order
+from meshloom.sched.schedulers.gradient.pair import Split, Tiling
+from meshloom.sched.schedulers.gradient.scheduler import Refused
+from meshloom.sched.schedulers.gradient.search import Candidate, Found
+from meshloom.tb.benchmarks import gradient, gradient_runs, gradient_sheets, training
+from meshloom.tb.benchmarks.gradient_knn import Sample, predicted
+from meshloom.tb.benchmarks.gradient_runs import Case, Ran, Taken
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.results.training import TrainingResults
 
-FOUND = {
-    Order.SEQUENTIAL: Taken(100, 1000, 0),
-    Order.PLAIN: Taken(120, 900, 0),
-    Order.INTERLEAVED: Taken(110, 950, 0),
-    Order.DX_MAJOR: Taken(90, 800, 40),
-    Order.DW_MAJOR: Taken(trouble="too small"),
-    Order.K_MAJOR: Taken(95, 850, 0),
+
+def found(order: Order, cycles: int, words: int, spilled: int = 0) -> Found:
+    return Found(Candidate(order, (Nest(Tiling(8, 8, 8)),), "dx"), 2, cycles, words, spilled, 1, 1)
+
+
+ONE = 1, Split.K
+FOUND: Taken = {
+    (Order.SEQUENTIAL, *ONE): found(Order.SEQUENTIAL, 100, 1000),
+    (Order.PLAIN, *ONE): found(Order.PLAIN, 120, 900),
+    (Order.INTERLEAVED, *ONE): found(Order.INTERLEAVED, 110, 950),
+    (Order.DX_MAJOR, *ONE): found(Order.DX_MAJOR, 90, 800, 40),
+    (Order.DW_MAJOR, *ONE): Refused("too small"),
+    (Order.K_MAJOR, *ONE): found(Order.K_MAJOR, 95, 850),
 }
+
+
+ALL_ON_RTL = gradient_runs.on_rtl
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_runs, "taken", lambda layer, config: FOUND)
-    monkeypatch.setattr(gradient_runs, "ran", lambda layer: None)
+    monkeypatch.setattr(gradient_runs, "taken", lambda case, layer: FOUND)
+    monkeypatch.setattr(gradient_runs, "ran", lambda asked: None)
+    monkeypatch.setattr(gradient_runs, "on_rtl", lambda chip: ALL_ON_RTL(chip)[:6] if chip == "edge45" else ())
 
 
 def test_orders_are_chosen_as_they_are_named() -> None:
-    wide = gradient_runs.layers("dlrm")[1]  # 4 x 512 x 256: algorithm 1 takes dw_major, which does not fit here
-    assert gradient.chosen(wide, FOUND, "algorithm 1") == FOUND[Order.SEQUENTIAL]
-    assert gradient.chosen(wide, FOUND, "plain").cycles == 120
-    assert gradient.chosen(wide, FOUND, "best").cycles == 90
+    wide = Case("edge45").layers("dlrm")[1]  # 4 x 512 x 256: algorithm 1 takes dw_major, which does not fit here
+    cycles = {way: gradient_sheets.chosen(wide, FOUND, way).cycles for way in gradient_sheets.WAYS}
+    assert cycles == {
+        "plain": 120, "interleaved": 110, "algorithm 1": 100, "and the split": 100, "sequential": 100, "best": 90,
+    }  # fmt: skip
+
+
+def test_splits_are_chosen_as_they_are_named() -> None:
+    layer = Case("server2").layers("bert")[1]  # 2048 x 1024 x 1024: almost square
+    some: Taken = {
+        (order, 2, split): found(order, cycles, 10)
+        for split, all_of in (
+            (Split.M, {Order.SEQUENTIAL: 130, Order.PLAIN: 150, Order.INTERLEAVED: 140}),
+            (Split.K, {Order.SEQUENTIAL: 110, Order.PLAIN: 105, Order.INTERLEAVED: 120}),
+        )
+        for order, cycles in all_of.items()
+    }
+    cycles = {way: gradient_sheets.chosen(layer, some, way).cycles for way in gradient_sheets.WAYS}
+    assert cycles == {
+        "plain": 150, "interleaved": 140, "algorithm 1": 140, "and the split": 120, "sequential": 110, "best": 105,
+    }  # fmt: skip
+
+
+def test_batches_are_cut_where_sums_may_leave_int32() -> None:
+    case = Case("edge45")
+    cut, whole = case.layers("yolo")[:2]
+    assert (cut.name, cut.m, cut.count) == ("gradient:yolov2_tiny/conv2,b2", 86_528, 2)
+    assert (whole.name, whole.m, whole.count) == ("gradient:yolov2_tiny/conv3,b4", 43_264, 1)
+    assert [layer.name for layer in case.left_out("yolo")] == ["gradient:yolov2_tiny/conv1,b1"]  # of one picture
+    assert case.left_out("res") == ()
 
 
 @pytest.mark.usefixtures("measured")
 def test_layers_count_as_often_as_their_network_has_them() -> None:
-    some = gradient_runs.layers("bert_tiny")
-    found = gradient.total(some, gradient_runs.chip(), "best")
+    case = Case("edge45")
+    some = case.layers("bert")
     times = sum(one.count for one in some)
-    assert found == Taken(90 * times, 800 * times, 40 * times)
+    assert gradient_sheets.total(case, some, "best") == gradient_sheets.Sum(90 * times, 51_200 * times, 2560 * times)
     assert any(one.count > 1 for one in some)
 
 
 @pytest.mark.usefixtures("measured")
 def test_the_page_shows_what_is_kept_and_names_what_is_not() -> None:
     page = gradient.run(lambda event: None, ["kept"])
-    networks, bandwidth, _, rtl, missing = page.sheets
-    assert [row[0] for row in networks.rows[:9]] == list(gradient.NETWORKS)
-    assert networks.rows[0][6] == "+25.0"  # 90 of 120 cycles
-    assert len(bandwidth.rows) == 3
+    networks, figure13, rtl, missing = page.sheets[0], page.sheets[5], page.sheets[-2], page.sheets[-1]
+    assert [row[0] for row in networks.rows[:9]] == list(gradient_runs.NETWORKS)
+    assert networks.rows[2][7] == "+25.0"  # 90 of 120 cycles
+    assert [row[0] for row in networks.rows[9:]] == ["mean of 9", "the paper, mean of 9"]
+    assert len(figure13.rows) == 24
     assert rtl.rows == []
-    assert [row[0] for row in missing.rows] == ["rtl"]
-    assert page.failures == ("0 layers ran on the RTL, the bar is 30",)
-    with pytest.raises(BenchmarkError, match="'dense' is none of rcnn"):
+    assert missing.rows == [("rtl_edge45", "6", "6")]
+    assert "0 layers ran on the RTL of edge45, the bar is 30" in page.failures
+    assert len(page.failures) == 5
+    with pytest.raises(BenchmarkError, match="'dense' is none of edge45"):
         gradient.run(lambda event: None, ["dense"])
 
 
+def test_what_runs_on_the_rtl_is_enough() -> None:
+    for chip, bar in gradient.ENOUGH.items():
+        asked = gradient_runs.on_rtl(chip)
+        assert len({one.layer.name for one in asked}) >= bar
+        assert {one.order for one in asked} == set(Order)
+        if len(Case(chip).config.cores) > 1:
+            assert {one.split for one in asked} == set(Split)
+    assert gradient_runs.on_rtl("server2")[-1].scheduler == "gradient:order=k_major,split=k"
+
+
 def test_bars_of_the_rtl() -> None:
-    good = Ran("dx_major", 1000, 1001, 5000, 0)
-    assert gradient._failures({f"l{n}": good for n in range(30)}) == []
-    off = {f"l{n}": good for n in range(29)} | {
-        "bad": replace(good, model_cycles=1040),
-        "w": replace(good, trouble="no"),
+    some = {
+        chip: [(one, Ran("", 1000, 1001, 5000, 0)) for one in gradient_runs.on_rtl(chip)] for chip in gradient.ENOUGH
     }
-    assert gradient._failures(off) == ["w: no", "bad: the model is 4.00 % off"]
+    assert gradient._failures(some) == []
+    asked, _ = some["edge45"][0]
+    some["edge45"][0] = asked, Ran("", 1000, 1040, 5000, 0)
+    some["server2"] = [(one, replace(ran, trouble="no")) for one, ran in some["server2"][:1]]
+    first, second, *more = gradient._failures(some)
+    assert first == f"edge45, {asked.layer.name}, {asked.order}: the model is 4.00 % off"
+    assert second.endswith(": no")
+    assert more == ["0 layers ran on the RTL of server2, the bar is 4"]
+
+
+def test_neighbours_vote_for_a_split() -> None:
+    wide = [Sample((4 << at, 64, 64), {"m": 10, "n": 20, "k": 30}, 40) for at in range(10)]
+    deep = [Sample((64, 64, 4096 << at), {"m": 20, "n": 10}, 40) for at in range(10)]
+    for one in predicted(wide + deep, repeats=20):
+        assert one.right > 0.9
+        assert 0.7 < one.less <= one.least == pytest.approx(0.75)
+    assert predicted(wide[:9]) == []
 
 
 @pytest.fixture

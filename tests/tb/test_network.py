@@ -145,14 +145,15 @@ def test_an_inverted_residual_on_the_rtl() -> None:
 
 def test_attention_on_the_rtl() -> None:
     """Products of two tensors and transposes, whose groups do not fill their last words, to the byte and the cycle."""
-    made = network.prepare(attention(6, 2, 8, 10), CHIP)
-    feed = Feed("noise.png", inputs_of(made.graph, 6), 4, 7)
-    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 60_000)])
-    row = network.row(made, "attention", feed, run, CHIP)
-    assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
-    assert row.rtl_cycles == row.model_cycles > 0
-    assert row.network is not None
-    assert row.network.tensors_checked == len(made.graph.layers)
+    both = [network.prepare(attention(6, 2, depth, 10), CHIP) for depth in (8, 5)]  # heads that fill words, and not
+    feeds = [Feed("noise.png", inputs_of(made.graph, 6), 4, 7) for made in both]
+    jobs = [network.job(made, feed.arrays, CHIP, 4, 60_000) for made, feed in zip(both, feeds, strict=True)]
+    for made, feed, run in zip(both, feeds, SimulatedDevice(build(CHIP, "verilator")).run(jobs), strict=True):
+        row = network.row(made, "attention", feed, run, CHIP)
+        assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
+        assert row.rtl_cycles == row.model_cycles > 0
+        assert row.network is not None
+        assert row.network.tensors_checked == len(made.graph.layers)
 
 
 def test_the_answer_is_that_of_the_chip(row: Row, feed: Feed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.labels import labels_in
 from meshloom.sched.workload.onnx.original import check_integer
 from meshloom.sched.workload.onnx.writer import to_onnx
+from meshloom.tb.cli.run import run as run_command
+from meshloom.tb.inputs.class_names import label_of
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import InputError
 from meshloom.tb.inputs.sources import (
@@ -28,12 +31,12 @@ from meshloom.tb.inputs.sources import (
     check_files,
     feeds,
     is_network,
-    label_of,
     load,
     pictures,
     ready,
     regression_networks,
 )
+from meshloom.tb.report import answers
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.failures import Failure
 
@@ -419,3 +422,93 @@ def test_there_is_a_label_for_each_class(tmp_path: Path) -> None:
     message = r"labels.txt: has 2 lines, output pooled of network small is \[1, 6, 1, 1\]; give one label for each"
     with pytest.raises(WorkloadError, match=message):
         load(source)
+
+
+# -- detectors ----------------------------------------------------------------------------------------------------
+
+
+def detector_file(folder: Path, *, named: bool = False) -> Path:
+    """Of pictures of 64 x 64, a row for each cell of 8, 16 and 32 pixels: box, an object's score, two classes'."""
+    model = FloatModel((1, 3, 64, 64))
+    half = model.node("AveragePool", "x", "x2", kernel_shape=[2, 2], strides=[2, 2])
+    x = model.node("AveragePool", half, "x8", kernel_shape=[4, 4], strides=[4, 4])
+    levels: list[str] = []
+    for level in range(3):
+        boxes = model.conv(x, f"boxes{level}", (4, 3, 1, 1))
+        scores = model.node("Sigmoid", model.conv(x, f"logits{level}", (3, 3, 1, 1)), f"scores{level}")
+        both = model.node("Concat", [boxes, scores], f"both{level}", axis=1)
+        levels.append(model.node("Reshape", [both, model.integers(1, 7, -1)], f"flat{level}"))
+        x = model.node("MaxPool", x, f"x{16 << level}", kernel_shape=[2, 2], strides=[2, 2])
+    together = model.node("Concat", levels, "together", axis=2)
+    built = model.build(model.node("Transpose", together, "y", perm=[0, 2, 1]))
+    if named:
+        onnx.helper.set_model_props(built, {"names": "{0: 'cat', 1: 'dog'}"})
+    path = folder / "detector.onnx"
+    onnx.save(built, path)
+    return path
+
+
+def test_a_detector_is_found_and_drawn(tmp_path: Path) -> None:
+    """What the golden network says is decoded as the float file's is, and drawn into the picture."""
+    seen = picture(tmp_path / "seen.png", (64, 64))
+    source = NetworkSource(str(detector_file(tmp_path, named=True)), inputs=(seen,), min_score=0.05)
+    graph, (feed,) = ready(source)
+    assert graph.labels == ("cat", "dog")
+    assert feed.detecting is not None
+    np.testing.assert_array_equal(feed.detecting.picture, np.asarray(Image.open(seen)))
+    assert "relative to their cells, for cells of 8, 16, 32 pixels" in feed.detecting.detector.form
+    golden = golden_values(graph, feed.arrays)
+    found = answers.detector(graph, {name: golden[name] for name in graph.outputs}, feed, "detector", tmp_path / "run")
+    assert found is not None
+    assert found.max_iou == 0.45
+    assert found.alike > len(found.exact) * 0.8 > 5
+    assert {one.label for one in found.found} <= {"cat", "dog"}
+    assert [one.score for one in found.found] == sorted((one.score for one in found.found), reverse=True)
+    assert answers.counted(found.found).partition(" ")[2]
+    with Image.open(found.picture or "") as drawn:
+        assert (drawn.format, drawn.size) == ("PNG", (64, 64))
+        assert np.any(np.asarray(drawn) != feed.detecting.picture)
+    assert answers.detector(graph, {name: golden[name] for name in graph.outputs}, feed, "x", None).picture is None  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_labels_of_a_detector(tmp_path: Path) -> None:
+    """They are as many as its classes; the file's own are overridden."""
+    seen, labels = picture(tmp_path / "seen.png", (64, 64)), tmp_path / "labels.txt"
+    source = NetworkSource(str(detector_file(tmp_path, named=True)), inputs=(seen,), labels=labels)
+    labels.write_text("person\ncar\n")
+    assert ready(source)[0].labels == ("person", "car")
+    labels.write_text("person\ncar\nbus\n")
+    with pytest.raises(
+        WorkloadError, match=r"labels.txt: has 3 lines, network detector has scores for 2 classes; give"
+    ):
+        ready(source)
+
+
+def test_arrays_are_shown_from_their_least_to_their_greatest(tmp_path: Path) -> None:
+    path, array = tmp_path / "a.npy", np.random.default_rng(1).normal(0, 1, (1, 3, 64, 64)).astype(np.float32)
+    np.save(path, array)
+    (feed,) = ready(NetworkSource(str(detector_file(tmp_path)), inputs=(path,)))[1]
+    assert feed.detecting is not None
+    shown = feed.detecting.picture
+    assert (shown.min(), shown.max()) == (0, 255)
+    assert np.unravel_index(shown.argmin(), shown.shape) == np.unravel_index(
+        array[0].transpose(1, 2, 0).argmin(), shown.shape
+    )
+
+
+def test_of_a_map_without_classes_no_labels_are_taken(tmp_path: Path) -> None:
+    model = FloatModel()
+    path, labels = tmp_path / "map.onnx", tmp_path / "labels.txt"
+    onnx.save(model.build(model.conv("x", "y", (4, 3, 3, 3))), path)
+    labels.write_text("a\nb\n")
+    with pytest.raises(
+        WorkloadError, match=r"labels.txt: has 2 lines, output y of network map is \[1, 4, 6, 6\]; give"
+    ):
+        ready(NetworkSource(str(path), inputs=(picture(tmp_path / "p.png"),), labels=labels))
+
+
+def test_the_command_line_has_the_usual_thresholds() -> None:
+    """It says them itself, for its help loads nothing."""
+    given = inspect.signature(run_command).parameters
+    usual = NetworkSource("")
+    assert (given["min_score"].default, given["max_iou"].default) == (usual.min_score, usual.max_iou)

@@ -19,7 +19,7 @@ Key = tuple[str, Range, Range]
 NEVER = 1 << 60
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Stay:
     key: Key
     start: int
@@ -75,14 +75,17 @@ class Arena:
     def _gap(self, words: int) -> int | None:
         """The first free words from where the last ones were taken, round the memory."""
         first: int | None = None
-        end = self.base
-        for start, after in [(stay.start, stay.start + stay.words) for stay in self._stays] + [(self.end, self.end)]:
-            if start > self._next and start - max(end, self._next) >= words:
-                return max(end, self._next)
+        end, after = self.base, self._next
+        for stay in self._stays:
+            start = stay.start
+            if start > after and start - (end if end > after else after) >= words:
+                return max(end, after)
             if first is None and start - end >= words:
                 first = end
-            end = after
-        return first
+            end = start + stay.words
+        if self.end > after and self.end - max(end, after) >= words:
+            return max(end, after)
+        return end if first is None and self.end - end >= words else first
 
     def _leave_one(self, words: int, now: int) -> None:
         """The one that is used again last leaves, of those that were not used just before if there are any."""

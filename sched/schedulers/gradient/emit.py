@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass
+from math import ceil, inf
 
 from meshloom.hw.isa import Addend, Region, VectorOp, address
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...mapping.nodes import Node, Run
 from ...mapping.placement import Stored, Transfer
@@ -25,7 +24,8 @@ from ...mapping.tiling import Range
 from ...workload.training_data import Scales
 from .arena import NEVER, Arena, Key
 from .orders import Step
-from .pair import Pair
+from .pair import Pair, Part
+from .sharing import Passed, links
 
 
 @dataclass
@@ -48,6 +48,16 @@ class Work:
         return self.loaded + self.stored
 
 
+@dataclass(frozen=True)
+class Least:
+    """What steps take at least: cycles of the array; words that they load if nothing is loaded twice, and store if no
+    sums are spilled."""
+
+    array: int
+    loaded: int
+    stored: int
+
+
 class _Pipeline:
     """When steps end if DRAM, vector unit and array each take one after the other, with room for two steps. The cores
     of a pair share the channels evenly."""
@@ -58,42 +68,60 @@ class _Pipeline:
         self._dram = self._vector = self._owed = 0.0
         self._ends = (0.0, 0.0)  # of the step before last, and of the last one
 
-    def step(self, before: Work, after: Work) -> int:
-        """The cycle in which the next step's results are stored. `before`, `after`: what steps have taken by then."""
+    def step(self, loaded: int, stored: int, vector: int, array: int) -> int:
+        """The cycle in which the next step's results are stored; what it takes."""
         self._dram += self._owed  # results of the step before
-        self._dram = max(self._dram, self._ends[0]) + (after.loaded - before.loaded) * self._word
-        if turned := after.vector - before.vector:
-            self._vector = max(self._vector, self._dram) + turned
+        self._dram = max(self._dram, self._ends[0]) + loaded * self._word
+        if vector:
+            self._vector = max(self._vector, self._dram) + vector
         begin = max(self._ends[1], self._dram, self._vector)
-        self._ends = self._ends[1], begin + after.array - before.array
-        self._owed = (after.stored - before.stored) * self._word
+        self._ends = self._ends[1], begin + array
+        self._owed = stored * self._word
         return ceil(max(self._ends[1], self._dram) + self._owed)
+
+    def least(self, array: int, words: int) -> float:
+        """The cycle in which all ends at the earliest, if so many cycles of the array and words are left."""
+        return max(self._ends[1] + array, self._dram + self._owed + words * self._word)
 
 
 class Emitter:
-    """Plays steps on the memories of a core, the first part's unless `tile` is another. `nodes`: its operations in
-    order, if `record`; `work`: what it takes.
+    """Plays steps on the memories of a core, the first part's unless `part` is another. `nodes`: its operations in
+    order, if `record`, `gives` and `takes` what they pass on to other parts and take over (see `sharing.together`);
+    `work`: what it takes.
+
+    With `least`, of these steps, and `most`, it gives up (`late`) as soon as `work.pipelined` is certain to be more.
 
     Raises DoesNotFit when a step's tiles do not fit in its memories side by side.
     """
 
     def __init__(
-        self, pair: Pair, steps: Sequence[Step], scales: Scales, record: bool = True, tile: int | None = None
+        self,
+        pair: Pair,
+        steps: Sequence[Step],
+        scales: Scales,
+        record: bool = True,
+        part: Part | None = None,
+        least: Least | None = None,
+        most: float = inf,
     ) -> None:
         self.pair, self.scales, self.record = pair, scales, record
-        self.core = pair.parts[0].core if tile is None else tile
+        self.part = pair.parts[0] if part is None else part
+        self.core = self.part.core
         self.nodes, self.work = list[Node](), Work()
+        self.gives, self.takes = dict[int, Passed](), dict[int, Passed]()
         chip = pair.chip
         core, limit = chip.core, f"of a {chip.name} core"
         self.now = 0
         self._uses: dict[Key, deque[int]] = {}
         self._left: dict[Key, int] = {}  # steps that a result still needs
         self._begun: set[Key] = set()
-        self._spilled: set[Key] = set()
+        self._links = links(steps, self.part)
+        operands = [_operands(step) for step in steps]
         for index, step in enumerate(steps):
-            for key in (*_operands(step), step.result):
+            result = step.result
+            for key in (*operands[index], result):
                 self._uses.setdefault(key, deque()).append(index)
-            self._left[step.result] = self._left.get(step.result, 0) + 1
+            self._left[result] = self._left.get(result, 0) + 1
         self._zeros: int | None = None
         self.a = Arena(f"A {limit}", core.a_words, self._following, lambda key, at: None)
         self.b = Arena(f"B {limit}", core.b_words, self._following, lambda key, at: None)
@@ -101,17 +129,29 @@ class Emitter:
         # the words of a transposition, and of a part of a result, are on their way as soon as they are made
         self.out = Arena(f"OUT {limit}", core.out_words, self._following, lambda key, at: None)
         self.vec = Arena(f"VEC {limit}", core.vec_words - chip.lanes, self._following, lambda key, at: None, chip.lanes)
-        pipeline = _Pipeline(pair)
+        self._seen: set[Key] = set()  # operands that have been loaded
+        self._needed = 0  # words that had to be loaded or stored, whatever the order
+        self.late = False
+        pipeline, work = _Pipeline(pair), self.work
         for self.now, step in enumerate(steps):
-            for key in (*_operands(step), step.result):
+            rows, columns = operands[self.now]
+            for key in (rows, columns, step.result):
                 self._uses[key].popleft()
-            before = replace(self.work)
+            loaded, stored, vector, array = work.loaded, work.stored, work.vector, work.array
             self._step(step)
-            self.work.pipelined = pipeline.step(before, self.work)
-            rows, columns = _operands(step)
+            work.pipelined = pipeline.step(
+                work.loaded - loaded, work.stored - stored, work.vector - vector, work.array - array
+            )
             for arena, key in ((self.a, rows), (self.b, columns)):
                 if self._following(key) == NEVER and key in arena:
                     arena.free(key)
+            # a cycle of margin for sums of fractions in another order
+            if (
+                least
+                and pipeline.least(least.array - work.array, least.loaded + least.stored - self._needed) > most + 1
+            ):
+                self.late = True
+                return
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
@@ -127,27 +167,34 @@ class Emitter:
             plane = pair.turned_words(step.n, step.m) // depth
             columns, scale = self._column("x", step.k, step.m), self.scales.dw
         count = pixels[1] - pixels[0]
-        first, self._left[key] = key not in self._begun, self._left[key] - 1
-        last = not self._left[key]
-        sums = 0 if first and last else self._sums(key, first)
+        before, after = self._links.get(key, (None, None))
+        first, self._left[key] = key not in self._begun and before is None, self._left[key] - 1
+        mine = not self._left[key]  # the last product of this part
+        last = mine and after is None
+        sums = 0 if first and last else self._sums(key, first, before)
         self._begun.add(key)
-        fields = {
-            "a_base": rows, "a_plane": plane, "in_w": plane, "out_w": plane, "k_blocks": depth, "kernel_h": 1,
-            "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "pixels": count, "clamp": 127,
-            "addend": int(Addend.NONE if first else Addend.PARTIAL), "addend_base": 0 if first else sums,
-        }  # fmt: skip
-        blocks = pair.columns(step.k)
-        if not last:
-            fields |= {"b_base": columns, "n_blocks": blocks, "to_acc": 1, "dest_base": sums}
-            self._gemm(step, fields, 0)
-            return
-        self._finish(step, fields, columns, scale)
-        if not first or not last:
+        fields: dict[str, int] = {}
+        if self.record:
+            fields = {
+                "a_base": rows, "a_plane": plane, "in_w": plane, "out_w": plane, "k_blocks": depth, "kernel_h": 1,
+                "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "pixels": count, "clamp": 127,
+                "addend": int(Addend.NONE if first else Addend.PARTIAL), "addend_base": 0 if first else sums,
+            }  # fmt: skip
+        if last:
+            self._finish(step, fields, count, depth, columns, scale)
+        else:
+            blocks = pair.columns(step.k)
+            self._gemm(step, fields, {"b_base": columns, "n_blocks": blocks, "to_acc": 1, "dest_base": sums}, depth, 0)
+            if mine:
+                self._spill(key, sums)
+                if self.record:
+                    self.gives[len(self.nodes) - 1] = key, self.part.number
+        if mine and not (first and last):
             self.acc.free(key)
 
-    def _finish(self, step: Step, fields: dict[str, int], columns: int, scale: int) -> None:
+    def _finish(self, step: Step, fields: dict[str, int], count: int, depth: int, columns: int, scale: int) -> None:
         """The last product of a tile of a result, in parts of as many blocks of columns as half of OUT holds."""
-        pair, count, depth = self.pair, fields["pixels"], fields["k_blocks"]
+        pair = self.pair
         at_once = max(1, pair.chip.core.out_words // 2 // count)
         first_column = step.k[0] // pair.cols
         stored, pixels = (pair.dx, step.m) if step.of == "dx" else (pair.dw, step.n)
@@ -155,21 +202,22 @@ class Emitter:
             blocks = min(at_once, pair.columns(step.k) - part)
             out = self._transient(self.out, blocks * count)
             own = {"b_base": columns + part * depth * pair.cols, "n_blocks": blocks, "dest_base": out, "scale": scale}
-            if fields["addend"]:
+            if fields and fields["addend"]:
                 own["addend_base"] = fields["addend_base"] + part * count
-            self._gemm(step, fields | own, part)
+            self._gemm(step, fields, own, depth, part)
             planes = first_column + part, first_column + part + blocks
             place = address(Region.OUT, out)
+            self._needed += blocks * count
             self._store(f"{step.of} k{planes[0]} p{pixels[0]}", stored, planes, pixels, place, blocks * count)
 
-    def _gemm(self, step: Step, fields: dict[str, int], part: int) -> None:
-        cycles = gemm_occupancy(
-            self.pair.chip, GemmShape(fields["pixels"], fields["n_blocks"], k_blocks=fields["k_blocks"])
-        )
+    def _gemm(self, step: Step, fields: dict[str, int], own: dict[str, int], depth: int, part: int) -> None:
+        """A product; `own`: fields besides those of its step (`fields`, none unless operations are recorded)."""
+        rows = step.m if step.of == "dx" else step.n
+        cycles = self.pair.gemm_cycles(rows[1] - rows[0], own["n_blocks"], depth)
         self.work.array += cycles
         if self.record:
             label = f"{step.of} m{step.m[0]} k{step.k[0]}.{part} n{step.n[0]}"
-            self.nodes.append(Node(self.core, [], label, fields=fields, cycles=cycles))
+            self.nodes.append(Node(self.core, [], label, fields=fields | own, cycles=cycles))
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
@@ -181,6 +229,9 @@ class Emitter:
             return here
         words = self.pair.plain_words(channels, pixels)
         at = self.a.take(key, words, self.now)
+        if key not in self._seen:
+            self._seen.add(key)
+            self._needed += words
         stored: Stored = getattr(self.pair, name)
         self._load(
             f"{name} c{channels[0]} p{pixels[0]}", stored, self.pair.blocks(channels), (*pixels, 1), (0, 1),
@@ -246,14 +297,14 @@ class Emitter:
 
     def _vector(self, label: str, x: int, plane: int, blocks: int, pixels: int, dest: int, left: int = 0) -> None:
         """TRANSPOSE of pixels of blocks in A, `plane` words apart."""
-        fields = {
-            "op": int(VectorOp.TRANSPOSE), "x_base": x, "x_plane": plane, "in_w": plane, "blocks": blocks,
-            "kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "pad_left": left,
-            "out_w": plane, "pixels": pixels, "dest_base": dest, "clamp": 127,
-        }  # fmt: skip
-        cycles = vec_occupancy(self.pair.chip, VecShape.of(fields))
+        cycles = self.pair.turn_cycles(blocks, pixels)
         self.work.vector += cycles
         if self.record:
+            fields = {
+                "op": int(VectorOp.TRANSPOSE), "x_base": x, "x_plane": plane, "in_w": plane, "blocks": blocks,
+                "kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "pad_left": left,
+                "out_w": plane, "pixels": pixels, "dest_base": dest, "clamp": 127,
+            }  # fmt: skip
             self.nodes.append(Node(self.core, [], label, fields=fields, cycles=cycles, vec=True))
 
     def _zero_words(self) -> int:
@@ -265,8 +316,9 @@ class Emitter:
 
     # -- partial sums -------------------------------------------------------------------------------------------------
 
-    def _sums(self, key: Key, first: bool) -> int:
-        """Rows of ACC for the sums of a tile of a result; those that were spilled come back."""
+    def _sums(self, key: Key, first: bool, before: int | None) -> int:
+        """Rows of ACC for the sums of a tile of a result; those that were spilled come back, those of the part `before`
+        are taken over."""
         here = self.acc.at(key, self.now)
         if here is not None:
             return here
@@ -274,7 +326,8 @@ class Emitter:
         rows = self.pair.sums(k, pixels)
         at = self.acc.take(key, rows, self.now)
         if not first:
-            self._spilled.remove(key)
+            if self.record and before is not None and key not in self._begun:
+                self.takes[len(self.nodes)] = key, before
             stored, planes = self._place_of_sums(key)
             self.work.spilled += 4 * rows
             place = address(Region.ACC, 4 * at)
@@ -284,7 +337,6 @@ class Emitter:
     def _spill(self, key: Key, at: int) -> None:
         """Sums leave ACC for DRAM, all 32 bits of them."""
         name, k, pixels = key
-        self._spilled.add(key)
         stored, planes = self._place_of_sums(key)
         words = 4 * self.pair.sums(k, pixels)
         self.work.spilled += words

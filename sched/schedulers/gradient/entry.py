@@ -25,14 +25,20 @@ class GradientOptions(Options):
             "paper selects by the layer's sizes",
         )
     )
-    cores: int = Field(
-        default=0, ge=0, le=256, description="cores that share a layer (its k is split); 0: all, 1: the first alone"
+    cores: int = Field(default=0, ge=0, le=256, description="cores that share a layer; 0: all, 1: the first alone")
+    split: Literal["best", "m", "n", "k"] = Field(
+        default="best",
+        description="what they share: rows of X and dY (m), columns of dY (n), columns of X (k); best: the fastest",
     )
     effort: float = Field(default=1.0, gt=0, lt=1e6, description="steps played, as a multiple of the usual number")
+    leaders: int = Field(
+        default=3, ge=1, le=1000, description="tilings and loops of each order that the timeline model decides between"
+    )
 
 
-def _gradients(layer: TrainingLayer, chip: ChipConfig, options: GradientOptions, _: Context) -> GradientSchedule:
+def _gradients(layer: TrainingLayer, chip: ChipConfig, options: GradientOptions, context: Context) -> GradientSchedule:
     from .orders import Order, selected
+    from .pair import Split
     from .scheduler import schedule
 
     if options.order == "best":
@@ -40,7 +46,17 @@ def _gradients(layer: TrainingLayer, chip: ChipConfig, options: GradientOptions,
     else:
         chosen = options.order
         orders = (selected(layer.m, layer.k, layer.n) if chosen == "algorithm1" else Order(chosen),)
-    return schedule(layer, chip, orders, options.named("gradient"), effort=options.effort, cores=options.cores)
+    return schedule(
+        layer,
+        chip,
+        orders,
+        options.named("gradient"),
+        effort=options.effort,
+        leaders=options.leaders,
+        cores=options.cores,
+        splits=tuple(Split) if options.split == "best" else (Split(options.split),),
+        folder=context.folder,
+    )
 
 
 GRADIENT = Scheduler(

@@ -5,7 +5,7 @@ A step multiplies one tile: of dX, dX[m, k] += dY[m, n]·W[k, n]ᵀ, or of dW, d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, permutations
@@ -60,6 +60,14 @@ class Nest:
     loops: str = "mkn"
     snake: bool = False
 
+    def walked(self, pair: Sized) -> Nest:
+        """The first of all nests that visit the tiles of a pair in this order: loops of one trip are last, and it only
+        turns back if two loops have more."""
+        ends, steps = {"m": pair.m, "k": pair.k, "n": pair.n}, vars(self.tiling)
+        many = [name for name in self.loops if ends[name] > steps[name]]
+        once = [name for name in "mkn" if ends[name] <= steps[name]]
+        return Nest(self.tiling, "".join(many + once), self.snake and len(many) > 1)
+
     def __str__(self) -> str:
         return f"{self.loops}{'~' if self.snake else ''} {self.tiling.m}x{self.tiling.k}x{self.tiling.n}"
 
@@ -91,22 +99,27 @@ def fused(pair: Sized, nest: Nest) -> list[Step]:
     return [Step(of, *tile) for tile in _walk(pair, nest) for of in ("dx", "dw")]
 
 
-def steps(pair: Sized, order: Order, nest: Nest) -> list[Step]:
+def steps(
+    pair: Sized, order: Order, nest: Nest, begun: Callable[[list[Step]], list[Step]] = lambda some: some
+) -> list[Step]:
     """The steps of a pair in every order but `SEQUENTIAL`, which has a nest for each product. `nest.loops` counts for
-    none but the `*_MAJOR` orders: its first loop must be theirs."""
+    none but the `*_MAJOR` orders: its first loop must be theirs. `begun`: lets a walk begin elsewhere (`sharing`)."""
     if order in (Order.PLAIN, Order.INTERLEAVED):
         # traditional products: the sums of a tile of the result stay until they are complete
-        rows = alone(pair, "dx", Nest(nest.tiling, "mkn", nest.snake))
-        columns = alone(pair, "dw", Nest(nest.tiling, "nkm", nest.snake))
+        rows = begun(alone(pair, "dx", Nest(nest.tiling, "mkn", nest.snake)))
+        columns = begun(alone(pair, "dw", Nest(nest.tiling, "nkm", nest.snake)))
         if order is Order.PLAIN:
             return rows + columns
         return list(chain.from_iterable(zip(rows, columns, strict=True)))
-    return fused(pair, nest)
+    return begun(fused(pair, nest))
 
 
-def moved(some: Sequence[Step], by: int) -> list[Step]:
-    """Steps of a part of a pair whose first column of X is column `by` of the pair's."""
-    return [step._replace(k=(step.k[0] + by, step.k[1] + by)) for step in some]
+def moved(some: list[Step], by: tuple[int, int, int]) -> list[Step]:
+    """Steps of a part of a pair that begins at row, column of X and column of W `by`."""
+    if by == (0, 0, 0):
+        return some
+    m, k, n = by
+    return [Step(of, (ms[0] + m, ms[1] + m), (ks[0] + k, ks[1] + k), (ns[0] + n, ns[1] + n)) for of, ms, ks, ns in some]
 
 
 def nests(order: Order, tiling: Tiling) -> list[Nest]:

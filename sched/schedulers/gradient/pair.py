@@ -7,9 +7,13 @@ channels to a word, results (dX, dW) `cols`. Pixels are the rows of X, dY and dX
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import ceil
+from typing import Literal
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import VectorOp
+from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Tensor
 from ...mapping.placement import Dram, Stored
@@ -45,25 +49,37 @@ def cut(end: int, step: int) -> list[Range]:
     return [(at, min(at + step, end)) for at in range(0, end, step)]
 
 
+class Split(StrEnum):
+    """The dimension that cores share (J. Kim et al., section 5, figure 11)."""
+
+    M = "m"  #: rows of X and dY; all read W, and sums of dW go from core to core (the paper's weight-sharing)
+    N = "n"  #: columns of dY and W; all read X, and sums of dX go from core to core (the paper's dY-sharing)
+    K = "k"  #: columns of X; all read dY, and no sums are shared (the paper's ifmap-sharing)
+
+
 @dataclass(frozen=True)
 class Part:
-    """What a core does of a pair: columns `first` .. `first` + `k` - 1 of X and dX, rows of W and dW, and all pixels
-    and output channels. No two parts make parts of the same sums."""
+    """What a core does of a pair: rows `first[0]` .. `first[0]` + `m` - 1 of X and dY, columns of X from `first[1]` on,
+    columns of dY and W from `first[2]` on. `sums`: the result to whose sums all `of` parts add in turn, None if none;
+    `number`: which of them this is."""
 
     core: int
     m: int
     k: int
     n: int
-    first: int
+    first: tuple[int, int, int] = (0, 0, 0)
+    sums: Literal["dx", "dw"] | None = None
+    number: int = 0
+    of: int = 1
 
 
 class Pair:
     """A layer's pair on a chip: sizes in words of tiles, and where its tensors lie. `parts`: what each of up to `cores`
-    cores does; as even as whole blocks of columns allow, at least one block each. Raises DoesNotFit if DRAM is too
-    small, or if sums may leave int32."""
+    cores does if they share it by `split`; as even as whole words (M, N) and blocks of columns (K) allow, at least one
+    each. Raises DoesNotFit if DRAM is too small, or if sums may leave int32."""
 
-    def __init__(self, layer: TrainingLayer, chip: ChipConfig, cores: int = 1) -> None:
-        self.layer, self.chip = layer, chip
+    def __init__(self, layer: TrainingLayer, chip: ChipConfig, cores: int = 1, split: Split = Split.K) -> None:
+        self.layer, self.chip, self.split = layer, chip, split
         self.m, self.k, self.n = layer.m, layer.k, layer.n
         check_sums(f"{layer.name} dw", self.m, "take a smaller batch")
         if not layer.first:
@@ -75,16 +91,31 @@ class Pair:
         self.w = self._stored(dram, blocks_k, self.n)
         self.dy = self._stored(dram, blocks_n, self.m)
         columns = ceil(self.k / self.cols)
-        ranges = even(0, columns, min(cores, columns, len(chip.cores)))
-        self.parts = tuple(
-            Part(core, self.m, min(end * self.cols, self.k) - first * self.cols, self.n, first * self.cols)
-            for core, (first, end) in zip(chip.cores, ranges, strict=False)
-        )
+        self.parts = self._parts(min(cores, len(chip.cores)))
         self.dw = self._stored(dram, columns, self.n)
         self.dw_sums = self._stored(dram, columns, self.n, 4)
         if not layer.first:
             self.dx = self._stored(dram, columns, self.m)
             self.dx_sums = self._stored(dram, columns, self.m, 4)
+        self._gemms: dict[tuple[int, int, int], int] = {}
+        self._turns: dict[tuple[int, int], int] = {}
+
+    def _parts(self, cores: int) -> tuple[Part, ...]:
+        at, whole = "mkn".index(self.split), (self.m, self.k, self.n)
+        unit = self.cols if self.split is Split.K else self.lanes
+        units = ceil(whole[at] / unit)
+        ranges = even(0, units, min(cores, units))
+        sums: Literal["dx", "dw"] | None = None
+        if len(ranges) > 1 and self.split is not Split.K:
+            sums = "dw" if self.split is Split.M else "dx"
+        found: list[Part] = []
+        for number, (core, (low, high)) in enumerate(zip(self.chip.cores, ranges, strict=False)):
+            first, size = [0, 0, 0], list(whole)
+            first[at], size[at] = low * unit, min(high * unit, whole[at]) - low * unit
+            shared = None if sums == "dx" and self.layer.first else sums
+            begin = first[0], first[1], first[2]
+            found.append(Part(core, size[0], size[1], size[2], begin, shared, number, len(ranges)))
+        return tuple(found)
 
     def _stored(self, dram: Dram, planes: int, rows: int, width: int = 1) -> Stored:
         homes = self.chip.drams
@@ -138,6 +169,22 @@ class Pair:
     def sums(self, k: Range, pixels: Range) -> int:
         """Rows of ACC for the partial sums of a tile of a result."""
         return self.columns(k) * (pixels[1] - pixels[0])
+
+    # -- cycles -------------------------------------------------------------------------------------------------------
+
+    def gemm_cycles(self, pixels: int, blocks: int, depth: int) -> int:
+        """For which a product of a tile keeps the array: rows, blocks of columns, words of depth."""
+        key = pixels, blocks, depth
+        if key not in self._gemms:
+            self._gemms[key] = gemm_occupancy(self.chip, GemmShape(pixels, blocks, k_blocks=depth))
+        return self._gemms[key]
+
+    def turn_cycles(self, blocks: int, pixels: int) -> int:
+        """For which a TRANSPOSE keeps the vector unit."""
+        key = blocks, pixels
+        if key not in self._turns:
+            self._turns[key] = vec_occupancy(self.chip, VecShape(VectorOp.TRANSPOSE, pixels, blocks))
+        return self._turns[key]
 
     def check(self, tiling: Tiling) -> None:
         """Raises DoesNotFit for a tiling that instructions or memories cannot hold, even one step at a time."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Schedule, ScheduleError, Tensor
-from ...mapping.stages import constant, cut
+from ...mapping.stages import constant, cut, filters
 from ...workload.graph import Graph, Layer
 from ...workload.layout import ActivationLayout, WeightLayout
 from .scheduler import NetworkSchedule
@@ -38,7 +38,8 @@ def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSched
             if layer not in layers or kind not in ("w", "bias") or layers[layer].w is None:
                 raise _unknown(tensor, graph, "LAYER/w or LAYER/bias, /table or /zeros, of a layer that has them")
             packed = isinstance(tensor.layout, WeightLayout) and tensor.layout.packed_kw
-            found = constant(layers[layer], kind, lanes[layers[layer].inputs[0]], packed)
+            made = filters(lanes[layer], chip) if layers[layer].kind == "conv" else None
+            found = constant(layers[layer], kind, lanes[layers[layer].inputs[0]], packed, made)
             _fits(tensor, found.shape)
             constants[tensor.name] = found
         elif tensor.role == "input":

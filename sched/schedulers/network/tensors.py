@@ -14,7 +14,7 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Piece, Tensor
 from ...mapping.placement import Allocator, Stored
 from ...mapping.problem import pose, whole_windows
-from ...mapping.stages import Stages, constant
+from ...mapping.stages import Stages, constant, filters
 from ...workload.graph import Layer, Value
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
@@ -59,6 +59,7 @@ class NetworkTensors:
         """A convolution with the channels that lie in words, and whether the host packs its input."""
         shape = self.cut.graph.conv_shape(layer)
         packed = layer.inputs[0] in {v.name for v in self.cut.graph.inputs} and pose(shape, self.chip).packed
+        shape = replace(shape, out_channels=len(filters(self.cut.lanes[layer.output], self.chip)))
         return (shape if packed else replace(shape, in_channels=len(self.cut.lanes[layer.inputs[0]]))), packed
 
     def whole(self, layer: Layer) -> bool:
@@ -87,15 +88,16 @@ class NetworkTensors:
     def conv_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
         """Weights ("w") and biases ("bias") of a convolution, which lie in these pieces. `copy`: behind their names."""
         chip, lanes = self.chip, self.cut.lanes[layer.inputs[0]]
+        made = filters(self.cut.lanes[layer.output], chip)
         shape, packed = self.conv_shape(layer)
         layout = WeightLayout(
             out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
             packed_kh=packed and self.whole(layer),
         )  # fmt: skip
-        self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes, packed))
+        self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes, packed, made))
         bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
-        self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes))
+        self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes, made=made))
 
     def depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
         """The same of a depthwise convolution."""

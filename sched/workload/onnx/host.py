@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .detector_forms import suppressions
 from .errors import UnsupportedError, operator_name
 from .float_reader import fold
 from .floats import FloatNet
@@ -38,7 +39,9 @@ _NAMED = 4
 
 
 class HostPart:
-    """The nodes between tensors that the chip computes, `sources`, and the outputs of a model."""
+    """The nodes between tensors that the chip computes, `sources`, and the outputs of a model.
+
+    `outputs`: those of the model that they make; `suppressions`: what NonMaxSuppressions among them read and make."""
 
     def __init__(self, model: ModelProto, sources: Iterable[str], name: str) -> None:
         import onnx
@@ -47,17 +50,23 @@ class HostPart:
         self.sources, self._name = tuple(dict.fromkeys(sources)), f"{name}: what runs on the host"
         self.nodes = _between(model, self.sources)
         self.outputs = tuple(value.name for value in model.graph.output if value.name not in self.sources)
+        self.suppressions = suppressions(model, self.nodes)
+        made = {output for node in self.nodes for output in node.output} - set(self.outputs)
+        inside = [name for each in self.suppressions for name in (each.boxes, each.scores, each.selected)]
         read = {name for node in self.nodes for name in node.input}
         values = [helper.make_tensor_value_info(name, 1, None) for name in self.sources if name in read]
         graph = helper.make_graph(
-            self.nodes, "host", values, [value for value in model.graph.output if value.name in self.outputs],
+            self.nodes, "host", values,
+            [value for value in model.graph.output if value.name in self.outputs]
+            + [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(inside) if name in made],
             [item for item in model.graph.initializer if item.name in read],
         )  # fmt: skip
         self._model: Any = onnx.ModelProto()
         self._model.CopyFrom(helper.make_model(graph, opset_imports=list(model.opset_import)))
         self._model.ir_version = model.ir_version
         for value in self._model.graph.output:
-            value.type.tensor_type.ClearField("shape")
+            if value.name in self.outputs:
+                value.type.tensor_type.ClearField("shape")
 
     @property
     def note(self) -> str:
@@ -69,7 +78,8 @@ class HostPart:
         return f"{', '.join(names)}{more} at the end {verb} on the host."
 
     def run(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """The model's outputs for its `sources`, float32 in the shapes that they have in the model."""
+        """The model's outputs, and the tensors of `suppressions`, for its `sources`, float32 in the shapes that they
+        have in the model."""
         live = session(self._model, self._name)
         read = {value.name for value in live.get_inputs()}
         return run(live, {name: np.asarray(array, np.float32) for name, array in values.items() if name in read})

@@ -95,7 +95,14 @@ class Quantised:
         """The model's outputs that are left to the host, by name, for real outputs of the graph, [1, C, H, W]."""
         if self.host is None:
             return {}
-        return self.host.run({self.origins[name]: self.ends[name].array(array) for name, array in values.items()})
+        said = self.said(values)
+        return {name: said[name] for name in self.host.outputs}
+
+    def said(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The tensors of the model that real outputs of the graph, [1, C, H, W], stand for, and all that the host makes
+        of them, by name and in the shapes that they have in the model; the model's outputs first, in its order."""
+        known = {self.origins[name]: self.ends[name].array(array) for name, array in values.items()}
+        return known if self.host is None else self.host.run(known) | known
 
 
 def quantise(

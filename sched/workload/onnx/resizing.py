@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from math import gcd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import Window
+from meshloom.hw.isa import INSTRUCTIONS, Opcode
+
+from ..graph import Place, Window
 from .errors import Refused
 from .floats import FloatLayer
 from .reductions import Reductions
 from .runtime import run, session
-from .views import natural
+from .views import View, natural
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
 
+#: Layers that one axis may take.
+_MOST_PARTS = 256
+
+
 class Resizing(Reductions):
     def resize(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         """Nearest: copies of rows and columns. Otherwise a depthwise convolution for each phase of the result, over the
-        map with copies of its edges around it."""
+        map with copies of its edges around it; by factors that are not whole, first for the rows, then for the columns.
+        """
         from onnx import helper
 
         view = self.settled(node.input[0])
@@ -33,13 +42,21 @@ class Resizing(Reductions):
         down, right = (self._rows(node, view.shape, axis, helper) for axis in order[2:])
         if mode == "nearest":
             moved = view.order.transpose(order)
+            if not all(matrix.any(axis=1).all() for matrix in (down, right)):
+                raise Refused("reaches beyond its operand (tf_crop_and_resize)")
             picked = [np.argmax(matrix, axis=1) for matrix in (down, right)]
             index = moved[:, :, picked[0]][:, :, :, picked[1]].transpose(np.argsort(order))
             self.move(node, index)
             return
         if order != (0, 1, 2, 3):
             raise Refused(f"mode = {mode} of a tensor whose channels are its last axis; put it behind the Transpose")
-        (rows, before_h, after_h, step_h), (columns, before_w, after_w, step_w) = _kernels(down), _kernels(right)
+        both = [_kernels(matrix) for matrix in (down, right)]
+        if None in both:
+            between = view if _is_identity(down) else self._along(node, view, down, 0, _is_identity(right))
+            if not _is_identity(right):
+                self._along(node, between, right, 1, True)
+            return
+        (rows, before_h, after_h, step_h), (columns, before_w, after_w, step_w) = (one for one in both if one)
         whole = view.order[0]
         edges = np.pad(whole, ((0, 0), (before_h, after_h), (before_w, after_w)), "edge")
         padded = self.arrange(node.input[0], view.moved(edges[None])) if edges.shape != whole.shape else view
@@ -57,6 +74,41 @@ class Resizing(Reductions):
             self.emit(parts[0], size)
         else:
             self.pasted(node.output[0], parts, size, (len(rows), len(columns)))
+
+    def _along(self, node: NodeProto, view: View, matrix: NDArray[np.float64], axis: int, last: bool) -> View:
+        """Rows (`axis` 0) or columns multiplied by a matrix [those of the result, those of the view]: a depthwise
+        convolution for each phase, over those that it reads. `last`: the result is the node's."""
+        phases, side = _phases(matrix), "columns" if axis else "rows"
+        if len(phases) > _MOST_PARTS:
+            raise Refused(
+                f"from {matrix.shape[1]} to {len(matrix)} {side}, whose weights are of {len(phases)} kinds; at most "
+                f"{_MOST_PARTS} may be"
+            )
+        output = node.output[0] if last else self.fresh(f"{node.output[0]}/{side}")
+        size = [view.channels, *view.size[1:]]
+        size[axis + 1] = len(matrix)
+        names: list[str] = []
+        places: list[Place] = []
+        for index, phase in enumerate(phases):
+            count = len(range(index, len(matrix), len(phases)))
+            reach = phase.first + np.arange((count - 1) * phase.stride + len(phase.taps))
+            chosen = np.take(view.order, np.clip(reach, 0, matrix.shape[1] - 1), axis + 2)
+            made = view if np.array_equal(chosen, view.order) else self.arrange(view.value, view.moved(chosen))
+            taps = phase.taps.reshape((1, -1) if axis else (-1, 1))
+            window = Window(*taps.shape, *((1, phase.stride) if axis else (phase.stride, 1)))
+            w = np.broadcast_to(taps, (view.channels, 1, *taps.shape)).copy()
+            part = [*size]
+            part[axis + 1] = count
+            name = output if len(phases) == 1 else self.fresh(f"{output}/{index}")
+            layer = FloatLayer("depthwise", name, (made.value,), window, w=w, bias=np.zeros(view.channels))
+            names.append(self.emit(layer, (part[0], part[1], part[2])))
+            places.append(
+                Place(0, index, 1, len(phases), part[1], count) if axis
+                else Place(index, 0, len(phases), 1, count, part[2])
+            )  # fmt: skip
+        if len(phases) > 1:
+            self.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), (size[0], size[1], size[2]))
+        return self.views[output]
 
     def _rows(self, node: NodeProto, shape: tuple[int, ...], axis: int, helper: Any) -> NDArray[np.float64]:
         """What a Resize multiplies along one axis, [rows of the result, rows], as ONNX Runtime does it: a picture whose
@@ -76,35 +128,75 @@ class Resizing(Reductions):
         opset = helper.make_opsetid("", max(self.model.opset, 10 if node.op_type == "Resize" else 9))
         live = session(helper.make_model(graph, opset_imports=[opset], ir_version=8), node.output[0])
         found = [run(live, {node.input[0]: np.ascontiguousarray(one)})[node.output[0]] for one in probe]
-        columns = [np.moveaxis(one, axis, -1).reshape(-1, one.shape[axis])[0] for one in found]
-        return np.stack(columns, axis=1).astype(np.float64)
+        if np.any(run(live, {node.input[0]: np.zeros(shape, np.float32)})[node.output[0]]):
+            raise Refused("has other numbers than 0 outside of its operand (extrapolation_value)")
+        columns = [np.moveaxis(one, axis, -1).reshape(-1, one.shape[axis]) for one in found]
+        inside = int(np.abs(sum(columns)).sum(axis=1).argmax())  # not beside the operand along other axes
+        return np.stack([one[inside] for one in columns], axis=1).astype(np.float64)
 
 
 #: Operators and the methods that read them.
 RESIZING = {"Resize": "resize", "Upsample": "resize"}
 
 
-def _kernels(matrix: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], int, int, int]:
-    """A matrix [rows of the result, rows] as one kernel for each phase of the result: the kernels, how many copies of
-    the first and last row are needed, and the stride. Raises Refused when it is no such thing."""
+def _is_identity(matrix: NDArray[np.float64]) -> bool:
+    return matrix.shape[0] == matrix.shape[1] and np.allclose(matrix, np.eye(len(matrix)), atol=1e-6)
+
+
+class _Phase(NamedTuple):
+    """Every so many rows of a result: weights of the rows that the first of them is made of, from row `first` on (there
+    are copies of the first and last row beyond the edges); the next one's are `stride` rows further."""
+
+    taps: NDArray[np.float64]
+    first: int
+    stride: int
+
+
+def _phases(matrix: NDArray[np.float64]) -> list[_Phase]:
+    """A matrix [rows of the result, rows] as few phases, as far as an instruction holds the stride between them; each
+    row of the result is one by itself if they are not alike."""
     high, wide = matrix.shape
-    phases, step = (high // wide, 1) if high >= wide else (1, wide // high)
-    if high * step != wide * phases:
-        raise Refused(f"from {wide} to {high} rows or columns; one must be a multiple of the other")
-    used = np.count_nonzero(matrix, axis=1).reshape(-1, phases)
-    best = used.argmax(axis=0).tolist()  # rows that lose no taps at the edges, if there are any
-    reach = [np.flatnonzero(matrix[row * phases + phase]) - row * step for phase, row in enumerate(best)]
-    low, end = min(int(taps.min()) for taps in reach), max(int(taps.max()) for taps in reach) + 1
-    kernels: list[NDArray[np.float64]] = []
-    for phase, row in enumerate(best):
-        taps = np.zeros(end - low)
-        taps[reach[phase] - low] = matrix[row * phases + phase][reach[phase] + row * step]
-        kernels.append(taps)
-    folded = np.zeros_like(matrix)
+    whole = gcd(high, wide)
+    count, stride = high // whole, wide // whole
+    if stride <= INSTRUCTIONS[Opcode.VEC].most("stride_h"):
+        found: list[_Phase] = []
+        for phase in range(count):
+            rows = matrix[phase::count]
+            best = int(np.count_nonzero(rows, axis=1).argmax())  # one that loses no taps at the edges, if there is any
+            reach = _reach(rows[best])
+            found.append(_Phase(rows[best][reach], reach.start - best * stride, stride))
+        if np.allclose(_unfolded(found, high, wide), matrix, atol=1e-5):
+            return found
+    reaches = [_reach(row) for row in matrix]
+    return [_Phase(row[reach], reach.start, 1) for row, reach in zip(matrix, reaches, strict=True)]
+
+
+def _reach(row: NDArray[np.float64]) -> slice:
+    used = np.flatnonzero(row)
+    return slice(int(used[0]), int(used[-1]) + 1) if len(used) else slice(0, 1)
+
+
+def _unfolded(phases: Sequence[_Phase], high: int, wide: int) -> NDArray[np.float64]:
+    """The matrix that phases stand for."""
+    found = np.zeros((high, wide))
     for row in range(high):
-        for tap, weight in enumerate(kernels[row % phases]):
-            folded[row, min(max(row // phases * step + low + tap, 0), wide - 1)] += weight
-    if not np.allclose(folded, matrix, atol=1e-5):
-        raise Refused("its weights differ from pixel to pixel (align_corners?); they must be those of its phases")
-    count = high // phases
-    return kernels, max(0, -low), max(0, (count - 1) * step + end - wide), step
+        turn, phase = divmod(row, len(phases))
+        taps, first, stride = phases[phase]
+        np.add.at(found[row], np.clip(first + turn * stride + np.arange(len(taps)), 0, wide - 1), taps)
+    return found
+
+
+def _kernels(matrix: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], int, int, int] | None:
+    """A matrix [rows of the result, rows] as one kernel for each phase of the result, where one is a multiple of the
+    other: the kernels, all over the same rows, how many copies of the first and last row are needed, and the stride.
+    None where that is not what it is."""
+    high, wide = matrix.shape
+    if high % wide and wide % high:
+        return None
+    phases = _phases(matrix)
+    if len(phases) != max(1, high // wide) or (step := phases[0].stride) != max(1, wide // high):
+        return None
+    low = min(phase.first for phase in phases)
+    end = max(phase.first + len(phase.taps) for phase in phases)
+    kernels = [np.pad(one.taps, (one.first - low, end - one.first - len(one.taps))) for one in phases]
+    return kernels, max(0, -low), max(0, (high // len(phases) - 1) * step + end - wide), step
