@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import wiring
+from amaranth.lib import wiring  # pyright: ignore[reportMissingTypeStubs]  (the stubs leave it out)
 from amaranth.lib.wiring import In, Out
 
 from meshloom.hw.core.requantiser import PRODUCT_BITS, requantise
@@ -17,7 +17,7 @@ SHIFT_BITS = 2
 _SCALE_BITS = 16
 
 
-class ScaleStage(wiring.Component):
+class ScaleStage(wiring.Component):  # pyright: ignore[reportMissingTypeArgument]  (there is none at run time)
     """Scales and rounds a word of sums each cycle: multiplied a cycle after they come, rounded one later.
 
     `constants`: a word of ACC for a block of channels, taken with `load` for the block that `swap` begins: biases with
@@ -35,7 +35,7 @@ class ScaleStage(wiring.Component):
 
     def __init__(self, lanes: int, by: By) -> None:
         self._lanes, self._by = lanes, by
-        super().__init__(
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]  (as the library has it)
             {
                 "sums": In(32 * lanes), "scale": In(_SCALE_BITS), "constants": In(32 * lanes), "load": In(1),
                 "swap": In(1), "relu": In(1), "clamp": In(7), "result": Out(8 * lanes),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator, SimulatorContext
+from amaranth.sim import Simulator
 from numpy.typing import NDArray
 
 from meshloom.hw.core.golden import requantise
@@ -118,7 +119,7 @@ def test_the_stage_whose_area_is_measured(by: By) -> None:
     def word(numbers: Sequence[int]) -> int:
         return sum((number & 0xFFFFFFFF) << 32 * lane for lane, number in enumerate(numbers))
 
-    async def bench(ctx: SimulatorContext) -> None:
+    async def bench(ctx: Any) -> None:
         ctx.set(stage.scale, scale)
         ctx.set(stage.clamp, 127)
         ctx.set(stage.constants, word(constants))

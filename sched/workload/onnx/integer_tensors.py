@@ -26,7 +26,7 @@ class IntegerTensors:
         from onnx import TensorProto
 
         self.file, self.name = model, name
-        self.constants = CheckedModel(name, model).constants
+        self.constants: dict[str, NDArray[Any]] = CheckedModel(name, model).constants
         known = {item.name for item in model.graph.initializer}
         self.bytes_in = {
             value.name: TensorProto.DataType.Name(value.type.tensor_type.elem_type)
