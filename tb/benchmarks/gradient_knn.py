@@ -62,8 +62,7 @@ def predicted(samples: Sequence[Sample], repeats: int = REPEATS) -> list[Predict
         for _ in range(repeats):
             drawn = rng.permutation(len(samples))
             test, train = drawn[:tested], drawn[tested:]
-            model = KNeighborsClassifier(neighbours).fit(sizes[train], labels[train])
-            guess = model.predict(sizes[test])
+            guess = KNeighborsClassifier(neighbours).fit(sizes[train], labels[train]).predict(sizes[test])
             base = plain[test].sum()
             rows.append((
                 float(np.mean(guess == labels[test])),

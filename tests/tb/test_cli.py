@@ -31,7 +31,7 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program import image
 from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.schedulers.registry import REGISTRY
-from meshloom.sched.workload import zoo
+from meshloom.sched.workload import training, zoo
 from meshloom.sched.workload.catalog import find as find_workloads
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
@@ -162,7 +162,11 @@ def test_examples_are_not_stale(command: str) -> None:
             assert chip.endswith(".toml") or chip in built_in_chips()
         workloads = given.get("workloads") or [given[key] for key in ("workload",) if given.get(key)]
         assert all(
-            each.endswith((".onnx", *SUFFIXES)) or is_network(each) or find_workloads(each) for each in workloads
+            each.endswith((".onnx", *SUFFIXES))
+            or is_network(each)
+            or (each.startswith(training.PREFIX) and training.find(each, training.Setting(server=False, batch=4)))
+            or find_workloads(each)
+            for each in workloads
         )
 
 
