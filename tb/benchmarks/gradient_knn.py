@@ -65,7 +65,7 @@ def predicted(samples: Sequence[Sample], repeats: int = REPEATS) -> list[Predict
             guess = KNeighborsClassifier(neighbours).fit(sizes[train], labels[train]).predict(sizes[test])
             base = plain[test].sum()
             rows.append((
-                float(np.mean(guess == labels[test])),
+                float(np.count_nonzero(guess == labels[test]) / tested),
                 float(1 - cycles[test, guess].sum() / base),
                 float(1 - cycles[test].min(axis=1).sum() / base),
             ))  # fmt: skip
