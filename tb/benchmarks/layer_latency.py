@@ -39,7 +39,7 @@ from .results import Result, Sheet
 #: Chunks in the model, and those of them that are for tests and run on the RTL too: every fourth of those beyond the
 #: package's samples, so that tests see the same kinds of layers; how many of these are played once more in the model;
 #: chunks that are drawn for another chip, whose layers nothing was trained on.
-CHUNKS, EVERY, AGAIN, OTHER_CHUNKS, OTHER = 162, 4, 8, 1, "lp25"
+CHUNKS, EVERY, AGAIN, OTHER_CHUNKS, OTHER = 168, 4, 8, 1, "lp25"
 TEST = range(samples.CHUNKS, CHUNKS, EVERY)
 TRAIN = tuple(number for number in range(CHUNKS) if number not in TEST)
 #: What `run` can be held to.
