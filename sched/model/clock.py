@@ -8,10 +8,11 @@ calendar queue of one short year (R. Brown, "Calendar Queues", Communications of
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
+
+from ..support.garbage import uncollected
 
 #: Phases of a cycle, each a turn: 0 what follows from registers alone, 1 decisions of arbiters, 2 decisions of
 #: semaphores, 3 moves of single flits.
@@ -84,13 +85,8 @@ class Clock:
 
         `now` is then the cycle of the latest event, and events can be put into any later cycle.
         """
-        collects = gc.isenabled()
-        gc.disable()  # events leave next to no cycles of references; beside many programs the search for them is dear
-        try:
+        with uncollected():
             self._run(last)
-        finally:
-            if collects:
-                gc.enable()
 
     def _run(self, last: int) -> None:
         self._last = last

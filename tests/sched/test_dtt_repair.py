@@ -90,6 +90,10 @@ def test_what_is_repaired_is_as_good_as_it_can_be(seed: int) -> None:
 def test_the_solver_says_what_it_does_not_know() -> None:
     with pytest.raises(DttError, match="node MEM keeps what it gets"):
         optimum(narrow(), LOADS, (Need(0, "MEM", 2),), 0, 1.0)
+    back = narrow()
+    back.wire(source="X", destination="MEM", bandwidth=1, cost=1, delay=1)
+    with pytest.raises(DttError, match="node MEM keeps what it gets"):
+        optimum(back, LOADS, BOTH, 0, 1.0)
     with pytest.raises(DttError, match="no routes for 1 needs were found"):
         optimum(narrow(), LOADS, (Need(1, "Y", 1),), 0, 1.0)
 

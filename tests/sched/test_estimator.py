@@ -14,13 +14,15 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.model.modelled import ModelSession
-from meshloom.sched.schedulers.layer_puzzle import estimator
+from meshloom.sched.schedulers.layer_puzzle import estimator, samples
 from meshloom.sched.schedulers.layer_puzzle.estimator import FEATURES, Samples, error, features, fitted, shipped
 from meshloom.sched.schedulers.layer_puzzle.samples import (
+    CHUNK,
     CHUNKS,
     LONGEST,
     MIXES,
     PAUSE,
+    WIDER,
     Runs,
     compiled,
     draws,
@@ -47,6 +49,14 @@ def test_draws_do_not_repeat_and_follow_the_seed() -> None:
     assert found != list(islice(draws(CHIP, 4), 300))
     assert {draw.scheme.cores for draw in found} == set(range(1, 10))
     assert {draw.batch for draw in found} == {1, 4}
+
+
+def test_draws_beyond_the_samples_of_the_package_have_other_batch_sizes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "CHUNKS", 1)
+    found = list(islice(draws(CHIP), 3 * CHUNK))
+    assert found[:CHUNK] == list(islice(draws(CHIP), CHUNK))
+    assert {draw.batch for draw in found[:CHUNK]} == {1, 4}
+    assert {draw.batch for draw in found[CHUNK:]} == set(WIDER)
 
 
 def test_layers_run_beside_others_that_begin_anew(small) -> None:
@@ -109,15 +119,15 @@ def test_arrays_say_what_the_forest_says() -> None:
 
 
 def test_what_is_shipped_is_what_the_samples_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples, forest = shipped()
-    assert len(samples.factor) == CHUNKS * MIXES
-    estimator.save(samples, tmp_path / "c.npz")
+    kept, forest = shipped()
+    assert len(kept.factor) == CHUNKS * MIXES
+    estimator.save(kept, tmp_path / "c.npz")
     monkeypatch.setattr(estimator, "DATA", tmp_path / "c.npz")
     shipped.cache_clear()
     assert shipped()[1] == forest
     shipped.cache_clear()
-    train, test = samples.part(test=False), samples.part(test=True)
-    assert len(train.factor) + len(test.factor) == len(samples.factor)
+    train, test = kept.part(test=False), kept.part(test=True)
+    assert len(train.factor) + len(test.factor) == len(kept.factor)
     assert error(forest, test) < 0.75 * float(np.abs(test.factor - train.factor.mean()).mean())
 
 

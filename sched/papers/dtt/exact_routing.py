@@ -60,15 +60,16 @@ class _Times:
 
 
 def optimum(hardware: Hardware, loads: Sequence[Load], needs: Sequence[Need], patience: int, work: float) -> Optimum:
-    """The least lateness, and the least energy with it, by deterministic time `work` (`cpsat.solve`). Nodes that keep
-    what they get have to be where data lie, and no need's.
+    """The least lateness, and the least energy with it, by deterministic time `work` (`cpsat.solve`).
 
-    Raises DttError for others, and if nothing has been found.
+    Raises DttError for nodes that keep what they get, where they can get anything or somebody needs it (waiting there
+    costs nothing later, which is not modelled), and if nothing has been found.
     """
     from ortools.sat.python import cp_model
 
-    if keeping := [need.node for need in needs if hardware.nodes[need.node].keeps]:
-        raise DttError(f"node {keeping[0]} keeps what it gets; the exact routing knows only needs of nodes that do not")
+    reached = [*(need.node for need in needs), *(wire.destination for wire in hardware.wires)]
+    if keeping := [name for name in reached if hardware.nodes[name].keeps]:
+        raise DttError(f"node {keeping[0]} keeps what it gets; the exact routing knows only such as get nothing")
     unit, costs, wait_cost = integer_costs(hardware)
     model = cp_model.CpModel()
     cycles = max((need.cycle for need in needs), default=0) + patience + 1

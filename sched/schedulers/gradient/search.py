@@ -11,9 +11,7 @@ the largest part.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -22,6 +20,7 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Prediction, Schedule
 from ...mapping.interleave import Interleaver
 from ...mapping.problem import DoesNotFit
+from ...support.garbage import uncollected
 from ...workload.training_data import scales_of
 from .emit import Emitter, Least, Work
 from .orders import LOOPS, Nest, Order, Step, alone, moved, nests, steps
@@ -107,18 +106,6 @@ def tilings(pair: Pair) -> list[Tiling]:
     return found
 
 
-@contextmanager
-def _no_collection() -> Generator[None]:
-    """Without Python's search for cycles among objects, of which a schedule has a million and no cycle to speak of."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 class Search:
     """The search of one pair, for a scheduler of some `name`. `predict`: the model. Raises DoesNotFit if no tiling
     fits."""
@@ -143,7 +130,7 @@ class Search:
     def best(self, order: Order) -> Found:
         """The best schedule of an order. Raises DoesNotFit."""
         self._why = ""
-        with _no_collection():
+        with uncollected():
             separate = order is Order.SEQUENTIAL or self.pair.layer.first
             found = self._sequential() if separate else self._together(order)
             made = [(self._predicted(one), one, work) for one, work in found[: self.leaders]]
@@ -292,7 +279,7 @@ class Search:
 
     def schedule(self, found: Found) -> Schedule:
         """The schedule of what was found, not predicted."""
-        with _no_collection():
+        with uncollected():
             ((_, _, schedule),) = self._schedules(found.candidate, (found.horizon,))
             return schedule()
 
