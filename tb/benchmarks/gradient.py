@@ -13,16 +13,20 @@ from meshloom.sched.workload.training import TrainingLayer
 from ..results.events import OnEvent
 from . import gradient_runs as runs
 from . import gradient_sheets as sheets
+from .gradient_plot import draw, rows
 from .gradient_runs import EDGE, NETWORKS, ON_RTL, SERVERS, Case
 from .interface import BenchmarkError
-from .results import Result
+from .results import FOLDER, Result
 
-#: Networks of the sweeps, whose layers are searched in seconds; bytes of DRAM a cycle, and examples of a batch, on one
-#: core of the large NPU; bytes on the small one. All orders are not tried there (`Case.orders`), in no row.
-SWEPT, BYTES, BATCHES, EDGE_BYTES = ("ncf", "dlrm", "bert"), (128, 64, 32), (8, 16, 32), (22, 11)
+#: Bytes of DRAM a cycle, and examples of a batch, on one core of the large NPU. All orders are not tried there
+#: (`Case.orders`), in no row.
+BYTES, BATCHES = (128, 64, 32), (8, 16, 32)
+#: Bytes on the small one, and networks whose layers are searched in seconds there.
+EDGE_BYTES, EDGE_SWEPT = (22, 11), ("ncf", "dlrm", "bert")
 
 #: Bars: layers on the RTL of each chip; the model's error in percent, the mean and each.
 ENOUGH, MEAN_ERROR, WORST_ERROR = {EDGE: 30, "server1": 12, "server2": 4, "server4": 4, "server8": 1}, 1.0, 3.0
+PLOT = "gradient.svg"
 PARTS = (EDGE, *SERVERS, "bandwidth", "batch", *(f"rtl_{chip}" for chip in ON_RTL), "kept")
 
 
@@ -43,8 +47,8 @@ def _modelled(part: str) -> list[tuple[Case, TrainingLayer]]:
     if part in (EDGE, *SERVERS):
         return _of([Case(part)], NETWORKS)
     if part == "bandwidth":
-        return _of(_bandwidths().values(), SWEPT) + _of(_edge_bandwidths().values(), SWEPT)
-    return _of(_batches().values(), SWEPT) if part == "batch" else []
+        return _of(_bandwidths().values(), NETWORKS) + _of(_edge_bandwidths().values(), EDGE_SWEPT)
+    return _of(_batches().values(), NETWORKS) if part == "batch" else []
 
 
 def _of(cases: Iterable[Case], networks: Sequence[str]) -> list[tuple[Case, TrainingLayer]]:
@@ -61,6 +65,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         if part.startswith("rtl_"):
             runs.run_on_rtl(runs.on_rtl(part.removeprefix("rtl_")), on_progress)
     ran = {chip: [(one, found) for one in runs.on_rtl(chip) if (found := runs.ran(one)) is not None] for chip in ON_RTL}
+    draw(rows(), FOLDER / PLOT)
     return Result(
         "gradient",
         "Both gradients of a layer, in every order",
@@ -78,15 +83,16 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         (
             *map(sheets.networks, (EDGE, *SERVERS)),
             sheets.longest("server1"),
-            sheets.sweep("Bytes of DRAM a cycle, server1 (figure 15)", "bytes", _bandwidths(), SWEPT,
+            sheets.sweep("Bytes of DRAM a cycle, server1 (figure 15)", "bytes", _bandwidths(), NETWORKS,
                          sheets.PAPER_BYTES),
-            sheets.sweep(f"Bytes of DRAM a cycle, {EDGE}", "bytes", _edge_bandwidths(), SWEPT, {}),
-            sheets.sweep("Examples of a batch, server1 (figure 16)", "batch", _batches(), SWEPT, sheets.PAPER_BATCH),
+            sheets.sweep(f"Bytes of DRAM a cycle, {EDGE}", "bytes", _edge_bandwidths(), EDGE_SWEPT, {}),
+            sheets.sweep("Examples of a batch, server1 (figure 16)", "batch", _batches(), NETWORKS, sheets.PAPER_BATCH),
             sheets.neighbours(SERVERS[1:]),
             sheets.on_rtl(tuple(ON_RTL)),
             sheets.missing({part: _counter(part) for part in PARTS if part != "kept"}),
         ),
         (
+            f"![The paper's figures 12 to 16, and ours]({PLOT})",
             "What the paper's bandwidth was meant for: it names no width of its numbers. 22 bytes a cycle are meant "
             "for numbers of one byte here; numbers of two bytes see as many a cycle on the same chip with 44, so that "
             f"a paper with two-byte numbers corresponds to the row with 11 bytes a cycle of {EDGE}, and to that with "

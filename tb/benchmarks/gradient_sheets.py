@@ -87,6 +87,13 @@ def total(case: Case, layers: Sequence[TrainingLayer], way: str) -> Sum | None:
     return found
 
 
+def totals(case: Case, layers: Sequence[TrainingLayer]) -> dict[str, Sum] | None:
+    """The sums of all ways; None while a layer is not measured."""
+    found = {way: total(case, layers, way) for way in WAYS}
+    sums = {way: one for way, one in found.items() if one is not None}
+    return sums if len(sums) == len(WAYS) else None
+
+
 def less(one: float, other: float) -> str:
     """Percent that `one` is less than `other`."""
     return f"{100 * (1 - one / other):+.1f}" if other else "-"
@@ -100,9 +107,8 @@ _CYCLES, _DRAM = (3, 4, 5, 6, 7, 8), (10, 11, 12)  # columns of percentages, the
 
 
 def _row(name: str, case: Case, layers: Sequence[TrainingLayer]) -> tuple[str, ...] | None:
-    found = {way: total(case, layers, way) for way in WAYS}
-    sums = {way: one for way, one in found.items() if one is not None}
-    if len(sums) != len(WAYS):
+    sums = totals(case, layers)
+    if sums is None:
         return None
     plain, strong = sums["plain"], sums["sequential"]
     whole = all(Order.INTERLEAVED in case.orders(layer) or layer.first for layer in layers)
@@ -155,21 +161,29 @@ def sweep(title: str, name: str, cases: dict[int, Case], swept: Sequence[str], p
     return Sheet(f"{title}: mean of {', '.join(swept)}, percent less than `plain`", (name, *_COLUMNS), rows)
 
 
-def longest(chip: str) -> Sheet:
-    """Figure 13: the layers that take longest of those that have been measured, first layers left out."""
+def longest_layers(chip: str) -> list[tuple[TrainingLayer, Taken]]:
+    """The different layers that take longest of those that are measured, first layers left out."""
+    return _measured(chip)[:LONGEST]
+
+
+def _measured(chip: str) -> list[tuple[TrainingLayer, Taken]]:
+    """All of them, the longest first."""
     case = Case(chip)
-    found: list[tuple[int, TrainingLayer, Taken]] = []
-    seen: set[tuple[int, int, int]] = set()
+    found: dict[tuple[int, int, int], tuple[TrainingLayer, Taken]] = {}
     for layer in (layer for name in NETWORKS for layer in case.layers(name) if not layer.first):
         taken = runs.taken(case, layer)
-        if taken is not None and fits(taken) and (layer.m, layer.k, layer.n) not in seen:
-            seen.add((layer.m, layer.k, layer.n))
-            found.append((chosen(layer, taken, "plain").cycles, layer, taken))
+        if taken is not None and fits(taken):
+            found.setdefault((layer.m, layer.k, layer.n), (layer, taken))
+    return sorted(found.values(), key=lambda one: -chosen(*one, "plain").cycles)
+
+
+def longest(chip: str) -> Sheet:
+    """Figure 13."""
     rows: list[tuple[str, ...]] = []
-    for cycles, layer, taken in sorted(found, key=lambda one: -one[0])[:LONGEST]:
+    for layer, taken in longest_layers(chip):
         plain, paper, best = (chosen(layer, taken, way) for way in ("plain", "algorithm 1", "best"))
         rows.append((
-            layer.name.removeprefix("gradient:"), f"{layer.m}x{layer.k}x{layer.n}", f"{cycles:,}",
+            layer.name.removeprefix("gradient:"), f"{layer.m}x{layer.k}x{layer.n}", f"{plain.cycles:,}",
             selected(layer.m, layer.k, layer.n).value, less(paper.cycles, plain.cycles), less(paper.words, plain.words),
             best.candidate.order.value, less(best.cycles, plain.cycles), less(best.words, plain.words),
         ))  # fmt: skip
@@ -177,19 +191,16 @@ def longest(chip: str) -> Sheet:
         "layer", "M x K x N", "plain, cycles>", "algorithm 1", "less time, %>", "less DRAM, %>", "best",
         "less time, % >", "less DRAM, % >",
     )  # fmt: skip
-    title = f"The {LONGEST} longest of {len(found)} different layers on {chip} (figure 13), without first layers"
+    count = len(_measured(chip))
+    title = f"The {LONGEST} longest of {count} different layers on {chip} (figure 13), without first layers"
     return Sheet(title, columns, rows)
 
 
 def _samples(chip: str) -> list[Sample]:
     """Layers that can be shared in several ways, with what algorithm 1's order takes in each."""
-    case, found = Case(chip), list[Sample]()
-    seen: set[tuple[int, int, int]] = set()
-    for layer in (layer for name in NETWORKS for layer in case.layers(name) if not layer.first):
-        sizes, taken = (layer.m, layer.k, layer.n), runs.taken(case, layer)
-        if taken is None or sizes in seen or not fits(taken):
-            continue
-        seen.add(sizes)
+    found: list[Sample] = []
+    for layer, taken in _measured(chip):
+        sizes = layer.m, layer.k, layer.n
         order = selected(*sizes)
         cycles = {key[2].value: one.cycles for key, one in taken.items() if key[0] is order and isinstance(one, Found)}
         if len(cycles) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from meshloom.sched.schedulers.gradient.orders import Nest, Order
 from meshloom.sched.schedulers.gradient.pair import Split, Tiling
 from meshloom.sched.schedulers.gradient.scheduler import Refused
 from meshloom.sched.schedulers.gradient.search import Candidate, Found
-from meshloom.tb.benchmarks import gradient, gradient_runs, gradient_sheets, training
+from meshloom.tb.benchmarks import gradient, gradient_plot, gradient_runs, gradient_sheets, training
 from meshloom.tb.benchmarks.gradient_knn import Sample, predicted
 from meshloom.tb.benchmarks.gradient_runs import Case, Ran, Taken
 from meshloom.tb.benchmarks.interface import BenchmarkError
@@ -38,7 +39,8 @@ ALL_ON_RTL = gradient_runs.on_rtl
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gradient, "FOLDER", tmp_path)
     monkeypatch.setattr(gradient_runs, "taken", lambda case, layer: FOUND)
     monkeypatch.setattr(gradient_runs, "ran", lambda asked: None)
     monkeypatch.setattr(gradient_runs, "on_rtl", lambda chip: ALL_ON_RTL(chip)[:6] if chip == "edge45" else ())
@@ -87,7 +89,7 @@ def test_layers_count_as_often_as_their_network_has_them() -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_the_page_shows_what_is_kept_and_names_what_is_not() -> None:
+def test_the_page_shows_what_is_kept_and_names_what_is_not(tmp_path: Path) -> None:
     page = gradient.run(lambda event: None, ["kept"])
     networks, figure13, rtl, missing = page.sheets[0], page.sheets[5], page.sheets[-2], page.sheets[-1]
     assert [row[0] for row in networks.rows[:9]] == list(gradient_runs.NETWORKS)
@@ -100,6 +102,28 @@ def test_the_page_shows_what_is_kept_and_names_what_is_not() -> None:
     assert len(page.failures) == 5
     with pytest.raises(BenchmarkError, match="'dense' is none of edge45"):
         gradient.run(lambda event: None, ["dense"])
+    picture = (tmp_path / gradient.PLOT).read_text()
+    assert all(f"(figure {number})" in picture for number in range(12, 17))
+    assert "the paper" in picture
+
+
+@pytest.mark.usefixtures("measured")
+def test_figures_are_relative_to_plain() -> None:
+    (edge,), (_,), (longest,), (cores, *_) = gradient_plot.rows()
+    assert edge.groups == [*gradient_runs.NETWORKS, "mean"]
+    shares = {way: values[2] for way, values in edge.series.items()}
+    assert [shares[way] for way in ("interleaved", "sequential", "best")] == pytest.approx([110 / 120, 100 / 120, 0.75])
+    assert shares["sequential"] > shares["algorithm 1"] > shares["best"]  # dx_major for some layers of ncf
+    assert edge.paper["algorithm 1"][-1] == pytest.approx(1 - 0.238)
+    assert len(longest.groups) == gradient_sheets.LONGEST == len(longest.series["DRAM"])
+    assert cores.groups == ["1", "2", "4", "8"]
+    assert cores.paper["and the split"][1] is None  # the paper prints no figure of two cores
+
+
+def test_nothing_measured_draws_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gradient_runs, "taken", lambda case, layer: None)
+    gradient_plot.draw(gradient_plot.rows(), tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
 
 
 def test_what_runs_on_the_rtl_is_enough() -> None:

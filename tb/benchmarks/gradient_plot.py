@@ -1,0 +1,156 @@
+"""The figures of the paper from our tables, as one picture (SVG): networks, longest layers, cores, bandwidth, batches.
+
+J. Kim et al., "Improving Data Reuse in NPU On-chip Memory with Interleaved Gradient Order for DNN Training" (MICRO
+2023), figures 12 to 16. Everything is relative to the paper's baseline, `plain`, on the same chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+from .gradient_runs import EDGE, NETWORKS, SERVERS, Case
+from .gradient_sheets import PAPER, PAPER_BATCH, PAPER_BYTES, WAYS, chosen, longest_layers, totals
+
+#: Ways to choose an order, each with the colour that it has in all panels.
+_COLOURS = {
+    "interleaved": "tab:blue",
+    "algorithm 1": "tab:orange",
+    "and the split": "tab:green",
+    "sequential": "tab:gray",
+    "best": "tab:red",
+    "time": "tab:orange",
+    "DRAM": "tab:purple",
+}
+_PAPER = "the paper"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Bars around 1: of each of `groups` one of each of `series`, which say what it takes of `plain`'s; None where
+    nothing is known. `paper`: by series, the paper's figures, drawn as dots on our bars."""
+
+    title: str
+    groups: Sequence[str]
+    series: Mapping[str, Sequence[float | None]]
+    paper: Mapping[str, Sequence[float | None]]
+
+
+def rows() -> list[list[Panel]]:
+    """The panels, row by row, of what is measured."""
+    servers = {f"{len(Case(chip).config.cores)}": Case(chip) for chip in SERVERS}
+    widths = {f"{width} B": Case("server1", width) for width in PAPER_BYTES}
+    batches = {f"batch {batch}": Case("server1", None, batch) for batch in PAPER_BATCH}
+    return [
+        *([_networks(chip)] for chip in (EDGE, SERVERS[0])),
+        [_longest(SERVERS[0])],
+        [
+            _means("cores of server chips, mean of networks (figure 14)", servers,
+                   [PAPER.get(chip, {}).get("and the split") for chip in SERVERS]),
+            _means("server1, bytes of DRAM a cycle (figure 15)", widths, list(PAPER_BYTES.values())),
+            _means("server1, examples of a batch (figure 16)", batches, list(PAPER_BATCH.values())),
+        ],
+    ]  # fmt: skip
+
+
+def _shares(case: Case, network: str) -> dict[str, float] | None:
+    """What a network takes by each way, of `plain`'s cycles; None while a layer is not measured."""
+    sums = totals(case, case.layers(network))
+    return None if sums is None else {way: one.cycles / sums["plain"].cycles for way, one in sums.items()}
+
+
+def _networks(chip: str) -> Panel:
+    case = Case(chip)
+    found = {name: shares for name in NETWORKS if (shares := _shares(case, name)) is not None}
+    series = {way: [shares[way] for shares in found.values()] for way in WAYS[1:]}
+    means = {way: [sum(values) / len(values)] for way, values in series.items() if values}
+    paper = PAPER[chip]
+    return Panel(
+        f"{chip}: cycles (figure 12)",
+        [*found, *(["mean"] if found else [])],
+        {way: values + means.get(way, []) for way, values in series.items()},
+        {way: [*[None] * len(found), 1 - paper[way] / 100] for way in WAYS if way in paper},
+    )
+
+
+def _longest(chip: str) -> Panel:
+    """Algorithm 1's order, as the paper's figure has it."""
+    some = longest_layers(chip)
+    pairs = [[chosen(layer, taken, way) for way in ("algorithm 1", "plain")] for layer, taken in some]
+    return Panel(
+        f"{chip}: algorithm 1 on the longest layers (figure 13)",
+        [layer.name.removeprefix("gradient:").rpartition(",")[0] for layer, _ in some],
+        {
+            "time": [one.cycles / plain.cycles for one, plain in pairs],
+            "DRAM": [one.words / plain.words for one, plain in pairs],
+        },
+        {},
+    )
+
+
+def _means(title: str, cases: Mapping[str, Case], paper: Sequence[float | None]) -> Panel:
+    """All of the paper's techniques, and the best, over the networks that are measured in each of the cases."""
+    found = {name: {network: _shares(case, network) for network in NETWORKS} for name, case in cases.items()}
+    common = [network for network in NETWORKS if all(some[network] for some in found.values())]
+
+    def mean(way: str, name: str) -> float:
+        return sum(one[way] for network in common if (one := found[name][network])) / len(common)
+
+    ways = ("and the split", "sequential", "best")
+    return Panel(
+        f"{title}: {len(common)} networks",
+        list(cases) if common else [],
+        {way: [mean(way, name) for name in cases] for way in ways} if common else {},
+        {"and the split": [None if less is None else 1 - less / 100 for less in paper]},
+    )
+
+
+def draw(some: Sequence[Sequence[Panel]], path: Path) -> None:
+    """Writes the panels that have anything to show; the same figures give the same bytes."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    shown = [there for row in some if (there := [panel for panel in row if panel.groups])]
+    if not shown:
+        return
+    wide = lcm(*map(len, shown))
+    names = [[f"{number} {at * len(row) // wide}" for at in range(wide)] for number, row in enumerate(shown)]
+    # fixed names of shapes, no date: the file changes only when a figure does
+    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
+    with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
+        figure, axes = plt.subplot_mosaic(names, figsize=(12, 3.2 * len(shown)))
+        for number, row in enumerate(shown):
+            for at, panel in enumerate(row):
+                _bars(axes[f"{number} {at}"], panel)
+        figure.tight_layout()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
+        plt.close(figure)
+
+
+def _bars(axis: Any, panel: Panel) -> None:
+    width = 0.8 / max(1, len(panel.series))
+    for number, (name, values) in enumerate(panel.series.items()):
+        shift = (number - (len(panel.series) - 1) / 2) * width
+        there = [(index + shift, value) for index, value in enumerate(values) if value is not None]
+        if there:
+            at, shares = zip(*there, strict=True)
+            axis.bar(at, [share - 1 for share in shares], width, bottom=1, label=name, color=_COLOURS[name])
+        dots = [(index + shift, value) for index, value in enumerate(panel.paper.get(name, ())) if value is not None]
+        if dots:
+            axis.plot(*zip(*dots, strict=True), linestyle="", marker="o", markersize=3, color="black")
+    if any(value is not None for values in panel.paper.values() for value in values):
+        axis.plot([], [], linestyle="", marker="o", markersize=3, color="black", label=_PAPER)
+    axis.axhline(1.0, color="black", linewidth=0.6)
+    turned = sum(map(len, panel.groups)) > 80
+    at, side = (60, "right") if turned else (0, "center")
+    axis.set_xticks(range(len(panel.groups)), panel.groups, rotation=at, ha=side)
+    axis.set_ylabel("of plain's")
+    axis.set_title(panel.title)
+    axis.grid(axis="y", alpha=0.3)
+    axis.legend(fontsize=6, ncols=3)
