@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from meshloom.sched.schedulers.gradient.search import LEADERS
 from meshloom.sched.workload.training import TrainingLayer
 
 from ..results.events import OnEvent
@@ -76,11 +77,11 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         "`algorithm 1` the order that it selects by the sizes, `and the split` that with the fastest way to share a "
         "layer among cores; `sequential` is the strong baseline (one product after the other, each with its own best "
         "tiles and loops or as `plain` has them, and the fastest split), `best` the fastest of all by the model, these "
-        "included. Where an order does not "
-        "fit, or cannot be shared so, the layer takes `sequential`. A first layer has no dX. Each result is kept; "
-        f"parts: {', '.join(PARTS)}. Bars: {', '.join(f'{count} on {chip}' for chip, count in ENOUGH.items())} layers "
-        f"on the RTL with every byte right, the model's error there at most {MEAN_ERROR:g} % on average and "
-        f"{WORST_ERROR:g} % each.",
+        "included. Where an order does not fit, or cannot be shared so, the layer takes `sequential`. A first layer "
+        f"has no dX. The model decides between {LEADERS} candidates of each order; of layers with more than "
+        f"{runs.LARGE:,} products it plays one. Each result is kept; parts: {', '.join(PARTS)}. Bars: "
+        f"{', '.join(f'{count} on {chip}' for chip, count in ENOUGH.items())} layers on the RTL with every byte right, "
+        f"the model's error there at most {MEAN_ERROR:g} % on average and {WORST_ERROR:g} % each.",
         (
             *map(sheets.networks, (EDGE, *SERVERS)),
             sheets.longest("server1"),

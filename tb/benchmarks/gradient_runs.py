@@ -17,6 +17,7 @@ from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order, selected
 from meshloom.sched.schedulers.gradient.pair import MOST_PRODUCTS, Pair, Split
 from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, ways
+from meshloom.sched.schedulers.gradient.search import LEADERS
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.training import TrainingLayer, find, setting_of
@@ -31,6 +32,9 @@ from ..runs.runner import run as run_workloads
 EDGE, SERVERS = "edge45", ("server1", "server2", "server4", "server8")
 #: The paper's networks (table 4); three of them are smaller on the small NPU.
 NETWORKS = ("rcnn", "goo", "ncf", "res", "dlrm", "mob", "yolo", "bert", "t5")
+#: Of layers with more products than these the model plays one candidate of each order and split, instead of the usual
+#: number: a play takes seconds there.
+LARGE = 10**10
 DEVICE = "verilator"
 _MADE_BY = ("sched.schedulers.gradient.entry", "sched.lowering.programs", "sched.model.timeline")
 
@@ -138,14 +142,18 @@ def _ways(case: Case, layer: TrainingLayer) -> list[tuple[int, Split]]:
 Taken = dict[tuple[Order, int, Split], Found | Refused]
 
 
+def _searches(case: Case, layer: TrainingLayer) -> Searches:
+    return _searches_of(case, not case.fits(layer), LEADERS if layer.macs <= LARGE else 1)
+
+
 @cache
-def _searches(case: Case, roomy: bool) -> Searches:
-    return Searches(_chip(case.chip, case.bytes, roomy), SCHEDULES.folder())
+def _searches_of(case: Case, roomy: bool, leaders: int) -> Searches:
+    return Searches(_chip(case.chip, case.bytes, roomy), SCHEDULES.folder(), leaders=leaders)
 
 
 def taken(case: Case, layer: TrainingLayer) -> Taken | None:
     """What is kept of a layer; None unless that is all."""
-    searches, found = _searches(case, not case.fits(layer)), Taken()
+    searches, found = _searches(case, layer), Taken()
     for cores, split in case.ways(layer):
         for order in case.orders(layer):
             one = searches.known(layer, order, cores, split)
@@ -162,7 +170,7 @@ def measure(case: Case, layer: TrainingLayer, on_progress: OnEvent) -> None:
     on_progress(Stage(workload=layer.name, what=f"{case.chip}, {case.config.dram.bytes_per_cycle} bytes a cycle"))
     for cores, split in case.ways(layer):
         for order in case.orders(layer):
-            _searches(case, not case.fits(layer)).find(layer, order, cores, split)
+            _searches(case, layer).find(layer, order, cores, split)
 
 
 # -- on the RTL -------------------------------------------------------------------------------------------------------
