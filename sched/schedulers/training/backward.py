@@ -252,10 +252,12 @@ class Backward:
         return at
 
 
-def backward(core: Core, layers: list[Geometry], places: dict[str, Place], order: Order) -> None:
+def backward(
+    core: Core, layers: list[Geometry], places: dict[str, Place], order: Order, keep: bool
+) -> None:
     """Emits all gradients. `places`: in DRAM, of `dy`, what the last layer's sums should be less of, int8; for each
     layer by name of its input `x:`, weights `w:`, gradients `dx:` and `dw:`; of all layers but the last the map `y:`
-    if it has a pool, and the gradient `g:` at its sums. Raises DoesNotFit."""
+    if it has a pool, and the gradient `g:` at its sums unless `keep` (`across.Across`). Raises DoesNotFit."""
     last = layers[-1]
     dy = core.a.take(core.images * last.y_words)
     core.move("dy", places["dy"], core.in_a(dy), core.images * last.y_words)
@@ -274,22 +276,30 @@ def backward(core: Core, layers: list[Geometry], places: dict[str, Place], order
             before = layers[index - 1]
             core.a.free(w)
             dy = core.a.take(core.images * before.y_words)
-            _activation(core, before, (x, dx, dy), places)
+            _activation(core, before, (x, dx, dy), places, keep)
             core.a.free(dx)
         core.a.free(x)
 
 
-def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[str, Place]) -> None:
+def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[str, Place], keep: bool) -> None:
     """The gradient of a layer's ReLU and pool. `at`, in A: the result, its gradient, and room for the gradient at the
-    sums of the layer. OUT holds a quarter for each of result, map and positions."""
+    sums of the layer. OUT holds a quarter for each of result, map and positions. `keep`: the result comes from A by way
+    of VEC, and the gradient stays."""
     name, pool = layer.layer.name, layer.layer.pool
     result, given, dy = at
     for first, end in core.share(layer.y_words, core.out, 4):
         small, words = (end - first) * layer.pooled_words, (end - first) * layer.y_words
         after, source = first * layer.pooled_words, f"{'p' if pool > 1 else 'y'}:{name}"
-        out, vec = core.out.once(small), core.vec.once(small)
-        tile, place = places[source]
-        core.move(f"{name} relu", (tile, place + after), core.in_out(out), small)
+        out = core.out.once(small)
+        if keep:
+            copy = core.vec.once(small)
+            fields = {"x_base": result + after, "x_plane": small, "in_w": 1, "out_w": 1, "pixels": small}
+            core.vector(f"{name} relu copy", VectorOp.MAX, fields | {"dest_base": copy})
+            core.move(f"{name} relu", core.in_vec(copy), core.in_out(out), small)
+        else:
+            tile, place = places[source]
+            core.move(f"{name} relu", (tile, place + after), core.in_out(out), small)
+        vec = core.vec.once(small)
         _pair(core, f"{name} relu", Pair.MASK, (given + after, out, vec), (small, 1, 1))
         if pool > 1:
             held = core.a.once(small)
@@ -303,8 +313,9 @@ def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: d
             vec = core.vec.once(words)
             _pair(core, f"{name} pool", Pair.MASK, (held, out, vec), (words, layer.out_w, pool))
         core.move(f"{name} g", core.in_vec(vec), core.in_a(dy + first * layer.y_words), words)
-        tile, place = places[f"g:{name}"]
-        core.move(f"{name} g out", core.in_vec(vec), (tile, place + first * layer.y_words), words)
+        if not keep:
+            tile, place = places[f"g:{name}"]
+            core.move(f"{name} g out", core.in_vec(vec), (tile, place + first * layer.y_words), words)
 
 
 def _pair(core: Core, label: str, what: Pair, at: tuple[int, int, int], size: tuple[int, int, int]) -> None:

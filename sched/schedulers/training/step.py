@@ -22,6 +22,7 @@ from ...workload.layout import ActivationLayout, BiasLayout, Layout, WeightLayou
 from ...workload.training_net import TrainedLayer, TrainingNet
 from ..gradient.orders import Order
 from ..gradient.pair import check_sums
+from .across import Across, ranks_of, reordered
 from .backward import backward
 from .core import Core, Place, Step
 from .forward import forward
@@ -65,12 +66,14 @@ class Half:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A training step of a network on a chip. `shares`: the first image of each core, and the one after its last."""
+    """A training step of a network on a chip. `across`: what it does across layers; `shares`: the first image of each
+    core, and the one after its last."""
 
     net: TrainingNet
     chip: ChipConfig
     batch: int
     order: Order
+    across: frozenset[Across]
     shares: tuple[tuple[int, int], ...]
     layers: tuple[Geometry, ...]
     forward: Half
@@ -130,6 +133,7 @@ def training_step(
     batch: int,
     order: Order = Order.SEQUENTIAL,
     on_progress: Callable[[str], None] = lambda what: None,
+    across: frozenset[Across] = frozenset(),
 ) -> TrainingStep:
     """Compiles the programs of a step: scheduled, lowered, checked and predicted.
 
@@ -142,22 +146,27 @@ def training_step(
         check_sums(f"{layer.name} dw", batch * s.out_h * s.out_w, "take a smaller batch")
     layers, shares = tuple(geometry(layer, chip) for layer in net.layers), shares_of(batch, chip)
     try:
-        first = _half(_forward(net, chip, shares, layers), net, chip, "forward", on_progress)
-        second = _half(_backward(net, chip, shares, layers, order), net, chip, "backward", on_progress)
+        made = _backward(net, chip, shares, layers, order, Across.KEEP in across)
+        first = _half(_forward(net, chip, shares, layers), net, chip, "forward", across, on_progress)
+        second = _half(made, net, chip, "backward", across, on_progress)
     except DoesNotFit as error:
         raise DoesNotFit(
             f"a batch of {batch} of {net.name} does not fit {chip.name}: {error}; take a smaller batch, another order "
             "or a larger chip"
         ) from error
-    return TrainingStep(net, chip, batch, order, shares, layers, first, second)
+    return TrainingStep(net, chip, batch, order, across, shares, layers, first, second)
 
 
 _Made = tuple[Step, list[Tensor]]
 _Shares = tuple[tuple[int, int], ...]
 
 
-def _half(made: _Made, net: TrainingNet, chip: ChipConfig, what: str, on_progress: Callable[[str], None]) -> Half:
+def _half(
+    made: _Made, net: TrainingNet, chip: ChipConfig, what: str, across: frozenset[Across],
+    on_progress: Callable[[str], None],
+) -> Half:  # fmt: skip
     step, tensors = made
+    multipliers = step.multipliers
     schedule = Schedule(
         chip=chip.name,
         chip_digest=chip.digest,
@@ -166,8 +175,12 @@ def _half(made: _Made, net: TrainingNet, chip: ChipConfig, what: str, on_progres
         operations=tuple(step.operations),
         tensors=tuple(tensors),
     )
+    if ranks := ranks_of(across):
+        on_progress(f"{what}: ordering its operations")
+        other = reordered(schedule, multipliers, chip, ranks)
+        schedule, multipliers = other.schedule, other.multipliers
     found = planned(schedule, chip, lambda said: on_progress(f"{what}: {said}"))
-    return Half(found.schedule, found.program, found.timeline, step.multipliers)
+    return Half(found.schedule, found.program, found.timeline, multipliers)
 
 
 def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...]) -> _Made:
@@ -186,7 +199,9 @@ def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[
     return step, tensors.listed
 
 
-def _backward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...], order: Order) -> _Made:
+def _backward(
+    net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...], order: Order, keep: bool
+) -> _Made:
     dram = Dram(chip)
     step, tensors = Step(chip, dram), _Tensors(chip, dram)
     weights = {f"w:{layer.name}": tensors.weights(layer, number) for number, layer in enumerate(net.layers) if number}
@@ -205,6 +220,7 @@ def _backward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple
             places[f"{'p' if before.pool > 1 else 'y'}:{before.name}"] = given
             if before.pool > 1:
                 places[f"y:{before.name}"] = tensors.maps(f"y:{before.name}", "input", core, before.y_shape)
-            places[f"g:{before.name}"] = tensors.maps(f"g:{before.name}", "output", core, before.y_shape)
-        backward(core, list(layers), places, order)
+            if not keep:
+                places[f"g:{before.name}"] = tensors.maps(f"g:{before.name}", "output", core, before.y_shape)
+        backward(core, list(layers), places, order, keep)
     return step, tensors.listed

@@ -16,6 +16,7 @@ the exponential is computed here from products and sums alone, and sums over cla
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,15 @@ from numpy.typing import NDArray
 from meshloom.hw.isa import SCALE_SHIFT
 
 Reals = NDArray[np.float64]
+
+
+
+class Update(StrEnum):
+    """Who keeps the weights from step to step."""
+
+    DOUBLE = "double"  #: the host: master weights and momentum in double
+    INT8 = "int8"  #: nobody but the chip's int8 weights: W' = sat8(W - sat8(RNE(rate * dW))), see `stepped`
+
 
 #: The largest multiplier is 2^15.
 MOST_SHIFT = 15
@@ -42,6 +52,13 @@ def exponent_of(values: Reals) -> int:
 def quantised(values: Reals, exponent: int) -> NDArray[np.int8]:
     """sat8(RNE(values / 2^exponent)), saturating at -127 and 127."""
     return np.clip(np.rint(np.ldexp(values, -exponent)), -127, 127).astype(np.int8)
+
+
+def stepped(w: NDArray[np.int8], slope: Reals, rate: float) -> NDArray[np.int8]:
+    """sat8(w - sat8(RNE(r * slope))), both in steps of the weights; r: the power of two that is nearest to `rate`, as
+    the chip's multipliers have it. So nothing of an update that rounds to less than a step remains."""
+    change = np.clip(np.rint(np.ldexp(slope, round(math.log2(rate)))), -128, 127)
+    return np.clip(w - change, -128, 127).astype(np.int8)
 
 
 def first_exponent(of_sums: int, depth: int) -> int:

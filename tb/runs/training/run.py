@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedulers.gradient.orders import Order
+from meshloom.sched.schedulers.training.across import Across, named
 from meshloom.sched.schedulers.training.step import TrainingStep, training_step
 from meshloom.sched.workload import trainable
 from meshloom.sched.workload.training_examples import Examples
@@ -40,16 +41,17 @@ class Training:
     keep: Path
     batch: int = 64
     order: Order = Order.SEQUENTIAL
+    across: frozenset[Across] = frozenset()
     device: str | None = "verilator"
     rates: Rates = field(default_factory=Rates)
     seed: int = 0
 
     def setting(self) -> dict[str, str | int | float]:
-        """What decides the weights after a number of steps, and so belongs to a checkpoint; chips and orders do not,
-        but cycles and bytes are summed up for one chip, order and device."""
+        """What decides the weights after a number of steps, and so belongs to a checkpoint; chips, orders
+        and what is done across layers do not, but cycles and bytes are summed up for one of each, and one device."""
         return {
             "network": self.network, "chip": self.chip.name, "chip_digest": self.chip.digest, "order": self.order.value,
-            "device": self.device or "model", "batch": self.batch, "seed": self.seed,
+            "across": named(self.across), "update": self.rates.update.value, "device": self.device or "model", "batch": self.batch, "seed": self.seed,
             "learning_rate": self.rates.learning, "momentum": self.rates.momentum,
         }  # fmt: skip
 
@@ -70,7 +72,7 @@ def train(
     net, examples = trainable.load(asked.network)
     examples.batch(0, asked.batch, asked.seed)  # a batch that is too large is reported at once
     state = load(asked.keep, net, asked.setting()) if asked.keep.exists() else begun(net, asked.seed)
-    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress)
+    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress, asked.across)
     kind = None if asked.device is None else find_device(asked.device)
     with contextlib.ExitStack() as stack:
         machine: Machine = Functional(asked.chip)
@@ -95,6 +97,8 @@ def train(
         chip=asked.chip.name,
         chip_digest=asked.chip.digest,
         order=asked.order.value,
+        across=named(asked.across),
+        update=asked.rates.update.value,
         simulator=asked.device or "",
         batch=asked.batch,
         seed=asked.seed,

@@ -16,7 +16,17 @@ from meshloom.sched.workload.training_net import TrainedLayer
 
 from ...inputs.golden import training as golden
 from .machine import Arrays, Machine, Outcome
-from .numbers import Reals, adapted, exponent_of, first_exponent, loss_and_gradient, multiplier, quantised
+from .numbers import (
+    Reals,
+    Update,
+    adapted,
+    exponent_of,
+    first_exponent,
+    loss_and_gradient,
+    multiplier,
+    quantised,
+    stepped,
+)
 from .state import State
 
 Words = Mapping[str, NDArray[Any]]
@@ -24,10 +34,12 @@ Words = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Rates:
-    """Learning rate and momentum of stochastic gradient descent."""
+    """Learning rate and momentum of stochastic gradient descent, and who keeps the weights between steps: `double`,
+    the host's master weights, or `int8`, none but those that the chip has (`numbers.stepped`, without momentum)."""
 
     learning: float = 0.05
     momentum: float = 0.9
+    update: Update = Update.DOUBLE
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +102,12 @@ class Trainer:
         exponents |= {name: e for name, e in passed.steps.items() if name.startswith("y:")}
         # from here on nothing can fail: a step is done or not
         for layer in self.net.layers:
+            if self.rates.update is Update.INT8:
+                e, w = passed.steps[f"w:{layer.name}"], passed.weights[layer.name]
+                state.weights[layer.name] = np.ldexp(
+                    stepped(w, np.ldexp(slopes[layer.name], -e), self.rates.learning).astype(np.float64), e
+                )
+                continue
             velocity = self.rates.momentum * state.velocity[layer.name] + slopes[layer.name]
             state.velocity[layer.name] = velocity
             state.weights[layer.name] = state.weights[layer.name] - self.rates.learning * velocity
@@ -166,7 +184,8 @@ class Trainer:
             parts = [found[f"dw:{name}@{core}"] for core in range(len(step.shares))]
             total = sum(gradient(sizes, part).astype(np.int64) for part in parts)
             slopes[name] = np.ldexp(np.asarray(total, np.float64), passed.inputs[name] + of_g[name])
-        gradients = {name: joined(step, name, found) for name in right.maps}
+        # a gradient that stays on the chip is compared by what follows from it: dX and dW of the layer
+        gradients = {name: joined(step, name, found) for name in right.maps if f"{name}@0" in found}
         return gradients, slopes, exponents
 
     # -- programs -----------------------------------------------------------------------------------------------------
