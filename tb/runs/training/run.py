@@ -24,6 +24,7 @@ from ...results.recorder import environment
 from ...results.training import TrainingResults
 from . import reference
 from .machine import Functional, Machine, on_device
+from .numbers import Update
 from .state import State, begun, load, save
 from .trainer import Rates, Trainer
 
@@ -131,7 +132,8 @@ def _float_accuracy(step: TrainingStep, examples: Examples, asked: Training, ste
 
     from threadpoolctl import threadpool_limits
 
-    rates = asked.rates.learning, asked.rates.momentum
+    momentum = asked.rates.momentum if asked.rates.update is Update.DOUBLE else 0.0
+    rates = asked.rates.learning, momentum
     with threadpool_limits(1):
         weights = reference.trained(step.net, begun(step.net, asked.seed).weights, batch, steps, rates, examples.step)
         return reference.accuracy(step.net, weights, examples)
