@@ -80,7 +80,9 @@ def find(name: str, setting: Setting) -> tuple[Chain, ...]:
         return tuple(_row(network, layers, names, *row) for row in ROWS[network])
     found = re.fullmatch(r"(\w+)\.\.(\w+)", part)
     if found is None:
-        raise WorkloadError(f"workload {name!r}: {part!r} is not FIRST..LAST, such as {'..'.join(ROWS[network][0][:2])}")
+        raise WorkloadError(
+            f"workload {name!r}: {part!r} is not FIRST..LAST, such as {'..'.join(ROWS[network][0][:2])}"
+        )
     for end in found.groups():
         if end not in names:
             hint = near(end, names) or f"{network} has {', '.join(names)}"

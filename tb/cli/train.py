@@ -118,7 +118,9 @@ def train(
         raise typer.BadParameter("must be above 0 where the update is int8", param_hint="--rate")
     chosen = frozenset(Across) if across == "all" else _across(across)
     rates = Rates(rate, momentum, Update(update))
-    asked = Training(network, config, steps, Path(), batch, Order(order), chosen, None if model else device, rates, seed)
+    asked = Training(
+        network, config, steps, Path(), batch, Order(order), chosen, None if model else device, rates, seed
+    )
     digest = hashlib.sha256(repr(sorted(asked.setting().items())).encode()).hexdigest()[:12]
     keep = checkpoint or RESULTS_FOLDER / f"train-{digest}.npz"
     asked = dataclasses.replace(asked, keep=keep)

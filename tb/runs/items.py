@@ -127,13 +127,14 @@ class GradientItem:
 
 @dataclass(frozen=True, eq=False)
 class ChainItem:
-    """The gradients of layers in a row in training, ready to run."""
+    """The gradients of layers in a row in training, ready to run. `made`, `made_of`: as of a `GradientItem`."""
 
     chain: Chain
-    made: ChainSchedule
+    made: ChainSchedule | None
     schedule: Schedule
     program: Program
     timeline: Timeline
+    made_of: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def name(self) -> str:
@@ -151,7 +152,7 @@ class ChainItem:
         from ..inputs.golden.chain import chain
 
         right, made = chain(random_chain(self.chain)), self.made
-        figures = GradientFigures(
+        figures = made and GradientFigures(
             order=self.schedule.scheduler,
             nest=str(made.plan),
             dram_bytes=made.dram_bytes,
@@ -164,7 +165,8 @@ class ChainItem:
 
     def settings(self) -> dict[str, Any]:
         given = random_chain(self.chain).arrays()
-        return {"input": "random bytes, seeded by the layers' names", "input_digest": _digest(given)}
+        named = {"input": "random bytes, seeded by the layers' names", "input_digest": _digest(given)}
+        return self.made_of | named
 
 
 @dataclass(frozen=True, eq=False)

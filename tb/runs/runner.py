@@ -294,7 +294,9 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
         return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
 
 
-def _items(asked: _Asked, made: _Layer | GradientItem | ChainItem | _Network | _File, chip: ChipConfig) -> Sequence[Item]:
+def _items(
+    asked: _Asked, made: _Layer | GradientItem | ChainItem | _Network | _File, chip: ChipConfig
+) -> Sequence[Item]:
     """The result of a worker, ready to run: for a network, once for each of its inputs."""
     match asked, made:
         case SavedSource(), (Saved() as saved, prepared, found, settings):
@@ -303,6 +305,8 @@ def _items(asked: _Asked, made: _Layer | GradientItem | ChainItem | _Network | _
             means, parts = meaning(asked, saved.schedule, chip), (saved.schedule, saved.program, saved.timeline)
             if means.gradients is not None:
                 return [GradientItem(means.gradients, None, *parts, settings)]
+            if means.chain is not None:
+                return [ChainItem(means.chain, None, *parts, settings)]
             if means.layer is None:
                 return [UncheckedItem(asked.title, saved, settings)]
             return [Prepared(means.layer, *parts, settings)]

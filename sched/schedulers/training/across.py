@@ -45,9 +45,7 @@ def ranks_of(some: Collection[Across]) -> tuple[Rank, ...]:
     return tuple(rank for each, rank in ranks.items() if each in some)
 
 
-def reordered(
-    schedule: Schedule, multipliers: Mapping[int, str], chip: ChipConfig, ranks: Sequence[Rank]
-) -> Reordered:
+def reordered(schedule: Schedule, multipliers: Mapping[int, str], chip: ChipConfig, ranks: Sequence[Rank]) -> Reordered:
     """The fastest order of a list's operations (`ranked.fastest`); all give the same bytes."""
     order, _ = fastest(schedule, chip, ranks, predict)
     place = {old: new for new, old in enumerate(order)}

@@ -252,9 +252,7 @@ class Backward:
         return at
 
 
-def backward(
-    core: Core, layers: list[Geometry], places: dict[str, Place], order: Order, keep: bool
-) -> None:
+def backward(core: Core, layers: list[Geometry], places: dict[str, Place], order: Order, keep: bool) -> None:
     """Emits all gradients. `places`: in DRAM, of `dy`, what the last layer's sums should be less of, int8; for each
     layer by name of its input `x:`, weights `w:`, gradients `dx:` and `dw:`; of all layers but the last the map `y:`
     if it has a pool, and the gradient `g:` at its sums unless `keep` (`across.Across`). Raises DoesNotFit."""

@@ -1,10 +1,10 @@
 """Gradients of layers in a row as one list of operations (`workload.training_chain`).
 
     for each range of rows (m), for each layer from the last to the first, for each range of columns of X (k):
-        dX[m, k] = dY[m, :]·W[k, :]ᵀ    over OUT, behind a rectifier MASK by X, to where dY of the layer before is wanted
+        dX[m, k] = dY[m, :]·W[k, :]ᵀ    over OUT, behind a rectifier MASK by X, to where it is wanted as dY
         dW[k, :] += X[m, k]ᵀ·dY[m, :]   sums stay in ACC from range of rows to range of rows
 
-dX never leaves the cores if it is kept: it goes from VEC to A of each core that needs it as dY, over the mesh. With a
+dX does not leave the cores if it is kept: it goes from VEC to A of each core that needs it as dY, over the mesh. With a
 single range of rows, each dX[k] is computed by one core and dW is cut into pieces which any core may compute: put off,
 they go to the cores that have the least to do. W' = sat8(W - dW) can take the place of dW as soon as a tile of that is
 complete; it is the vector unit's SUBTRACT, where words of W and of results have the same channels.
@@ -116,8 +116,9 @@ class _Layer:
 
 @dataclass
 class _Core:
-    """The memories of a core. `dy`, `dyt`: where dY of each layer lies, and its pieces with pixels as lanes, by the
-    first column; `sums`: those of pieces of dW that are not complete; `load`: cycles of the array so far."""
+    """The memories of a core. Where things lie: `dy` of each layer; pieces of it with pixels as lanes, `dyt`; Wᵀ, `wt`;
+    tiles of `w` that an update will need, of `kept` words in all; X of what is masked, `signs`; sums of pieces of dW
+    that are not complete. `zeros`: whether the first words of VEC are; `load`: how much it has to do."""
 
     tile: int
     a: Room
@@ -129,6 +130,8 @@ class _Core:
     dyt: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
     wt: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
     sums: dict[tuple[int, Range, Range], int] = field(default_factory=dict[tuple[int, Range, Range], int])
+    w: dict[tuple[int, Range, Range], int] = field(default_factory=dict[tuple[int, Range, Range], int])
+    kept: int = 0
     signs: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
     zeros: bool = False
     load: int = 0
@@ -271,9 +274,7 @@ class ChainEmitter:
         self._pair(core, f"{label} mask", Pair.MASK, held, signs, vec, words)
         return core.tile, address(Region.VEC, vec)
 
-    def _hand_on(
-        self, core: _Core, layer: _Layer, label: str, m: Range, k: Range, place: tuple[int, int]
-    ) -> None:
+    def _hand_on(self, core: _Core, layer: _Layer, label: str, m: Range, k: Range, place: tuple[int, int]) -> None:
         """dX to the cores that need it as dY of the layer before, or to DRAM."""
         count = m[1] - m[0]
         if not layer.index or not self.plan.keep:
@@ -318,17 +319,25 @@ class ChainEmitter:
             self._gemm(core, label, fields | own)
             part = k[0] + begin, k[0] + begin + blocks
             if self.plan.update is Update.FUSED:
-                self._updated(core, layer, label, part, n, out)
+                w = core.w.get((layer.index, k, n))
+                self._updated(core, layer, label, part, n, out, None if w is None else w + begin * count)
             else:
                 self._store(label, core, self.tensors.dw[layer.index], part, n, address(Region.OUT, out))
         if key in core.sums:
             core.acc.free(core.sums.pop(key))
+        if key in core.w:
+            core.a.free(core.w.pop(key))
+            core.kept -= columns * count
 
-    def _updated(self, core: _Core, layer: _Layer, label: str, k: Range, n: Range, out: int) -> None:
-        """W' = sat8(W - dW) for a piece of dW in OUT, to DRAM."""
+    def _updated(
+        self, core: _Core, layer: _Layer, label: str, k: Range, n: Range, out: int, w: int | None = None
+    ) -> None:
+        """W' = sat8(W - dW) for a piece of dW in OUT, to DRAM. `w`: where W is in A, None if it is not there."""
         words = (k[1] - k[0]) * (n[1] - n[0])
-        w, vec = core.a.once(words), core.vec.once(words)
-        self._load(f"{label} w", core, self.tensors.w[layer.index], k, n, address(Region.MAIN, w))
+        vec = core.vec.once(words)
+        if w is None:
+            w = core.a.once(words)
+            self._load(f"{label} w", core, self.tensors.w[layer.index], k, n, address(Region.MAIN, w))
         self._pair(core, f"{label} update", Pair.SUBTRACT, w, out, vec, words)
         self._store(label, core, self.tensors.updated[layer.index], k, n, address(Region.VEC, vec))
 
@@ -356,8 +365,17 @@ class ChainEmitter:
         for n in cut(layer.n, self.plan.n):
             self._columns(
                 core, f"w {layer.index} k{k[0]}", self.tensors.w[layer.index], (k, layer.k), n, self.chip.lanes, cols,
-                (at, layer.depth, n[0] // cols),
+                (at, layer.depth, n[0] // cols), self._held(core, layer, k, n),
             )  # fmt: skip
+        return at
+
+    def _held(self, core: _Core, layer: _Layer, k: Range, n: Range) -> int | None:
+        """Room in A for a tile of W that the update will find there; None if it is to be loaded again."""
+        words = (k[1] - k[0]) * (n[1] - n[0])
+        if not self.plan.keep or self.plan.update is not Update.FUSED or 2 * (core.kept + words) > core.a.words:
+            return None
+        core.kept += words
+        at = core.w[layer.index, k, n] = core.a.take(words)
         return at
 
     def _x(self, core: _Core, layer: _Layer, m: Range, k: Range) -> int:
@@ -380,17 +398,18 @@ class ChainEmitter:
         channels: int,
         unit: int,
         to: tuple[int, int, int],
+        held: int | None = None,
     ) -> None:
         """Loads blocks of columns (`of`: which, and channels in all) of an array whose words have some `channels`, for
         a range of pixels, and transposes them into B: groups of `unit` pixels. `to`: where in B, groups that each
-        column has there, and the first of these."""
+        column has there, and the first of these; `held`: where in A, if it stays there."""
         k, end = of
         chip, (at, depth, begin), count = self.chip, to, pixels[1] - pixels[0]
         cols, lanes = chip.cols, chip.lanes
         planes = k[0] * cols // channels, min(ceil(end / channels), ceil(k[1] * cols / channels))
         blocks = planes[1] - planes[0]
         self._check("pixels of a tile", count, MAX_IN_WIDTH)
-        plain = core.a.once(blocks * count)
+        plain = core.a.once(blocks * count) if held is None else held
         self._load(label, core, stored, planes, pixels, address(Region.MAIN, plain))
         wide, skip, wanted = blocks * lanes, k[0] * cols - planes[0] * channels, (k[1] - k[0]) * cols
         words = wanted if channels == cols else min(wanted, wide - skip)

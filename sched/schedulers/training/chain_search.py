@@ -24,7 +24,7 @@ from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.training_chain import Chain
 from ..network.limits import totals
-from .chain import ChainEmitter, Plan, Update
+from .chain import ChainEmitter, Plan
 
 #: Plans that the timeline model decides between.
 LEADERS = 3
@@ -120,8 +120,10 @@ def _search(chain: Chain, chip: ChipConfig, asked: Plan) -> _Found:
                 interleaver = Interleaver(nodes_of(listed, chip), chip)
                 tried.append((interleaver.run(HORIZONS[1] * interleaver.longest).cycles, plan, listed))
     if not tried:
-        assert why is not None
-        raise why
+        raise DoesNotFit(
+            f"{chain.name}: no tiles fit {chip.name} ({why}); its layers do one by one, as {chain.layers[0].name}, "
+            "with scheduler gradient"
+        ) from why
     ranks = tuple(Rank) if asked.defer else (Rank.PLACE,)
     leaders = sorted(tried, key=lambda one: one[0])[:LEADERS]
     best = min(((*fastest(listed, chip, ranks, predict), plan) for _, plan, listed in leaders), key=lambda one: one[1])

@@ -26,8 +26,8 @@ class ChainOptions(Options):
     )
     update: Literal["none", "apart", "fused"] = Field(
         default="none",
-        description="what becomes of dW: none: it is the result; W' = sat8(W - dW) instead, in a pass of its own (apart) "
-        "or as soon as a tile of dW is complete (fused)",
+        description="what becomes of dW: none: it is the result; W' = sat8(W - dW) instead, in a pass of its own "
+        "(apart) or as soon as a tile of dW is complete (fused)",
     )
     cores: int = Field(default=0, ge=0, le=256, description="cores that share the layers; 0: all, 1: the first alone")
 
@@ -39,7 +39,9 @@ def _chain(chain: Chain, chip: ChipConfig, options: ChainOptions, context: Conte
     from .chain_search import schedule
 
     if not isinstance(chain, Chain):
-        raise DoesNotFit(f"{chain.name}: is no row of layers; scheduler chain takes those, such as chain:dlrm/top1..top5")
+        raise DoesNotFit(
+            f"{chain.name}: is no row of layers; scheduler chain takes those, such as chain:dlrm/top1..top5"
+        )
     cores = min(options.cores or len(chip.cores), len(chip.cores))
     asked = Plan(0, 0, 0, cores, options.keep, options.defer, Update(options.update))
     return schedule(chain, chip, asked, options.named("chain"), context.folder)

@@ -26,7 +26,6 @@ from meshloom.hw.isa import SCALE_SHIFT
 Reals = NDArray[np.float64]
 
 
-
 class Update(StrEnum):
     """Who keeps the weights from step to step."""
 

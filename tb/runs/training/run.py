@@ -52,8 +52,8 @@ class Training:
         and what is done across layers do not, but cycles and bytes are summed up for one of each, and one device."""
         return {
             "network": self.network, "chip": self.chip.name, "chip_digest": self.chip.digest, "order": self.order.value,
-            "across": named(self.across), "update": self.rates.update.value, "device": self.device or "model", "batch": self.batch, "seed": self.seed,
-            "learning_rate": self.rates.learning, "momentum": self.rates.momentum,
+            "across": named(self.across), "device": self.device or "model", "batch": self.batch, "seed": self.seed,
+            "learning_rate": self.rates.learning, "momentum": self.rates.momentum, "update": self.rates.update.value,
         }  # fmt: skip
 
 
