@@ -20,7 +20,7 @@ from .results import Result, Sheet
 #: Chips and the networks whose rows of layers are measured there in the model.
 NETWORKS = {
     "edge45": ("ncf", "dlrm", "rcnn", "bert"),
-    "server1": ("ncf", "dlrm", "rcnn", "bert"),
+    "server1": ("ncf", "dlrm"),
     "server2": ("ncf", "dlrm"),
     "server4": ("ncf", "dlrm"),
     "server8": ("ncf", "dlrm"),
@@ -32,7 +32,7 @@ ON_RTL = {
     "server2": ("chain:ncf", "chain:dlrm/bottom1..bottom3", "chain:dlrm/top3..top5"),
 }
 #: Layers that read the same map, by chip: all of a network's.
-JOINED = {"edge45": ("goo", "res"), "server1": ("goo",)}
+JOINED = {"edge45": ("goo", "res")}
 PARTS = ("steps", *NETWORKS, "joined", "rtl", "kept")
 
 

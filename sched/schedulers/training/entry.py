@@ -11,6 +11,7 @@ from meshloom.hw.config import ChipConfig
 from ..interface import Context, Maker, Options, Scheduler
 
 if TYPE_CHECKING:
+    from ...workload.training import TrainingLayer
     from ...workload.training_chain import Chain
     from .chain_search import ChainSchedule
 
@@ -32,7 +33,7 @@ class ChainOptions(Options):
     cores: int = Field(default=0, ge=0, le=256, description="cores that share the layers; 0: all, 1: the first alone")
 
 
-def _chain(chain: Chain, chip: ChipConfig, options: ChainOptions, context: Context) -> ChainSchedule:
+def _chain(chain: Chain | TrainingLayer, chip: ChipConfig, options: ChainOptions, context: Context) -> ChainSchedule:
     from ...mapping.problem import DoesNotFit
     from ...workload.training_chain import Chain
     from .chain import Plan, Update
