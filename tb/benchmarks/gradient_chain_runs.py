@@ -40,12 +40,36 @@ from ..runs.training.run import Training, train
 from ..runs.training.trainer import Rates
 
 DEVICE, CHIP = "verilator", "quad16"
-#: Orders and ways of a training step; steps of each on the RTL.
-STEP_ORDERS = ("sequential", "interleaved")
-STEP_WAYS = (
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of training steps. `weights`: who keeps them."""
+
+    order: Order
+    across: frozenset[Across]
+    weights: Weights
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.order.value, across_named(self.across), self.weights.value
+
+    @property
+    def rates(self) -> Rates:
+        """The usual ones; without momentum those of the table of trainings."""
+        return Rates() if self.weights is Weights.DOUBLE else Rates(0.5, 0.0, self.weights)
+
+
+_ACROSS = (
     frozenset[Across](), frozenset({Across.KEEP}), frozenset({Across.OVERLAP}),
     frozenset({Across.OVERLAP, Across.KEEP}), frozenset({Across.DEFER}), frozenset(Across),
 )  # fmt: skip
+#: Ways of a training step, the first of each who keeps the weights as a base for the others; steps of each on the RTL.
+STEP_WAYS = (
+    *(Way(order, some, Weights.DOUBLE) for order in (Order.SEQUENTIAL, Order.INTERLEAVED) for some in _ACROSS),
+    *(Way(Order.SEQUENTIAL, some, Weights.INT8) for some in (_ACROSS[0], _ACROSS[-1])),
+    *(Way(Order.SEQUENTIAL, some, Weights.CHIP) for some in (_ACROSS[0], _ACROSS[-1])),
+)
 STEPS = 3
 #: Trainings in the functional executor: who keeps the weights, learning rate, momentum, seed; steps of each.
 LEARNED = (
@@ -116,9 +140,9 @@ def _memory(chip: str, rtl: bool = False) -> SearchCache:
 # -- training steps ---------------------------------------------------------------------------------------------------
 
 
-def step(order: str, some: frozenset[Across]) -> Stepped | None:
+def step(way: Way) -> Stepped | None:
     """What is kept of a way of training steps."""
-    return _memory(CHIP, rtl=True).get(("step", order, across_named(some)), _STEPPED)
+    return _memory(CHIP, rtl=True).get(("step", *way.name), _STEPPED)
 
 
 def learned(update: str, rate: float, momentum: float, seed: int) -> TrainingResults | None:
@@ -129,15 +153,14 @@ def learned(update: str, rate: float, momentum: float, seed: int) -> TrainingRes
 def measure_steps(on_progress: OnEvent) -> None:
     """Trains on the RTL in each way, and with each way to keep the weights."""
     chip = load(CHIP)
-    for order in STEP_ORDERS:
-        for some in STEP_WAYS:
-            if step(order, some) is None:
-                on_progress(Stage(workload="digits", what=f"{order}, across layers {across_named(some)}"))
-                results = _trained(
-                    Training("digits", chip, STEPS, Path(), order=Order(order), across=some, device=DEVICE)
-                )
-                found = Stepped(results, _step_bytes(chip, order, some))
-                _memory(CHIP, rtl=True).put(("step", order, across_named(some)), _STEPPED, found)
+    for way in STEP_WAYS:
+        if step(way) is None:
+            on_progress(Stage(workload="digits", what=", ".join(way.name)))
+            asked = Training(
+                "digits", chip, STEPS, Path(), order=way.order, across=way.across, device=DEVICE, rates=way.rates
+            )
+            found = Stepped(_trained(asked), _step_bytes(chip, way))
+            _memory(CHIP, rtl=True).put(("step", *way.name), _STEPPED, found)
     for update, rate, momentum, seed in LEARNED:
         if learned(update, rate, momentum, seed) is None:
             on_progress(Stage(workload="digits", what=f"weights in {update}, rate {rate:g}, seed {seed}"))
@@ -151,8 +174,9 @@ def _trained(asked: Training) -> TrainingResults:
         return train(replace(asked, keep=Path(folder) / "checkpoint.npz"))
 
 
-def _step_bytes(chip: ChipConfig, order: str, some: frozenset[Across]) -> int:
-    made = training_step(trainable.load("digits")[0], chip, 64, Order(order), across=some)
+def _step_bytes(chip: ChipConfig, way: Way) -> int:
+    net, updates = trainable.load("digits")[0], way.weights is Weights.CHIP
+    made = training_step(net, chip, 64, way.order, across=way.across, update=updates)
     drams = set(chip.drams)
     operations = [one for half in (made.forward, made.backward) for one in half.schedule.operations]
     moved = (one for one in operations if isinstance(one, Move) and {one.src.tile, one.dst.tile} & drams)

@@ -51,8 +51,8 @@ def train(
         str,
         typer.Option(
             metavar="NAME",
-            help="Who keeps the weights: double (the host, with momentum), or int8 (none but the chip's, in steps of "
-            "a power of two near the rate, without momentum).",
+            help="Who keeps the weights: double (the host, with momentum), int8 (nobody: they are int8 alone, the rate "
+            "is a power of two, without momentum), chip (the same, updated on the chip).",
         ),
     ] = "double",
     seed: Annotated[
@@ -114,8 +114,8 @@ def train(
         raise typer.BadParameter(f"{order!r}: {near_or_all(order, tuple(Order))}", param_hint="--order")
     if update not in tuple(Update):
         raise typer.BadParameter(f"{update!r}: {near_or_all(update, tuple(Update))}", param_hint="--update")
-    if Update(update) is Update.INT8 and not rate:
-        raise typer.BadParameter("must be above 0 where the update is int8", param_hint="--rate")
+    if Update(update) is not Update.DOUBLE and not rate:
+        raise typer.BadParameter(f"must be above 0 where the update is {update}", param_hint="--rate")
     chosen = frozenset(Across) if across == "all" else _across(across)
     rates = Rates(rate, momentum, Update(update))
     asked = Training(

@@ -25,6 +25,7 @@ from meshloom.sched.workload.training_net import TrainingNet, training_net
 from meshloom.tb.build.builder import build
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.inputs.golden import training as golden
 from meshloom.tb.runs.training import numbers
 from meshloom.tb.runs.training.machine import Functional, Machine, Outcome, on_device
 from meshloom.tb.runs.training.run import Training, train
@@ -45,7 +46,8 @@ def _trainer(
 ) -> Trainer:  # fmt: skip
     net, examples = of or trainable.load("digits")
     config = load(chip)
-    step = training_step(net, config, batch, order, across=across)
+    update = rates is not None and rates.update is numbers.Update.CHIP
+    step = training_step(net, config, batch, order, across=across, update=update)
     return Trainer(step, examples, machine or Functional(config), state or begun(net, 3), rates or Rates(), seed=1)
 
 
@@ -113,8 +115,20 @@ def test_what_is_done_across_layers_changes_no_weight(across: frozenset[Across])
     assert not stored if Across.KEEP in across else stored
 
 
+@pytest.mark.parametrize("chip", ["quad8", pytest.param("mono16", marks=pytest.mark.slow)])
+def test_the_chip_updates_as_the_host_would(chip: str) -> None:
+    rates = Rates(0.5, 0.0, numbers.Update.CHIP)
+    on_chip = _trainer(chip, 19, of=_deep(), across=frozenset(Across), rates=rates)
+    assert not any(tensor.name.startswith("dw:") for tensor in on_chip.step.backward.schedule.tensors)
+    host = _trainer(chip, 19, of=_deep(), rates=replace(rates, update=numbers.Update.INT8))
+    before = {name: w.copy() for name, w in host.state.weights.items()}
+    assert _equal(_train(host, 2), _train(on_chip, 2))
+    assert on_chip.state.totals.mismatches == 0
+    assert all((w != before[name]).any() for name, w in on_chip.state.weights.items())
+
+
 def test_weights_in_int8_are_those_of_the_chip_and_go_on_to_the_same_bits(tmp_path: Path) -> None:
-    rates, path = Rates(0.5, 0.9, numbers.Update.INT8), tmp_path / "c.npz"
+    rates, path = Rates(0.5, 0.9, numbers.Update.CHIP), tmp_path / "c.npz"
     whole = _train(_trainer("quad16", 6, rates=rates, across=frozenset(Across)), 3)
     for w in whole.weights.values():
         assert np.unique(np.ldexp(w, -numbers.exponent_of(w)) % 1).tolist() == [0.0]
@@ -283,9 +297,12 @@ def test_exponents_are_the_smallest_that_hold_the_largest_value() -> None:
 
 
 def test_an_update_below_half_a_step_leaves_no_trace() -> None:
-    w, slope = np.array([5, 5, 5, -128, 127], np.int8), np.array([0.99, 1.01, 3.0, 1e6, -1e6])
-    # the nearest power of two to 0.45 is a half; half to even
-    assert numbers.stepped(w, slope, 0.45).tolist() == [5, 4, 3, -128, 127]
+    m = numbers.rate_multiplier(-20, 0.45, -8)  # the nearest power of two is a half
+    assert m == 1 << 4
+    w, half = np.array([5, 5, 5, -128, 127], np.int8), 1 << 12  # sums that are half a step, to even
+    sums = np.array([half, half + 1, 3 * half, 1 << 30, -(1 << 30)])
+    assert golden.updated(w, sums, m).tolist() == [5, 4, 3, -128, 127]
+    assert (numbers.rate_multiplier(-60, 1.0, -8), numbers.rate_multiplier(0, 1.0, -30)) == (1, 1 << 15)
 
 
 def test_multipliers_are_powers_of_two_that_the_chip_has() -> None:

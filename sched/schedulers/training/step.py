@@ -23,10 +23,11 @@ from ...workload.training_net import TrainedLayer, TrainingNet
 from ..gradient.orders import Order
 from ..gradient.pair import check_sums
 from .across import Across, ranks_of, reordered
-from .backward import backward
+from .backward import Backward, backward
 from .core import Core, Place, Step
 from .forward import forward
 from .geometry import Geometry, geometry
+from .update import updates
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,15 @@ class Half:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A training step of a network on a chip. `across`: what it does across layers; `shares`: the first image of each
-    core, and the one after its last."""
+    """A training step of a network on a chip. `across`: what it does across layers; `update`: the chip updates the
+    weights, which are int8 alone; `shares`: the first image of each core, and the one after its last."""
 
     net: TrainingNet
     chip: ChipConfig
     batch: int
     order: Order
     across: frozenset[Across]
+    update: bool
     shares: tuple[tuple[int, int], ...]
     layers: tuple[Geometry, ...]
     forward: Half
@@ -118,6 +120,12 @@ class _Tensors:
         layout = BiasLayout(out_channels=rows * self.chip.cols, cols=self.chip.cols)
         return self.put(f"{name}@{core.index}", "output", layout, core.home)
 
+    def rows(self, name: str, role: str, rows: int, number: int) -> Place:
+        """Rows of dW, int8 (`arrays.weight_rows`)."""
+        cols = self.chip.cols
+        layout = ActivationLayout(batch=1, channels=cols, height=1, width=rows, block=cols)
+        return self.put(name, role, layout, self.chip.drams[number % len(self.chip.drams)])
+
     def weights(self, layer: TrainedLayer, number: int) -> Place:
         s, cols = layer.shape, self.chip.cols
         layout = WeightLayout(
@@ -134,6 +142,7 @@ def training_step(
     order: Order = Order.SEQUENTIAL,
     on_progress: Callable[[str], None] = lambda what: None,
     across: frozenset[Across] = frozenset(),
+    update: bool = False,
 ) -> TrainingStep:
     """Compiles the programs of a step: scheduled, lowered, checked and predicted.
 
@@ -146,7 +155,7 @@ def training_step(
         check_sums(f"{layer.name} dw", batch * s.out_h * s.out_w, "take a smaller batch")
     layers, shares = tuple(geometry(layer, chip) for layer in net.layers), shares_of(batch, chip)
     try:
-        made = _backward(net, chip, shares, layers, order, Across.KEEP in across)
+        made = _backward(net, chip, shares, layers, order, Across.KEEP in across, update)
         first = _half(_forward(net, chip, shares, layers), net, chip, "forward", across, on_progress)
         second = _half(made, net, chip, "backward", across, on_progress)
     except DoesNotFit as error:
@@ -154,7 +163,7 @@ def training_step(
             f"a batch of {batch} of {net.name} does not fit {chip.name}: {error}; take a smaller batch, another order "
             "or a larger chip"
         ) from error
-    return TrainingStep(net, chip, batch, order, across, shares, layers, first, second)
+    return TrainingStep(net, chip, batch, order, across, update, shares, layers, first, second)
 
 
 _Made = tuple[Step, list[Tensor]]
@@ -200,11 +209,21 @@ def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[
 
 
 def _backward(
-    net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...], order: Order, keep: bool
+    net: TrainingNet,
+    chip: ChipConfig,
+    shares: _Shares,
+    layers: tuple[Geometry, ...],
+    order: Order,
+    keep: bool,
+    update: bool,
 ) -> _Made:
     dram = Dram(chip)
     step, tensors = Step(chip, dram), _Tensors(chip, dram)
     weights = {f"w:{layer.name}": tensors.weights(layer, number) for number, layer in enumerate(net.layers) if number}
+    made, rows = list[list[Backward]](), dict[str, Place]()
+    for number, (layer, sizes) in enumerate(zip(net.layers, layers, strict=True) if update else ()):
+        for name, role in (("v", "input"), ("w'", "output")):
+            rows[f"{name}:{layer.name}"] = tensors.rows(f"{name}:{layer.name}", role, sizes.sums, number)
     for index, (first, end) in enumerate(shares):
         core = Core(step, index, end - first)
         places = weights | {"dy": tensors.maps("dy", "input", core, net.layers[-1].y_shape)}
@@ -212,7 +231,8 @@ def _backward(
             name, shape = layer.name, layer.shape.x_shape[1:]
             given = tensors.maps(f"x:{name}", "input", core, shape)
             places[f"x:{name}"] = given
-            places[f"dw:{name}"] = tensors.sums(f"dw:{name}", core, sizes.sums)
+            if not update:
+                places[f"dw:{name}"] = tensors.sums(f"dw:{name}", core, sizes.sums)
             if not number:
                 continue
             places[f"dx:{name}"] = tensors.maps(f"dx:{name}", "output", core, shape)
@@ -222,5 +242,7 @@ def _backward(
                 places[f"y:{before.name}"] = tensors.maps(f"y:{before.name}", "input", core, before.y_shape)
             if not keep:
                 places[f"g:{before.name}"] = tensors.maps(f"g:{before.name}", "output", core, before.y_shape)
-        backward(core, list(layers), places, order, keep)
+        made.append(backward(core, list(layers), places, order, keep, update))
+    if update:
+        updates(made, rows)
     return step, tensors.listed

@@ -30,7 +30,8 @@ class Update(StrEnum):
     """Who keeps the weights from step to step."""
 
     DOUBLE = "double"  #: the host: master weights and momentum in double
-    INT8 = "int8"  #: nobody but the chip's int8 weights: W' = sat8(W - sat8(RNE(rate * dW))), see `stepped`
+    INT8 = "int8"  #: nobody: the weights are int8 alone, W' = sat8(W - sat8(RNE(sums * m / 2^17))), by the host
+    CHIP = "chip"  #: the same on the chip, as soon as dW is complete
 
 
 #: The largest multiplier is 2^15.
@@ -53,11 +54,11 @@ def quantised(values: Reals, exponent: int) -> NDArray[np.int8]:
     return np.clip(np.rint(np.ldexp(values, -exponent)), -127, 127).astype(np.int8)
 
 
-def stepped(w: NDArray[np.int8], slope: Reals, rate: float) -> NDArray[np.int8]:
-    """sat8(w - sat8(RNE(r * slope))), both in steps of the weights; r: the power of two that is nearest to `rate`, as
-    the chip's multipliers have it. So nothing of an update that rounds to less than a step remains."""
-    change = np.clip(np.rint(np.ldexp(slope, round(math.log2(rate)))), -128, 127)
-    return np.clip(w - change, -128, 127).astype(np.int8)
+def rate_multiplier(of_sums: int, rate: float, of_weights: int) -> int:
+    """The multiplier for an update of weights in steps 2^`of_weights` from sums of step 2^`of_sums`: that of the power
+    of two which is nearest to `rate`, or the nearest that the chip has."""
+    shift = of_sums + round(math.log2(rate)) + SCALE_SHIFT - of_weights
+    return 1 << min(MOST_SHIFT, max(0, shift))
 
 
 def first_exponent(of_sums: int, depth: int) -> int:

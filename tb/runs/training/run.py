@@ -73,7 +73,8 @@ def train(
     net, examples = trainable.load(asked.network)
     examples.batch(0, asked.batch, asked.seed)  # a batch that is too large is reported at once
     state = load(asked.keep, net, asked.setting()) if asked.keep.exists() else begun(net, asked.seed)
-    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress, asked.across)
+    update = asked.rates.update is Update.CHIP
+    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress, asked.across, update)
     kind = None if asked.device is None else find_device(asked.device)
     with contextlib.ExitStack() as stack:
         machine: Machine = Functional(asked.chip)
