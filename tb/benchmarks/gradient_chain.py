@@ -82,7 +82,8 @@ REMARKS = (
     "BERT are bound by the array, and sums of both dW do not fit ACC beside each other: a chain is refused.",
     "On one core of a server dX is little beside W, so keeping it saves little; the gain there is that a layer's W "
     "comes while the layer before computes. On several cores dX of a narrow layer is the work of one core: what the "
-    "others have then is dW.",
+    "others have then is dW. The model plays the leaders of each way's tiles only, so a way that includes another may "
+    "come out behind it.",
     "Update: W' = sat8(W - dW), dW being rounded to int8 by a multiplier that holds the learning rate. `apart`: a pass "
     "over W and dW after the gradients; `fused`: as soon as a tile of dW is complete, with W still in the core where "
     "it fits. It is for fully connected layers on one core or several, whose sums are complete in one core. Whether "
