@@ -18,22 +18,22 @@ from . import gradient_chain_runs as runs
 from .interface import BenchmarkError
 from .results import Result, Sheet
 
-#: Chips and the networks whose rows of layers are measured there in the model.
+#: Chips and the networks, or rows of them, whose layers are measured there in the model.
 NETWORKS = {
-    "edge45": ("ncf", "dlrm", "rcnn", "bert"),
+    "edge45": (
+        "ncf", "rcnn/block3_project..block4_expand", "rcnn/block10_project..block11_expand", "dlrm",
+    ),
     "server1": ("ncf", "dlrm"),
     "server2": ("ncf", "dlrm"),
     "server4": ("ncf", "dlrm"),
-    "server8": ("ncf", "dlrm"),
-}
+}  # fmt: skip
 #: Rows of layers on the RTL, by chip.
 ON_RTL = {
     "edge45": ("chain:ncf", "chain:dlrm/bottom1..bottom3", "chain:rcnn/block3_project..block4_expand,b1"),
-    "server1": ("chain:ncf", "chain:dlrm/top3..top5"),
     "server2": ("chain:ncf", "chain:dlrm/bottom1..bottom3", "chain:dlrm/top3..top5"),
 }
-#: Layers that read the same map, by chip: all of a network's.
-JOINED = {"edge45": ("goo", "res")}
+#: Layers that read the same map, by chip: all of a network, or of a module.
+JOINED = {"edge45": ("goo/conv3_a", "goo/conv4_a", "goo/conv5_a", "res/conv2_1")}
 PARTS = ("steps", *NETWORKS, "joined", "rtl", "kept")
 
 

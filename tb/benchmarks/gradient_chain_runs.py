@@ -73,7 +73,7 @@ STEP_WAYS = (
 STEPS = 3
 #: Trainings in the functional executor: who keeps the weights, learning rate, momentum, seed; steps of each.
 LEARNED = (
-    *(("double", 0.05, 0.9, seed) for seed in (0, 1, 2, 3)),
+    ("double", 0.05, 0.9, 0),
     *(("int8", 0.5, 0.0, seed) for seed in (0, 1, 2, 3)),
     ("int8", 0.0625, 0.0, 0),
 )
@@ -272,17 +272,19 @@ _SIBLINGS = {"goo": ("_1x1", "_3x3_reduce", "_5x5_reduce"), "res": ("_1", "_shor
 
 
 @cache
-def siblings(chip: str, network: str) -> tuple[Siblings, ...]:
-    """Those of a network, unless they are unfolded."""
+def siblings(chip: str, name: str) -> tuple[Siblings, ...]:
+    """Those of a network, or of a module (`NETWORK/MODULE`), unless they are unfolded."""
+    network, _, module = name.partition("/")
     layers = {
         layer.name.partition(",")[0]: layer for layer in find_layers(f"gradient:{network}", setting_of(load(chip)))
     }
     first, *others = _SIBLINGS[network]
     found: list[Siblings] = []
-    for name in layers:
-        stem = name.removesuffix(first)
-        some = [layers[stem + end] for end in (first, *others) if stem != name and stem + end in layers]
-        if len(some) == len(others) + 1 and not any(layer.unfolded for layer in some):
+    for layer in layers:
+        stem = layer.removesuffix(first)
+        some = [layers[stem + end] for end in (first, *others) if stem != layer and stem + end in layers]
+        whole = len(some) == len(others) + 1 and stem.partition("/")[2].startswith(module)
+        if whole and not any(one.unfolded for one in some):
             found.append(Siblings(f"{stem.removeprefix('gradient:')}: {len(some)}", tuple(some)))
     return tuple(found)
 
