@@ -20,13 +20,11 @@ from .results import Result, Sheet
 
 #: Chips and the networks, or rows of them, whose layers are measured there in the model.
 NETWORKS = {
-    "edge45": (
-        "ncf", "rcnn/block3_project..block4_expand", "rcnn/block10_project..block11_expand", "dlrm",
-    ),
+    "edge45": ("ncf", "rcnn/block3_project..block4_expand", "dlrm/bottom1..bottom3"),
     "server1": ("ncf", "dlrm"),
     "server2": ("ncf", "dlrm"),
     "server4": ("ncf", "dlrm"),
-}  # fmt: skip
+}
 #: Rows of layers on the RTL, by chip.
 ON_RTL = {
     "edge45": ("chain:ncf", "chain:dlrm/bottom1..bottom3", "chain:rcnn/block3_project..block4_expand,b1"),
@@ -137,7 +135,7 @@ def _learning() -> Sheet:
         found = runs.learned(update, rate, momentum, seed)
         shown = ("-",) * 4 if found is None else _shown(found)
         rows.append((update, f"{rate:g}", f"{momentum:g}", str(seed), *shown))
-    columns = ("weights>", "rate>", "momentum>", "seed>", "first loss>", "last loss>", "test>", "float test>")
+    columns = ("weights", "rate>", "momentum>", "seed>", "first loss>", "last loss>", "test>", "float test>")
     return Sheet(f"Weights that only the chip has (int8), {runs.LEARNED_STEPS} steps of digits", columns, rows)
 
 
