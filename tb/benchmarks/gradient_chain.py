@@ -31,7 +31,7 @@ ON_RTL = {
     "server2": ("chain:ncf", "chain:dlrm/bottom1..bottom3", "chain:dlrm/top3..top5"),
 }
 #: Layers that read the same map, by chip: all of a network, or of a module.
-JOINED = {"edge45": ("goo/conv3_a", "goo/conv4_a", "goo/conv5_a", "res/conv2_1")}
+JOINED = {"edge45": ("goo/conv5_a",)}
 PARTS = ("steps", *NETWORKS, "joined", "rtl", "kept")
 
 
