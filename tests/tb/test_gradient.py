@@ -34,7 +34,7 @@ def test_both_gradients_on_the_rtl(order: str) -> None:
     assert row.gradient.dram_bytes > row.bytes_checked
 
 
-@pytest.mark.parametrize("options", ["", ":keep=false,defer=false,update=apart", ":update=fused"])
+@pytest.mark.parametrize("options", ["", ":keep=no,defer=no,update=apart", ":update=fused"])
 def test_layers_in_a_row_on_the_rtl(options: str) -> None:
     """Four cores; MASK and SUBTRACT, words that go from core to core."""
     (row,) = rows(["chain:ncf/mlp2..mlp3,b3"], f"chain{options}", "quad16")
