@@ -19,6 +19,7 @@ from ..support.plugins import PluginError, Registry
 from ..workload.graph import Graph
 from ..workload.layers import ConvShape
 from ..workload.training import TrainingLayer
+from ..workload.training_chain import Chain
 from .authored import adapted
 from .interface import Context, Maker, Scheduler, written
 
@@ -54,6 +55,8 @@ NetworkScheduler = Callable[[Graph, ChipConfig, "Callable[[str, int, int], None]
 
 #: Makes the schedule of a layer's two gradients on a chip. Raises DoesNotFit.
 GradientScheduler = Callable[[TrainingLayer, ChipConfig], Any]
+#: The same for layers in a row.
+ChainScheduler = Callable[[Chain, ChipConfig], Any]
 
 _FOLDERS = "meshloom.sched.schedulers"
 REGISTRY: Registry[Scheduler] = Registry(
@@ -69,6 +72,7 @@ REGISTRY: Registry[Scheduler] = Registry(
         "atomic": f"{_FOLDERS}.klotski.entry:ATOMIC",
         "zigzag": f"{_FOLDERS}.klotski.entry:ZIGZAG",
         "gradient": f"{_FOLDERS}.gradient.entry:GRADIENT",
+        "chain": f"{_FOLDERS}.training.entry:CHAIN",
     },
     adapted,
     SchedulerError,
@@ -159,6 +163,21 @@ def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientSch
 
     def make(layer: TrainingLayer, chip: ChipConfig) -> GradientSchedule:
         return called(scheduler, layer.name, GradientSchedule, maker, layer, chip, options, Context(folder))
+
+    return make
+
+
+def find_chain(name: str | Chosen, folder: Path | None = None) -> ChainScheduler:
+    """The scheduler of that name, for layers in a row in training; raises as `find`."""
+    from .training.chain_search import ChainSchedule
+    from .training.entry import ChainOptions
+
+    scheduler, maker, options = _prepared(name, "gradients")
+    if not isinstance(options, ChainOptions):
+        raise SchedulerError(f"scheduler {scheduler.name!r} takes layers one by one, layers in a row take chain")
+
+    def make(chain: Chain, chip: ChipConfig) -> ChainSchedule:
+        return called(scheduler, chain.name, ChainSchedule, maker, chain, chip, options, Context(folder))
 
     return make
 

@@ -102,6 +102,11 @@ SWEEP = module("sweeps with two workers, one killed, against a serial run: rows,
 GRADIENT = module(
     "both gradients of the layers of nine networks in every order, in the model and on the RTL", "gradient", parts=True
 )
+GRADIENT_CHAIN = module(
+    "gradients across layers: dX that stays, dW that gives way, fused updates; training steps, rows of layers",
+    "gradient_chain",
+    parts=True,
+)
 TRAINING = module("a network trained with int8 passes on the RTL, beside floating point; every order", "training")
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
@@ -145,6 +150,7 @@ SHIPPED = {
     "klotski_partition": f"{__name__}:KLOTSKI_PARTITION",
     "sweep": f"{__name__}:SWEEP",
     "gradient": f"{__name__}:GRADIENT",
+    "gradient_chain": f"{__name__}:GRADIENT_CHAIN",
     "training": f"{__name__}:TRAINING",
     "scalesim": f"{__name__}:SCALESIM",
 }

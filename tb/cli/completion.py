@@ -35,7 +35,7 @@ def complete_workloads(incomplete: str) -> list[str]:
     from meshloom.sched.workload import catalog, zoo
 
     layers = catalog.names() if "/" in incomplete else ()
-    return _starting((*zoo.names(), "regression", "conv:", "gemm:", "gradient:", *layers), incomplete)
+    return _starting((*zoo.names(), "regression", "conv:", "gemm:", "gradient:", "chain:", *layers), incomplete)
 
 
 def complete_benchmarks(incomplete: str) -> list[str]:

@@ -59,9 +59,10 @@ def schedule(
     """
     from meshloom.hw.config import load
     from meshloom.sched.workload.training import is_training
+    from meshloom.sched.workload.training_chain import is_chain
 
     config = load(chip)
-    wanted = _gradients if is_training(workload) else _layers
+    wanted = _gradients if is_training(workload) else _chains if is_chain(workload) else _layers
     from meshloom.sched.lowering.lifted import metadata_of
     from meshloom.sched.lowering.programs import planned
     from meshloom.sched.program import image
@@ -120,6 +121,18 @@ def _gradients(workload: str, chip: ChipConfig, scheduler: str, _: Callable[[Any
     layers = find(workload, setting_of(chip))
     make = find_gradient(scheduler, SCHEDULES.folder())
     return [(layer.name, layer.macs, lambda layer=layer: make(layer, chip).schedule) for layer in layers]
+
+
+def _chains(workload: str, chip: ChipConfig, scheduler: str, _: Callable[[Any], None]) -> _Wanted:
+    """The gradients of layers in a row. Raises what finding them and the scheduler raise."""
+    from meshloom.sched.schedulers.registry import find_chain
+    from meshloom.sched.store.kinds import SCHEDULES
+    from meshloom.sched.workload.training import setting_of
+    from meshloom.sched.workload.training_chain import find
+
+    chains = find(workload, setting_of(chip))
+    make = find_chain(scheduler, SCHEDULES.folder())
+    return [(chain.name, chain.macs, lambda chain=chain: make(chain, chip).schedule) for chain in chains]
 
 
 def _place(path: Path, name: str, suffix: str, count: int) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from .conclude import conclude
 from .errors import say_error
 from .options import STDOUT, Chip, Device, examples
 
+if TYPE_CHECKING:
+    from meshloom.sched.schedulers.training.across import Across
+
 app = typer.Typer()
 
 
@@ -19,6 +22,7 @@ app = typer.Typer()
     epilog=examples(
         "meshloom train digits --steps 200",
         "meshloom train digits --chip quad16 --steps 20 --order interleaved --json out.json",
+        "meshloom train digits --steps 200 --across all",
         "meshloom train digits --steps 200 --model",
     )
 )
@@ -33,8 +37,24 @@ def train(
             metavar="NAME", help="How dX and dW of a layer share the time; the weights are the same with all."
         ),
     ] = "sequential",
+    across: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="What steps do across layers, with commas: overlap, keep, defer; all, none. The weights are the same "
+            "with any.",
+        ),
+    ] = "none",
     rate: Annotated[float, typer.Option(min=0.0, max=10.0, metavar="X", help="Learning rate.")] = 0.05,
     momentum: Annotated[float, typer.Option(min=0.0, max=0.999, metavar="X", help="Momentum.")] = 0.9,
+    update: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Who keeps the weights: double (the host, with momentum), int8 (nobody: they are int8 alone, the rate "
+            "is a power of two, without momentum), chip (the same, updated on the chip).",
+        ),
+    ] = "double",
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Of the first weights and the order of the examples.")
     ] = 0,
@@ -76,6 +96,7 @@ def train(
     from meshloom.hw.config import load as load_chip
     from meshloom.hw.config import near_or_all
     from meshloom.sched.schedulers.gradient.orders import Order
+    from meshloom.sched.schedulers.training.across import Across
 
     from ..report.console import console
     from ..report.progress import Counted
@@ -83,6 +104,7 @@ def train(
     from ..results.files import unwritable
     from ..results.recorder import RESULTS_FOLDER
     from ..results.scenario import results_path
+    from ..runs.training.numbers import Update
     from ..runs.training.run import Training
     from ..runs.training.run import train as run_training
     from ..runs.training.trainer import Rates
@@ -90,8 +112,14 @@ def train(
     config = load_chip(chip)
     if order not in tuple(Order):
         raise typer.BadParameter(f"{order!r}: {near_or_all(order, tuple(Order))}", param_hint="--order")
+    if update not in tuple(Update):
+        raise typer.BadParameter(f"{update!r}: {near_or_all(update, tuple(Update))}", param_hint="--update")
+    if Update(update) is not Update.DOUBLE and not rate:
+        raise typer.BadParameter(f"must be above 0 where the update is {update}", param_hint="--rate")
+    chosen = frozenset(Across) if across == "all" else _across(across)
+    rates = Rates(rate, momentum, Update(update))
     asked = Training(
-        network, config, steps, Path(), batch, Order(order), None if model else device, Rates(rate, momentum), seed
+        network, config, steps, Path(), batch, Order(order), chosen, None if model else device, rates, seed
     )
     digest = hashlib.sha256(repr(sorted(asked.setting().items())).encode()).hexdigest()[:12]
     keep = checkpoint or RESULTS_FOLDER / f"train-{digest}.npz"
@@ -115,3 +143,16 @@ def train(
     results = results.model_copy(update={"picture": picture.as_posix()})
     print_training(results, screen)
     conclude(results, path, json, picture, lambda: draw(results, picture), screen)
+
+
+def _across(names: str) -> frozenset[Across]:
+    """What `--across` means. Raises BadParameter for a name that means nothing."""
+    from meshloom.hw.config import near_or_all
+    from meshloom.sched.schedulers.training.across import Across
+
+    asked = [] if names == "none" else [name.strip() for name in names.split(",")]
+    for name in asked:
+        if name not in tuple(Across):
+            known = (*Across, "all", "none")
+            raise typer.BadParameter(f"{name!r}: {near_or_all(name, known)}", param_hint="--across")
+    return frozenset(map(Across, asked))

@@ -30,6 +30,8 @@ def workloads(
     from meshloom.sched.workload.shapes import SYNTAX
     from meshloom.sched.workload.training import SYNTAX as GRADIENTS
     from meshloom.sched.workload.training import VARIANTS
+    from meshloom.sched.workload.training_chain import ROWS
+    from meshloom.sched.workload.training_chain import SYNTAX as CHAINS
     from meshloom.sched.workload.training_tables import TABLES
 
     from ..report.console import console
@@ -53,3 +55,4 @@ def workloads(
     console().print(f"shapes:\n{SYNTAX}", markup=False, soft_wrap=True)
     trained = fill(f"networks: {', '.join((*VARIANTS, *TABLES))}", 78, subsequent_indent="  ")
     console().print(f"training:\n{GRADIENTS}\n{trained}", markup=False, soft_wrap=True)
+    console().print(f"{CHAINS}\nnetworks: {', '.join(ROWS)}", markup=False, soft_wrap=True)

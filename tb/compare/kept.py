@@ -14,6 +14,8 @@ from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.scheduler import layer_of
 from meshloom.sched.workload.layout import ActivationLayout, WeightLayout
 from meshloom.sched.workload.training import find, setting_of
+from meshloom.sched.workload.training_chain import find as find_rows
+from meshloom.sched.workload.training_chain import is_chain
 
 from ..results.artefacts import Artefacts
 from ..results.explanation import Who
@@ -94,7 +96,8 @@ def macs_of(row: Row, schedule: Schedule, chip: ChipConfig) -> dict[str, int] | 
     if network is not None:
         return {layer.name: layer.macs for layer in network.layers} or {row.workload: network.macs}
     if row.gradient is not None:
-        return {row.workload: sum(each.macs for each in find(row.workload, setting_of(chip)))}
+        means = find_rows if is_chain(row.workload) else find
+        return {row.workload: sum(each.macs for each in means(row.workload, setting_of(chip)))}
     layouts = {tensor.name: tensor.layout for tensor in schedule.tensors}
     made, weights = layouts.get("y"), layouts.get("w")
     if not isinstance(made, ActivationLayout) or not isinstance(weights, WeightLayout):

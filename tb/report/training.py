@@ -18,7 +18,7 @@ def print_training(results: TrainingResults, screen: Console) -> None:
     """The figures of a training, and what was wrong."""
     from rich.table import Table
 
-    table = Table("", f"{results.network} on {results.chip}, order {results.order}")
+    table = Table("", f"{results.network} on {results.chip}, order {results.order}, across layers {results.across}")
     done = "" if results.complete else " (interrupted)"
     table.add_row("steps", f"{results.steps:,} of {results.batch} examples{done}")
     if results.loss_first is not None and results.loss_last is not None:

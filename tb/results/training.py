@@ -24,6 +24,7 @@ class TrainingResults(Record):
     whose class the int8 network on the chip gives the highest score; `float_accuracy`: the same of the same training in
     floating point. Cycles: of all programs of all steps, those of the test included; `rtl_cycles` is null where no RTL
     ran, `simulator` is empty then. `bytes_checked`: of every tensor of every step; `mismatches`: of these, wrong ones.
+    `across`: what steps did across layers (`--across`), `update`: who kept the weights.
     `divergences`: instructions whose cycles are not those of the model. `step_cycles`: predicted, of one step.
     `cpu_seconds`: of simulating, reading back left out.
     """
@@ -36,6 +37,8 @@ class TrainingResults(Record):
     chip: str
     chip_digest: str
     order: str
+    across: str = "none"
+    update: str = "double"
     simulator: str
     batch: Count
     seed: Count

@@ -19,9 +19,12 @@ from meshloom.sched.model.timeline import Executed, Timeline
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.gradient.scheduler import GradientSchedule
 from meshloom.sched.schedulers.network.limits import totals
+from meshloom.sched.schedulers.training.chain_search import ChainSchedule
 from meshloom.sched.workload.catalog import Workload
+from meshloom.sched.workload.chain_data import random_chain
 from meshloom.sched.workload.layers import LayerData
 from meshloom.sched.workload.training import TrainingLayer
+from meshloom.sched.workload.training_chain import Chain
 from meshloom.sched.workload.training_data import random_gradients
 
 from ..compare import mismatch, records
@@ -120,6 +123,50 @@ class GradientItem:
     def settings(self) -> dict[str, Any]:
         given = random_gradients(self.layer).arrays()
         return self.made_of | {"input": "random bytes, seeded by the workload's name", "input_digest": _digest(given)}
+
+
+@dataclass(frozen=True, eq=False)
+class ChainItem:
+    """The gradients of layers in a row in training, ready to run. `made`, `made_of`: as of a `GradientItem`."""
+
+    chain: Chain
+    made: ChainSchedule | None
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+    made_of: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def name(self) -> str:
+        return self.chain.name
+
+    @property
+    def cycles(self) -> int:
+        return self.timeline.cycles
+
+    def job(self, chip: ChipConfig) -> Job:
+        memory, outputs = network.places(self.schedule, random_chain(self.chain).arrays(), chip.lanes)
+        return Job(self.program, memory, outputs, _PATIENCE * self.cycles + _MARGIN)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        from ..inputs.golden.chain import chain
+
+        right, made = chain(random_chain(self.chain)), self.made
+        figures = made and GradientFigures(
+            order=self.schedule.scheduler,
+            nest=str(made.plan),
+            dram_bytes=made.dram_bytes,
+            spilled_bytes=0,
+            array_cycles=made.array_cycles,
+            vector_cycles=made.vector_cycles,
+            orders={},
+        )
+        return row_of(self, self.chain.macs, lambda name: right[name], run, chip, gradient=figures)
+
+    def settings(self) -> dict[str, Any]:
+        given = random_chain(self.chain).arrays()
+        named = {"input": "random bytes, seeded by the layers' names", "input_digest": _digest(given)}
+        return self.made_of | named
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from meshloom.sched.lowering.programs import planned
 from meshloom.sched.mapping.room import check_room
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers.registry import Chosen, find_gradient, find_network, scheduler_of
+from meshloom.sched.schedulers.registry import Chosen, find_chain, find_gradient, find_network, scheduler_of
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.support.plugins import PluginError
@@ -28,6 +28,8 @@ from meshloom.sched.workload.catalog import Workload, find, regression
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.training import TrainingLayer, is_training, setting_of
 from meshloom.sched.workload.training import find as find_training
+from meshloom.sched.workload.training_chain import Chain, is_chain
+from meshloom.sched.workload.training_chain import find as find_row
 
 from ..devices.interface import DeviceKind
 from ..devices.registry import find as find_device
@@ -40,7 +42,7 @@ from ..results.schema import Row, Settings
 from . import network
 from .batch import Item, failed_row, simulate
 from .failures import At, Failure, attempt
-from .items import GradientItem, NetworkItem, Prepared
+from .items import ChainItem, GradientItem, NetworkItem, Prepared
 from .options import RunOptions
 from .saved import Saved, SavedSource, UncheckedItem, meaning, settings_of
 from .saved import check as check_saved
@@ -63,8 +65,8 @@ _Layer = tuple[Schedule, Program, Timeline]
 _Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
 #: The same for a file, with its settings.
 _File = tuple[Saved, network.PreparedNetwork | None, list[Feed], dict[str, Any]]
-_Asked = Workload | TrainingLayer | NetworkSource | SavedSource
-_Made = _Layer | GradientItem | _Network | _File | Failure
+_Asked = Workload | TrainingLayer | Chain | NetworkSource | SavedSource
+_Made = _Layer | GradientItem | ChainItem | _Network | _File | Failure
 
 
 def _prepare_named(name: str, chip: ChipConfig, scheduler: str | Chosen, at: At = lambda stage: None) -> _Layer:
@@ -91,6 +93,17 @@ def _attempt_gradient(layer: TrainingLayer, chip: ChipConfig, scheduler: str | C
         made = find_gradient(scheduler, SCHEDULES.folder())(layer, chip)
         found = planned(made.schedule, chip, at)
         return GradientItem(layer, made, found.schedule, found.program, found.timeline)
+
+    return attempt(make, "scheduling")
+
+
+def _attempt_chain(chain: Chain, chip: ChipConfig, scheduler: str | Chosen) -> ChainItem | Failure:
+    """The gradients of layers in a row, prepared in a worker process."""
+
+    def make(at: At) -> ChainItem:
+        made = find_chain(scheduler, SCHEDULES.folder())(chain, chip)
+        found = planned(made.schedule, chip, at)
+        return ChainItem(chain, made, found.schedule, found.program, found.timeline)
 
     return attempt(make, "scheduling")
 
@@ -156,6 +169,8 @@ def run(
         find_scheduler(scheduler)
     if any(isinstance(each, TrainingLayer) for each in asked):
         find_gradient(scheduler)
+    if any(isinstance(each, Chain) for each in asked):
+        find_chain(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
     made = _prepared(asked, config, scheduler, options, on_event)
     settings = Settings(code=code(), scheduler=str(scheduler), simulator_version=kind.version())
@@ -166,7 +181,7 @@ def run(
     items: list[Item] = []
     for each, found in zip(asked, made, strict=True):
         if isinstance(found, Failure):
-            named = each.name if isinstance(each, Workload | TrainingLayer) else each.title
+            named = each.name if isinstance(each, Workload | TrainingLayer | Chain) else each.title
             row = failed_row(found, named, config, kind.name, settings, options.traces)
             rows.append(row)
             on_event(row)
@@ -191,6 +206,8 @@ def _meant(each: str | NetworkSource | SavedSource, chip: ChipConfig) -> Sequenc
         return [SavedSource(Path(each))]
     if is_training(each):
         return find_training(each, setting_of(chip))
+    if is_chain(each):
+        return find_row(each, setting_of(chip))
     return [NetworkSource(each)] if is_network(each) else find(each)
 
 
@@ -224,6 +241,8 @@ def _prepared(
             return pool.submit(_attempt_network, each, chip, scheduler)
         if isinstance(each, TrainingLayer):
             return pool.submit(_attempt_gradient, each, chip, scheduler)
+        if isinstance(each, Chain):
+            return pool.submit(_attempt_chain, each, chip, scheduler)
         return pool.submit(_attempt_named, each.name, chip, scheduler)
 
     made: list[_Made | None] = []
@@ -254,6 +273,8 @@ def _prepared_here(each: _Asked, chip: ChipConfig, scheduler: str | Chosen, on_e
         return _attempt_network(each, chip, scheduler)
     if isinstance(each, TrainingLayer):
         return _attempt_gradient(each, chip, scheduler)
+    if isinstance(each, Chain):
+        return _attempt_chain(each, chip, scheduler)
     return _attempt_named(each.name, chip, scheduler)
 
 
@@ -273,7 +294,9 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
         return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
 
 
-def _items(asked: _Asked, made: _Layer | GradientItem | _Network | _File, chip: ChipConfig) -> Sequence[Item]:
+def _items(
+    asked: _Asked, made: _Layer | GradientItem | ChainItem | _Network | _File, chip: ChipConfig
+) -> Sequence[Item]:
     """The result of a worker, ready to run: for a network, once for each of its inputs."""
     match asked, made:
         case SavedSource(), (Saved() as saved, prepared, found, settings):
@@ -282,12 +305,14 @@ def _items(asked: _Asked, made: _Layer | GradientItem | _Network | _File, chip: 
             means, parts = meaning(asked, saved.schedule, chip), (saved.schedule, saved.program, saved.timeline)
             if means.gradients is not None:
                 return [GradientItem(means.gradients, None, *parts, settings)]
+            if means.chain is not None:
+                return [ChainItem(means.chain, None, *parts, settings)]
             if means.layer is None:
                 return [UncheckedItem(asked.title, saved, settings)]
             return [Prepared(means.layer, *parts, settings)]
         case NetworkSource(), (network.PreparedNetwork() as prepared, found, settings):
             return [NetworkItem(prepared, asked.title, feed, asked.tensors, settings) for feed in found]
-        case TrainingLayer(), GradientItem():
+        case (TrainingLayer(), GradientItem()) | (Chain(), ChainItem()):
             return [made]
         case Workload(), (Schedule() as schedule, program, timeline):
             return [Prepared(asked, schedule, program, timeline)]

@@ -22,6 +22,8 @@ from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, WeightLayout
 from meshloom.sched.workload.training import TrainingLayer, is_training, setting_of
 from meshloom.sched.workload.training import find as find_training
+from meshloom.sched.workload.training_chain import Chain, is_chain
+from meshloom.sched.workload.training_chain import find as find_rows
 
 from ..compare import records
 from ..compare.arrivals import arrivals
@@ -74,9 +76,11 @@ class Saved:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a file computes: a layer, the gradients of one, or a network; nothing of these if that is unknown."""
+    """What a file computes: a layer, the gradients of one or of several in a row, or a network; nothing of these if
+    that is unknown."""
 
     layer: Workload | None = None
+    chain: Chain | None = None
     gradients: TrainingLayer | None = None
     network: NetworkSource | None = None
 
@@ -89,7 +93,11 @@ def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Meanin
     if is_network(name):
         return Meaning(network=replace(source.fed, name=name))
     try:
-        found = find_training(name, setting_of(chip)) if is_training(name) else find(name)
+        found = (
+            find_training(name, setting_of(chip)) if is_training(name)
+            else find_rows(name, setting_of(chip)) if is_chain(name)
+            else find(name)
+        )  # fmt: skip
     except WorkloadError as error:
         raise WorkloadError(
             f'{source.path}: {error}; name what it computes with --workload, or --workload "" to run it unchecked'
@@ -99,6 +107,8 @@ def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Meanin
     if source.fed.inputs:
         raise WorkloadError(f"{source.path}: computes layer {name}, which has its own input; --input is for networks")
     one = found[0]
+    if isinstance(one, Chain):
+        return Meaning(chain=one)
     return Meaning(gradients=one) if isinstance(one, TrainingLayer) else Meaning(layer=one)
 
 
@@ -115,6 +125,8 @@ def check(source: SavedSource, chip: ChipConfig) -> Meaning:
         _check_layer(source.path, schedule, found.layer)
     if found.gradients is not None:
         _check_gradients(source.path, schedule, found.gradients)
+    if found.chain is not None:
+        _check_chain(source.path, schedule, found.chain)
     if found.network is not None:
         check_files(found.network)
     return found
@@ -142,6 +154,23 @@ def _check_gradients(path: Path, schedule: Schedule, layer: TrainingLayer) -> No
         name: (role, ActivationLayout, (1, channels, 1, pixels)) for name, (role, channels, pixels) in sizes.items()
     }
     _check_tensors(path, schedule, layer.name, wanted, tuple(wanted))
+
+
+def _check_chain(path: Path, schedule: Schedule, chain: Chain) -> None:
+    """Raises ScheduleError if its tensors are not those of the gradients of layers in a row."""
+    m, last = chain.m, chain.layers[-1]
+    sizes = {"dy": ("input", last.n, m), f"dx:{chain.tag(0)}": ("output", chain.layers[0].k, m)}
+    for index, layer in enumerate(chain.layers):
+        tag = chain.tag(index)
+        sizes |= {f"x:{tag}": ("input", layer.k, m), f"w:{tag}": ("constant", layer.k, layer.n)}
+        sizes |= {f"{name}:{tag}": ("output", layer.k, layer.n) for name in ("dw", "w'")}
+        if index:
+            sizes[f"dy:{chain.tag(index - 1)}"] = "output", layer.k, m
+    wanted: _Wanted = {
+        name: (role, ActivationLayout, (1, channels, 1, pixels)) for name, (role, channels, pixels) in sizes.items()
+    }
+    given = [name for name, (role, _, _) in sizes.items() if role != "output"]
+    _check_tensors(path, schedule, chain.name, wanted, given)
 
 
 #: Tensors by name: role, kind of layout, shape.

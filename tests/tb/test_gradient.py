@@ -34,6 +34,17 @@ def test_both_gradients_on_the_rtl(order: str) -> None:
     assert row.gradient.dram_bytes > row.bytes_checked
 
 
+@pytest.mark.parametrize("options", ["", ":keep=no,defer=no,update=apart", ":update=fused"])
+def test_layers_in_a_row_on_the_rtl(options: str) -> None:
+    """Four cores; MASK and SUBTRACT, words that go from core to core."""
+    (row,) = rows(["chain:ncf/mlp2..mlp3,b3"], f"chain{options}", "quad16")
+    assert row.status is Status.PASSED, row.reason
+    assert row.model_cycles == row.rtl_cycles
+    assert row.gradient is not None
+    assert row.gradient.order == f"chain{options}"
+    assert row.gradient.dram_bytes > row.bytes_checked
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["m", "n", "k"])
 @pytest.mark.parametrize("order", ["sequential", "interleaved", "k_major"])
@@ -73,6 +84,8 @@ def test_what_cannot_be_run_is_said_before_anything_runs() -> None:
         rows(["gemm:8x8x8"], "gradient")
     with pytest.raises(WorkloadError, match="bert_tiny has qkv"):
         rows(["gradient:bert/kqv"], "gradient")
+    with pytest.raises(SchedulerError, match="'gradient' takes layers one by one, layers in a row take chain"):
+        rows(["chain:ncf"], "gradient")
 
 
 def test_the_edge_chip_is_the_papers() -> None:
@@ -97,6 +110,19 @@ def test_saved_gradients_run_again(option: str, tmp_path: Path) -> None:
     assert row.bytes_checked == 4 * 2 * (9 + 11)  # two blocks of four columns
     with pytest.raises(ScheduleError, match=r"tensor 'x' is input .* of gradient:gemm:9x11x8 it is input"):
         run([SavedSource(file, "gradient:gemm:9x11x8")], "tiny", "loop_order", lambda event: None)
+
+
+def test_saved_layers_in_a_row_run_again(tmp_path: Path) -> None:
+    file, name = tmp_path / "c.json", "chain:ncf/mlp3..mlp3,b2"
+    asked = ["schedule", name, "--chip", "quad16", "--scheduler", "chain:update=apart", "--out", str(file)]
+    made = CliRunner().invoke(app, asked)
+    assert made.exit_code == 0, made.output
+    (row,) = run([SavedSource(file)], "quad16", "loop_order", lambda event: None)
+    assert row.status is Status.PASSED, row.reason
+    assert row.model_cycles == row.rtl_cycles
+    assert row.bytes_checked == 16 * 8 * (2 + 64 + 64)  # eight blocks of columns: dX, dW, W'
+    with pytest.raises(ScheduleError, match=r"tensor 'dy' is input .* of chain:ncf/mlp3\.\.mlp3,b3 it is input"):
+        run([SavedSource(file, "chain:ncf/mlp3..mlp3,b3")], "quad16", "loop_order", lambda event: None)
 
 
 def test_schedule_refuses_what_makes_no_gradients() -> None:

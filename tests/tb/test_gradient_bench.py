@@ -13,7 +13,9 @@ from meshloom.sched.schedulers.gradient.orders import Nest, Order
 from meshloom.sched.schedulers.gradient.pair import Split, Tiling
 from meshloom.sched.schedulers.gradient.scheduler import Refused
 from meshloom.sched.schedulers.gradient.search import Candidate, Found
-from meshloom.tb.benchmarks import gradient, gradient_plot, gradient_runs, gradient_sheets, training
+from meshloom.sched.workload.training_chain import Chain
+from meshloom.tb.benchmarks import gradient, gradient_chain, gradient_plot, gradient_runs, gradient_sheets, training
+from meshloom.tb.benchmarks import gradient_chain_runs as chain_runs
 from meshloom.tb.benchmarks.gradient_knn import Sample, predicted
 from meshloom.tb.benchmarks.gradient_runs import Case, Ran, Taken
 from meshloom.tb.benchmarks.interface import BenchmarkError
@@ -148,6 +150,44 @@ def test_bars_of_the_rtl() -> None:
     assert first == f"edge45, {asked.layer.name}, {asked.order}: the model is 4.00 % off"
     assert second.endswith(": no")
     assert more == ["0 layers ran on the RTL of server2, the bar is 4"]
+
+
+def test_chains_are_measured_against_their_layers_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A way that is refused counts as the layers by themselves; the fastest of each is taken in the last row."""
+    monkeypatch.setattr(chain_runs, "argmin", lambda chip, chain: chain_runs.Taken(1000, 500, plain=1100))
+    refused = chain_runs.Taken(0, 0, "too small")
+
+    def taken(chip: str, chain: Chain, way: str) -> chain_runs.Taken:
+        return refused if "bottom" in chain.name and way != "one program" else chain_runs.Taken(800, 400)
+
+    monkeypatch.setattr(chain_runs, "taken", taken)
+    sheet = gradient_chain._rows("edge45", ("dlrm",))
+    bottom, top, every, best = sheet.rows
+    assert bottom[3:7] == ("+20.0", "refused", "refused", "refused")
+    assert top == ("dlrm/top1..top5,b4", "1,100", "1,000", "+20.0", "+20.0", "+20.0", "+20.0", "500", "400")
+    assert every[3:7] == ("+20.0", "+10.0", "+10.0", "+10.0")
+    assert best[6] == "+20.0"
+    assert [row[0] for row in gradient_chain._updates().rows[:2]] == ["edge45", "edge45"]
+
+
+def test_siblings_are_layers_that_read_the_same_map() -> None:
+    some = chain_runs.siblings("edge45", "goo")
+    assert len(some) == 9
+    assert some[0].joined == "gradient:gemm:3136x176x192"  # 64 + 96 + 16 outputs; the projection reads the pool
+    (two,) = chain_runs.siblings("edge45", "res")
+    assert two.joined == "gradient:gemm:12544x320x64"
+    for layers in (one.layers for one in (*some, two)):
+        assert len({(layer.m, layer.k) for layer in layers}) == 1
+
+
+def test_what_is_not_measured_across_layers_is_a_missed_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("step", "ran", "learned", "argmin", "taken", "apart", "joined"):
+        monkeypatch.setattr(chain_runs, name, lambda *asked: None)
+    page = gradient_chain.run(lambda event: None, ["kept"])
+    assert all("not measured" in failure for failure in page.failures)
+    assert len(page.failures) == len(chain_runs.STEP_WAYS) + len(page.sheets[-1].rows)
+    with pytest.raises(BenchmarkError, match="'dense' is none of steps, edge45"):
+        gradient_chain.run(lambda event: None, ["dense"])
 
 
 def test_neighbours_vote_for_a_split() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from meshloom.hw.config import load
 from meshloom.sched.schedulers.gradient.orders import Order
+from meshloom.sched.schedulers.training.across import Across
 from meshloom.sched.schedulers.training.step import Half, training_step
 from meshloom.sched.workload import trainable
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
@@ -23,6 +25,7 @@ from meshloom.sched.workload.training_net import TrainingNet, training_net
 from meshloom.tb.build.builder import build
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.inputs.golden import training as golden
 from meshloom.tb.runs.training import numbers
 from meshloom.tb.runs.training.machine import Functional, Machine, Outcome, on_device
 from meshloom.tb.runs.training.run import Training, train
@@ -39,11 +42,13 @@ SETTING: dict[str, str | int | float] = {"batch": 6}
 def _trainer(
     chip: str, batch: int, order: Order = Order.SEQUENTIAL, machine: Machine | None = None,
     of: tuple[TrainingNet, Examples] | None = None, state: State | None = None,
+    across: frozenset[Across] = frozenset(), rates: Rates | None = None,
 ) -> Trainer:  # fmt: skip
     net, examples = of or trainable.load("digits")
     config = load(chip)
-    step = training_step(net, config, batch, order)
-    return Trainer(step, examples, machine or Functional(config), state or begun(net, 3), Rates(), seed=1)
+    update = rates is not None and rates.update is numbers.Update.CHIP
+    step = training_step(net, config, batch, order, across=across, update=update)
+    return Trainer(step, examples, machine or Functional(config), state or begun(net, 3), rates or Rates(), seed=1)
 
 
 def _train(trainer: Trainer, steps: int) -> State:
@@ -96,6 +101,41 @@ def test_every_order_gives_the_same_weights(order: Order) -> None:
     assert usual.step.backward.schedule.operations != other.step.backward.schedule.operations or (
         order is Order.SEQUENTIAL
     )
+
+
+@pytest.mark.parametrize(
+    "across", slow_but([*map(frozenset, combinations(Across, 1)), frozenset(Across)], frozenset(Across))
+)
+def test_what_is_done_across_layers_changes_no_weight(across: frozenset[Across]) -> None:
+    usual, other = _trainer("quad8", 5, of=_deep()), _trainer("quad8", 5, of=_deep(), across=across)
+    assert _equal(_train(usual, 2), _train(other, 2))
+    assert other.state.totals.mismatches == 0
+    assert other.step.cycles < usual.step.cycles
+    stored = {tensor.name for tensor in other.step.backward.schedule.tensors if tensor.name.startswith("g:")}
+    assert not stored if Across.KEEP in across else stored
+
+
+@pytest.mark.parametrize("chip", ["quad8", pytest.param("mono16", marks=pytest.mark.slow)])
+def test_the_chip_updates_as_the_host_would(chip: str) -> None:
+    rates = Rates(0.5, 0.0, numbers.Update.CHIP)
+    on_chip = _trainer(chip, 19, of=_deep(), across=frozenset(Across), rates=rates)
+    assert not any(tensor.name.startswith("dw:") for tensor in on_chip.step.backward.schedule.tensors)
+    host = _trainer(chip, 19, of=_deep(), rates=replace(rates, update=numbers.Update.INT8))
+    before = {name: w.copy() for name, w in host.state.weights.items()}
+    assert _equal(_train(host, 2), _train(on_chip, 2))
+    assert on_chip.state.totals.mismatches == 0
+    assert all((w != before[name]).any() for name, w in on_chip.state.weights.items())
+
+
+def test_weights_in_int8_are_those_of_the_chip_and_go_on_to_the_same_bits(tmp_path: Path) -> None:
+    rates, path = Rates(0.5, 0.9, numbers.Update.CHIP), tmp_path / "c.npz"
+    whole = _train(_trainer("quad16", 6, rates=rates, across=frozenset(Across)), 3)
+    for w in whole.weights.values():
+        assert np.unique(np.ldexp(w, -numbers.exponent_of(w)) % 1).tolist() == [0.0]
+    first = _train(_trainer("quad16", 6, rates=rates), 1)
+    save_state(first, path, SETTING)
+    there = load_state(path, trainable.load("digits")[0], SETTING)
+    assert _equal(whole, _train(_trainer("quad16", 6, rates=rates, state=there), 3))
 
 
 @pytest.mark.parametrize("order", [Order.SEQUENTIAL, pytest.param(Order.INTERLEAVED, marks=pytest.mark.slow)])
@@ -158,7 +198,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path: Path) -> Non
         ({"velocity/conv1": np.full((16, 1, 3, 3), np.inf)}, "velocity/conv1 has 144 values that are no numbers"),
         ({"weights/fc": np.zeros(3)}, r"weights/fc is float64\[3\], must be float64\[10, 32, 2, 2\]"),
         ({"setting/batch": np.array(7)}, "was made with batch = 7, now it is 6"),
-        ({"version": np.array(0)}, "version 0, this code reads 1"),
+        ({"version": np.array(0)}, "version 0, this code reads 2"),
         ({"step": np.array(4)}, "4 steps and 0 losses"),
         ({"losses": np.array([object()])}, "is no checkpoint"),
     ],
@@ -226,6 +266,25 @@ def test_the_command_trains_goes_on_and_writes_json_and_a_picture(
     assert "2 steps, 1 are there" in result.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["resnet8"], "cannot be trained: it has a forward pass only; gradients are there for conv, max_pool and relu"),
+        (["digits", "--across", "kep"], "did you mean keep"),
+        (["digits", "--update", "int4"], "did you mean int8"),
+        (["digits", "--update", "int8", "--rate", "0"], "must be above 0"),
+        (["digits", "--batch", "400", "--model"], "a batch of 400 of digits does not fit quad16"),
+    ],
+)
+def test_the_command_says_in_one_sentence_what_cannot_be_trained(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["train", *arguments], env={"COLUMNS": "300"})
+    assert result.exit_code != 0
+    assert said in (result.output if isinstance(result.exception, SystemExit) else str(result.exception))
+
+
 # -- the host's arithmetic --------------------------------------------------------------------------------------------
 
 
@@ -235,6 +294,15 @@ def test_exponents_are_the_smallest_that_hold_the_largest_value() -> None:
         found = numbers.exponent_of(values)
         assert found == wanted
         assert np.abs(numbers.quantised(values, found).astype(int)).max() <= 127
+
+
+def test_an_update_below_half_a_step_leaves_no_trace() -> None:
+    m = numbers.rate_multiplier(-20, 0.45, -8)  # the nearest power of two is a half
+    assert m == 1 << 4
+    w, half = np.array([5, 5, 5, -128, 127], np.int8), 1 << 12  # sums that are half a step, to even
+    sums = np.array([half, half + 1, 3 * half, 1 << 30, -(1 << 30)])
+    assert golden.updated(w, sums, m).tolist() == [5, 4, 3, -128, 127]
+    assert (numbers.rate_multiplier(-60, 1.0, -8), numbers.rate_multiplier(0, 1.0, -30)) == (1, 1 << 15)
 
 
 def test_multipliers_are_powers_of_two_that_the_chip_has() -> None:

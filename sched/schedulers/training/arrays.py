@@ -55,6 +55,17 @@ def gradient(layer: Geometry, rows: NDArray[np.int32]) -> NDArray[np.int32]:
     return np.ascontiguousarray(full[: s.out_channels, : s.in_channels])
 
 
+def weight_rows(layer: Geometry, w: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Weights in the rows of their gradients, as a tensor `v:` or `w':`: int8 [1, columns, 1, rows]."""
+    rows = gradient_rows(layer, w.astype(np.int32)).astype(np.int8).reshape(-1, layer.cols)
+    return np.ascontiguousarray(rows.T)[None, :, None, :]
+
+
+def weights_in(layer: Geometry, rows: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Weights from such a tensor."""
+    return gradient(layer, rows[0, :, 0].T.astype(np.int32).reshape(-1)).astype(np.int8)
+
+
 def gradient_rows(layer: Geometry, dw: NDArray[np.int32]) -> NDArray[np.int32]:
     """The tensor `dw:` that holds a gradient; lanes without a channel are zero."""
     s, cols = layer.layer.shape, layer.cols

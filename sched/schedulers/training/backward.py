@@ -15,6 +15,8 @@ maximum: EQUAL, then MASK, each word of the pooled map serving its whole window.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from meshloom.hw.isa import Addend, Pair, VectorOp
 
 from ...mapping.tiling import Range
@@ -40,9 +42,9 @@ class Backward:
         self._made: dict[tuple[str, Range, Range], int] = {}
         self._sums: dict[tuple[str, Range, Range], int] = {}
 
-    def emit(self, order: Order) -> None:
-        """All steps of both products in an order."""
-        listed = self._steps(order)
+    def emit(self, order: Order, only: str = "") -> None:
+        """All steps of both products in an order, or those of `only` one of them."""
+        listed = [step for step in self._steps(order) if only in ("", step.of)]
         left: dict[tuple[str, Range, Range], int] = {}
         for step in listed:
             left[step.result] = left.get(step.result, 0) + 1
@@ -55,8 +57,32 @@ class Backward:
                 self._dx(step, *edges)
             else:
                 self._dw(step, *edges)
+        self._free()
+
+    def products(self, k: Range, m: Range) -> Iterator[tuple[dict[str, int], int]]:
+        """The products for some channels of X (blocks, if fully connected) of all of dW and a range of images: fields
+        but for addend and destination, and the first row of the result, of all of these channels."""
+        layer, cols = self.layer, self.core.chip.cols
+        x, dy = self._columns((0, layer.kb), m), self._kernels((0, layer.nb), m)
+        fields = {"b_base": dy, "n_blocks": layer.nb}
+        if layer.flat:
+            words = (k[1] - k[0]) * cols
+            own = {"a_base": x + k[0] * cols, "a_plane": words, "in_w": words, "out_w": words, "pixels": words}
+            yield fields | own, 0
+            return
+        for channel in range(*k):
+            row = (channel - k[0]) * layer.nb * layer.taps
+            yield fields | self._dw_channel(x + channel * layer.x_pixels), row
+
+    def let_go(self) -> None:
+        """Gives back X, dY and what was made of them."""
+        self._free()
+        self.core.a.free(self.x, self.dy)
+
+    def _free(self) -> None:
         for (name, _, _), at in self._made.items():
             (self.core.a if name == "x" else self.core.b).free(at)
+        self._made.clear()
 
     def _steps(self, order: Order) -> list[Step]:
         lanes = self.core.chip.lanes
@@ -252,11 +278,14 @@ class Backward:
         return at
 
 
-def backward(core: Core, layers: list[Geometry], places: dict[str, Place], order: Order) -> None:
+def backward(
+    core: Core, layers: list[Geometry], places: dict[str, Place], order: Order, keep: bool, update: bool
+) -> list[Backward]:
     """Emits all gradients. `places`: in DRAM, of `dy`, what the last layer's sums should be less of, int8; for each
     layer by name of its input `x:`, weights `w:`, gradients `dx:` and `dw:`; of all layers but the last the map `y:`
-    if it has a pool, and the gradient `g:` at its sums. Raises DoesNotFit."""
-    last = layers[-1]
+    if it has a pool, and the gradient `g:` at its sums unless `keep` (`across.Across`). With `update` dW is left to
+    `update.updates`, which takes what is returned: the gradients layer by layer. Raises DoesNotFit."""
+    last, made = layers[-1], list[Backward]()
     dy = core.a.take(core.images * last.y_words)
     core.move("dy", places["dy"], core.in_a(dy), core.images * last.y_words)
     for index in range(len(layers) - 1, -1, -1):
@@ -268,46 +297,61 @@ def backward(core: Core, layers: list[Geometry], places: dict[str, Place], order
         if not first:
             w, dx = core.a.take(layer.w_words), core.a.take(words)
             core.move(f"{name} w", places[f"w:{name}"], core.in_a(w), layer.w_words)
-        Backward(core, layer, (x, w, dy, dx), places, first).emit(order)
-        core.a.free(dy)
+        one = Backward(core, layer, (x, w, dy, dx), places, first)
+        one.emit(order, "dx" if update else "")
+        if update:
+            made.append(one)
+        else:
+            core.a.free(dy)
         if not first:
             before = layers[index - 1]
             core.a.free(w)
             dy = core.a.take(core.images * before.y_words)
-            _activation(core, before, (x, dx, dy), places)
+            _activation(core, before, (x, dx, dy), places, keep)
             core.a.free(dx)
-        core.a.free(x)
+        if not update:
+            core.a.free(x)
+    return made
 
 
-def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[str, Place]) -> None:
+def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[str, Place], keep: bool) -> None:
     """The gradient of a layer's ReLU and pool. `at`, in A: the result, its gradient, and room for the gradient at the
-    sums of the layer. OUT holds a quarter for each of result, map and positions."""
+    sums of the layer. OUT holds a quarter for each of result, map and positions. `keep`: the result comes from A by way
+    of VEC, and the gradient stays."""
     name, pool = layer.layer.name, layer.layer.pool
     result, given, dy = at
     for first, end in core.share(layer.y_words, core.out, 4):
         small, words = (end - first) * layer.pooled_words, (end - first) * layer.y_words
         after, source = first * layer.pooled_words, f"{'p' if pool > 1 else 'y'}:{name}"
-        out, vec = core.out.once(small), core.vec.once(small)
-        tile, place = places[source]
-        core.move(f"{name} relu", (tile, place + after), core.in_out(out), small)
-        _pair(core, f"{name} relu", Pair.MASK, (given + after, out, vec), (small, 1, 1))
+        out = core.out.once(small)
+        if keep:
+            copy = core.vec.once(small)
+            fields = {"x_base": result + after, "x_plane": small, "in_w": 1, "out_w": 1, "pixels": small}
+            core.vector(f"{name} relu copy", VectorOp.MAX, fields | {"dest_base": copy})
+            core.move(f"{name} relu", core.in_vec(copy), core.in_out(out), small)
+        else:
+            tile, place = places[source]
+            core.move(f"{name} relu", (tile, place + after), core.in_out(out), small)
+        vec = core.vec.once(small)
+        pair_of(core, f"{name} relu", Pair.MASK, (given + after, out, vec), (small, 1, 1))
         if pool > 1:
             held = core.a.once(small)
             core.move(f"{name} relu", core.in_vec(vec), core.in_a(held), small)
             out, vec = core.out.once(words), core.vec.once(words)
             tile, place = places[f"y:{name}"]
             core.move(f"{name} map", (tile, place + first * layer.y_words), core.in_out(out), words)
-            _pair(core, f"{name} equal", Pair.EQUAL, (result + after, out, vec), (words, layer.out_w, pool))
+            pair_of(core, f"{name} equal", Pair.EQUAL, (result + after, out, vec), (words, layer.out_w, pool))
             out = core.out.once(words)
             core.move(f"{name} equal", core.in_vec(vec), core.in_out(out), words)
             vec = core.vec.once(words)
-            _pair(core, f"{name} pool", Pair.MASK, (held, out, vec), (words, layer.out_w, pool))
+            pair_of(core, f"{name} pool", Pair.MASK, (held, out, vec), (words, layer.out_w, pool))
         core.move(f"{name} g", core.in_vec(vec), core.in_a(dy + first * layer.y_words), words)
-        tile, place = places[f"g:{name}"]
-        core.move(f"{name} g out", core.in_vec(vec), (tile, place + first * layer.y_words), words)
+        if not keep:
+            tile, place = places[f"g:{name}"]
+            core.move(f"{name} g out", core.in_vec(vec), (tile, place + first * layer.y_words), words)
 
 
-def _pair(core: Core, label: str, what: Pair, at: tuple[int, int, int], size: tuple[int, int, int]) -> None:
+def pair_of(core: Core, label: str, what: Pair, at: tuple[int, int, int], size: tuple[int, int, int]) -> None:
     """A PAIR of x in A and y in OUT to VEC (`at`) for a number of words, of rows of some `width`; each word of x serves
     `times` rows and columns."""
     words, width, times = size

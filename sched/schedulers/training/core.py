@@ -34,11 +34,12 @@ class Step:
 
 
 class Room:
-    """A memory of a core. Raises DoesNotFit when there is no room; nothing leaves by itself."""
+    """A memory of a core, or `words` of it from `base` on. Raises DoesNotFit when there is no room; nothing leaves by
+    itself."""
 
-    def __init__(self, name: str, words: int) -> None:
+    def __init__(self, name: str, words: int, base: int = 0) -> None:
         self.words = words
-        self._arena = Arena(name, words, lambda key: NEVER, lambda key, at: None)
+        self._arena = Arena(name, words, lambda key: NEVER, lambda key, at: None, base)
         self._numbers = count()
         self._held: dict[int, Key] = {}
 

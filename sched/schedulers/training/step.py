@@ -22,10 +22,12 @@ from ...workload.layout import ActivationLayout, BiasLayout, Layout, WeightLayou
 from ...workload.training_net import TrainedLayer, TrainingNet
 from ..gradient.orders import Order
 from ..gradient.pair import check_sums
-from .backward import backward
+from .across import Across, ranks_of, reordered
+from .backward import Backward, backward
 from .core import Core, Place, Step
 from .forward import forward
 from .geometry import Geometry, geometry
+from .update import updates
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,15 @@ class Half:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A training step of a network on a chip. `shares`: the first image of each core, and the one after its last."""
+    """A training step of a network on a chip. `across`: what it does across layers; `update`: the chip updates the
+    weights, which are int8 alone; `shares`: the first image of each core, and the one after its last."""
 
     net: TrainingNet
     chip: ChipConfig
     batch: int
     order: Order
+    across: frozenset[Across]
+    update: bool
     shares: tuple[tuple[int, int], ...]
     layers: tuple[Geometry, ...]
     forward: Half
@@ -115,6 +120,12 @@ class _Tensors:
         layout = BiasLayout(out_channels=rows * self.chip.cols, cols=self.chip.cols)
         return self.put(f"{name}@{core.index}", "output", layout, core.home)
 
+    def rows(self, name: str, role: str, rows: int, number: int) -> Place:
+        """Rows of dW, int8 (`arrays.weight_rows`)."""
+        cols = self.chip.cols
+        layout = ActivationLayout(batch=1, channels=cols, height=1, width=rows, block=cols)
+        return self.put(name, role, layout, self.chip.drams[number % len(self.chip.drams)])
+
     def weights(self, layer: TrainedLayer, number: int) -> Place:
         s, cols = layer.shape, self.chip.cols
         layout = WeightLayout(
@@ -130,6 +141,8 @@ def training_step(
     batch: int,
     order: Order = Order.SEQUENTIAL,
     on_progress: Callable[[str], None] = lambda what: None,
+    across: frozenset[Across] = frozenset(),
+    update: bool = False,
 ) -> TrainingStep:
     """Compiles the programs of a step: scheduled, lowered, checked and predicted.
 
@@ -142,22 +155,27 @@ def training_step(
         check_sums(f"{layer.name} dw", batch * s.out_h * s.out_w, "take a smaller batch")
     layers, shares = tuple(geometry(layer, chip) for layer in net.layers), shares_of(batch, chip)
     try:
-        first = _half(_forward(net, chip, shares, layers), net, chip, "forward", on_progress)
-        second = _half(_backward(net, chip, shares, layers, order), net, chip, "backward", on_progress)
+        made = _backward(net, chip, shares, layers, order, Across.KEEP in across, update)
+        first = _half(_forward(net, chip, shares, layers), net, chip, "forward", across, on_progress)
+        second = _half(made, net, chip, "backward", across, on_progress)
     except DoesNotFit as error:
         raise DoesNotFit(
             f"a batch of {batch} of {net.name} does not fit {chip.name}: {error}; take a smaller batch, another order "
             "or a larger chip"
         ) from error
-    return TrainingStep(net, chip, batch, order, shares, layers, first, second)
+    return TrainingStep(net, chip, batch, order, across, update, shares, layers, first, second)
 
 
 _Made = tuple[Step, list[Tensor]]
 _Shares = tuple[tuple[int, int], ...]
 
 
-def _half(made: _Made, net: TrainingNet, chip: ChipConfig, what: str, on_progress: Callable[[str], None]) -> Half:
+def _half(
+    made: _Made, net: TrainingNet, chip: ChipConfig, what: str, across: frozenset[Across],
+    on_progress: Callable[[str], None],
+) -> Half:  # fmt: skip
     step, tensors = made
+    multipliers = step.multipliers
     schedule = Schedule(
         chip=chip.name,
         chip_digest=chip.digest,
@@ -166,8 +184,12 @@ def _half(made: _Made, net: TrainingNet, chip: ChipConfig, what: str, on_progres
         operations=tuple(step.operations),
         tensors=tuple(tensors),
     )
+    if ranks := ranks_of(across):
+        on_progress(f"{what}: ordering its operations")
+        other = reordered(schedule, multipliers, chip, ranks)
+        schedule, multipliers = other.schedule, other.multipliers
     found = planned(schedule, chip, lambda said: on_progress(f"{what}: {said}"))
-    return Half(found.schedule, found.program, found.timeline, step.multipliers)
+    return Half(found.schedule, found.program, found.timeline, multipliers)
 
 
 def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...]) -> _Made:
@@ -186,10 +208,22 @@ def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[
     return step, tensors.listed
 
 
-def _backward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...], order: Order) -> _Made:
+def _backward(
+    net: TrainingNet,
+    chip: ChipConfig,
+    shares: _Shares,
+    layers: tuple[Geometry, ...],
+    order: Order,
+    keep: bool,
+    update: bool,
+) -> _Made:
     dram = Dram(chip)
     step, tensors = Step(chip, dram), _Tensors(chip, dram)
     weights = {f"w:{layer.name}": tensors.weights(layer, number) for number, layer in enumerate(net.layers) if number}
+    made, rows = list[list[Backward]](), dict[str, Place]()
+    for number, (layer, sizes) in enumerate(zip(net.layers, layers, strict=True) if update else ()):
+        for name, role in (("v", "input"), ("w'", "output")):
+            rows[f"{name}:{layer.name}"] = tensors.rows(f"{name}:{layer.name}", role, sizes.sums, number)
     for index, (first, end) in enumerate(shares):
         core = Core(step, index, end - first)
         places = weights | {"dy": tensors.maps("dy", "input", core, net.layers[-1].y_shape)}
@@ -197,7 +231,8 @@ def _backward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple
             name, shape = layer.name, layer.shape.x_shape[1:]
             given = tensors.maps(f"x:{name}", "input", core, shape)
             places[f"x:{name}"] = given
-            places[f"dw:{name}"] = tensors.sums(f"dw:{name}", core, sizes.sums)
+            if not update:
+                places[f"dw:{name}"] = tensors.sums(f"dw:{name}", core, sizes.sums)
             if not number:
                 continue
             places[f"dx:{name}"] = tensors.maps(f"dx:{name}", "output", core, shape)
@@ -205,6 +240,9 @@ def _backward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple
             places[f"{'p' if before.pool > 1 else 'y'}:{before.name}"] = given
             if before.pool > 1:
                 places[f"y:{before.name}"] = tensors.maps(f"y:{before.name}", "input", core, before.y_shape)
-            places[f"g:{before.name}"] = tensors.maps(f"g:{before.name}", "output", core, before.y_shape)
-        backward(core, list(layers), places, order)
+            if not keep:
+                places[f"g:{before.name}"] = tensors.maps(f"g:{before.name}", "output", core, before.y_shape)
+        made.append(backward(core, list(layers), places, order, keep, update))
+    if update:
+        updates(made, rows)
     return step, tensors.listed

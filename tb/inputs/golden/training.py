@@ -100,6 +100,11 @@ def requantised(sums: NDArray[np.int64], multiplier: int) -> NDArray[np.int8]:
     return np.clip(np.rint(sums * float(multiplier) / 2**SCALE_SHIFT), -128, 127).astype(np.int8)
 
 
+def updated(w: NDArray[np.int8], sums: NDArray[np.int64], multiplier: int) -> NDArray[np.int8]:
+    """sat8(w - sat8(RNE(sums * m / 2^17))): the update of weights that are int8 alone."""
+    return np.clip(w.astype(np.int16) - requantised(sums, multiplier), -128, 127).astype(np.int8)
+
+
 def _rows(dy: NDArray[np.int8]) -> NDArray[np.int8]:
     """dY as a matrix [pixels of all images, channels]."""
     return np.ascontiguousarray(dy.transpose(0, 2, 3, 1).reshape(-1, dy.shape[1]))

@@ -16,6 +16,7 @@ the exponential is computed here from products and sums alone, and sums over cla
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,15 @@ from numpy.typing import NDArray
 from meshloom.hw.isa import SCALE_SHIFT
 
 Reals = NDArray[np.float64]
+
+
+class Update(StrEnum):
+    """Who keeps the weights from step to step."""
+
+    DOUBLE = "double"  #: the host: master weights and momentum in double
+    INT8 = "int8"  #: nobody: the weights are int8 alone, W' = sat8(W - sat8(RNE(sums * m / 2^17))), by the host
+    CHIP = "chip"  #: the same on the chip, as soon as dW is complete
+
 
 #: The largest multiplier is 2^15.
 MOST_SHIFT = 15
@@ -42,6 +52,13 @@ def exponent_of(values: Reals) -> int:
 def quantised(values: Reals, exponent: int) -> NDArray[np.int8]:
     """sat8(RNE(values / 2^exponent)), saturating at -127 and 127."""
     return np.clip(np.rint(np.ldexp(values, -exponent)), -127, 127).astype(np.int8)
+
+
+def rate_multiplier(of_sums: int, rate: float, of_weights: int) -> int:
+    """The multiplier for an update of weights in steps 2^`of_weights` from sums of step 2^`of_sums`: that of the power
+    of two which is nearest to `rate`, or the nearest that the chip has."""
+    shift = of_sums + round(math.log2(rate)) + SCALE_SHIFT - of_weights
+    return 1 << min(MOST_SHIFT, max(0, shift))
 
 
 def first_exponent(of_sums: int, depth: int) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedulers.gradient.orders import Order
+from meshloom.sched.schedulers.training.across import Across, named
 from meshloom.sched.schedulers.training.step import TrainingStep, training_step
 from meshloom.sched.workload import trainable
 from meshloom.sched.workload.training_examples import Examples
@@ -23,6 +24,7 @@ from ...results.recorder import environment
 from ...results.training import TrainingResults
 from . import reference
 from .machine import Functional, Machine, on_device
+from .numbers import Update
 from .state import State, begun, load, save
 from .trainer import Rates, Trainer
 
@@ -40,17 +42,18 @@ class Training:
     keep: Path
     batch: int = 64
     order: Order = Order.SEQUENTIAL
+    across: frozenset[Across] = frozenset()
     device: str | None = "verilator"
     rates: Rates = field(default_factory=Rates)
     seed: int = 0
 
     def setting(self) -> dict[str, str | int | float]:
-        """What decides the weights after a number of steps, and so belongs to a checkpoint; chips and orders do not,
-        but cycles and bytes are summed up for one chip, order and device."""
+        """What decides the weights after a number of steps, and so belongs to a checkpoint; chips, orders
+        and what is done across layers do not, but cycles and bytes are summed up for one of each, and one device."""
         return {
             "network": self.network, "chip": self.chip.name, "chip_digest": self.chip.digest, "order": self.order.value,
-            "device": self.device or "model", "batch": self.batch, "seed": self.seed,
-            "learning_rate": self.rates.learning, "momentum": self.rates.momentum,
+            "across": named(self.across), "device": self.device or "model", "batch": self.batch, "seed": self.seed,
+            "learning_rate": self.rates.learning, "momentum": self.rates.momentum, "update": self.rates.update.value,
         }  # fmt: skip
 
 
@@ -70,7 +73,8 @@ def train(
     net, examples = trainable.load(asked.network)
     examples.batch(0, asked.batch, asked.seed)  # a batch that is too large is reported at once
     state = load(asked.keep, net, asked.setting()) if asked.keep.exists() else begun(net, asked.seed)
-    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress)
+    update = asked.rates.update is Update.CHIP
+    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress, asked.across, update)
     kind = None if asked.device is None else find_device(asked.device)
     with contextlib.ExitStack() as stack:
         machine: Machine = Functional(asked.chip)
@@ -95,6 +99,8 @@ def train(
         chip=asked.chip.name,
         chip_digest=asked.chip.digest,
         order=asked.order.value,
+        across=named(asked.across),
+        update=asked.rates.update.value,
         simulator=asked.device or "",
         batch=asked.batch,
         seed=asked.seed,
@@ -127,7 +133,8 @@ def _float_accuracy(step: TrainingStep, examples: Examples, asked: Training, ste
 
     from threadpoolctl import threadpool_limits
 
-    rates = asked.rates.learning, asked.rates.momentum
+    momentum = asked.rates.momentum if asked.rates.update is Update.DOUBLE else 0.0
+    rates = asked.rates.learning, momentum
     with threadpool_limits(1):
         weights = reference.trained(step.net, begun(step.net, asked.seed).weights, batch, steps, rates, examples.step)
         return reference.accuracy(step.net, weights, examples)

@@ -18,7 +18,7 @@ from ...results.files import write_atomically
 from .numbers import Reals
 
 #: Version of the saved form.
-VERSION = 1
+VERSION = 2
 #: Kinds of entries, and what an archive that is no archive may raise.
 _WEIGHTS, _SPEEDS, _EXPONENTS, _TOTALS = "weights/", "velocity/", "exponent/", "total/"
 _DAMAGED = (ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)

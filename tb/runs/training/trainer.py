@@ -9,14 +9,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.sched.schedulers.training.arrays import gradient, gradient_rows, joined, score_rows, scores, shared
+from meshloom.sched.schedulers.training.arrays import (
+    gradient,
+    gradient_rows,
+    joined,
+    score_rows,
+    scores,
+    shared,
+    weight_rows,
+    weights_in,
+)
 from meshloom.sched.schedulers.training.step import Half, TrainingStep
 from meshloom.sched.workload.training_examples import Examples
 from meshloom.sched.workload.training_net import TrainedLayer
 
 from ...inputs.golden import training as golden
 from .machine import Arrays, Machine, Outcome
-from .numbers import Reals, adapted, exponent_of, first_exponent, loss_and_gradient, multiplier, quantised
+from .numbers import (
+    Reals,
+    Update,
+    adapted,
+    exponent_of,
+    first_exponent,
+    loss_and_gradient,
+    multiplier,
+    quantised,
+    rate_multiplier,
+)
 from .state import State
 
 Words = Mapping[str, NDArray[Any]]
@@ -24,10 +43,12 @@ Words = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Rates:
-    """Learning rate and momentum of stochastic gradient descent."""
+    """Learning rate and momentum of stochastic gradient descent, and who keeps the weights between steps; momentum
+    counts only where the host does."""
 
     learning: float = 0.05
     momentum: float = 0.9
+    update: Update = Update.DOUBLE
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +105,17 @@ class Trainer:
         loss, slope = loss_and_gradient(passed.scores, labels)
         of_dy = exponent_of(slope)
         dy = quantised(slope, of_dy)[:, :, None, None]
-        found, slopes, exponents = self._backward(passed, dy, of_dy)
+        found, slopes, exponents, own = self._backward(passed, dy, of_dy)
         adaptable = {f"y:{layer.name}": passed.maps[f"y:{layer.name}"] for layer in self.net.layers[:-1]}
         adaptable |= {name: array for name, array in found.items() if name.startswith("dx:")}
         exponents |= {name: e for name, e in passed.steps.items() if name.startswith("y:")}
         # from here on nothing can fail: a step is done or not
         for layer in self.net.layers:
+            if layer.name in own:
+                state.weights[layer.name] = np.ldexp(
+                    own[layer.name].astype(np.float64), passed.steps[f"w:{layer.name}"]
+                )
+                continue
             velocity = self.rates.momentum * state.velocity[layer.name] + slopes[layer.name]
             state.velocity[layer.name] = velocity
             state.weights[layer.name] = state.weights[layer.name] - self.rates.learning * velocity
@@ -131,8 +157,9 @@ class Trainer:
 
     def _backward(
         self, passed: _Pass, dy: NDArray[np.int8], of_dy: int
-    ) -> tuple[dict[str, NDArray[np.int8]], dict[str, Reals], dict[str, int]]:
-        """Gradients of all maps, of all weights as real numbers, and the exponents of the former."""
+    ) -> tuple[dict[str, NDArray[np.int8]], dict[str, Reals], dict[str, int], dict[str, NDArray[np.int8]]]:
+        """Gradients of all maps, of all weights as real numbers, the exponents of the former, and the weights after the
+        update, in the steps that they had, if they are int8 alone."""
         step, net, maps = self.step, self.net, passed.maps
         exponents: dict[str, int] = {}
         multipliers: dict[str, int] = {}
@@ -143,7 +170,16 @@ class Trainer:
             wanted = self.state.exponents.get(name, first_exponent(sums, _slopes(layer)))
             multipliers[name], exponents[name] = multiplier(sums, wanted)
             of_g[net.layers[index - 1].name] = exponents[name]
+        if self.rates.update is not Update.DOUBLE:
+            for layer in net.layers:
+                sums, of_w = passed.inputs[layer.name] + of_g[layer.name], passed.steps[f"w:{layer.name}"]
+                multipliers[f"dw:{layer.name}"] = rate_multiplier(sums, self.rates.learning, of_w)
         right = golden.backward(net, maps, dy, passed.weights, multipliers, step.shares)
+        totals = {name: np.sum(parts, axis=0, dtype=np.int64) for name, parts in right.dw.items()}
+        own: dict[str, NDArray[np.int8]] = {}
+        if self.rates.update is not Update.DOUBLE:
+            for name, w in passed.weights.items():
+                own[name] = golden.updated(w, totals[name], multipliers[f"dw:{name}"])
         first = net.layers[0].name
         arrays: Arrays = shared(step, "dy", dy)
         for layer in net.layers:
@@ -157,17 +193,26 @@ class Trainer:
         for name, array in right.maps.items():
             wanted_words |= shared(step, name, array)
         for sizes in step.layers:
-            for core, dw in enumerate(right.dw[sizes.layer.name]):
-                wanted_words[f"dw:{sizes.layer.name}@{core}"] = gradient_rows(sizes, dw)
+            name = sizes.layer.name
+            if step.update:
+                arrays[f"v:{name}"] = weight_rows(sizes, passed.weights[name])
+                wanted_words[f"w':{name}"] = weight_rows(sizes, own[name])
+                continue
+            for core, dw in enumerate(right.dw[name]):
+                wanted_words[f"dw:{name}@{core}"] = gradient_rows(sizes, dw)
         found = self._run(step.backward, arrays, multipliers, wanted_words)
         slopes: dict[str, Reals] = {}
         for sizes in step.layers:
             name = sizes.layer.name
+            if step.update:
+                own[name] = weights_in(sizes, found[f"w':{name}"])
+                continue
             parts = [found[f"dw:{name}@{core}"] for core in range(len(step.shares))]
             total = sum(gradient(sizes, part).astype(np.int64) for part in parts)
             slopes[name] = np.ldexp(np.asarray(total, np.float64), passed.inputs[name] + of_g[name])
-        gradients = {name: joined(step, name, found) for name in right.maps}
-        return gradients, slopes, exponents
+        # a gradient that stays on the chip is compared by what follows from it: dX and dW of the layer
+        gradients = {name: joined(step, name, found) for name in right.maps if f"{name}@0" in found}
+        return gradients, slopes, exponents, own
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
