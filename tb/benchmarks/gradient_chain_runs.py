@@ -19,7 +19,7 @@ from meshloom.sched.schedulers.gradient.scheduler import Refused, Searches, ways
 from meshloom.sched.schedulers.gradient.scheduler import schedule as fastest
 from meshloom.sched.schedulers.training.across import Across
 from meshloom.sched.schedulers.training.across import named as across_named
-from meshloom.sched.schedulers.training.chain import Plan, Update
+from meshloom.sched.schedulers.training.chain_plan import Plan, Update
 from meshloom.sched.schedulers.training.chain_search import schedule as chained
 from meshloom.sched.schedulers.training.step import training_step
 from meshloom.sched.store.findings import SearchCache

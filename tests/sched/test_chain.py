@@ -15,7 +15,8 @@ from meshloom.sched.lowering.programs import planned
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.ranked import Rank, fastest, in_order
 from meshloom.sched.schedulers.registry import SchedulerError, find_chain, find_gradient
-from meshloom.sched.schedulers.training.chain import ChainEmitter, Plan, Update
+from meshloom.sched.schedulers.training.chain import ChainEmitter
+from meshloom.sched.schedulers.training.chain_plan import Plan, Update
 from meshloom.sched.schedulers.training.chain_search import plans, schedule
 from meshloom.sched.workload.chain_data import random_chain
 from meshloom.sched.workload.layers import WorkloadError, gemm_shape

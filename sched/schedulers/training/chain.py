@@ -15,89 +15,21 @@ other X `lanes`. Transposing is the vector unit's, as in `gradient.emit`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from math import ceil
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Addend, Pair, Region, VectorOp, address
 
-from ...ir.schedule import Gemm, Move, Operation, Span, Tensor, Vec
-from ...mapping.placement import Dram, Stored
+from ...mapping.placement import Stored
 from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
 from ...mapping.tiling import Range
-from ...workload.layout import ActivationLayout
 from ...workload.training_chain import Chain
 from ...workload.training_data import scales_of
-from ..gradient.pair import check_sums, cut
+from ..gradient.pair import cut
+from .chain_operations import ChainCore, ChainOperations
+from .chain_plan import Plan, Tensors, Update
 from .core import Room
-
-
-class Update(StrEnum):
-    """What becomes of dW."""
-
-    NONE = "none"  #: dW, int8, is the result
-    APART = "apart"  #: W' = sat8(W - dW), once all of dW is in DRAM
-    FUSED = "fused"  #: the same as soon as a tile of dW is complete, which does not go to DRAM
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a chain is computed: rows (`m`) and blocks of columns of X (`k`) of a tile, columns of W (`n`) of a piece of
-    dW; cores that share it; whether dX stays in the cores, and dW is put off."""
-
-    m: int
-    k: int
-    n: int
-    cores: int = 1
-    keep: bool = True
-    defer: bool = True
-    update: Update = Update.NONE
-
-    def __str__(self) -> str:
-        return f"{self.m}x{self.k}x{self.n}" + (f" on {self.cores} cores" if self.cores > 1 else "")
-
-
-class Tensors:
-    """Where a chain's tensors lie in DRAM. Raises DoesNotFit if it is too small, or if sums may leave int32."""
-
-    def __init__(self, chain: Chain, chip: ChipConfig, plan: Plan) -> None:
-        self.chain, self.chip = chain, chip
-        for layer in chain.layers:
-            check_sums(f"{layer.name} dw", layer.m, "take a smaller batch")
-            check_sums(f"{layer.name} dx", layer.n, "take fewer output channels")
-        self._dram, self.listed = Dram(chip), list[Tensor]()
-        lanes, cols, m = chip.lanes, chip.cols, chain.m
-        last = chain.layers[-1]
-        self.x, self.w, self.dw, self.updated = list[Stored](), list[Stored](), list[Stored](), list[Stored]()
-        self.dy = [Stored(_Nowhere(), 1, 1, 1, [], lambda plane, _: 0) for _ in chain.layers]
-        self.dy[-1] = self._put("dy", "input", last.n, m, cols)
-        for index, layer in enumerate(chain.layers):
-            tag = chain.tag(index)
-            self.x.append(self._put(f"x:{tag}", "input", layer.k, m, cols if chain.masked(index) else lanes))
-            self.w.append(self._put(f"w:{tag}", "constant", layer.k, layer.n, lanes))
-            if plan.update is not Update.FUSED:
-                self.dw.append(self._put(f"dw:{tag}", "output", layer.k, layer.n, cols))
-            if plan.update is not Update.NONE:
-                self.updated.append(self._put(f"w':{tag}", "output", layer.k, layer.n, cols))
-            if index and not plan.keep:
-                self.dy[index - 1] = self._put(f"dy:{chain.tag(index - 1)}", "output", layer.k, m, cols)
-        first = chain.layers[0]
-        self.dx = None if first.first else self._put(f"dx:{chain.tag(0)}", "output", first.k, m, cols)
-
-    def _put(self, name: str, role: str, channels: int, pixels: int, block: int) -> Stored:
-        homes = self.chip.drams
-        stored = Stored(self._dram, ceil(channels / block), pixels, 1, [0], lambda plane, _: homes[plane % len(homes)])
-        layout = ActivationLayout(batch=1, channels=channels, height=1, width=pixels, block=block)
-        self.listed.append(
-            Tensor.model_validate({"name": name, "role": role, "layout": layout, "pieces": stored.pieces()})
-        )
-        return stored
-
-
-class _Nowhere:
-    def take(self, tile: int, words: int) -> int:
-        return 0
 
 
 @dataclass
@@ -114,30 +46,7 @@ class _Layer:
     dw_scale: int
 
 
-@dataclass
-class _Core:
-    """The memories of a core. Where things lie: `dy` of each layer; pieces of it with pixels as lanes, `dyt`; Wᵀ, `wt`;
-    tiles of `w` that an update will need, of `kept` words in all; X of what is masked, `signs`; sums of pieces of dW
-    that are not complete. `zeros`: whether the first words of VEC are; `load`: how much it has to do."""
-
-    tile: int
-    a: Room
-    b: Room
-    acc: Room
-    out: Room
-    vec: Room
-    dy: dict[int, int] = field(default_factory=dict[int, int])
-    dyt: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
-    wt: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
-    sums: dict[tuple[int, Range, Range], int] = field(default_factory=dict[tuple[int, Range, Range], int])
-    w: dict[tuple[int, Range, Range], int] = field(default_factory=dict[tuple[int, Range, Range], int])
-    kept: int = 0
-    signs: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
-    zeros: bool = False
-    load: int = 0
-
-
-class ChainEmitter:
+class ChainEmitter(ChainOperations):
     """The operations of a plan, in `operations`. Words to and from DRAM: `dram_words`. Raises DoesNotFit when
     something has no room."""
 
@@ -147,13 +56,12 @@ class ChainEmitter:
                 f"{chain.name}: words of W have {chip.lanes} channels on {chip.name}, those of results {chip.cols}; "
                 "W - dW needs as many in both: take update=none"
             )
+        super().__init__(chain.name)
         self.chain, self.chip, self.plan = chain, chip, plan
         self.tensors = Tensors(chain, chip, plan)
-        self.operations = list[Operation]()
-        self.dram_words = 0
         core, limit = chip.core, f"of a {chip.name} core"
         self.cores = [
-            _Core(
+            ChainCore(
                 tile, Room(f"A {limit}", core.a_words), Room(f"B {limit}", core.b_words),
                 Room(f"ACC {limit}", core.acc_words), Room(f"OUT {limit}", core.out_words),
                 Room(f"VEC {limit}", core.vec_words - chip.lanes, chip.lanes),
@@ -234,15 +142,15 @@ class ChainEmitter:
 
     # -- dX -----------------------------------------------------------------------------------------------------------
 
-    def _hold_dy(self, core: _Core, layer: _Layer, m: Range) -> None:
+    def _hold_dy(self, core: ChainCore, layer: _Layer, m: Range) -> None:
         core.dy[layer.index] = core.a.take(layer.depth * (m[1] - m[0]))
         self._load_dy(core, layer, m)
 
-    def _load_dy(self, core: _Core, layer: _Layer, m: Range) -> None:
+    def _load_dy(self, core: ChainCore, layer: _Layer, m: Range) -> None:
         place = address(Region.MAIN, core.dy[layer.index])
         self._load(f"dy {layer.index}", core, self.tensors.dy[layer.index], (0, layer.depth), m, place)
 
-    def _dx(self, core: _Core, layer: _Layer, m: Range, k: Range, last: bool) -> None:
+    def _dx(self, core: ChainCore, layer: _Layer, m: Range, k: Range, last: bool) -> None:
         """dX of some blocks of columns, to where it is wanted."""
         count, label = m[1] - m[0], f"dx {layer.index} m{m[0]} k{k[0]}"
         self._check("blocks of channels", layer.depth, MAX_K_BLOCKS)
@@ -267,14 +175,14 @@ class ChainEmitter:
         if last:
             core.b.free(core.wt.pop((layer.index, k)))
 
-    def _masked(self, core: _Core, label: str, words: int, out: int, signs: int) -> tuple[int, int]:
+    def _masked(self, core: ChainCore, label: str, words: int, out: int, signs: int) -> tuple[int, int]:
         """dX where X is above 0, in VEC. `out`, `signs`: where in OUT they are."""
         held, vec = core.a.once(words), core.vec.once(words)
         self._move(label, core.tile, Region.OUT, out, core.tile, Region.MAIN, held, words)
         self._pair(core, f"{label} mask", Pair.MASK, held, signs, vec, words)
         return core.tile, address(Region.VEC, vec)
 
-    def _hand_on(self, core: _Core, layer: _Layer, label: str, m: Range, k: Range, place: tuple[int, int]) -> None:
+    def _hand_on(self, core: ChainCore, layer: _Layer, label: str, m: Range, k: Range, place: tuple[int, int]) -> None:
         """dX to the cores that need it as dY of the layer before, or to DRAM."""
         count = m[1] - m[0]
         if not layer.index or not self.plan.keep:
@@ -289,7 +197,7 @@ class ChainEmitter:
     # -- dW -----------------------------------------------------------------------------------------------------------
 
     def _dw(  # a piece
-        self, core: _Core, layer: _Layer, m: Range, k: Range, n: Range, x: int, first: bool, last: bool
+        self, core: ChainCore, layer: _Layer, m: Range, k: Range, n: Range, x: int, first: bool, last: bool
     ) -> None:
         """A piece of dW for a range of rows; `x`: Xᵀ in B. The sums stay in ACC until the last range."""
         depth, count, columns = self._groups(m), n[1] - n[0], k[1] - k[0]
@@ -330,7 +238,7 @@ class ChainEmitter:
             core.kept -= columns * count
 
     def _updated(
-        self, core: _Core, layer: _Layer, label: str, k: Range, n: Range, out: int, w: int | None = None
+        self, core: ChainCore, layer: _Layer, label: str, k: Range, n: Range, out: int, w: int | None = None
     ) -> None:
         """W' = sat8(W - dW) for a piece of dW in OUT, to DRAM. `w`: where W is in A, None if it is not there."""
         words = (k[1] - k[0]) * (n[1] - n[0])
@@ -356,7 +264,7 @@ class ChainEmitter:
     def _groups(self, m: Range) -> int:
         return ceil((m[1] - m[0]) / self.chip.lanes)
 
-    def _w(self, core: _Core, layer: _Layer, k: Range) -> int:
+    def _w(self, core: ChainCore, layer: _Layer, k: Range) -> int:
         """Wᵀ of some blocks of columns in B, [block of columns][block of n][column], for all ranges of rows."""
         if (layer.index, k) in core.wt:
             return core.wt[layer.index, k]
@@ -369,7 +277,7 @@ class ChainEmitter:
             )  # fmt: skip
         return at
 
-    def _held(self, core: _Core, layer: _Layer, k: Range, n: Range) -> int | None:
+    def _held(self, core: ChainCore, layer: _Layer, k: Range, n: Range) -> int | None:
         """Room in A for a tile of W that the update will find there; None if it is to be loaded again."""
         words = (k[1] - k[0]) * (n[1] - n[0])
         if not self.plan.keep or self.plan.update is not Update.FUSED or 2 * (core.kept + words) > core.a.words:
@@ -378,7 +286,7 @@ class ChainEmitter:
         at = core.w[layer.index, k, n] = core.a.take(words)
         return at
 
-    def _x(self, core: _Core, layer: _Layer, m: Range, k: Range) -> int:
+    def _x(self, core: ChainCore, layer: _Layer, m: Range, k: Range) -> int:
         """Xᵀ of some blocks of columns in B: [block of columns][group of rows][column]."""
         depth = self._groups(m)
         at = core.b.take((k[1] - k[0]) * depth * self.chip.cols)
@@ -390,7 +298,7 @@ class ChainEmitter:
 
     def _columns(  # what, which, where to
         self,
-        core: _Core,
+        core: ChainCore,
         label: str,
         stored: Stored,
         of: tuple[Range, int],
@@ -431,7 +339,7 @@ class ChainEmitter:
             self._move(label, core.tile, Region.VEC, 0, core.tile, Region.B, target, short * some, (short, 0),
                        (short, cols))  # fmt: skip
 
-    def _dyt(self, core: _Core, layer: _Layer, m: Range, n: Range) -> int:
+    def _dyt(self, core: ChainCore, layer: _Layer, m: Range, n: Range) -> int:
         """Columns of dY of a range of rows in A: [group of rows][column], a lane for each row."""
         key = layer.index, n
         if key in core.dyt:
@@ -448,7 +356,7 @@ class ChainEmitter:
                        (cols, lanes))  # fmt: skip
         return at
 
-    def _transposed(self, core: _Core, label: str, plain: int, count: int, blocks: int, unit: int):  # noqa: ANN202
+    def _transposed(self, core: ChainCore, label: str, plain: int, count: int, blocks: int, unit: int):  # noqa: ANN202
         """Transposes `blocks` planes of `count` words of A, groups of `unit` pixels: yields the first group, how many,
         and the word of VEC at which [group][lane] begins."""
         lanes, wide = self.chip.lanes, blocks * self.chip.lanes
@@ -462,68 +370,3 @@ class ChainEmitter:
                 "pixels": pixels, "dest_base": vec,
             })  # fmt: skip
             yield group, ceil(pixels / unit), vec
-
-    # -- operations ---------------------------------------------------------------------------------------------------
-
-    def _check(self, what: str, value: int, most: int) -> None:
-        if value > most:
-            raise DoesNotFit(f"{self.chain.name}: {value} {what}, an instruction holds at most {most}")
-
-    def _gemm(self, core: _Core, label: str, fields: dict[str, int]) -> None:
-        full = {"kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "clamp": 127}
-        self.operations.append(Gemm(core=core.tile, fields=full | fields, label=label))
-
-    def _vector(self, core: _Core, label: str, op: VectorOp, fields: dict[str, int]) -> None:
-        full = {
-            "op": int(op), "blocks": 1, "kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1,
-            "clamp": 127,
-        }  # fmt: skip
-        self.operations.append(Vec(core=core.tile, fields=full | fields, label=label))
-
-    def _pair(self, core: _Core, label: str, what: Pair, x: int, y: int, dest: int, words: int) -> None:
-        """A PAIR of x in A and y in OUT to VEC."""
-        width = next(width for width in range(min(words, MAX_IN_WIDTH), 0, -1) if words % width == 0)
-        fields = {"x_base": x, "y_base": y, "dest_base": dest, "pair": int(what), "x_plane": words, "in_w": width}
-        self._vector(core, label, VectorOp.PAIR, fields | {"out_w": width, "pixels": words})
-
-    def _load(self, label: str, core: _Core, stored: Stored, planes: Range, pixels: Range, place: int) -> None:
-        for t in stored.transfers(planes, (*pixels, 1), (0, 1), core.tile, place):
-            self.dram_words += t.words
-            # issued by the DRAM tile, whose stream waits for nothing but room
-            self.operations.append(
-                Move(issuer=t.dram.tile, src=t.dram.span(), dst=t.local.span(), words=t.words, label=label)
-            )
-
-    def _store(self, label: str, core: _Core, stored: Stored, planes: Range, pixels: Range, place: int) -> None:
-        for t in stored.transfers(planes, (*pixels, 1), (0, 1), core.tile, place):
-            self.dram_words += t.words
-            self.operations.append(
-                Move(issuer=core.tile, src=t.local.span(), dst=t.dram.span(), words=t.words, label=label)
-            )
-
-    def _span(self, label: str, issuer: int, source: tuple[int, int], target: tuple[int, int], words: int) -> None:
-        src = Span(tile=source[0], address=source[1], run=words, stride=words)
-        dst = Span(tile=target[0], address=target[1], run=words, stride=words)
-        self.operations.append(Move(issuer=issuer, src=src, dst=dst, words=words, label=label))
-
-    def _move(  # from where, to where
-        self,
-        label: str,
-        tile: int,
-        region: Region,
-        at: int,
-        other: int,
-        target: Region,
-        to: int,
-        words: int,
-        runs: tuple[int, int] | None = None,
-        into: tuple[int, int] | None = None,
-    ) -> None:
-        """A MOVE from a memory of a core. Runs: words of one, and from the start of one to that of the next."""
-
-        def span(tile: int, place: int, runs: tuple[int, int] | None) -> Span:
-            run, stride = runs or (words, words)
-            return Span(tile=tile, address=place, run=min(run, words), stride=stride)
-
-        src, dst = span(tile, address(region, at), runs), span(other, address(target, to), into)
-        self.operations.append(Move(issuer=tile, src=src, dst=dst, words=words, label=label))

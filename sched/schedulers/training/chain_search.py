@@ -24,7 +24,8 @@ from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.training_chain import Chain
 from ..network.limits import totals
-from .chain import ChainEmitter, Plan
+from .chain import ChainEmitter
+from .chain_plan import Plan
 
 #: Plans that the timeline model decides between.
 LEADERS = 3

@@ -36,7 +36,7 @@ class ChainOptions(Options):
 def _chain(chain: Chain | TrainingLayer, chip: ChipConfig, options: ChainOptions, context: Context) -> ChainSchedule:
     from ...mapping.problem import DoesNotFit
     from ...workload.training_chain import Chain
-    from .chain import Plan, Update
+    from .chain_plan import Plan, Update
     from .chain_search import schedule
 
     if not isinstance(chain, Chain):
