@@ -271,7 +271,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field(
             "by_channel",
             1,
-            "1 = column c of n block b has its own m, lane c of ACC[scale + 2 b]; its bias is in ACC[addend_base + 2 b]",
+            "1 = m of column c of n block b is lane c of ACC[scale + 2 b], its bias that of ACC[addend_base + 2 b]",
         ),
     ),
     Opcode.VEC: (
@@ -305,7 +305,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("y_walk", 2, "ADD, PAIR: which word of OUT is y; MAC, SUM, MAX: see `YWalk.WHOLE`; must be 0 otherwise"),
         Field("repeat", 2, "each word of x serves this many output rows and columns more than 1: 0..3"),
         Field("times16", 1, "MAC, SUM, REQUANT, `Pair.MUL`: 1 = m / 2^13; acc * 16 wraps at 32 bits; otherwise 0"),
-        Field("by_channel", 1, "MAC with a bias and a window of several taps: as for a GEMM, block by block; otherwise 0"),
+        Field("by_channel", 1, "MAC with a bias and a window of several taps: as in a GEMM; otherwise 0"),
     ),
     Opcode.FETCH: (
         Field("tile", 8, "tile whose stream to start"),

@@ -212,8 +212,7 @@ class OperandReader(wiring.Component):
         scaled = after.by_channel & ~after.to_acc
         m.d.comb += [
             pending.bad_shape.eq(
-                Cat(after[count] == 0 for count in _COUNTS).any()
-                | (scaled & (after.addend == Addend.PARTIAL) & single)
+                Cat(after[count] == 0 for count in _COUNTS).any() | (scaled & (after.addend == Addend.PARTIAL) & single)
             ),
             pending.bad_bits.eq(
                 after.reserved.any()

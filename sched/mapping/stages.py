@@ -331,25 +331,30 @@ def filters(lanes: Lanes, chip: ChipConfig) -> Lanes:
 
 
 def constant(layer: Layer, kind: str, lanes: Lanes, packed: bool = False, made: Lanes | None = None) -> NDArray[Any]:
-    """The weights (`kind` "w") or biases ("bias") of a layer as a schedule's tensor has them.
+    """The weights (`kind` "w") or biases ("bias") of a layer as a schedule's tensor has them; by channel, the biases
+    [channels] are [2, channels], with the multipliers.
 
     `lanes`: of the layer's input; where a lane has no channel there is a zero. `packed`: kernel columns are packed.
     `made`: a convolution's `filters` (None: those that it has).
     """
     assert layer.w is not None
     assert layer.bias is not None
-    if layer.kind != "depthwise":
-        array = layer.bias if kind == "bias" else layer.w if packed else spread(layer.w, lanes)
-        if made is None or len(made) == len(array):
-            return array
-        found = np.zeros((len(made), *array.shape[1:]), array.dtype)
-        found[made >= 0] = array[made[made >= 0]]
-        return found
-    if kind == "w":
+    if kind == "bias":
+        numbers = layer.bias if layer.scales is None else np.stack([layer.bias, layer.scales])
+        return _on_lanes(numbers, lanes if layer.kind == "depthwise" else made)
+    if layer.kind == "depthwise":
         return spread(layer.w.transpose(1, 0, 2, 3), lanes)[0]
-    bias = np.zeros(len(lanes), np.int32)
-    bias[lanes >= 0] = layer.bias[lanes[lanes >= 0]]
-    return bias
+    weights = layer.w if packed else spread(layer.w, lanes)
+    return _on_lanes(weights.T, made).T
+
+
+def _on_lanes(array: NDArray[Any], lanes: Lanes | None) -> NDArray[Any]:
+    """An array [..., channels] with a number for each lane, 0 where there is no channel (None: the channels)."""
+    if lanes is None:
+        return array
+    found = np.zeros((*array.shape[:-1], len(lanes)), array.dtype)
+    found[..., lanes >= 0] = array[..., lanes[lanes >= 0]]
+    return found
 
 
 def words(array: NDArray[np.int8], lanes: Lanes, per_word: int) -> NDArray[np.uint8]:
