@@ -98,17 +98,26 @@ def cut(
     whole_inputs: Collection[str] = (),
     pastes: bool = False,
     expanded: Collection[str] = (),
+    by_channel: bool = False,
 ) -> Stages:
     """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`,
     nothing before those with `whole_inputs`. Of those `expanded` that a depthwise convolution goes with, the one before
     that goes with them, too (alone: not with one before it).
 
     `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
-    `pastes`: whether who asks knows `Stages.places`.
+    `pastes`: whether who asks knows `Stages.places`; `by_channel`: whether it knows `Layer.scales`.
 
     Raises WorkloadError for what cannot be.
     """
     for layer in graph.layers:
+        if layer.scales is not None and not (by_channel and chip.core.channel_scales):
+            who, mend = "this scheduler knows", "take loop_order"
+            if by_channel:
+                who, mend = f"cores of {chip.name} have", "take another chip, or set core.channel_scales in its file"
+            raise WorkloadError(
+                f"network {graph.name}: layer {layer.output} has a multiplier for each channel, and {who} one for all; "
+                f"{mend}"
+            )
         if layer.kind == "paste" and not pastes:
             raise WorkloadError(
                 f"network {graph.name}: layer {layer.output} (paste): this scheduler places whole maps only; take "

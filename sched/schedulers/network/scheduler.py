@@ -109,8 +109,9 @@ class _Builder:
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.sharing, self.planner = sharing, sharing.planner
         self.cut: Stages = cut(
-            graph, chip, apart, sharing.tight, sharing.apart, pastes=True, expanded=sharing.expanded.difference(close)
-        )
+            graph, chip, apart, sharing.tight, sharing.apart, pastes=True, expanded=sharing.expanded.difference(close),
+            by_channel=True,
+        )  # fmt: skip
         self.dram = Dram(chip)
         self.tensors = NetworkTensors(self.cut, chip, self.dram, whole=sharing.whole and self.planner is None)
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
