@@ -172,11 +172,11 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
     found.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
     results = f["n_blocks"] * f["pixels"]
     if f["addend"] == Addend.BIAS:
-        found.append(_numbers(core, f["addend_base"], f["n_blocks"], f["by_channel"]))
+        found.append(_numbers(core, f["addend_base"], f["n_blocks"], f.get("by_channel", 0)))
     elif f["addend"] == Addend.PARTIAL:
         found.append(_block(core, Region.ACC, f["addend_base"], results))
-    if f["by_channel"] and not f["to_acc"]:
-        found.append(_numbers(core, f["scale"], f["n_blocks"], f["by_channel"]))
+    if f.get("by_channel") and not f["to_acc"]:
+        found.append(_numbers(core, f["scale"], f["n_blocks"], f.get("by_channel", 0)))
     found.append(_block(core, Region.ACC if f["to_acc"] else Region.OUT, f["dest_base"], results, write=True))
     return found
 
@@ -201,8 +201,8 @@ def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Acces
     elif op == VectorOp.TRANSPOSE:
         results = f["blocks"] * -(-f["pixels"] // lanes) * lanes
     if f["addend"]:
-        found.append(_numbers(core, f["addend_base"], f["blocks"], f["by_channel"]))
-    if f["by_channel"]:
-        found.append(_numbers(core, f["scale"], f["blocks"], f["by_channel"]))
+        found.append(_numbers(core, f["addend_base"], f["blocks"], f.get("by_channel", 0)))
+    if f.get("by_channel"):
+        found.append(_numbers(core, f["scale"], f["blocks"], f.get("by_channel", 0)))
     found.append(_block(core, Region.VEC, f["dest_base"], results, write=True))
     return found

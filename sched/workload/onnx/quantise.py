@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 Calibration = Sequence[NDArray[np.floating] | Mapping[str, NDArray[np.floating]]]
 #: Exponents of the factors by which channels are equalised that are tried; 0 is not at all.
 _STRENGTHS: Sequence[float] = (0.0, 0.5, 1.0)
-#: Those that are tried with steps by filter, too, which leave less to equalise.
-_BY_CHANNEL: Sequence[float] = (0.0, 0.5)
 
 
 @dataclass(frozen=True)
@@ -236,8 +234,7 @@ def _best(
         if strength:
             trial = equalised(net, statistics, strength)
             trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
-        channels = (False, True) if by_channel and strength in _BY_CHANNEL else (False,)
-        for how, each in product(hows, channels):
+        for how, each in product(hows, (False, True) if by_channel else (False,)):
             try:
                 rounder = Rounder(trial, trial_statistics, how, picture=picture, by_channel=each)
                 graph = replace(rounder.graph(), **about)
