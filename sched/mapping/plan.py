@@ -181,7 +181,7 @@ def plan(
     ramp = _ramp(problem, ms[0], ns[0], ks[0]) if candidate.ramp_k else []
     if scaled and ramp and _single(problem, [piece for piece in ramp if piece.n == ramp[0].n][-1]):
         ramp = []
-    if scaled and ends_with_one_window(problem, candidate):
+    if scaled and may_end_with_one_window(problem, candidate):
         raise DoesNotFit("a last part of one window leaves no cycle to read multipliers in")
     for pieces in (ramp, []):
         sums_slot = widest_n * pixels if len(ks) > 1 else ms[0].pixels if len(pieces) > 1 else 0
@@ -229,10 +229,10 @@ def plan(
         raise DoesNotFit(str(error)) from error
 
 
-def ends_with_one_window(problem: Problem, candidate: Candidate) -> bool:
-    """Whether sums are made in parts, of which the last is a single window along K."""
+def may_end_with_one_window(problem: Problem, candidate: Candidate) -> bool:
+    """Whether sums are made in parts, in either order, of which some is a single window along K."""
     ks = k_tiles(problem, candidate)
-    return len(ks) > 1 and (ks[-1][1] - ks[-1][0]) * problem.taps == 1
+    return len(ks) > 1 and any((high - low) * problem.taps == 1 for low, high in ks)
 
 
 def _single(problem: Problem, piece: Piece) -> bool:

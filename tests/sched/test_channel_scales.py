@@ -12,12 +12,15 @@ from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.schedule import Gemm, ScheduleError, Vec
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.schedulers.network.restored import restored
+from meshloom.sched.schedulers.network.scheduler import schedule
+from meshloom.sched.schedulers.registry import find_network, scales_by_channel
 from meshloom.sched.workload.graph import Graph, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
 
-from .network_graphs import Grower, every_kind, square
-from .random_graphs import by_channel
+from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, square
+from .random_graphs import by_channel, defined_values
 from .test_network import computes, variant
 
 #: Arrays as wide as words, narrower ones, and memories that hold little.
@@ -79,6 +82,35 @@ def test_fused_layers() -> None:
     g.add("sum", "project", "x")
     made = computes(by_channel(g.graph("block", "sum")), CHIPS["quad16"])
     assert {type(op) for op in scaled_operations(made)} == {Gemm, Vec}
+
+
+@pytest.mark.parametrize("name", ["loop_order", pytest.param("paper_static", marks=pytest.mark.slow)])
+def test_schedulers_of_whole_networks(name: str) -> None:
+    """The search around the nests, and flexer, which leaves layers with multipliers by channel to the nests."""
+    g = Grower(4, Value("x", 8, 10, 10, 0.5))
+    g.conv("a", "x", 9, square(3, 1, 1), relu=True)
+    g.depthwise("b", "a", square(3, 1, 1))
+    g.conv("c", "b", 5)
+    graph, chip = by_channel(g.graph("small", "c")), CHIPS["tiny"]
+    assert scales_by_channel(name, chip)
+    made = find_network(name)(graph, chip)
+    inputs = inputs_of(graph)
+    outputs, observed = perform(made, chip, inputs)
+    golden = defined_values(graph, inputs)
+    np.testing.assert_array_equal(outputs["c"], golden["c"])
+    assert mismatches(made, chip, observed, golden) == []
+    again = restored(graph, made.schedule, chip)
+    for tensor, array in made.constants.items():
+        np.testing.assert_array_equal(again.constants[tensor], array)
+
+
+def test_schedulers_with_one_multiplier_refuse() -> None:
+    graph, chip = small(CHIPS["tiny"])
+    assert not scales_by_channel("klotski", chip)
+    with pytest.raises(WorkloadError, match="layer y has a multiplier for each channel, and this scheduler knows one"):
+        find_network("klotski")(graph, chip)
+    with pytest.raises(WorkloadError, match=r"cores of odd have one for all; .* set core\.channel_scales"):
+        schedule(graph, variant("tiny", {"channel_scales": False}))
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ...mapping.expansion import Expansion
 from ...mapping.fields import bias_rows
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Dram, Stored
-from ...mapping.plan import ends_with_one_window, plan
+from ...mapping.plan import may_end_with_one_window, plan
 from ...mapping.problem import DoesNotFit, Problem, pose
 from ...mapping.prologue import Feeder, Layout, Prologue, after, lay_out, remaining, tallest
 from ...mapping.replay import replay
@@ -173,7 +173,7 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
             break
         if (pooling and candidate.tile_columns < problem.out_w) or (task.before and candidate.x_spm):
             continue
-        if bias_rows(task.fixed) > 1 and ends_with_one_window(problem, candidate):
+        if bias_rows(task.fixed) > 1 and may_end_with_one_window(problem, candidate):
             continue
         if pooling:
             candidate = _tall(replace(candidate, tile_n=1, order="input"), problem, chip)

@@ -1,0 +1,51 @@
+"""Networks with a multiplier for each channel on the RTL: every byte, and every cycle of the model."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshloom.hw.config import load
+from meshloom.sched.workload.graph import Graph, Value
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.inputs.sources import Feed
+from meshloom.tb.results.schema import Settings, Status
+from meshloom.tb.runs import network
+from meshloom.tb.runs.batch import simulate
+from meshloom.tb.runs.items import NetworkItem
+
+from ..sched.network_graphs import Grower, every_kind, inputs_of, square
+from ..sched.random_graphs import by_channel
+from ..sched.test_channel_scales import CHIPS
+
+
+def small() -> Graph:
+    """A head of five channels on four lanes behind a depthwise layer; sums of the last in parts."""
+    g = Grower(2, Value("x", 6, 9, 9, 0.5))
+    g.conv("a", "x", 7, square(3, 1, 1), relu=True)
+    g.depthwise("b", "a", square(3, 2, 1), clamp=90)
+    g.conv("wide", "b", 40)
+    g.conv("head", "wide", 5, square(5))
+    return g.graph("head", "head")
+
+
+@pytest.mark.parametrize(
+    ("graph", "chip"),
+    [
+        (small(), load("tiny")),
+        (every_kind(14, 9), load("tiny")),
+        pytest.param(every_kind(10, 9), CHIPS["two channels"], marks=pytest.mark.slow),
+    ],
+    ids=["a head", "every kind of layer", "two virtual channels"],
+)
+def test_networks_on_the_rtl(graph: Graph, chip: object) -> None:
+    graph, config = by_channel(graph), type(load("tiny")).model_validate(chip)
+    made = network.prepare(graph, config)
+    ours = [op for op in made.made.schedule.operations if getattr(op, "fields", {}).get("by_channel")]
+    assert ours
+    item = NetworkItem(made, graph.name, Feed("noise", inputs_of(graph, 5)))
+    settings = Settings(code="", scheduler="loop_order", simulator_version="")
+    device = SimulatedDevice(build(config, "verilator"))
+    (row,) = simulate([item], device, settings, lambda event: None)
+    assert (row.status, row.mismatches) == (Status.PASSED, 0)
+    assert row.rtl_cycles == made.timeline.cycles
