@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.sched.workload.onnx.calibrate import Statistics, measure, run_all
 from meshloom.sched.workload.onnx.equalise import equalised
 from meshloom.sched.workload.onnx.floats import FloatLayer, FloatNet
 from meshloom.sched.workload.onnx.host import fold_to_end
 
+from ..build.synthesis import Area
 from ..report.console import percent
 from ..results.events import OnEvent, Stage
-from .area import component_area
+from .area import component_area, tile_area
 from .file_cases import CASES, Case
 from .results import Result, Sheet
 from .scale_stage import SHIFT_BITS, By, ScaleStage
@@ -24,6 +26,8 @@ from .scale_stage import SHIFT_BITS, By, ScaleStage
 WORD = 16
 #: Filters of a depthwise layer with a power of two of their own, beside all with one step or each with one.
 SHIFTED = "shifted"
+#: Chips whose units and whose core are synthesised: small ones take minutes.
+UNITS_OF, CORE_OF = "tiny", "nine8"
 #: Of a model that begins on the host, and one that takes minutes.
 _LEFT_OUT = {"sentence_embedding", "letter_boxes"}
 #: Shares of the largest weight at which clipping is tried, as the quantiser does.
@@ -130,6 +134,37 @@ def _areas(on_progress: OnEvent) -> Sheet:
     return Sheet("A lane of the stage that scales and rounds (Yosys `synth`, generic cells)", columns, rows)
 
 
+def _built(on_progress: OnEvent) -> Sheet:
+    """What chips with multipliers by channel pay."""
+    from meshloom.hw.core.drain import Drain
+    from meshloom.hw.core.vector import VectorUnit
+
+    small, whole = load(UNITS_OF), load(CORE_OF)
+    found: dict[str, Callable[[ChipConfig], Area]] = {
+        f"drain path, {small.cols} columns": lambda chip: component_area("drain", Drain(chip)),
+        f"vector unit, {small.lanes} lanes": lambda chip: component_area("vector", VectorUnit(chip)),
+        f"core with an array of {whole.rows}x{whole.cols}": lambda chip: tile_area(chip, TileKind.CORE),
+    }
+    rows: list[tuple[str, ...]] = []
+    for name, measure in found.items():
+        plain = whole if name.startswith("core") else small
+        core = plain.core.model_dump()
+        areas: list[Area] = []
+        for each in (False, True):
+            on_progress(Stage(workload=name, what=f"synthesising with {'a multiplier for each' if each else 'one'}"))
+            chip = ChipConfig.model_validate(plain.model_dump() | {"core": core | {"channel_scales": each}})
+            areas.append(measure(chip))
+        one, own = areas
+        more = percent(100 * (own.cells - one.cells) / one.cells, sign="+", digits=1)
+        flip_flops = f"{own.flip_flops - one.flip_flops:+,}"
+        rows.append((name, f"{one.cells:,}", f"{own.cells:,}", more, flip_flops))
+    columns = ("part", "cells with one>", "with one for each>", "more>", "flip-flops more>")
+    return Sheet(
+        f"As built (Yosys `synth`, generic cells; units of {UNITS_OF}, core of {CORE_OF}, without memories)",
+        columns, rows,
+    )  # fmt: skip
+
+
 def run(on_progress: OnEvent) -> Result:
     """All files, one after the other."""
     rows: list[tuple[str, ...]] = []
@@ -145,13 +180,14 @@ def run(on_progress: OnEvent) -> Result:
         "channel_scales",
         "Weights with a scale for each channel",
         "Trained files of `meshloom bench files`: the worst output's signal-to-noise ratio over the calibration data, "
-        "if nothing but the weights is rounded to 8 bits. The chip has one multiplier for all channels that an "
-        "instruction computes, so its quantiser has one step for a layer, and makes channels alike before (equalised: "
-        f"the best of three strengths). A step for {WORD} channels, those of like range, is what a multiplier for each "
-        "word would allow; a step for each channel needs one for each lane, read from ACC before a block begins. "
-        f"Shifted: the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of two its sum is "
-        "multiplied before the one multiplier, so that filters of small range have finer steps, without a word or a "
-        "cycle more. What either takes: the stage that scales and rounds, of which the vector unit and the drain have "
-        "one each.",
-        (Sheet("Noise of rounded weights", columns, rows), _areas(on_progress)),
+        "if nothing but the weights is rounded to 8 bits (with activations rounded, too, and on the RTL: "
+        "`meshloom bench files`). Where an instruction has one multiplier for all channels that it computes, the "
+        "quantiser has one step for a layer, and makes channels alike before (equalised: the best of three strengths). "
+        f"A step for {WORD} channels, those of like range, is what a multiplier for each word would allow; a step for "
+        "each channel needs one for each lane, which chips with `core.channel_scales` read from ACC beside the bias. "
+        f"Shifted, which is not built: the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of "
+        "two its sum is multiplied before the one multiplier, so that filters of small range have finer steps, without "
+        "a word more. What either takes: the stage that scales and rounds, of which the vector unit and the drain have "
+        "one each; then both as they are built, with biases that are kept while multipliers are read, and a core.",
+        (Sheet("Noise of rounded weights", columns, rows), _areas(on_progress), _built(on_progress)),
     )
