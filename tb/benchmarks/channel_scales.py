@@ -118,7 +118,7 @@ def _run(net: FloatNet, statistics: Mapping[str, Statistics], together: int | st
 def _areas(on_progress: OnEvent) -> Sheet:
     """What the last stage of the vector unit, and of the drain, takes."""
     names: Mapping[By, str] = {
-        "instruction": "one multiplier for all lanes, as it is",
+        "instruction": "one multiplier for all lanes",
         "shift": f"and a power of two of {SHIFT_BITS} bits for each lane, in its bias",
         "lane": "a multiplier for each lane, in a word of its own",
     }
@@ -146,14 +146,14 @@ def _built(on_progress: OnEvent) -> Sheet:
         f"core with an array of {whole.rows}x{whole.cols}": lambda chip: tile_area(chip, TileKind.CORE),
     }
     rows: list[tuple[str, ...]] = []
-    for name, measure in found.items():
+    for name, sized in found.items():
         plain = whole if name.startswith("core") else small
         core = plain.core.model_dump()
         areas: list[Area] = []
         for each in (False, True):
             on_progress(Stage(workload=name, what=f"synthesising with {'a multiplier for each' if each else 'one'}"))
             chip = ChipConfig.model_validate(plain.model_dump() | {"core": core | {"channel_scales": each}})
-            areas.append(measure(chip))
+            areas.append(sized(chip))
         one, own = areas
         more = percent(100 * (own.cells - one.cells) / one.cells, sign="+", digits=1)
         flip_flops = f"{own.flip_flops - one.flip_flops:+,}"
@@ -185,7 +185,7 @@ def run(on_progress: OnEvent) -> Result:
         "quantiser has one step for a layer, and makes channels alike before (equalised: the best of three strengths). "
         f"A step for {WORD} channels, those of like range, is what a multiplier for each word would allow; a step for "
         "each channel needs one for each lane, which chips with `core.channel_scales` read from ACC beside the bias. "
-        f"Shifted, which is not built: the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of "
+        f"Shifted (not built): the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of "
         "two its sum is multiplied before the one multiplier, so that filters of small range have finer steps, without "
         "a word more. What either takes: the stage that scales and rounds, of which the vector unit and the drain have "
         "one each; then both as they are built, with biases that are kept while multipliers are read, and a core.",

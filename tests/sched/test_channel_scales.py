@@ -19,7 +19,7 @@ from meshloom.sched.workload.graph import Graph, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
 
-from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, square
+from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network, square
 from .random_graphs import by_channel, defined_values
 from .test_network import computes, variant
 
@@ -71,6 +71,13 @@ def test_sums_in_parts(core: dict[str, int]) -> None:
     gemms = [op for op in scaled_operations(made) if isinstance(op, Gemm)]
     assert core["b_words"] > 1000 or any(op["to_acc"] for op in gemms)
     assert all(op["k_blocks"] * op.taps > 1 for op in gemms if op["addend"] == 2 and not op["to_acc"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_networks(seed: int) -> None:
+    """In memories in which sums are made in parts, whatever the order of these."""
+    small = variant("quad16", {"a_words": 600, "b_words": 400, "acc_words": 90, "channel_scales": True})
+    computes(by_channel(random_network(seed)), small if seed % 2 else CHIPS["12x14"], seed)
 
 
 def test_fused_layers() -> None:
