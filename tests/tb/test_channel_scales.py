@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import onnx
 import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.simulated import SimulatedDevice
-from meshloom.tb.inputs.sources import Feed
+from meshloom.tb.inputs.sources import Feed, NetworkSource, described
 from meshloom.tb.results.schema import Settings, Status
-from meshloom.tb.runs import network
+from meshloom.tb.runs import network, runner
 from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import NetworkItem
 
 from ..sched.network_graphs import Grower, every_kind, inputs_of, square
 from ..sched.random_graphs import by_channel
 from ..sched.test_channel_scales import CHIPS
+from ..sched.test_onnx_pairs import statically_quantised
 
 
 def small() -> Graph:
@@ -49,3 +54,20 @@ def test_networks_on_the_rtl(graph: Graph, chip: object) -> None:
     (row,) = simulate([item], device, settings, lambda event: None)
     assert (row.status, row.mismatches) == (Status.PASSED, 0)
     assert row.rtl_cycles == made.timeline.cycles
+
+
+def test_a_quantised_file_with_a_scale_for_each_filter(tmp_path: Path) -> None:
+    """From the file to the RTL: the scheduler and the chip decide that its scales are kept."""
+    model, data = statically_quantised(tmp_path, True, True)
+    path = tmp_path / "qdq.onnx"
+    onnx.save(model, path)
+    inputs = tuple(tmp_path / f"x{index}.npy" for index in range(2))
+    for name, array in zip(inputs, data, strict=False):
+        np.save(name, array)
+    rows = runner.run([NetworkSource(str(path), inputs[:1], inputs)], load("tiny"), "loop_order", lambda event: None)
+    (row,) = list(rows)
+    assert (row.status, row.mismatches) == (Status.PASSED, 0)
+    assert row.rtl_cycles == row.model_cycles
+    assert row.network is not None
+    assert not any("other scales than in the file" in note for note in row.network.notes)
+    assert "8 bits" in described(path, {}, by_channel=True)[0]
