@@ -13,7 +13,7 @@ from meshloom.sched.ir.schedule import Gemm, ScheduleError, Vec
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.schedulers.network.restored import restored
-from meshloom.sched.schedulers.network.scheduler import schedule
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, schedule
 from meshloom.sched.schedulers.registry import find_network, scales_by_channel
 from meshloom.sched.workload.graph import Graph, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
@@ -28,12 +28,12 @@ CHIPS = {
     "tiny": variant("tiny", {"channel_scales": True}),
     "quad16": variant("quad16", {"channel_scales": True}),
     "12x14": variant("pe12x14", {"channel_scales": True}),
-    "two channels": variant("nine8", {"channel_scales": True}),
+    "virtual channels": variant("nine8", {"channel_scales": True}),
 }
 
 
-def scaled_operations(made: object) -> list[Gemm | Vec]:
-    return [op for op in made.schedule.operations if isinstance(op, Gemm | Vec) and op["by_channel"]]  # type: ignore[attr-defined]
+def scaled_operations(made: NetworkSchedule) -> list[Gemm | Vec]:
+    return [op for op in made.schedule.operations if isinstance(op, Gemm | Vec) and op["by_channel"]]
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -100,7 +100,7 @@ def test_schedulers_of_whole_networks(name: str) -> None:
     g.conv("c", "b", 5)
     graph, chip = by_channel(g.graph("small", "c")), CHIPS["tiny"]
     assert scales_by_channel(name, chip)
-    made = find_network(name)(graph, chip)
+    made = find_network(name)(graph, chip, None)
     inputs = inputs_of(graph)
     outputs, observed = perform(made, chip, inputs)
     golden = defined_values(graph, inputs)
@@ -115,7 +115,7 @@ def test_schedulers_with_one_multiplier_refuse() -> None:
     graph, chip = small(CHIPS["tiny"])
     assert not scales_by_channel("klotski", chip)
     with pytest.raises(WorkloadError, match="layer y has a multiplier for each channel, and this scheduler knows one"):
-        find_network("klotski")(graph, chip)
+        find_network("klotski")(graph, chip, None)
     with pytest.raises(WorkloadError, match=r"cores of odd have one for all; .* set core\.channel_scales"):
         schedule(graph, variant("tiny", {"channel_scales": False}))
 
@@ -137,9 +137,9 @@ def test_chips_without_refuse() -> None:
     same = made.schedule.model_copy(update={"chip_digest": bare.digest})
     with pytest.raises(ScheduleError, match=r"one multiplier for all channels; set core\.channel_scales = true"):
         validate(same, bare)
-    program = lower(made.schedule, chip)
+    program = replace(lower(made.schedule, chip), chip_digest=bare.digest)
     with pytest.raises(CheckError, match=r"core\.channel_scales is off"):
-        check(replace(program, chip_digest=bare.digest) if hasattr(program, "chip_digest") else program, bare)
+        check(program, bare)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +156,8 @@ def test_wrong_instructions_are_refused(kind: type, change: dict[str, int], erro
     graph, chip = small(CHIPS["tiny"])
     made = computes(graph, chip)
     operations = list(made.schedule.operations)
-    ours = [index for index, op in enumerate(operations) if isinstance(op, kind) and op["by_channel"]]  # type: ignore[union-attr]
-    at = next(index for index in ours if not operations[index].fields.get("to_acc"))
-    op = operations[at]
-    assert isinstance(op, Gemm | Vec)
+    op = next(op for op in scaled_operations(made) if isinstance(op, kind) and not op.fields.get("to_acc"))
+    at = operations.index(op)
     operations[at] = op.model_copy(update={"fields": op.fields | change})
     with pytest.raises(ScheduleError, match=error):
         validate(made.schedule.model_copy(update={"operations": tuple(operations)}), chip)

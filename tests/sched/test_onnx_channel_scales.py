@@ -69,8 +69,10 @@ def test_written_networks_are_read_again() -> None:
     again = as_it_is(model, "m", by_channel=True)
     assert again is not None
     for ours, theirs in zip(graph.layers, again.layers, strict=True):
-        assert (ours.scales is None) == (theirs.scales is None)
-        assert ours.scales is None or np.array_equal(ours.scales, theirs.scales)
+        if ours.scales is None or theirs.scales is None:
+            assert ours.scales is theirs.scales
+        else:
+            np.testing.assert_array_equal(ours.scales, theirs.scales)
     assert as_it_is(model, "m") is None  # a chip without
     inputs = inputs_of(graph)
     golden, defined = golden_values(graph, inputs), defined_values(graph, inputs)

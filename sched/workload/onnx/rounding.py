@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,7 +260,9 @@ class Rounder:
         square = self.statistics[layer.inputs[0]].square
         return square[:, None, None, None] if layer.kind == "depthwise" else square[None, :, None, None]
 
-    def _filters(self, layer: FloatLayer, y_step: float) -> tuple[NDArray[np.int32], NDArray[np.float64], Any]:
+    def _filters(
+        self, layer: FloatLayer, y_step: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int8]]:
         """m and step of each filter, and the weights: as `_weights`, filter by filter. A filter whose own scale, if the
         file has one for each, some m is near enough keeps its weights."""
         assert layer.w is not None
@@ -291,7 +292,7 @@ class Rounder:
             kept = (np.abs(own - whole) < 1e-3) & (np.abs(whole) <= 128) & (np.rint(found) == whole)
             kept = kept.all(axis=(1, 2, 3)) & np.any(whole, axis=(1, 2, 3))
             scales[kept], w[kept] = m[kept], np.clip(whole[kept], -128, 127)
-        return scales, scales * unit, w
+        return scales, np.array(scales * unit, np.float64), w
 
     def _own(self, layer: FloatLayer, unit: float) -> int | None:
         """The multiplier nearest to that of the file, if the file has one and its weights stay what they are."""
