@@ -1,14 +1,14 @@
-"""What a scale for each channel of the weights would be worth, in trained files with weights of 8 bits, and take."""
+"""What a scale for each channel of the weights is worth, in trained files with weights of 8 bits, and take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, TileKind, load
+from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.workload.onnx.calibrate import Statistics, measure, run_all
 from meshloom.sched.workload.onnx.equalise import equalised
 from meshloom.sched.workload.onnx.floats import FloatLayer, FloatNet
@@ -17,7 +17,7 @@ from meshloom.sched.workload.onnx.host import fold_to_end
 from ..build.synthesis import Area
 from ..report.console import percent
 from ..results.events import OnEvent, Stage
-from .area import component_area, tile_area
+from .area import component_area
 from .file_cases import CASES, Case
 from .results import Result, Sheet
 from .scale_stage import SHIFT_BITS, By, ScaleStage
@@ -26,8 +26,8 @@ from .scale_stage import SHIFT_BITS, By, ScaleStage
 WORD = 16
 #: Filters of a depthwise layer with a power of two of their own, beside all with one step or each with one.
 SHIFTED = "shifted"
-#: Chips whose units and whose core are synthesised: small ones take minutes.
-UNITS_OF, CORE_OF = "tiny", "nine8"
+#: The chip whose units are synthesised: those of larger ones take long.
+UNITS_OF = "tiny"
 #: Of a model that begins on the host, and one that takes minutes.
 _LEFT_OUT = {"sentence_embedding", "letter_boxes"}
 #: Shares of the largest weight at which clipping is tried, as the quantiser does.
@@ -139,30 +139,25 @@ def _built(on_progress: OnEvent) -> Sheet:
     from meshloom.hw.core.drain import Drain
     from meshloom.hw.core.vector import VectorUnit
 
-    small, whole = load(UNITS_OF), load(CORE_OF)
-    found: dict[str, Callable[[ChipConfig], Area]] = {
-        f"drain path, {small.cols} columns": lambda chip: component_area("drain", Drain(chip)),
-        f"vector unit, {small.lanes} lanes": lambda chip: component_area("vector", VectorUnit(chip)),
-        f"core with an array of {whole.rows}x{whole.cols}": lambda chip: tile_area(chip, TileKind.CORE),
+    plain = load(UNITS_OF)
+    units = {
+        "drain": (f"drain path, {plain.cols} columns", Drain),
+        "vector": (f"vector unit, {plain.lanes} lanes", VectorUnit),
     }
     rows: list[tuple[str, ...]] = []
-    for name, sized in found.items():
-        plain = whole if name.startswith("core") else small
-        core = plain.core.model_dump()
+    for unit, (name, design) in units.items():
         areas: list[Area] = []
-        for each in (False, True):
-            on_progress(Stage(workload=name, what=f"synthesising with {'a multiplier for each' if each else 'one'}"))
-            chip = ChipConfig.model_validate(plain.model_dump() | {"core": core | {"channel_scales": each}})
-            areas.append(sized(chip))
+        for each, said in ((False, "off"), (True, "on")):
+            on_progress(Stage(workload=name, what=f"synthesising with channel_scales {said}"))
+            core = plain.core.model_dump() | {"channel_scales": each}
+            chip = ChipConfig.model_validate(plain.model_dump() | {"core": core})
+            areas.append(component_area(f"{unit}-{plain.name}-{said}", design(chip)))
         one, own = areas
         more = percent(100 * (own.cells - one.cells) / one.cells, sign="+", digits=1)
         flip_flops = f"{own.flip_flops - one.flip_flops:+,}"
         rows.append((name, f"{one.cells:,}", f"{own.cells:,}", more, flip_flops))
-    columns = ("part", "cells with one>", "with one for each>", "more>", "flip-flops more>")
-    return Sheet(
-        f"As built (Yosys `synth`, generic cells; units of {UNITS_OF}, core of {CORE_OF}, without memories)",
-        columns, rows,
-    )  # fmt: skip
+    columns = ("unit", "cells with one multiplier>", "with one for each>", "more>", "flip-flops more>")
+    return Sheet(f"As built (Yosys `synth`, generic cells; units of {UNITS_OF}, without memories)", columns, rows)
 
 
 def run(on_progress: OnEvent) -> Result:
@@ -188,6 +183,6 @@ def run(on_progress: OnEvent) -> Result:
         f"Shifted (not built): the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of "
         "two its sum is multiplied before the one multiplier, so that filters of small range have finer steps, without "
         "a word more. What either takes: the stage that scales and rounds, of which the vector unit and the drain have "
-        "one each; then both as they are built, with biases that are kept while multipliers are read, and a core.",
+        "one each; then both as they are built, with biases that are kept while multipliers are read.",
         (Sheet("Noise of rounded weights", columns, rows), _areas(on_progress), _built(on_progress)),
     )
