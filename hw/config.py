@@ -77,6 +77,8 @@ class CoreConfig(_Frozen):
     `vec_table`: the vector unit has a table of 256 bytes for each lane (`VectorOp.TABLE`), for activation functions.
     `vec_whole`: the vector unit goes over whole blocks twice (`YWalk.WHOLE`), for softmax and normalisation: it has a
     serial divider with a root for each lane.
+    `channel_scales`: drain path and vector unit can have a multiplier for each channel, read from ACC beside the bias
+    (`hw.isa.SCALED_BIAS_WORDS`), instead of one for all that an instruction computes.
     """
 
     a_words: Words = 4096
@@ -87,6 +89,7 @@ class CoreConfig(_Frozen):
     vec_windows: Annotated[int, Field(ge=1, le=8)] = 1
     vec_table: bool = False
     vec_whole: bool = False
+    channel_scales: bool = False
 
 
 class DramConfig(_Frozen):

@@ -31,6 +31,9 @@ PAGE_BITS = OFFSET_BITS - 10
 SLOT_BITS = 5
 #: Requantisation divides by 2**SCALE_SHIFT.
 SCALE_SHIFT = 17
+#: With `by_channel`, words of ACC for each block of output channels: its biases, then its multipliers (int32 each, of
+#: which the low 16 bits count).
+SCALED_BIAS_WORDS = 2
 #: With `YWalk.WHOLE`, a quotient is scale * 2**DIVIDEND_SHIFT over the sum, or over the root of 2**ROOT_SHIFT times the
 #: sum of squares, rounded down, at most MOST_QUOTIENT.
 DIVIDEND_SHIFT = 12
@@ -262,9 +265,14 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("addend_base", 14, "ACC: first word of the addend"),
         Field("to_acc", 1, "1 = the sums go to ACC as int32; 0 = requantised to OUT"),
         Field("dest_base", 14, "ACC or OUT: first word of the result, [n block][pixel]"),
-        Field("scale", 16, "m of y = sat8(RNE(acc * m / 2^17))"),
+        Field("scale", 16, "m of y = sat8(RNE(acc * m / 2^17)); with `by_channel` ACC: word of the m of n block 0"),
         Field("relu", 1, "1 = clamp below at 0"),
         Field("clamp", 7, "clamp above at this; 127 = no clamp"),
+        Field(
+            "by_channel",
+            1,
+            "1 = m of column c of n block b is lane c of ACC[scale + 2 b], its bias that of ACC[addend_base + 2 b]",
+        ),
     ),
     Opcode.VEC: (
         Field("op", 3, "what is done (`VectorOp`)"),
@@ -297,6 +305,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("y_walk", 2, "ADD, PAIR: which word of OUT is y; MAC, SUM, MAX: see `YWalk.WHOLE`; must be 0 otherwise"),
         Field("repeat", 2, "each word of x serves this many output rows and columns more than 1: 0..3"),
         Field("times16", 1, "MAC, SUM, REQUANT, `Pair.MUL`: 1 = m / 2^13; acc * 16 wraps at 32 bits; otherwise 0"),
+        Field("by_channel", 1, "MAC with a bias and a window of several taps: as in a GEMM; otherwise 0"),
     ),
     Opcode.FETCH: (
         Field("tile", 8, "tile whose stream to start"),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import ChipConfig
-from ..isa import SCALE_SHIFT, Addend
+from ..isa import SCALE_SHIFT, SCALED_BIAS_WORDS, Addend
 
 
 @dataclass
@@ -58,6 +58,11 @@ def requantise(
     return np.clip(np.clip(rounded, -128, 127), 0 if relu else -128, clamp).astype(np.int8)
 
 
+def multipliers(words: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """The multipliers, 0..65535, in words of ACC."""
+    return words.astype(np.int64) & 0xFFFF
+
+
 def accumulate(config: ChipConfig, memories: CoreMemories, gemm: Mapping[str, int]) -> npt.NDArray[np.int32]:
     """Sums of a GEMM without its addend, (n_blocks, pixels, cols) int32, wrapping.
 
@@ -87,6 +92,7 @@ def gemm(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) 
 
     `fields`: all fields of the instruction body by name. Raises IndexError for an access past a memory.
     """
+    stride = SCALED_BIAS_WORDS if fields["by_channel"] else 1
     sums = np.zeros((fields["n_blocks"], fields["pixels"], config.lanes), np.int32)
     sums[..., : config.cols] = accumulate(config, memories, fields)
     base, dest = fields["addend_base"], fields["dest_base"]
@@ -95,10 +101,13 @@ def gemm(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) 
             at = block * fields["pixels"] + pixel
             row = sums[block, pixel].copy()
             if fields["addend"] == Addend.BIAS:
-                row[: config.cols] += memories.acc[base + block, : config.cols]
+                row[: config.cols] += memories.acc[base + stride * block, : config.cols]
             elif fields["addend"] == Addend.PARTIAL:
                 row[: config.cols] += memories.acc[base + at, : config.cols]
             if fields["to_acc"]:
                 memories.acc[dest + at] = row
             else:
-                memories.out[dest + at] = requantise(row, fields["scale"], bool(fields["relu"]), fields["clamp"])
+                scale: int | npt.NDArray[np.int64] = fields["scale"]
+                if fields["by_channel"]:
+                    scale = multipliers(memories.acc[fields["scale"] + stride * block])
+                memories.out[dest + at] = requantise(row, scale, bool(fields["relu"]), fields["clamp"])

@@ -41,10 +41,10 @@ class MatrixUnit(wiring.Component):
     - `write`: one word into A (`MAIN`), B, ACC or OUT per cycle; for other regions it is discarded. ACC and OUT are not
       ready in cycles in which the drain path writes them. The caller must keep offsets within the memory.
     - `read`: a word of any of them; a request accepted in cycle t is answered on `read_data` in cycle t + 1 and only
-      then (not held). ACC is not ready in cycles in which the drain path reads addends: one for each row of a GEMM with
-      an addend, 1 cycle before the row's write to ACC, 3 before its write to OUT (each of the four words of P bytes in
-      a word of ACC takes a separate read). A and B are not ready while the array reads them: with rows = P, until the
-      GEMM has read its operands. OUT is always ready.
+      then (not held). ACC is not ready in cycles in which the drain path reads: an addend for each row of a GEMM that
+      has one, 1 cycle before the row's write to ACC, 3 before its write to OUT (`by_channel`: see `Drain`; each of the
+      four words of P bytes in a word of ACC takes a separate read). A and B are not ready while the array reads them:
+      with rows = P, until the GEMM has read its operands. OUT is always ready.
     - `fault`: strobe, at most one per GEMM and memory pair: ADDRESS (value = the word address), SHAPE, RESERVED_BITS
       (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never accesses a word past a memory and always
       retires.

@@ -35,6 +35,7 @@ def fold_layout(rows: int) -> data.StructLayout:
             "start": 32,
             "addend": 2,
             "addend_base": 14,
+            "by_channel": 1,
             "to_acc": 1,
             "dest_base": 14,
             "scale": 16,
@@ -148,8 +149,10 @@ class OperandReader(wiring.Component):
       cycle of a fold (`fold_first`, `fold_last`).
     - `fold`: valid with `step.fold_last`.
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (the read is suppressed; A words count as
-      zero), SHAPE (a zero count counts as 1), RESERVED_BITS (also for `addend` = 3). SHAPE and RESERVED_BITS make the
-      instruction void: it runs, writes nothing, and retires.
+      zero), SHAPE (a zero count counts as 1; also for partial sums `by_channel` to OUT after a single window, whose
+      drain may leave no cycle to read multipliers in), RESERVED_BITS (also for `addend` = 3, and for `by_channel`
+      without an addend or on a chip without `core.channel_scales`). SHAPE and RESERVED_BITS make the instruction void:
+      it runs, writes nothing, and retires.
     """
 
     issue: stream.Interface
@@ -202,13 +205,20 @@ class OperandReader(wiring.Component):
         self._faults(m, pending, walk.gemm, a, b)
         return m
 
-    @staticmethod
-    def _check(m: Module, pending: PendingInstruction) -> None:
+    def _check(self, m: Module, pending: PendingInstruction) -> None:
         """Checks the pending instruction."""
         after = pending.code
+        single = (after.k_blocks == 1) & (after.kernel_h == 1) & (after.kernel_w == 1)
+        scaled = after.by_channel & ~after.to_acc
         m.d.comb += [
-            pending.bad_shape.eq(Cat(after[count] == 0 for count in _COUNTS).any()),
-            pending.bad_bits.eq(after.reserved.any() | (after.addend > max(Addend))),
+            pending.bad_shape.eq(
+                Cat(after[count] == 0 for count in _COUNTS).any() | (scaled & (after.addend == Addend.PARTIAL) & single)
+            ),
+            pending.bad_bits.eq(
+                after.reserved.any()
+                | (after.addend > max(Addend))
+                | (after.by_channel & ((after.addend == Addend.NONE) | (not self._config.core.channel_scales)))
+            ),
         ]
 
     def _read_a(self, m: Module, walk: _Walk) -> _Access:
@@ -355,8 +365,8 @@ class OperandReader(wiring.Component):
             fold.void.eq(walk.void),
             fold.start.eq(walk.start),
         ]
-        for field in ("tag", "post_sem", "post_n", "addend", "addend_base", "to_acc", "dest_base", "scale", "relu",
-                      "clamp"):  # fmt: skip
+        for field in ("tag", "post_sem", "post_n", "addend", "addend_base", "by_channel", "to_acc", "dest_base",
+                      "scale", "relu", "clamp"):  # fmt: skip
             m.d.comb += fold[field].eq(gemm[field])
 
     def _faults(self, m: Module, pending: PendingInstruction, gemm: Any, a: _Access, b: _Access) -> None:

@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Mux, Signal, Value, signed
 
 from ..isa import SCALE_SHIFT
 
-#: Bits of an accumulator times an unsigned 16 bit scale.
-PRODUCT_BITS = 48
+#: Bits of a multiplier, which is unsigned, and of an accumulator times one.
+SCALE_BITS, PRODUCT_BITS = 16, 48
 
 
 def requantise(m: Module, wanted: Value, product: Signal, relu: Value, clamp: Value) -> Signal:

@@ -29,7 +29,7 @@ from .divider import Divider
 from .drain import RETIRE_LAYOUT
 from .ports import OperandPorts, address_bits, write_layout
 from .readers import FAULT_LAYOUT
-from .requantiser import PRODUCT_BITS, requantise
+from .requantiser import PRODUCT_BITS, SCALE_BITS, requantise
 from .transposer import Transposer
 from .walk import VEC_LAYOUT, result_layout, step_layout
 from .window import WindowReader
@@ -164,10 +164,11 @@ class VectorUnit(wiring.Component):
 
         arriving, x, y = self._fetch(m, fetched, operand)
         found = self._look_up(m, reader.table, fetched, arriving, x)
+        scales = self._scales(m, operand, added)
         terms = self._compute(m, operand, added, x, self._weights(m, reader.fill, fetched, operand, y), found)
         kept = [Signal(signed(8), name=f"kept_{lane}", reset_less=True) for lane in range(config.lanes)]
         totals = self._accumulate(m, terms, kept)
-        writing = self._write(m, totals, kept)
+        writing = self._write(m, totals, kept, scales)
         m.d.comb += self.busy.eq(reader.busy | fetched.active | operand.active | terms.valid | totals.valid | writing)
         return m
 
@@ -335,6 +336,17 @@ class VectorUnit(wiring.Component):
                         m.d.sync += total.eq(Mux(term > before, term, before))
         return _Totals(scaling, totals[0], fourth)
 
+    def _scales(self, m: Module, operand: Any, added: Signal) -> Sequence[Signal]:
+        """The multiplier of each lane in the current block, from two cycles before the product of the first result that
+        it is for, and one cycle after that of the block before; nothing in units without. `added`: ACC was read."""
+        if not self._config.core.channel_scales:
+            return []
+        found = [Signal(SCALE_BITS, name=f"scale_{lane}", reset_less=True) for lane in range(self._config.lanes)]
+        with m.If(operand.active & operand.scales):
+            for lane, scale in enumerate(found):
+                m.d.sync += scale.eq(Mux(added, self.operands.acc_data.word_select(lane, 32)[:SCALE_BITS], 0))
+        return found
+
     def _divide(self, m: Module, totals: _Totals) -> Sequence[Value]:
         """What each lane of the second walk over a whole block is multiplied by."""
         m.submodules.divider = divider = Divider(self._config.lanes)
@@ -346,9 +358,9 @@ class VectorUnit(wiring.Component):
         ]
         return [divider.quotients.word_select(lane, 16) for lane in range(self._config.lanes)]
 
-    def _write(self, m: Module, totals: _Totals, kept: Sequence[Signal]) -> Signal:
+    def _write(self, m: Module, totals: _Totals, kept: Sequence[Signal], scales: Sequence[Signal]) -> Signal:
         """Scaling; rounding and the write, one cycle after that. Returns whether this is the cycle of a write. `kept`
-        gets what a first walk has found."""
+        gets what a first walk has found; `scales`: of each lane, if it may have its own."""
         writing = Signal()
         m.d.sync += writing.eq(totals.valid)
         products = [
@@ -362,6 +374,7 @@ class VectorUnit(wiring.Component):
                 factor = Signal(signed(32), name=f"factor_{lane}")
                 m.d.comb += factor.eq(Mux(fourth.times16, total << 4, total))
                 scale = Mux(fourth.divides, quotients[lane], fourth.scale) if quotients else fourth.scale
+                scale = Mux(fourth.by_channel, scales[lane], scale) if scales else scale
                 m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, factor * scale))
         rounds = Signal()
         rounded = [requantise(m, rounds, product, fifth.relu, fifth.clamp) for product in products]

@@ -13,13 +13,14 @@ from ..isa import (
     DIVIDEND_SHIFT,
     MOST_QUOTIENT,
     ROOT_SHIFT,
+    SCALED_BIAS_WORDS,
     TABLE_BYTES,
     TWO_OPERANDS,
     Pair,
     VectorOp,
     YWalk,
 )
-from .golden import CoreMemories, requantise
+from .golden import CoreMemories, multipliers, requantise
 
 #: Operations whose results are not scaled.
 EXACT = (VectorOp.MAX, VectorOp.ADD, VectorOp.TRANSPOSE, VectorOp.TABLE)
@@ -129,14 +130,19 @@ def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -
         words = np.arange(TABLE_BYTES // config.lanes)
         result = taken(memories.b, fields["y_base"] + words, "B").reshape(-1)[result + 128]
     if fields["addend"]:
-        result += taken(memories.acc, fields["addend_base"] + np.arange(blocks), "ACC")[:, None]
+        stride = SCALED_BIAS_WORDS if fields["by_channel"] else 1
+        result += taken(memories.acc, fields["addend_base"] + stride * np.arange(blocks), "ACC")[:, None]
     if op is VectorOp.TRANSPOSE:
         result = transposed(result)
     if op in EXACT or (op is VectorOp.PAIR and fields["pair"] != Pair.MUL):
         words = np.clip(np.clip(result, -128, 127), 0 if fields["relu"] else -128, fields["clamp"]).astype(np.int8)
     else:
         sums = result << 4 if fields["times16"] else result
-        words = requantise(sums, fields["scale"], bool(fields["relu"]), fields["clamp"])
+        scale: int | npt.NDArray[np.int64] = fields["scale"]
+        if fields["by_channel"]:
+            words_of = fields["scale"] + SCALED_BIAS_WORDS * np.arange(blocks)
+            scale = multipliers(taken(memories.acc, words_of, "ACC"))[:, None]
+        words = requantise(sums, scale, bool(fields["relu"]), fields["clamp"])
     _store(memories, fields["dest_base"], words.reshape(-1, config.lanes))
 
 

@@ -26,6 +26,7 @@ def result_layout(dest_bits: int) -> data.StructLayout:
             "root": 1,  # ... by the root of a sum of squares
             "times16": 1,
             "scale": 16,
+            "by_channel": 1,
             "relu": 1,
             "clamp": 7,
             "last": 1,  # last result of its VEC
@@ -55,6 +56,7 @@ def step_layout(dest_bits: int, windows: int) -> data.StructLayout:
             "x_out": 1,  # ... from OUT
             "y": 1,  # a word of y is read
             "addend": 1,  # from here on the addend is the word that `acc_read` requests, or zero without a request
+            "scales": 1,  # the word that `acc_read` requests has the multipliers of the block, 0 without a request
             "first": 1,  # accumulators begin anew: first tap of a window, or of a row of sliding ones
             "slides": 1,  # x counts for several windows; the weights are in the tap memory
             "shift": 1,  # the word before finished the oldest window: accumulators move down by one
@@ -109,6 +111,7 @@ class Walk:
         self.row_turn = Signal(2)  # how often the row of x has been repeated
         self.column_turn = Signal(2)
         self.addend_at = Signal(15)
+        self.scale_at = Signal(17)  # of the multipliers of this block
         self.dest_at = Signal(24)
         self.dest_block = Signal(24)
         self.tap = Signal(range(WINDOW_TAPS))  # sliding: number of the oldest window's tap
@@ -119,6 +122,7 @@ class Walk:
         # Decoded.
         self.x = Signal(signed(15))  # column of the input word
         self.block_first = Signal()
+        self.block_second = Signal()  # the step after that
         self.of_acc = Signal()  # x is in ACC
         self.of_out = Signal()  # x is in OUT, otherwise in A
         self.of_b = Signal()  # y is in B

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
 from ..contracts import WHOLE_DIVIDE_CYCLES, WHOLE_ROOT_CYCLES, WHOLE_SUBTRACT_CYCLES, WINDOW_TAPS
-from ..isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
+from ..isa import SCALED_BIAS_WORDS, TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
 from .tap_loader import FILL_LAYOUT, TapLoader
@@ -45,9 +45,10 @@ class WindowReader(wiring.Component):
     - `reading`: a VEC reads operands in this cycle, the loader's included.
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (value = the word address; the access is
       suppressed and the word does not contribute: it is zero, or for a maximum the least value), SHAPE (a zero count,
-      or a window larger than 1x1 for an operation without windows or with `repeat`), RESERVED_BITS (also for TABLE on a
-      chip without a table, WHOLE on one without `core.vec_whole` or where there is none, and for fields that must be 0
-      with this `op`). SHAPE and RESERVED_BITS
+      a window larger than 1x1 for an operation without windows or with `repeat`, or one of 1x1 `by_channel`, whose
+      blocks may have no second step to read multipliers in), RESERVED_BITS (also for TABLE on a
+      chip without a table, WHOLE on one without `core.vec_whole` or where there is none, `by_channel` on one without
+      `core.channel_scales` or without a bias, and for fields that must be 0 with this `op`). SHAPE and RESERVED_BITS
       make the instruction void: it runs (counts at least 1), writes nothing, and retires.
     """
 
@@ -96,19 +97,20 @@ class WindowReader(wiring.Component):
         if loader is not None:
             m.d.comb += loader.take.eq(walk.fills & ends.block_last)
         x, y, bias = self._address_x(m, walk), self._address_y(m, walk, loader), self._address_bias(m, walk)
-        self._read(m, walk, x, y, bias)
+        scales = self._address_scales(m, walk)
+        self._read(m, walk, x, y, bias, scales)
         dest = self._address_dest(m, walk, ends)
         self._advance(m, walk, ends)
         self._load(m, walk, pending, windowed, slides, whole)
         m.d.comb += [self.busy.eq(walk.active | pending.waiting), self.reading.eq(walk.active)]
         self._describe(m, walk, ends, loader, x, y, dest)
-        self._faults(m, pending, walk.vec, (x, y, bias, dest))
+        self._faults(m, pending, walk.vec, (x, y, bias, scales, dest))
         return m
 
     def _check(self, m: Module, pending: PendingInstruction) -> tuple[Signal, Signal]:
         """Checks the pending instruction; returns whether its operation has windows, and whether it is of whole
         blocks."""
-        after = pending.code
+        after, core = pending.code, self._config.core
         windowed = Signal()
         summed = Signal()
         second = Signal()
@@ -117,7 +119,7 @@ class WindowReader(wiring.Component):
         whole = Signal()
         known = [(after.op == op) & (after.pair == pair) for op, pair in WHOLE_PAIRS]
         m.d.comb += [
-            whole.eq((after.y_walk == YWalk.WHOLE) & windowed & self._config.core.vec_whole),
+            whole.eq((after.y_walk == YWalk.WHOLE) & windowed & core.vec_whole),
             windowed.eq(_any_of(after.op, WINDOWED)),
             summed.eq((after.op == VectorOp.MAC) | (after.op == VectorOp.SUM)),
             second.eq(_any_of(after.op, TWO_OPERANDS)),
@@ -127,17 +129,18 @@ class WindowReader(wiring.Component):
                 Cat(after[count] == 0 for count in _COUNTS).any()
                 | ((~windowed | whole | after.repeat.any()) & ((after.kernel_h != 1) | (after.kernel_w != 1)))
                 | (whole & after.repeat.any())
+                | (after.by_channel & (after.kernel_h == 1) & (after.kernel_w == 1))
             ),
             pending.bad_bits.eq(
-                after.reserved.any()
-                | (after.x_out & (second | (after.op == VectorOp.REQUANT)))
+                (after.x_out & (second | (after.op == VectorOp.REQUANT)))
                 | (after.addend & (~summed | whole))
                 | (after.pair.any() & ~paired & ~whole)
                 | (after.y_walk.any() & ~second & ~whole)
                 | ((after.y_walk == YWalk.WHOLE) & second)
                 | (whole & ~Cat(known).any())
                 | (after.times16 & ~scaled)
-                | ((after.op == VectorOp.TABLE) & (not self._config.core.vec_table))
+                | ((after.op == VectorOp.TABLE) & (not core.vec_table))
+                | (after.by_channel & ((after.op != VectorOp.MAC) | ~after.addend | whole | (not core.channel_scales)))
             ),
         ]
         return windowed, whole
@@ -272,13 +275,27 @@ class WindowReader(wiring.Component):
         ]
         return Access(bias_wanted & ~bias_past, bias_past, walk.addend_at, walk.addend_at << 2, Region.ACC)
 
+    def _address_scales(self, m: Module, walk: Walk) -> Access:
+        """Multipliers: a word of ACC in the second step of each block `by_channel`, which has one: its windows have
+        several taps."""
+        wanted, past = Signal(), Signal()
+        if self._config.core.channel_scales:
+            m.d.comb += [
+                wanted.eq(walk.step & walk.block_second & walk.vec.by_channel & ~walk.void),
+                past.eq(wanted & (walk.scale_at >= self._config.core.acc_words)),
+            ]
+            with m.If(walk.step):
+                m.d.sync += walk.block_second.eq(walk.block_first)
+        m.d.comb += self.step.scales.eq(wanted)
+        return Access(wanted & ~past, past, walk.scale_at, walk.scale_at << 2, Region.ACC)
+
     def _address_dest(self, m: Module, walk: Walk, ends: LoopEnds) -> Access:
         """The result: a word of VEC, if this cycle finishes one."""
         dest_past = Signal()
         m.d.comb += dest_past.eq(ends.done & (walk.dest_at >= self._config.core.vec_words))
         return Access(ends.done & ~walk.void & ~dest_past, dest_past, walk.dest_at, walk.dest_at, Region.VEC)
 
-    def _read(self, m: Module, walk: Walk, x: Access, y: Access, bias: Access) -> None:
+    def _read(self, m: Module, walk: Walk, x: Access, y: Access, bias: Access, scales: Access) -> None:
         """Drives the read ports. No VEC needs a port for two operands in one cycle."""
         of_acc, of_out, of_second = walk.of_acc, walk.of_out, walk.of_second
         m.d.comb += [
@@ -288,8 +305,8 @@ class WindowReader(wiring.Component):
             self.out_read.addr.eq(Mux(of_second, y.at, x.at)),
             self.b_read.en.eq(y.made & walk.of_b),
             self.b_read.addr.eq(y.at),
-            self.acc_read.en.eq((x.made & of_acc) | bias.made),
-            self.acc_read.addr.eq(Mux(of_acc, x.at, bias.at)),
+            self.acc_read.en.eq((x.made & of_acc) | bias.made | scales.made),
+            self.acc_read.addr.eq(Mux(of_acc, x.at, Mux(scales.made, scales.at, bias.at))),
         ]
 
     def _advance(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
@@ -340,7 +357,8 @@ class WindowReader(wiring.Component):
             m.d.sync += [
                 walk.block.eq(walk.block + 1),
                 walk.plane.eq(walk.plane + vec.x_plane),
-                walk.addend_at.eq(walk.addend_at + 1),
+                walk.addend_at.eq(walk.addend_at + Mux(vec.by_channel, SCALED_BIAS_WORDS, 1)),
+                walk.scale_at.eq(walk.scale_at + SCALED_BIAS_WORDS),
                 Cat(here, walk.row_turn, walk.column_turn).eq(0),
                 walk.left.eq(vec.pixels),
                 walk.y_here.eq(Mux(vec.y_walk == YWalk.PIXEL, vec.y_base, walk.y_next)),
@@ -426,6 +444,8 @@ class WindowReader(wiring.Component):
                 walk.y_here.eq(after.y_base),
                 walk.y_block.eq(after.y_base),
                 walk.addend_at.eq(after.addend_base),
+                walk.scale_at.eq(after.scale),
+                walk.block_second.eq(0),
                 walk.dest_at.eq(after.dest_base),
                 walk.dest_block.eq(after.dest_base),
                 walk.block_first.eq(1),
@@ -480,7 +500,7 @@ class WindowReader(wiring.Component):
             result.last.eq(ends.vec_last),
             result.start.eq(walk.start),
         ]
-        for field in ("scale", "times16", "tag", "post_sem", "post_n"):
+        for field in ("scale", "by_channel", "times16", "tag", "post_sem", "post_n"):
             m.d.comb += result[field].eq(vec[field])
         if loader is not None:
             for window in range(self._windows):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.contracts import stats_words
-from meshloom.hw.isa import TABLE_BYTES, Addend, Region, VectorOp, YWalk, split_address
+from meshloom.hw.isa import SCALED_BIAS_WORDS, TABLE_BYTES, Addend, Region, VectorOp, YWalk, split_address
 
 Ends = npt.NDArray[np.int64]
 
@@ -151,11 +151,19 @@ def _block(core: int, region: Region, base: int, words: int, write: bool = False
     return Access(core, region, np.array([base * scale], np.int64), np.array([(base + words) * scale], np.int64), write)
 
 
+def _numbers(core: int, base: int, blocks: int, by_channel: int) -> Access:
+    """Reads of a word of ACC, a number for each channel, for each block: every other word `by_channel`."""
+    if not by_channel:
+        return _block(core, Region.ACC, base, blocks)
+    begins = 4 * (base + SCALED_BIAS_WORDS * np.arange(blocks, dtype=np.int64))
+    return Access(core, Region.ACC, begins, begins + 4, False)
+
+
 def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Access]:
     """Everything that a GEMM with shapes >= 1 reads and writes on tile `core`; ACC counted in words of P bytes.
 
     A: exactly the words under some window (none where the window is in the padding); B: all of its blocks;
-    the addend; the result.
+    the addend; multipliers `by_channel`; the result.
     """
     f = fields
     words = _plane_words(_windows(f, f["a_plane"]))
@@ -164,9 +172,11 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
     found.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
     results = f["n_blocks"] * f["pixels"]
     if f["addend"] == Addend.BIAS:
-        found.append(_block(core, Region.ACC, f["addend_base"], f["n_blocks"]))
+        found.append(_numbers(core, f["addend_base"], f["n_blocks"], f.get("by_channel", 0)))
     elif f["addend"] == Addend.PARTIAL:
         found.append(_block(core, Region.ACC, f["addend_base"], results))
+    if f.get("by_channel") and not f["to_acc"]:
+        found.append(_numbers(core, f["scale"], f["n_blocks"], f.get("by_channel", 0)))
     found.append(_block(core, Region.ACC if f["to_acc"] else Region.OUT, f["dest_base"], results, write=True))
     return found
 
@@ -174,7 +184,7 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
 def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Access]:
     """Everything that a VEC with shapes >= 1 reads and writes on tile `core`; ACC counted in words of P bytes.
 
-    x: exactly the words under some window; y (filters, table or the second operand); the bias; the result.
+    x: exactly the words under some window; y (filters, table or the second operand); bias and multipliers; the result.
     """
     f, op = fields, fields["op"]
     words = _plane_words(_windows(f, f["x_plane"]))
@@ -191,6 +201,8 @@ def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Acces
     elif op == VectorOp.TRANSPOSE:
         results = f["blocks"] * -(-f["pixels"] // lanes) * lanes
     if f["addend"]:
-        found.append(_block(core, Region.ACC, f["addend_base"], f["blocks"]))
+        found.append(_numbers(core, f["addend_base"], f["blocks"], f.get("by_channel", 0)))
+    if f.get("by_channel"):
+        found.append(_numbers(core, f["scale"], f["blocks"], f.get("by_channel", 0)))
     found.append(_block(core, Region.VEC, f["dest_base"], results, write=True))
     return found

@@ -15,6 +15,7 @@ from meshloom.hw.isa import (
     OPERAND_WALKS,
     PAGE_WORDS,
     REQUANTISING,
+    SCALED_BIAS_WORDS,
     TWO_OPERANDS,
     WHOLE_PAIRS,
     WINDOWED,
@@ -240,6 +241,16 @@ class StaticCheck:
             if fields["addend"] not in set(Addend):
                 problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
                 return None
+            if fields["by_channel"]:
+                self._scaled("GEMM", fields, problem)
+                single = fields["k_blocks"] * fields["kernel_h"] * fields["kernel_w"] == 1
+                if fields["addend"] == Addend.PARTIAL and not fields["to_acc"] and single:
+                    problem(
+                        "by_channel = 1 with partial sums and a single window",
+                        "no cycle is left to read multipliers in: cut K otherwise",
+                    )
+                if len(self.problems.found) > before:
+                    return None
             accesses = tuple(gemm_accesses(stream.tile, fields, chip.cols))
             self._own_sums(fields, problem)
         elif opcode is Opcode.VEC:
@@ -333,6 +344,17 @@ class StaticCheck:
             problem(f"{name} with times16 = 1", "it must be 0: nothing is scaled")
         if op not in (VectorOp.MAC, VectorOp.SUM) and fields["addend"]:
             problem(f"{name} with addend = 1", "only MAC and SUM add a bias")
+        if fields["by_channel"]:
+            self._scaled(name, fields, problem)
+            if op != VectorOp.MAC or whole or window == (1, 1):
+                problem(f"{name} with by_channel = 1", "it must be 0: only a MAC with a window of several taps may")
+
+    def _scaled(self, name: str, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
+        """What may have multipliers by channel."""
+        if not self.chip.core.channel_scales:
+            problem(f"{name} with by_channel = 1", f"cores of {self.chip.name} cannot: core.channel_scales is off")
+        if not fields["addend"]:
+            problem(f"{name} with by_channel = 1 and no bias", "multipliers lie beside biases: add one, if of zeros")
 
     def _whole(self, name: str, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """What a VEC of whole blocks may be."""
@@ -356,7 +378,8 @@ class StaticCheck:
         bias = fields["addend"] == Addend.BIAS
         results = fields["n_blocks"] * fields["pixels"]
         begin, dest = fields["addend_base"], fields["dest_base"]
-        end = begin + (fields["n_blocks"] if bias else results)
+        step = SCALED_BIAS_WORDS if fields["by_channel"] else 1
+        end = begin + (step * (fields["n_blocks"] - 1) + 1 if bias else results)
         if begin < dest + results and dest < end and (bias or begin != dest):
             problem(
                 f"its addend ACC {begin}..{end - 1} overlaps its result ACC {dest}..{dest + results - 1}",

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig
-from meshloom.hw.isa import Addend, Region, VectorOp
+from meshloom.hw.isa import SCALED_BIAS_WORDS, Addend, Region, VectorOp
 
-from .functional_vec import requantise, vector
+from .functional_vec import multipliers, requantise, vector
 from .schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Tensor, Vec, memory_words
 
 Bytes = NDArray[np.uint8]
@@ -133,8 +133,9 @@ def _gemm(op: Gemm, memories: Memories) -> None:
     n_blocks, pixels, _ = sums.shape
     addend, base = op["addend"], op["addend_base"]
     acc = memories.acc(op.core)
+    step = SCALED_BIAS_WORDS if op["by_channel"] else 1
     if addend == Addend.BIAS:
-        sums += acc[base : base + n_blocks, None, : chip.cols]
+        sums += acc[base : base + step * n_blocks : step, None, : chip.cols]
     elif addend == Addend.PARTIAL:
         sums += acc[base : base + n_blocks * pixels, : chip.cols].reshape(sums.shape)
     dest = slice(op["dest_base"], op["dest_base"] + n_blocks * pixels)
@@ -144,20 +145,28 @@ def _gemm(op: Gemm, memories: Memories) -> None:
         acc[dest, chip.cols :] = 0
     else:
         out = memories.region(op.core, Region.OUT)
-        out[dest, : chip.cols] = requantise(flat, op["scale"], op["relu"], op["clamp"]).view(np.uint8)
+        scale: int | NDArray[np.int64] = op["scale"]
+        if op["by_channel"]:
+            found = acc[op["scale"] : op["scale"] + step * n_blocks : step, : chip.cols]
+            scale = multipliers(found).repeat(pixels, axis=0)
+        out[dest, : chip.cols] = requantise(flat, scale, op["relu"], op["clamp"]).view(np.uint8)
         out[dest, chip.cols :] = 0
 
 
 def _vec(op: Vec, memories: Memories) -> None:
     kind, blocks = op["op"], op["blocks"]
     x = memories.acc(op.core) if kind == VectorOp.REQUANT else memories.region(op.core, op.x_region).view(np.int8)
-    y, bias = None, None
+    y, bias, scales = None, None, None
     if second := op.second(x.shape[1]):
         region, words = second
         y = memories.region(op.core, region)[op["y_base"] : op["y_base"] + words].view(np.int8)
     if op["addend"]:
-        bias = memories.acc(op.core)[op["addend_base"] : op["addend_base"] + blocks]
-    found = vector(op, x, y, bias)
+        step = SCALED_BIAS_WORDS if op["by_channel"] else 1
+        acc = memories.acc(op.core)
+        bias = acc[op["addend_base"] : op["addend_base"] + step * blocks : step]
+        if op["by_channel"]:
+            scales = multipliers(acc[op["scale"] : op["scale"] + step * blocks : step])
+    found = vector(op, x, y, bias, scales)
     memories.region(op.core, Region.VEC)[op["dest_base"] : op["dest_base"] + len(found)] = found.view(np.uint8)
 
 

@@ -36,14 +36,23 @@ def requantise(sums: NDArray[np.int32], scale: int | NDArray[np.int64], relu: in
     return np.clip(rounded, 0 if relu else -128, min(clamp, 127)).astype(np.int8)
 
 
+def multipliers(words: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The multipliers, 0..65535, that words of ACC hold."""
+    return words.astype(np.int64) & ((1 << 16) - 1)
+
+
 def vector(
-    op: Vec, x: NDArray[Any], y: NDArray[np.int8] | None = None, bias: NDArray[np.int32] | None = None
+    op: Vec,
+    x: NDArray[Any],
+    y: NDArray[np.int8] | None = None,
+    bias: NDArray[np.int32] | None = None,
+    scales: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int8]:
     """The words that a VEC writes from `dest_base` on, int8 [words, P].
 
     `x`: the memory that `op.x_region` names, int8 [words, P] (REQUANT: int32 [acc words, P]). `y`: MAC, the filters
     [block * tap, P]; ADD and PAIR, the other operand [block * pixel, P], [block, P] or [pixel, P] (`y_walk`); TABLE,
-    the table [256 / P, P]. `bias`: [block, P], if `addend`.
+    the table [256 / P, P]. `bias`: [block, P], if `addend`; `scales`: [block, P], if `by_channel`.
     """
     kind, blocks, pixels, lanes = op["op"], op["blocks"], op["pixels"], x.shape[1]
     where, inside = _windows(op)
@@ -71,7 +80,8 @@ def vector(
     sums = sums.reshape(blocks * pixels, lanes)
     if not op.requantises:
         return np.clip(np.clip(sums, -128, 127), 0 if op["relu"] else -128, op["clamp"]).astype(np.int8)
-    return requantise(sums << 4 if op["times16"] else sums, op["scale"], op["relu"], op["clamp"])
+    scale = op["scale"] if scales is None else scales.repeat(pixels, axis=0)
+    return requantise(sums << 4 if op["times16"] else sums, scale, op["relu"], op["clamp"])
 
 
 def _whole(op: Vec, x: NDArray[Any]) -> NDArray[np.int8]:

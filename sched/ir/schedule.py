@@ -18,6 +18,7 @@ from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
 from meshloom.hw.isa import (
     INSTRUCTIONS,
     REQUANTISING,
+    SCALED_BIAS_WORDS,
     TABLE_BYTES,
     TWO_OPERANDS,
     WINDOWED,
@@ -405,9 +406,22 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
         Access(op.core, Region.B, [(b, b + op["n_blocks"] * op.taps * chip.cols)]),
     ]
     if op["addend"] != Addend.NONE:
-        rows = op["n_blocks"] * (op["pixels"] if op["addend"] == Addend.PARTIAL else 1)
-        found.append(Access(op.core, Region.ACC, [(4 * op["addend_base"], 4 * (op["addend_base"] + rows))]))
+        if op["addend"] == Addend.PARTIAL:
+            words = [(op["addend_base"], op["addend_base"] + op["n_blocks"] * op["pixels"])]
+        else:
+            words = _of_blocks(op, op["addend_base"], op["n_blocks"])
+        found.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in words]))
+    if op["by_channel"] and not op["to_acc"]:
+        scales = _of_blocks(op, op["scale"], op["n_blocks"])
+        found.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in scales]))
     return found
+
+
+def _of_blocks(op: Gemm | Vec, base: int, blocks: int) -> list[tuple[int, int]]:
+    """The words of ACC from `base` on that hold a number for each channel of so many blocks: biases or multipliers."""
+    if not op["by_channel"]:
+        return [(base, base + blocks)]
+    return [(at, at + 1) for at in range(base, base + SCALED_BIAS_WORDS * blocks, SCALED_BIAS_WORDS)]
 
 
 def _vec_reads(op: Vec, chip: ChipConfig) -> list[Access]:
@@ -424,8 +438,9 @@ def _vec_reads(op: Vec, chip: ChipConfig) -> list[Access]:
     if second := op.second(chip.lanes):
         region, words = second
         found.append(Access(op.core, region, [(op["y_base"], op["y_base"] + words)]))
-    if op["addend"]:
-        found.append(Access(op.core, Region.ACC, [(4 * op["addend_base"], 4 * (op["addend_base"] + blocks))]))
+    for base in [op["addend_base"]] * op["addend"] + [op["scale"]] * op["by_channel"]:
+        words = _of_blocks(op, base, blocks)
+        found.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in words]))
     return found
 
 

@@ -200,6 +200,13 @@ def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
         raise ScheduleError(
             f"GEMM.addend = {op['addend']} is none of {', '.join(f'{a.value} {a.name}' for a in Addend)}"
         )
+    if op["by_channel"]:
+        _check_scaled(op, "GEMM", chip)
+        if op["addend"] == Addend.PARTIAL and not op["to_acc"] and op["k_blocks"] * op.taps == 1:
+            raise ScheduleError(
+                "GEMM has by_channel = 1 with partial sums and a single window, in whose cycles no multipliers can be "
+                "read; cut K so that the last part has two or more"
+            )
     read, written = reads(op, chip), writes(op, chip)
     _check_extents(op, "GEMM", (*read, *written), chip)
     if op["to_acc"] and op["addend"] != Addend.NONE:
@@ -210,6 +217,17 @@ def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
                 f"GEMM writes ACC word {word // 4}, which is also an addend of another row; only partial sums with "
                 "addend_base = dest_base may be updated in place"
             )
+
+
+def _check_scaled(op: Gemm | Vec, name: str, chip: ChipConfig) -> None:
+    """That an operation may have multipliers by channel."""
+    if not chip.core.channel_scales:
+        raise ScheduleError(
+            f"{name} has by_channel = 1: the cores of {chip.name} have one multiplier for all channels; set "
+            "core.channel_scales = true in its file"
+        )
+    if not op["addend"]:
+        raise ScheduleError(f"{name} has by_channel = 1 without a bias; it must be 0")
 
 
 def _check_whole(op: Vec, name: str, chip: ChipConfig) -> None:
@@ -251,4 +269,8 @@ def _check_vec(op: Vec, chip: ChipConfig) -> None:
         raise ScheduleError(f"VEC {name} has x_out = 1, but its x lies in {place}; x_out must be 0")
     if op["addend"] and kind not in (VectorOp.MAC, VectorOp.SUM):
         raise ScheduleError(f"VEC {name} has addend = 1; only MAC and SUM add a bias, so addend must be 0")
+    if op["by_channel"]:
+        _check_scaled(op, f"VEC {name}", chip)
+        if kind != VectorOp.MAC or op.whole or op.taps == 1:
+            raise ScheduleError(f"VEC {name} has by_channel = 1; only a MAC with a window of several taps may")
     _check_extents(op, f"VEC {name}", (*reads(op, chip), *writes(op, chip)), chip)

@@ -12,13 +12,15 @@ from .placement import Allocator, Stored
 from .tiling import Range
 
 
-def place(dram: Allocator, homes: tuple[int, ...], size: tuple[int, int, int], bias_home: int) -> dict[str, Stored]:
+def place(
+    dram: Allocator, homes: tuple[int, ...], size: tuple[int, int, int], bias_home: int, rows_of_bias: int
+) -> dict[str, Stored]:
     """Weights ("w") of `size` (channel blocks, rows, words of a row), in runs of blocks over the tiles `homes`, and
-    biases ("bias"), all of them in `bias_home`."""
+    biases ("bias"), all of them in `bias_home`, `rows_of_bias` words of ACC for each block (`fields.bias_rows`)."""
     planes, rows, width = size
     return {
         "w": Stored(dram, planes, rows, width, [], lambda plane, _: homes[plane * len(homes) // planes]),
-        "bias": Stored(dram, 1, planes, 4, [], lambda _plane, _at: bias_home),
+        "bias": Stored(dram, 1, planes, 4 * rows_of_bias, [], lambda _plane, _at: bias_home),
     }
 
 
@@ -39,10 +41,10 @@ class BlockConstants:
             low, high = missing[0], missing[-1] + 1
             w, bias = self._stored["w"], self._stored["bias"]
             w_at = address(Region.B, self._b_base + low * w.rows * w.width)
-            bias_at = address(Region.ACC, 4 * (self._bias_base + low))
+            bias_at = address(Region.ACC, 4 * self._bias_base + low * bias.width)
             transfers = [
                 *w.transfers((low, high), (0, w.rows, 1), (0, w.width), self._core, w_at),
-                *bias.transfers((0, 1), (low, high, 1), (0, 4), self._core, bias_at),
+                *bias.transfers((0, 1), (low, high, 1), (0, bias.width), self._core, bias_at),
             ]
             new = [Node(self._core, [], f"{self._label} w b{low}", t.dram, t.local, t.words) for t in transfers]
             self._brought |= dict.fromkeys(range(low, high), new)

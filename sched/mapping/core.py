@@ -11,6 +11,7 @@ from meshloom.hw.isa import Region, address
 from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ..ir.schedule import Box
+from .fields import bias_fields
 from .nodes import Node
 from .plan import Plan, Step, a_key, add_fields, box, gemm_fields, pool_fields, windows
 from .prologue import Feeder
@@ -88,7 +89,7 @@ class Core:
         self.tile = plan.part.core
         self._problem = tensors.problem
         self._lead = AHEAD_LATE if candidate.late else AHEAD
-        self._bias_slot = max(residency.key[1] - residency.key[0] for residency in plan.bias)
+        self._bias_slot = tensors.bias_rows * max(residency.key[1] - residency.key[0] for residency in plan.bias)
         self._starts = [0]
         for step in plan.steps:
             self._starts.append(self._starts[-1] + step.cycles)
@@ -200,11 +201,13 @@ class Core:
             after = [*a.needed((step.piece.k, box(self._problem, step.item.m)[0]))]
             after += b.needed((step.piece.n, windows(self._problem, step.piece)))
             readers, bias_at = [a.readers, b.readers], 0
-            if step.first:
+            scaled = step.last and self.tensors.bias_rows > 1  # multipliers lie with the biases
+            if step.first or scaled:
                 held = [slots["bias", s] for s in range(len(slots)) if ("bias", s) in slots]
                 bias = next(x for x in held if x.residency.key[0] <= step.piece.n[0] < x.residency.key[1])
                 after += bias.needed(())
-                bias_at = bias.residency.slot * self._bias_slot + step.piece.n[0] - bias.residency.key[0]
+                bias_at = bias.residency.slot * self._bias_slot
+                bias_at += self.tensors.bias_rows * (step.piece.n[0] - bias.residency.key[0])
                 readers.append(bias.readers)
             slot = step.result % out_slots
             vec_slot = -1 - step.result % self.plan.vec_slots
@@ -212,6 +215,8 @@ class Core:
                 after += stores.pop(slot, [])
             at = a.residency.slot * self.plan.a_slot, b.residency.slot * self.plan.b_slot
             fields = gemm_fields(self._problem, self.plan, step, *at, bias_at) | self.fixed
+            if scaled:
+                fields["scale"] = bias_fields(self.fixed, bias_at)["scale"]
             gemm = Node(self.tile, after, _label(step), fields=fields, cycles=step.cycles)
             gemm.result = self._box(step, self.tensors.made) if step.last else None
             self.gemms.append(gemm)

@@ -17,7 +17,7 @@ from meshloom.hw.isa import Addend, Region, address
 
 from ..ir.schedule import Box
 from .block_constants import BlockConstants, place
-from .fields import window_fields
+from .fields import bias_fields, bias_rows, window_fields
 from .nodes import Node
 from .placement import Allocator, Stored
 from .plan import box, gemm_cycles
@@ -58,7 +58,8 @@ class Expansion:
     def place(self, dram: Allocator, chip: ChipConfig) -> dict[str, Stored]:
         """Its weights ("w") and biases ("bias"), in runs of channel blocks over all DRAM channels."""
         windows = self.problem.k_blocks * self.problem.taps
-        return place(dram, chip.drams, (self.planes, windows, self.problem.cols), bias_home=chip.drams[-1])
+        size = self.planes, windows, self.problem.cols
+        return place(dram, chip.drams, size, chip.drams[-1], bias_rows(self.fixed))
 
     def input_words(self, rows: Range, columns: Range) -> int:
         """Words of A for what a window of the result is made of."""
@@ -112,9 +113,9 @@ class Expander:
         fields = window_fields(
             problem, tile, at, self._words.b_base + planes[0] * expansion.block_words, count, problem.k_blocks
         )
-        fields |= expansion.fixed | {
-            "addend": int(Addend.BIAS), "addend_base": self._words.bias_base + planes[0], "to_acc": 0, "dest_base": out,
-        }  # fmt: skip
+        bias_at = self._words.bias_base + planes[0] * bias_rows(expansion.fixed)
+        fields |= expansion.fixed | bias_fields(expansion.fixed, bias_at)
+        fields |= {"addend": int(Addend.BIAS), "to_acc": 0, "dest_base": out}
         gemm = Node(
             self._core,
             [*loads, *constants, *after],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from meshloom.hw.isa import Pair, VectorOp
+from collections.abc import Mapping
+
+from meshloom.hw.isa import SCALED_BIAS_WORDS, Pair, VectorOp
 
 from ..workload.graph import Layer, Window
 from .plan import box
@@ -28,6 +30,17 @@ WHOLE_OPS = {
     "sum": (VectorOp.SUM, Pair.MUL),
     "root": (VectorOp.MAC, Pair.MUL),
 }
+
+
+def bias_rows(fixed: Mapping[str, int]) -> int:
+    """Words of ACC for each block of channels of a layer whose results become bytes as `fixed` says (`Layer.fixed`):
+    biases and, `by_channel`, multipliers."""
+    return SCALED_BIAS_WORDS if fixed.get("by_channel") else 1
+
+
+def bias_fields(fixed: Mapping[str, int], at: int) -> dict[str, int]:
+    """Where an instruction has its biases from, ACC word `at` on, and with them, `by_channel`, its multipliers."""
+    return {"addend_base": at} | ({"scale": at + 1} if fixed.get("by_channel") else {})
 
 
 def window_fields(problem: Problem, tile: MTile, a: int, b: int, n_blocks: int, k_blocks: int) -> dict[str, int]:

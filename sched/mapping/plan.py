@@ -140,11 +140,13 @@ def plan(
     frugal: bool = False,
     residual: bool = False,
     pooling: Pooling | None = None,
+    bias_rows: int = 1,
 ) -> Plan:
     """The plan of one part. Raises DoesNotFit when a tile is too large for its memory.
 
     `frugal`: keeps no tile that is not used again, so that what follows finds room. `residual`: results are added to
     another tensor, whose tiles lie in A behind those of the input. `pooling`: results go through a max pool.
+    `bias_rows`: words of ACC for each output block; more than 1 with multipliers, which the last part of a sum needs.
     """
     pooled = pooled_tiles(problem, part, candidate, pooling) if pooling else {}
     ms = list(pooled) or m_tiles(problem, part, candidate)
@@ -175,21 +177,32 @@ def plan(
             raise _short(chip, name, need, have, "one tile")
     # ACC: bias blocks (all of the part's if they fit beside the sums, otherwise two tiles of them), then sums.
     blocks, bias_slots, sums_slot = part.n1 - part.n0, 0, 0
-    for pieces in (_ramp(problem, ms[0], ns[0], ks[0]) if candidate.ramp_k else [], []):
+    scaled = bias_rows > 1
+    ramp = _ramp(problem, ms[0], ns[0], ks[0]) if candidate.ramp_k else []
+    if scaled and ramp and _single(problem, [piece for piece in ramp if piece.n == ramp[0].n][-1]):
+        ramp = []
+    if scaled and may_end_with_one_window(problem, candidate):
+        raise DoesNotFit("a last part of one window leaves no cycle to read multipliers in")
+    for pieces in (ramp, []):
         sums_slot = widest_n * pixels if len(ks) > 1 else ms[0].pixels if len(pieces) > 1 else 0
-        fitting = [s for s in (blocks, 2 * widest_n, widest_n) if s <= blocks and s + sums_slot <= core.acc_words]
+        fitting = [
+            s for s in (blocks, 2 * widest_n, widest_n) if s <= blocks and s * bias_rows + sums_slot <= core.acc_words
+        ]
         if fitting:
             bias_slots = fitting[0]
             break
     if not bias_slots:
-        raise _short(chip, "ACC", widest_n + sums_slot, core.acc_words, "one bias tile with its partial sums")
-    sums = max(1, (core.acc_words - bias_slots) // sums_slot) if sums_slot else 1
+        need = widest_n * bias_rows + sums_slot
+        raise _short(chip, "ACC", need, core.acc_words, "one bias tile with its partial sums")
+    sums = max(1, (core.acc_words - bias_slots * bias_rows) // sums_slot) if sums_slot else 1
     items = list(visits(ms, ns, ks, candidate.order, sums))
     steps = _steps(problem, items, pieces, sums if len(ks) > 1 else 1)
     whole = bias_slots == blocks
     place = fewest if frugal else assign
     uses_r = [(t, (s.item.m, s.item.n)) for t, s in enumerate(steps) if s.last] if residual else []
-    uses_bias = [(t, (part.n0, part.n1) if whole else s.item.n) for t, s in enumerate(steps) if s.first]
+    uses_bias = [
+        (t, (part.n0, part.n1) if whole else s.item.n) for t, s in enumerate(steps) if s.first or (scaled and s.last)
+    ]
     try:
         return Plan(
             part=part,
@@ -202,7 +215,7 @@ def plan(
             b_slot=b_slot,
             out_slot=out_slot,
             out_slots=min(OUT_SLOTS, core.out_words // out_slot),
-            sums_base=bias_slots,
+            sums_base=bias_slots * bias_rows,
             sums_slot=sums_slot,
             held=held,
             pieces=pieces,
@@ -214,6 +227,17 @@ def plan(
         )  # fmt: skip
     except ValueError as error:
         raise DoesNotFit(str(error)) from error
+
+
+def may_end_with_one_window(problem: Problem, candidate: Candidate) -> bool:
+    """Whether sums are made in parts, in either order, of which some is a single window along K."""
+    ks = k_tiles(problem, candidate)
+    return len(ks) > 1 and any((high - low) * problem.taps == 1 for low, high in ks)
+
+
+def _single(problem: Problem, piece: Piece) -> bool:
+    """Whether a piece is a single window along K."""
+    return (piece.k[1] - piece.k[0]) * (piece.ky[1] - piece.ky[0]) * problem.kernel_w == 1
 
 
 def _ramp(problem: Problem, m: MTile, n: Range, k: Range) -> list[Piece]:

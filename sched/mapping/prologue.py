@@ -21,6 +21,7 @@ from ..ir.schedule import Box
 from ..workload.graph import Window
 from .block_constants import BlockConstants, place
 from .expansion import Expander, Expansion, Words, words_of
+from .fields import bias_fields, bias_rows
 from .nodes import Node, Run
 from .placement import Allocator, Stored
 from .plan import Plan
@@ -52,7 +53,7 @@ class Prologue:
     def place(self, dram: Allocator, chip: ChipConfig) -> dict[str, Stored]:
         """Its weights ("w") and biases ("bias"), in runs of channel blocks over all DRAM channels, and those of what
         makes its input ("expand w", "expand bias")."""
-        own = place(dram, chip.drams, (self.x.planes, 1, self.taps), bias_home=chip.drams[0])
+        own = place(dram, chip.drams, (self.x.planes, 1, self.taps), chip.drams[0], bias_rows(self.fixed))
         expand = self.x.place(dram, chip) if isinstance(self.x, Expansion) else {}
         return own | {f"expand {name}": stored for name, stored in expand.items()}
 
@@ -129,14 +130,14 @@ def remaining(prologue: Prologue, chip: ChipConfig, layout: Layout) -> ChipConfi
     left = {
         "a_words": core.a_words - SLOTS * layout.x_slot,
         "b_words": core.b_words - planes * prologue.taps,
-        "acc_words": core.acc_words - planes,
+        "acc_words": core.acc_words - planes * bias_rows(prologue.fixed),
         "out_words": core.out_words,
         "vec_words": layout.y_base or core.vec_words,
     }
     if layout.expansion and isinstance(prologue.x, Expansion):
         left["a_words"] = core.a_words - layout.expansion.slots * layout.expansion.slot
         left["b_words"] -= planes * prologue.x.block_words
-        left["acc_words"] -= planes
+        left["acc_words"] -= planes * bias_rows(prologue.x.fixed)
         left["out_words"] -= SLOTS * layout.x_slot
     if min(left.values()) < 1:
         raise DoesNotFit(f"A, B, ACC or OUT of a {chip.name} core is too small for the depthwise layer before")
@@ -154,9 +155,8 @@ def after(layout: Layout, plan: Plan, prologue: Prologue) -> Layout:
     if layout.expansion is None:
         return placed
     planes = prologue.x.planes  # the expansion's weights and biases lie behind those of the depthwise layer
-    words = replace(
-        layout.expansion, a_base=a, b_base=w_base + planes * prologue.taps, bias_base=placed.bias_base + planes
-    )
+    bias_base = placed.bias_base + planes * bias_rows(prologue.fixed)
+    words = replace(layout.expansion, a_base=a, b_base=w_base + planes * prologue.taps, bias_base=bias_base)
     return replace(placed, x_base=plan.out_slots * plan.out_slot, expansion=words)
 
 
@@ -258,24 +258,29 @@ class Feeder:
         layout, w = self._layout, self._prologue.window
         (r0, r1, _), (c0, c1) = chunk.rows, chunk.columns
         (i0, i1), (j0, j1) = self._prologue.reach((r0, r1), (c0, c1))
-        return self._prologue.fixed | {
-            "op": int(VectorOp.MAC),
-            "x_out": int(self._expander is not None),
-            "x_base": layout.x_base + turn * layout.x_slot,
-            "x_plane": (i1 - i0) * (j1 - j0),
-            "in_w": j1 - j0,
-            "blocks": planes[1] - planes[0],
-            "kernel_h": w.kernel_h,
-            "kernel_w": w.kernel_w,
-            "stride_h": w.stride_h,
-            "stride_w": w.stride_w,
-            "dilation": w.dilation,
-            "pad_top": max(0, w.pad_top - r0 * w.stride_h),
-            "pad_left": max(0, w.pad_left - c0 * w.stride_w),
-            "out_w": c1 - c0,
-            "pixels": (r1 - r0) * (c1 - c0),
-            "y_base": layout.w_base + planes[0] * self._prologue.taps,
-            "addend": 1,
-            "addend_base": layout.bias_base + planes[0],
-            "dest_base": layout.y_base + turn * layout.y_slot,
-        }
+        fixed = self._prologue.fixed
+        bias_at = layout.bias_base + planes[0] * bias_rows(fixed)
+        return (
+            fixed
+            | bias_fields(fixed, bias_at)
+            | {
+                "op": int(VectorOp.MAC),
+                "x_out": int(self._expander is not None),
+                "x_base": layout.x_base + turn * layout.x_slot,
+                "x_plane": (i1 - i0) * (j1 - j0),
+                "in_w": j1 - j0,
+                "blocks": planes[1] - planes[0],
+                "kernel_h": w.kernel_h,
+                "kernel_w": w.kernel_w,
+                "stride_h": w.stride_h,
+                "stride_w": w.stride_w,
+                "dilation": w.dilation,
+                "pad_top": max(0, w.pad_top - r0 * w.stride_h),
+                "pad_left": max(0, w.pad_left - c0 * w.stride_w),
+                "out_w": c1 - c0,
+                "pixels": (r1 - r0) * (c1 - c0),
+                "y_base": layout.w_base + planes[0] * self._prologue.taps,
+                "addend": 1,
+                "dest_base": layout.y_base + turn * layout.y_slot,
+            }
+        )

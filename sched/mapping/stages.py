@@ -98,17 +98,26 @@ def cut(
     whole_inputs: Collection[str] = (),
     pastes: bool = False,
     expanded: Collection[str] = (),
+    by_channel: bool = False,
 ) -> Stages:
     """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`,
     nothing before those with `whole_inputs`. Of those `expanded` that a depthwise convolution goes with, the one before
     that goes with them, too (alone: not with one before it).
 
     `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
-    `pastes`: whether who asks knows `Stages.places`.
+    `pastes`: whether who asks knows `Stages.places`; `by_channel`: whether it knows `Layer.scales`.
 
     Raises WorkloadError for what cannot be.
     """
     for layer in graph.layers:
+        if layer.scales is not None and not (by_channel and chip.core.channel_scales):
+            who, mend = "this scheduler knows", "take loop_order"
+            if by_channel:
+                who, mend = f"cores of {chip.name} have", "take another chip, or set core.channel_scales in its file"
+            raise WorkloadError(
+                f"network {graph.name}: layer {layer.output} has a multiplier for each channel, and {who} one for all; "
+                f"{mend}"
+            )
         if layer.kind == "paste" and not pastes:
             raise WorkloadError(
                 f"network {graph.name}: layer {layer.output} (paste): this scheduler places whole maps only; take "
@@ -331,25 +340,30 @@ def filters(lanes: Lanes, chip: ChipConfig) -> Lanes:
 
 
 def constant(layer: Layer, kind: str, lanes: Lanes, packed: bool = False, made: Lanes | None = None) -> NDArray[Any]:
-    """The weights (`kind` "w") or biases ("bias") of a layer as a schedule's tensor has them.
+    """The weights (`kind` "w") or biases ("bias") of a layer as a schedule's tensor has them; by channel, the biases
+    [channels] are [2, channels], with the multipliers.
 
     `lanes`: of the layer's input; where a lane has no channel there is a zero. `packed`: kernel columns are packed.
     `made`: a convolution's `filters` (None: those that it has).
     """
     assert layer.w is not None
     assert layer.bias is not None
-    if layer.kind != "depthwise":
-        array = layer.bias if kind == "bias" else layer.w if packed else spread(layer.w, lanes)
-        if made is None or len(made) == len(array):
-            return array
-        found = np.zeros((len(made), *array.shape[1:]), array.dtype)
-        found[made >= 0] = array[made[made >= 0]]
-        return found
-    if kind == "w":
+    if kind == "bias":
+        numbers = layer.bias if layer.scales is None else np.stack([layer.bias, layer.scales])
+        return _on_lanes(numbers, lanes if layer.kind == "depthwise" else made)
+    if layer.kind == "depthwise":
         return spread(layer.w.transpose(1, 0, 2, 3), lanes)[0]
-    bias = np.zeros(len(lanes), np.int32)
-    bias[lanes >= 0] = layer.bias[lanes[lanes >= 0]]
-    return bias
+    weights = layer.w if packed else spread(layer.w, lanes)
+    return _on_lanes(weights.T, made).T
+
+
+def _on_lanes(array: NDArray[Any], lanes: Lanes | None) -> NDArray[Any]:
+    """An array [..., channels] with a number for each lane, 0 where there is no channel (None: the channels)."""
+    if lanes is None:
+        return array
+    found = np.zeros((*array.shape[:-1], len(lanes)), array.dtype)
+    found[..., lanes >= 0] = array[..., lanes[lanes >= 0]]
+    return found
 
 
 def words(array: NDArray[np.int8], lanes: Lanes, per_word: int) -> NDArray[np.uint8]:

@@ -83,6 +83,8 @@ class Tensors:
 
     #: Name of the result in the boxes of a network's operations.
     made = ""
+    #: Words of ACC for each block of output channels: biases and, by channel, multipliers.
+    bias_rows = 1
 
     def __init__(
         self, problem: Problem, chip: ChipConfig, candidate: Candidate, work: list[Part], ramp: list[int]
@@ -111,9 +113,8 @@ class Tensors:
     def _place_constants(self, dram: Allocator, candidate: Candidate, work: list[Part], ramp: list[int]) -> None:
         problem, n_parts = self.problem, candidate.parts_n
         self._stored["w"] = self._place_w(dram, candidate, ramp)
-        self._stored["bias"] = Stored(
-            dram, 1, problem.n_blocks, 4, [part.n0 for part in work[:n_parts]], lambda _, cut: self._home(cut)
-        )
+        wide, cuts = 4 * self.bias_rows, [part.n0 for part in work[:n_parts]]
+        self._stored["bias"] = Stored(dram, 1, problem.n_blocks, wide, cuts, lambda _, cut: self._home(cut))
 
     def _home(self, index: int) -> int:
         return self._homes[index % len(self._homes)]
@@ -227,8 +228,8 @@ class Tensors:
 
     def bias_chunk(self, n: Range) -> Chunk:
         """Bias words of output blocks `n`."""
-        words = 4 * (n[1] - n[0])
-        return Chunk("bias", (0, 1), (*n, 1), (0, 4), 0, words, (), 0, f"bias n{n[0]}")
+        wide = 4 * self.bias_rows
+        return Chunk("bias", (0, 1), (*n, 1), (0, wide), 0, wide * (n[1] - n[0]), (), 0, f"bias n{n[0]}")
 
 
 def ramp_edges(problem: Problem, pieces: Iterable[WeightPiece]) -> list[int]:

@@ -79,9 +79,12 @@ class DrainPath:
         to_acc, adds = bool(fields.get("to_acc", 0)), fields.get("addend", 0) != Addend.NONE
         port = self.writes[Region.ACC if to_acc else Region.OUT]
         before = ADDEND_TO_ACC if to_acc else ADDEND_TO_ACC + ACC_TO_OUT
+        paired = bool(fields.get("by_channel", 0))
+        once = paired and fields["addend"] == Addend.BIAS  # the bias, then multipliers
+        early = int(paired and not once and not to_acc)  # multipliers in the cycle before the first partial sum
         for first, rows in drained(self._chip, fields, start):
             if adds:
-                self._addends.take(now, first - before, rows)
+                self._addends.take(now, first - before - early, (2 - int(to_acc) if once else rows) + early)
             port.take(now, first, rows)
 
 

@@ -84,7 +84,7 @@ def _gemm(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     memory = "ACC" if fields["to_acc"] else "OUT"
     result = f"{memory}+{fields['dest_base']:#x} {fields['pixels']} pixels ({out_rows}x{fields['out_w']})"
     if not fields["to_acc"]:
-        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT}" + _clamps(fields)
+        result += f" {_scale(fields, isa.SCALE_SHIFT)}" + _clamps(fields)
     addend = fields["addend"]
     plus = []
     if addend:
@@ -100,6 +100,11 @@ def _window(name: str, fields: Mapping[str, int]) -> str:
 
 def _clamps(fields: Mapping[str, int]) -> str:
     return (" relu" if fields["relu"] else "") + (f" clamp {fields['clamp']}" if fields["clamp"] != 127 else "")
+
+
+def _scale(fields: Mapping[str, int], shift: int) -> str:
+    scale = fields["scale"]
+    return f"scales ACC+{scale:#x}/2^{shift} by channel" if fields["by_channel"] else f"scale {scale}/2^{shift}"
 
 
 def _vec(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
@@ -126,7 +131,7 @@ def _vec(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
         more.append(f"+ bias ACC+{fields['addend_base']:#x}")
     result = f"VEC+{fields['dest_base']:#x} {fields['pixels']} pixels ({out_rows}x{fields['out_w']})"
     if op in isa.REQUANTISING or (op == VectorOp.PAIR and fields["pair"] == isa.Pair.MUL):
-        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT - 4 * fields['times16']}"
+        result += f" {_scale(fields, isa.SCALE_SHIFT - 4 * fields['times16'])}"
     return [f"{name} {source}", *more, f"-> {result}{_clamps(fields)}"]
 
 

@@ -46,7 +46,7 @@ def adapted(name: str, thing: object) -> Scheduler:
 
         return schedule(graph, chip, lambda task: thing(task, *([given] if takes else [])), name, context.on_layer)
 
-    return Scheduler(name, summary, Maker(layer, options), Maker(network, options), source)
+    return Scheduler(name, summary, Maker(layer, options), Maker(network, options), source, by_channel=True)
 
 
 def options_taken(thing: Callable[..., Any], first: str) -> tuple[type[BaseModel], bool]:

@@ -92,7 +92,8 @@ class Scheduler:
     `layers(shape, chip, scale, options, context)` makes the Schedule of one layer (`ConvShape`), `networks(graph, chip,
     options, context)` the NetworkSchedule of a whole network (`Graph`), `gradients(layer, chip, options, context)` the
     GradientSchedule of a layer in training (`TrainingLayer`). They raise DoesNotFit for a workload that the chip cannot
-    hold. `summary`: one line for lists. `source`: the file to which errors are traced.
+    hold. `summary`: one line for lists. `source`: the file to which errors are traced. `by_channel`: networks may have
+    layers with a multiplier for each channel (`Layer.scales`); files are quantised without for others.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Scheduler:
     networks: Maker | None = None
     source: str = field(default="", compare=False)
     gradients: Maker | None = None
+    by_channel: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:

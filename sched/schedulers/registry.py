@@ -99,6 +99,12 @@ def scheduler_of(name: str | Chosen) -> Scheduler:
     return name.scheduler if isinstance(name, Chosen) else REGISTRY.get(options_of(name)[0])
 
 
+def scales_by_channel(name: str | Chosen, chip: ChipConfig) -> bool:
+    """Whether a network's layers may have a multiplier for each channel, on this chip by this scheduler. Raises
+    SchedulerError."""
+    return chip.core.channel_scales and scheduler_of(name).by_channel
+
+
 def options_of(name: str, registry: Registry[Any] | None = None) -> tuple[str, dict[str, str]]:
     """A scheduler's name and its options: `loop_order:effort=0.5`. `registry`: of other things than these schedulers.
     Raises SchedulerError when an option has no value."""

@@ -84,6 +84,16 @@ def slice_size(window: Window, height: int, width: int) -> tuple[int, int]:
     return -(-rows // window.stride_h), -(-columns // window.stride_w)
 
 
+#: Why a layer has one multiplier for all channels.
+UNSCALABLE = "a depthwise layer without a window of several taps has one scale for all channels"
+
+
+def scalable(layer: Layer) -> bool:
+    """Whether a chip with `core.channel_scales` has multipliers by channel for such a layer."""
+    taps = layer.window.kernel_h * layer.window.kernel_w
+    return layer.kind == "conv" or (layer.kind == "depthwise" and taps > 1)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where an operand of a `paste` goes: its rows to rows top, top + step_h, ..., its columns likewise."""
@@ -124,6 +134,8 @@ class Layer:
 
     conv: `w` int8 [O, C, KH, KW], `bias` int32 [O]. A fully connected layer is a conv whose kernel is its whole input.
     depthwise: `w` int8 [C, 1, KH, KW], `bias` int32 [C].
+    Both may have a multiplier for each channel of the result, `scales` int32 [O] or [C], instead of `scale`, which is 0
+    then (`by_channel`; chips with `core.channel_scales`).
     average_pool: y = sat8(RNE(sum of the window * scale / 2^17)); padding counts as zeros.
     max_pool: padding never wins. add: sat8(a + b). concat: along the channels.
     slice: rows and columns from `window.pad_top`, `pad_left` on without the last `pad_bottom`, `pad_right`, in steps of
@@ -155,6 +167,7 @@ class Layer:
     scale: int = 0
     w: NDArray[np.int8] | None = None
     bias: NDArray[np.int32] | None = None
+    scales: NDArray[np.int32] | None = None
     places: tuple[Place, ...] = ()
     table: NDArray[np.int8] | None = None
     times16: bool = False
@@ -162,6 +175,12 @@ class Layer:
     by: By | None = None
     groups: int = 1
     rows: int = 1
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """How its results become bytes: fields of instructions. By channel, `scale` is where multipliers lie."""
+        one = {"relu": int(self.relu), "clamp": self.clamp}
+        return one | ({"scale": self.scale} if self.scales is None else {"by_channel": 1})
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +251,7 @@ class Graph:
             raise no(f"has {len(inputs)} inputs, must have {count}")
         x = inputs[0]
         scaled = layer.kind in SCALED or (layer.kind == "normalise" and layer.by != "max")
-        if scaled and not 0 < layer.scale <= SCALE_LIMIT:
+        if scaled and layer.scales is None and not 0 < layer.scale <= SCALE_LIMIT:
             raise no(f"scale m = {layer.scale} must be in 1..{SCALE_LIMIT}")
         if layer.kind in ("conv", "depthwise"):
             if layer.w is None or layer.bias is None:
@@ -245,6 +264,13 @@ class Graph:
                 raise no(f"bias is {layer.bias.dtype}{list(layer.bias.shape)}, must be int32[{outputs}]")
             if layer.kind == "depthwise" and outputs != x.channels:
                 raise no(f"{outputs} filters for {x.channels} channels")
+            if (scales := layer.scales) is not None:
+                if scales.shape != (outputs,) or scales.dtype != np.int32:
+                    raise no(f"scales are {scales.dtype}{list(scales.shape)}, must be int32[{outputs}]")
+                if scales.min() < 1 or scales.max() > SCALE_LIMIT:
+                    raise no(f"scales m = {scales.min()}..{scales.max()} must be in 1..{SCALE_LIMIT}")
+                if layer.scale or not scalable(layer):
+                    raise no(f"scale m = {layer.scale} beside scales" if layer.scale else UNSCALABLE)
             return outputs, *layer.window.output(x.height, x.width)
         if layer.kind in ("max_pool", "average_pool"):
             return x.channels, *layer.window.output(x.height, x.width)

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from meshloom.hw.isa import SCALED_BIAS_WORDS
+
 Bytes = NDArray[np.uint8]
 Size = Annotated[int, Field(ge=1)]
 
@@ -345,15 +347,24 @@ class DepthwiseLayout(_Layout):
 
 
 class BiasLayout(_Layout):
-    """int32 [out] as one accumulator word (P int32, little-endian: four words of P bytes) for each `cols` channels."""
+    """int32 [out] as one accumulator word (P int32, little-endian: four words of P bytes) for each `cols` channels.
+
+    `scaled`: int32 [2, out], biases and multipliers: two accumulator words for each, the biases first.
+    """
 
     kind: Literal["bias"] = "bias"
     out_channels: Size
     cols: Size
+    scaled: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.out_channels,)
+        return (SCALED_BIAS_WORDS, self.out_channels) if self.scaled else (self.out_channels,)
+
+    @property
+    def block_words(self) -> int:
+        """Words of P bytes of a block."""
+        return 4 * (SCALED_BIAS_WORDS if self.scaled else 1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -366,21 +377,23 @@ class BiasLayout(_Layout):
 
     def words(self, lanes: int) -> int:
         self._check(lanes, self.cols, "cols")
-        return 4 * self.n_blocks
+        return self.block_words * self.n_blocks
 
     def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
         self._take(array)
         words = self.words(lanes)
-        full = np.zeros(self.n_blocks * self.cols, "<i4")
-        full[: self.out_channels] = array
-        packed = np.zeros((self.n_blocks, lanes), "<i4")
-        packed[:, : self.cols] = full.reshape(self.n_blocks, self.cols)
+        full = np.zeros((self.block_words // 4, self.n_blocks * self.cols), "<i4")
+        full[:, : self.out_channels] = array
+        packed = np.zeros((self.n_blocks, len(full), lanes), "<i4")
+        packed[..., : self.cols] = full.reshape(len(full), self.n_blocks, self.cols).transpose(1, 0, 2)
         return packed.view(np.uint8).reshape(words, lanes)
 
     def unpack(self, packed: Bytes) -> NDArray[np.int32]:
         lanes = self._lanes(packed)
-        sums = np.ascontiguousarray(packed).reshape(self.n_blocks, 4 * lanes).view("<i4")
-        return sums[:, : self.cols].reshape(-1)[: self.out_channels].astype(np.int32)
+        kinds = self.block_words // 4
+        sums = np.ascontiguousarray(packed).reshape(self.n_blocks, kinds, 4 * lanes).view("<i4")
+        full = sums[..., : self.cols].transpose(1, 0, 2).reshape(kinds, -1)[:, : self.out_channels]
+        return full.reshape(self.shape).astype(np.int32)
 
 
 #: How the packed word array of a tensor is made from its array.

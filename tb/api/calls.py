@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.predict import prediction
 from meshloom.sched.schedulers.authored import adapted
 from meshloom.sched.schedulers.interface import Scheduler, written
-from meshloom.sched.schedulers.registry import Chosen, SchedulerError, options_of
+from meshloom.sched.schedulers.registry import Chosen, SchedulerError, options_of, scales_by_channel
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import WorkloadError
 
@@ -55,6 +56,7 @@ def schedule(
     source = Workload.of(workload).source
     if isinstance(source, NetworkSource):
         check_files(source)
+        source = replace(source, by_channel=scales_by_channel(chosen, config))
         made = network.prepare(load_network(source), config, scheduler=chosen)
         found = made.made.schedule
         return found.model_copy(update={"predicted": prediction(found, made.program, made.timeline)})

@@ -1,4 +1,4 @@
-"""What a scale for each channel of the weights would be worth, in trained files with weights of 8 bits, and take."""
+"""What a scale for each channel of the weights is worth, in trained files with weights of 8 bits, and take."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.workload.onnx.calibrate import Statistics, measure, run_all
 from meshloom.sched.workload.onnx.equalise import equalised
 from meshloom.sched.workload.onnx.floats import FloatLayer, FloatNet
 from meshloom.sched.workload.onnx.host import fold_to_end
 
+from ..build.synthesis import Area
 from ..report.console import percent
 from ..results.events import OnEvent, Stage
 from .area import component_area
@@ -24,6 +26,8 @@ from .scale_stage import SHIFT_BITS, By, ScaleStage
 WORD = 16
 #: Filters of a depthwise layer with a power of two of their own, beside all with one step or each with one.
 SHIFTED = "shifted"
+#: The chip whose units are synthesised: those of larger ones take long.
+UNITS_OF = "tiny"
 #: Of a model that begins on the host, and one that takes minutes.
 _LEFT_OUT = {"sentence_embedding", "letter_boxes"}
 #: Shares of the largest weight at which clipping is tried, as the quantiser does.
@@ -114,7 +118,7 @@ def _run(net: FloatNet, statistics: Mapping[str, Statistics], together: int | st
 def _areas(on_progress: OnEvent) -> Sheet:
     """What the last stage of the vector unit, and of the drain, takes."""
     names: Mapping[By, str] = {
-        "instruction": "one multiplier for all lanes, as it is",
+        "instruction": "one multiplier for all lanes",
         "shift": f"and a power of two of {SHIFT_BITS} bits for each lane, in its bias",
         "lane": "a multiplier for each lane, in a word of its own",
     }
@@ -128,6 +132,32 @@ def _areas(on_progress: OnEvent) -> Sheet:
         rows.append((name, f"{found.cells:,}", f"{found.flip_flops:,}", more))
     columns = ("lanes have", "cells>", "of them flip-flops>", "more>")
     return Sheet("A lane of the stage that scales and rounds (Yosys `synth`, generic cells)", columns, rows)
+
+
+def _built(on_progress: OnEvent) -> Sheet:
+    """What chips with multipliers by channel pay."""
+    from meshloom.hw.core.drain import Drain
+    from meshloom.hw.core.vector import VectorUnit
+
+    plain = load(UNITS_OF)
+    units = {
+        "drain": (f"drain path, {plain.cols} columns", Drain),
+        "vector": (f"vector unit, {plain.lanes} lanes", VectorUnit),
+    }
+    rows: list[tuple[str, ...]] = []
+    for unit, (name, design) in units.items():
+        areas: list[Area] = []
+        for each, said in ((False, "off"), (True, "on")):
+            on_progress(Stage(workload=name, what=f"synthesising with channel_scales {said}"))
+            core = plain.core.model_dump() | {"channel_scales": each}
+            chip = ChipConfig.model_validate(plain.model_dump() | {"core": core})
+            areas.append(component_area(f"{unit}-{plain.name}-{said}", design(chip)))
+        one, own = areas
+        more = percent(100 * (own.cells - one.cells) / one.cells, sign="+", digits=1)
+        flip_flops = f"{own.flip_flops - one.flip_flops:+,}"
+        rows.append((name, f"{one.cells:,}", f"{own.cells:,}", more, flip_flops))
+    columns = ("unit", "cells with one multiplier>", "with one for each>", "more>", "flip-flops more>")
+    return Sheet(f"As built (Yosys `synth`, generic cells; units of {UNITS_OF}, without memories)", columns, rows)
 
 
 def run(on_progress: OnEvent) -> Result:
@@ -145,13 +175,14 @@ def run(on_progress: OnEvent) -> Result:
         "channel_scales",
         "Weights with a scale for each channel",
         "Trained files of `meshloom bench files`: the worst output's signal-to-noise ratio over the calibration data, "
-        "if nothing but the weights is rounded to 8 bits. The chip has one multiplier for all channels that an "
-        "instruction computes, so its quantiser has one step for a layer, and makes channels alike before (equalised: "
-        f"the best of three strengths). A step for {WORD} channels, those of like range, is what a multiplier for each "
-        "word would allow; a step for each channel needs one for each lane, read from ACC before a block begins. "
-        f"Shifted: the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of two its sum is "
-        "multiplied before the one multiplier, so that filters of small range have finer steps, without a word or a "
-        "cycle more. What either takes: the stage that scales and rounds, of which the vector unit and the drain have "
-        "one each.",
-        (Sheet("Noise of rounded weights", columns, rows), _areas(on_progress)),
+        "if nothing but the weights is rounded to 8 bits (with activations rounded, too, and on the RTL: "
+        "`meshloom bench files`). Where an instruction has one multiplier for all channels that it computes, the "
+        "quantiser has one step for a layer, and makes channels alike before (equalised: the best of three strengths). "
+        f"A step for {WORD} channels, those of like range, is what a multiplier for each word would allow; a step for "
+        "each channel needs one for each lane, which chips with `core.channel_scales` read from ACC beside the bias. "
+        f"Shifted (not built): the highest {SHIFT_BITS} bits of a depthwise filter's bias say by which power of "
+        "two its sum is multiplied before the one multiplier, so that filters of small range have finer steps, without "
+        "a word more. What either takes: the stage that scales and rounds, of which the vector unit and the drain have "
+        "one each; then both as they are built, with biases that are kept while multipliers are read.",
+        (Sheet("Noise of rounded weights", columns, rows), _areas(on_progress), _built(on_progress)),
     )

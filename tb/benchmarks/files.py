@@ -100,7 +100,8 @@ def measure(case: Case, on_progress: OnEvent) -> Ran:
     model = case.model()
     try:
         calibration = [array for array, _ in case.inputs(case.tests, case.calibration)]
-        report = quantise_with_report(model, calibration, name=case.name)
+        by_channel = load(CHIP).core.channel_scales
+        report = quantise_with_report(model, calibration, name=case.name, by_channel=by_channel)
         found = _run(case, model, report, on_progress)
     except (WorkloadError, DoesNotFit) as error:
         found = Ran(nodes=len(model.graph.node), trouble=str(error))
@@ -141,7 +142,7 @@ def _run(case: Case, model: ModelProto, report: Quantised, on_progress: OnEvent)
         wrong=row.mismatches,
         cpu_seconds=row.cpu_seconds,
         snr_db=report.snr_db,
-        choice=f"{report.equalised:g}, {report.ranges}",
+        choice=f"{report.equalised:g}, {report.ranges}{', by channel' if report.by_channel else ''}",
         task=case.judge(judged),
         trouble=row.reason or "",
     )

@@ -38,7 +38,7 @@ VECTOR = module(
 OPERATORS = module(
     "ONNX's node tests of all operators of float files, in 8 bits on the RTL of a small chip", "operators"
 )
-CHANNEL_SCALES = module("what a scale for each channel of the weights would be worth", "channel_scales")
+CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
 FILES = module("trained model files out of packages on the RTL, and their answers beside float's", "files", parts=True)
 AREA = module("cells of tiles with and without what serving many networks at once takes, after synthesis", "area")
 REGRESSION = module("error of the model, layer by layer, on four chips", "regression")

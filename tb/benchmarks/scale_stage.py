@@ -1,4 +1,4 @@
-"""The last stage of a drain or vector unit by itself: one multiplier for all lanes, as it is, or scales by lane."""
+"""The last stage of a drain or vector unit by itself: one multiplier for all lanes, or scales by lane."""
 
 from __future__ import annotations
 

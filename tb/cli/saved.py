@@ -30,10 +30,13 @@ def check(
     """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and,
     if it is timed ahead, nothing late. Of an ONNX file, say what the chip would run, or what it cannot."""
     if path.suffix == ".onnx":
+        from meshloom.hw.config import load
+
         from ..inputs.sources import described
         from ..report.console import console
 
-        for line in described(path, bindings(bind)):
+        by_channel = load("quad16" if chip is None else chip).core.channel_scales
+        for line in described(path, bindings(bind), by_channel):
             console().print(line, markup=False, soft_wrap=True)
         return
     if bind:

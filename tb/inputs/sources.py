@@ -36,6 +36,7 @@ class NetworkSource:
     normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
     class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
     that are no vectors. `min_score`, `max_iou`: of what a detector finds (`onnx.detections.Detector.detect`).
+    `by_channel`: layers may have a multiplier for each channel (`registry.scales_by_channel`).
     """
 
     name: str
@@ -49,6 +50,7 @@ class NetworkSource:
     ranges: str = "best"
     min_score: float = MIN_SCORE
     max_iou: float = MAX_IOU
+    by_channel: bool = False
 
     @property
     def title(self) -> str:
@@ -104,7 +106,8 @@ def model_settings(source: NetworkSource) -> dict[str, Any]:
     from meshloom.sched.workload.onnx.reader import as_it_is
 
     found: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
-    if as_it_is(bound(load_model(source.name), {}, dict(source.bind), source.name), source.name) is None:
+    model = bound(load_model(source.name), {}, dict(source.bind), source.name)
+    if as_it_is(model, source.name, source.by_channel) is None:
         files = source.calibration or source.inputs
         found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
         found |= {"mean": source.mean, "std": source.std}
@@ -161,7 +164,7 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
         graph = zoo.load(source.name)
     else:
         model = bound(load_model(source.name), {}, dict(source.bind), source.name)
-        exact = as_it_is(model, source.name)
+        exact = as_it_is(model, source.name, source.by_channel)
         if exact is None:
             found = _quantised(_for_bytes(source, model), model)
             exact = found.graph
@@ -192,8 +195,9 @@ def _looked_up(source: NetworkSource, found: Quantised, start: Start) -> list[Fe
     return feeds
 
 
-def described(path: Path, bind: Mapping[str, int]) -> list[str]:
-    """What the chip would run of an ONNX file, in lines for people; nothing is run. Raises WorkloadError."""
+def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> list[str]:
+    """What the chip would run of an ONNX file, in lines for people; nothing is run. `by_channel`: as in a
+    `NetworkSource`. Raises WorkloadError."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.load import bound, load_model
@@ -204,7 +208,7 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     model = bound(load_model(path), {}, bind, str(path))
     operators = len(model.graph.node)
     first: tuple[str, ...] = ()
-    graph, kind = as_it_is(model, str(path)), "float"
+    graph, kind = as_it_is(model, str(path), by_channel), "float"
     if graph is None:
         model, pins, own = in_real_numbers(model, str(path))
         kind = "8 bits, with the chip's scales nearest to its own" if own or pins else kind
@@ -241,18 +245,19 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
             f"{source.name}: is a float model; give pictures to calibrate it with (--input or --calibrate)"
         )
     name = Path(source.name).stem
+    how: dict[str, Any] = {"ranges": source.ranges, "by_channel": source.by_channel}
     if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
-        return quantise_with_report(model, numbers, name=name, ranges=source.ranges)
+        return quantise_with_report(model, numbers, name=name, **how)
     arrays = [array for path in files for array in _reals(path)]
     if all(path.suffix == ".npy" for path in files):
-        return quantise_with_report(model, arrays, name=name, ranges=source.ranges)
+        return quantise_with_report(model, arrays, name=name, **how)
     channels = arrays[0].shape[1]
     mean, std = (_per_channel(source, numbers, channels) for numbers in (source.mean, source.std))
     picture = Picture("RGB" if channels == 3 else "L", mean, std)
     data = [_normalised(source, array) for array in arrays]
-    return quantise_with_report(model, data, name=name, picture=picture, ranges=source.ranges)
+    return quantise_with_report(model, data, name=name, picture=picture, **how)
 
 
 def _for_bytes(source: NetworkSource, model: ModelProto) -> NetworkSource:

@@ -20,7 +20,14 @@ from meshloom.sched.lowering.programs import planned
 from meshloom.sched.mapping.room import check_room
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers.registry import Chosen, find_chain, find_gradient, find_network, scheduler_of
+from meshloom.sched.schedulers.registry import (
+    Chosen,
+    find_chain,
+    find_gradient,
+    find_network,
+    scales_by_channel,
+    scheduler_of,
+)
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.support.plugins import PluginError
@@ -112,8 +119,9 @@ def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str | C
     """A network and its feeds, made in a worker process. Files are read first: a wrong one is reported early."""
 
     def make(at: At) -> _Network:
-        graph, found = ready(source)
-        settings = model_settings(source)
+        own = replace(source, by_channel=scales_by_channel(scheduler, chip))
+        graph, found = ready(own)
+        settings = model_settings(own)
         at("scheduling")
 
         def told(what: str) -> None:

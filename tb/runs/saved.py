@@ -91,7 +91,7 @@ def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Meanin
     if not name:
         return Meaning()
     if is_network(name):
-        return Meaning(network=replace(source.fed, name=name))
+        return Meaning(network=replace(source.fed, name=name, by_channel=_by_channel(schedule)))
     try:
         found = (
             find_training(name, setting_of(chip)) if is_training(name)
@@ -110,6 +110,11 @@ def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Meanin
     if isinstance(one, Chain):
         return Meaning(chain=one)
     return Meaning(gradients=one) if isinstance(one, TrainingLayer) else Meaning(layer=one)
+
+
+def _by_channel(schedule: Schedule) -> bool:
+    """Whether a schedule's layers have multipliers beside their biases."""
+    return any(isinstance(tensor.layout, BiasLayout) and tensor.layout.scaled for tensor in schedule.tensors)
 
 
 def check(source: SavedSource, chip: ChipConfig) -> Meaning:
@@ -237,7 +242,8 @@ def settings_of(source: SavedSource, schedule: Schedule) -> dict[str, Any]:
     named = "" if source.given else source.path.name
     found = {"scheduler": schedule.scheduler, "file": named, "file_digest": source.digest}
     name = source.workload if source.workload is not None else schedule.workload
-    return found | (model_settings(replace(source.fed, name=name)) if name and is_network(name) else {})
+    fed = replace(source.fed, name=name, by_channel=_by_channel(schedule))
+    return found | (model_settings(fed) if name and is_network(name) else {})
 
 
 @dataclass(frozen=True)

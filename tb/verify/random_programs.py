@@ -12,6 +12,7 @@ from meshloom.hw.isa import (
     INSTRUCTIONS,
     OPERAND_WALKS,
     REQUANTISING,
+    SCALED_BIAS_WORDS,
     TWO_OPERANDS,
     WHOLE_PAIRS,
     WINDOWED,
@@ -133,7 +134,14 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
     dest = slices[Region.ACC if to_acc else Region.OUT]
     dest += random.randint(0, room[Region.ACC if to_acc else Region.OUT] - results)
     addend_base = slices[Region.ACC] + random.randint(0, room[Region.ACC] - limit)
+    scales, pairs = 0, SCALED_BIAS_WORDS * n_blocks
+    possible = (addend == 1 or (addend == 2 and (to_acc or windows > 1))) and pairs <= room[Region.ACC]
+    by_channel = int(chip.core.channel_scales and possible and random.random() < 0.5)
+    if by_channel:
+        scales = slices[Region.ACC] + random.randint(0, room[Region.ACC] - pairs + 1)
+        addend_base = slices[Region.ACC] + random.randint(0, room[Region.ACC] - pairs) if addend == 1 else addend_base
     return {
+        "by_channel": by_channel,
         "a_base": slices[Region.MAIN] + random.randint(0, room[Region.MAIN] - k_blocks * in_w * rows),
         "a_plane": in_w * rows,
         "in_w": in_w,
@@ -153,7 +161,7 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
         "addend_base": dest if addend == 2 and to_acc else addend_base if addend else 0,
         "to_acc": int(to_acc),
         "dest_base": dest,
-        "scale": random.randint(0, 0xFFFF),
+        "scale": scales if by_channel else random.randint(0, 0xFFFF),
         "relu": random.randint(0, 1),
         "clamp": random.choice((127, random.randint(1, 127))),
     }
@@ -192,11 +200,15 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
     scaled = op in REQUANTISING or (op is VectorOp.PAIR and pair is Pair.MUL)
     biased = op in (VectorOp.MAC, VectorOp.SUM) and not whole and blocks <= room[Region.ACC]
     addend = random.randint(0, 1) if biased else 0
+    pairs = SCALED_BIAS_WORDS * blocks
+    possible = op is VectorOp.MAC and addend and taps > 1 and pairs <= room[Region.ACC]
+    by_channel = int(chip.core.channel_scales and possible and random.random() < 0.7)
 
     def base(region: Region, words: int) -> int:
         return slices[region] + random.randint(0, room[region] - words)
 
     return {
+        "by_channel": by_channel,
         "op": int(op),
         "x_out": x_out,
         "x_base": base(x, blocks * in_w * rows),
@@ -214,9 +226,9 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
         "pixels": pixels,
         "y_base": base(*second) if second else 0,
         "addend": addend,
-        "addend_base": base(Region.ACC, blocks) if addend else 0,
+        "addend_base": base(Region.ACC, pairs if by_channel else blocks) if addend else 0,
         "dest_base": base(Region.VEC, results),
-        "scale": random.randint(0, 0xFFFF),
+        "scale": base(Region.ACC, pairs - 1) if by_channel else random.randint(0, 0xFFFF),
         "relu": random.randint(0, 1),
         "clamp": random.choice((127, random.randint(0, 127))),
         "pair": int(pair),

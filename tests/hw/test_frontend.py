@@ -381,7 +381,7 @@ def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
     """The lowest and the highest one of each instruction."""
     unit = next((unit for unit, accepts in ACCEPTS.items() if opcode in accepts), Unit.MOVER)
     layout = INSTRUCTIONS[opcode]
-    for bit in {layout.used, layout.width - 1}:
+    for bit in {layout.used, layout.width - 1} if layout.used < layout.width else ():  # a VEC uses all
         word = layout.pack({"opcode": opcode, "tag": 12}) | 1 << bit
         out = run(
             [word.to_bytes(32, "little")],

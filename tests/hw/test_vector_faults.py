@@ -17,8 +17,6 @@ LINE = {"in_w": 6, "x_plane": 6, "out_w": 6, "pixels": 6}
 MAC, SUM, MAX, ADD, REQUANT, TRANSPOSE, TABLE, PAIR = VectorOp
 WINDOW = {"kernel_h": 2, "kernel_w": 2}
 FAULTS: dict[str, tuple[Vec, Cause, int]] = {
-    "reserved": ({"reserved": 1}, Cause.RESERVED_BITS, 0),
-    "last reserved": ({"reserved": 1 << (FORMAT.width - FORMAT.used - 1)}, Cause.RESERVED_BITS, 0),
     **{f"{op.name} from OUT": ({"op": op, "x_out": 1}, Cause.RESERVED_BITS, 0) for op in (ADD, REQUANT, PAIR)},
     **{
         f"{op.name} with addend": ({"op": op, "addend": 1}, Cause.RESERVED_BITS, 0)
@@ -104,8 +102,7 @@ def test_faults_name_their_cause_and_never_hang(name: str) -> None:
     vecs: list[int] = []
     for tag, (change, _, _) in enumerate(FAULTS.values()):
         body = ONE | {"dest_base": 40, "tag": tag} | change
-        reserved = body.pop("reserved", 0)
-        vecs += [FORMAT.pack(body) | reserved << FORMAT.used, FORMAT.pack(good | {"tag": 1000 + tag})]
+        vecs += [FORMAT.pack(body), FORMAT.pack(good | {"tag": 1000 + tag})]
     outcome = run(config, memories, vecs)
     found = {tag: (cause, value) for cause, tag, value in outcome.faults}
     assert {name: found.get(tag) for tag, name in enumerate(FAULTS)} == {
@@ -157,11 +154,7 @@ def test_what_lies_past_a_memory_counts_for_nothing(name: str) -> None:
 def test_void_vecs_write_nothing(name: str) -> None:
     config = CHIPS[name]
     wrong = [change for change, cause, _ in FAULTS.values() if cause is not Cause.ADDRESS]
-    vecs = [
-        FORMAT.pack(ONE | {name: value for name, value in change.items() if name != "reserved"})
-        | change.get("reserved", 0) << FORMAT.used
-        for change in wrong
-    ]
+    vecs = [FORMAT.pack(ONE | change) for change in wrong]
     outcome = run(config, random_memories(config, 13), vecs)
     assert len(outcome.faults) == len(outcome.retired) == len(vecs)
     assert outcome.written == []

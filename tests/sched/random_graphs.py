@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.sched.workload.graph import By, Graph, Layer, Picture, Value, Window
+from meshloom.sched.workload.graph import By, Graph, Layer, Picture, Value, Window, scalable
 
 #: Kinds of layers that every scheduler of networks knows, and all that random graphs have.
 PLAIN = ("conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice")
@@ -112,6 +113,19 @@ def _layer(random: np.random.Generator, graph: Graph, name: str, kinds: Sequence
             return Layer("slice", name, (x.name,), Window(1, 1, stride_h, stride_w, top, left))
 
 
+def by_channel(graph: Graph, share: float = 1.0) -> Graph:
+    """The network with a multiplier for each channel in a share of the layers that may have them."""
+    random = np.random.default_rng(len(graph.layers))
+
+    def scaled(layer: Layer) -> Layer:
+        if not scalable(layer) or layer.w is None or random.random() >= share:
+            return layer
+        factors = random.uniform(0.25, 4, len(layer.w))
+        return replace(layer, scale=0, scales=np.clip(layer.scale * factors, 1, 65535).astype(np.int32))
+
+    return replace(graph, layers=tuple(map(scaled, graph.layers)))
+
+
 def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[str, NDArray[np.int64]]:
     """All tensors by the definitions in sched/workload/graph.py, in int64, window by window."""
     found = {name: array.astype(np.int64) for name, array in inputs.items()}
@@ -199,7 +213,9 @@ def _windows(graph: Graph, layer: Layer, x: NDArray[np.int64]) -> NDArray[np.int
             else:
                 sums += layer.w[:, :, ky, kx].astype(np.int64) @ x[0, :, iy, ix]
         sums = sums if layer.bias is None else sums + layer.bias
-        y[0, :, oy, ox] = np.clip(_rounded(sums * layer.scale, 17), -128, 127)
+        y[0, :, oy, ox] = np.clip(
+            _rounded(sums * (layer.scale if layer.scales is None else layer.scales), 17), -128, 127
+        )
     return y
 
 

@@ -150,10 +150,10 @@ FIRE, PIXELS = 3000, 16
 LOST = {1: 32, 2: 11, 4: 4}
 
 
-def beside_addends(delay: int, k_blocks: int, addend: Addend, words: int) -> Job:
+def beside_addends(delay: int, k_blocks: int, addend: Addend, words: int, **fields: int) -> Job:
     """ACC to the scratchpad, `delay` cycles after the first of two matrix products, when all code is there."""
     moved = move(1, (CORE, Region.ACC, 0), (SPM, Region.MAIN, 0), words, fire_at=FIRE + delay, **notify(2, CORE))
-    matrix = {"k_blocks": k_blocks, "addend": addend, "addend_base": 7}
+    matrix = {"k_blocks": k_blocks, "addend": addend, "addend_base": 7} | fields
     stored = {"to_acc": 1, "dest_base": 200, "post_sem": 3, "post_n": 1}
     products = [gemm(1, PIXELS, **matrix, fire_at=FIRE), gemm(2, PIXELS, **matrix, **stored)]
     streams = {
@@ -185,6 +185,25 @@ def test_a_move_that_reads_acc_waits_for_the_drain_path(k_blocks: int) -> None:
     lost = {cycles - alone for cycles in took[Addend.BIAS]}
     assert lost >= set(range(CHIP.rows + 1))
     assert max(lost) == LOST[k_blocks]
+
+
+@pytest.mark.parametrize(("k_blocks", "addend"), [(1, Addend.BIAS), (2, Addend.BIAS), (2, Addend.PARTIAL)])
+def test_a_move_that_reads_acc_waits_for_multipliers(k_blocks: int, addend: Addend) -> None:
+    """By channel a fold reads its bias once, then multipliers; with partial sums the multipliers before these."""
+    products = 2 * PIXELS // CHIP.rows * k_blocks * CHIP.lanes
+    delays = range(products + 20)
+    given = [beside_addends(delay, k_blocks, addend, words=11, by_channel=1, scale=8) for delay in delays]
+    took: set[int] = set()
+    for job, run in zip(given, SimulatedDevice(build(CHIP, "verilator")).run(given), strict=True):
+        assert run.fault is None
+        timeline = play(job.program, CHIP)
+        pairs = pair(run.records, timeline.executed)
+        assert len(pairs) == len(run.records) == len(timeline.executed)
+        assert [found for found in pairs if found.differs] == []
+        assert run.cycles == timeline.cycles
+        (moved,) = [record for record in run.records if record.opcode is Opcode.MOVE]
+        took.add(moved.end - moved.start)
+    assert len(took) > 3
 
 
 def test_random_programs_are_predicted_to_the_cycle() -> None:

@@ -140,16 +140,19 @@ FLEXER = Scheduler(
     "out-of-order list scheduling with the scratchpad as a cache of tiles",
     _layers("flexer", "flexer"),
     _networks("flexer", "flexer"),
+    by_channel=True,
 )
 PAPER_STATIC = Scheduler(
     "paper_static",
     "the best loop nest with fixed regions of the scratchpad: the baseline of flexer's paper",
     _layers("static", "paper_static"),
     _networks("static", "paper_static"),
+    by_channel=True,
 )
 HYBRID = Scheduler(
     "hybrid",
     "the fastest of the static orders and the out-of-order ones, by the timeline model",
     Maker(_hybrid, SearchOptions),
     Maker(_hybrid_network, SearchOptions),
+    by_channel=True,
 )

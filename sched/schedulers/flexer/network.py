@@ -55,7 +55,7 @@ class Planner:
     def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
         """All operations of a convolution. Raises DoesNotFit."""
         chip, x, y = self.chip, task.x, task.y
-        layer = Layer(task.shape, chip, task.scale, self.folder, self.budget, self.on_progress, self.threads)
+        layer = Layer(task.shape, chip, task.fixed["scale"], self.folder, self.budget, self.on_progress, self.threads)
         assert layer.problem.packed == task.packed, "who packs the input decides how the layer is posed"
         if layer.problem.flat:
             x, y = x.flattened(), y.flattened()

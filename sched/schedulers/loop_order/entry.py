@@ -71,4 +71,5 @@ LOOP_ORDER = Scheduler(
     "the best static loop nest of each layer; networks with tensors in the scratchpad where they fit",
     Maker(_layer, LayerOptions),
     Maker(network, NetworkOptions),
+    by_channel=True,
 )

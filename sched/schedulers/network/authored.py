@@ -28,7 +28,14 @@ class _Planner:
     def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
         """All operations of a convolution. Raises DoesNotFit and what the function raises."""
         layer = LayerTask(
-            task.shape, self.chip, task.scale, x=task.x, y=task.y, dram=dram, packed=task.packed, result=task.made
+            task.shape,
+            self.chip,
+            task.fixed["scale"],
+            x=task.x,
+            y=task.y,
+            dram=dram,
+            packed=task.packed,
+            result=task.made,
         )
         self.author(layer)
         return ConvNodes(layer.operations(), layer.constants())

@@ -13,9 +13,10 @@ from ...ir.schedule import Piece
 from ...mapping.core import Core, Epilogue
 from ...mapping.emit import merge
 from ...mapping.expansion import Expansion
+from ...mapping.fields import bias_rows
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Dram, Stored
-from ...mapping.plan import plan
+from ...mapping.plan import may_end_with_one_window, plan
 from ...mapping.problem import DoesNotFit, Problem, pose
 from ...mapping.prologue import Feeder, Layout, Prologue, after, lay_out, remaining, tallest
 from ...mapping.replay import replay
@@ -41,7 +42,7 @@ class ConvTask:
     `shape` has the channels that lie in words (lanes without a channel count). `packed`: the host has packed `x`, with
     `whole` windows or only kernel columns.
     `before`: the depthwise convolution that makes its input; `x` is what that one reads.
-    `staging`: which part of each bank is left to weights.
+    `staging`: which part of each bank is left to weights. `fixed`: how results become bytes (`Layer.fixed`).
     """
 
     shape: ConvShape
@@ -51,7 +52,7 @@ class ConvTask:
     packed: bool
     made: str
     epilogue: Epilogue | None
-    scale: int
+    fixed: dict[str, int]
     before: Prologue | None = None
     whole: bool = False
     staging: int = STAGING_SHARE
@@ -65,7 +66,7 @@ class _NetworkTensors(Tensors):
         ramp: list[int], dram: Allocator,
     ) -> None:  # fmt: skip
         self._share(problem, chip, candidate, work)
-        self.made = task.made
+        self.made, self.bias_rows = task.made, bias_rows(task.fixed)
         flat = problem.flat
         self._before = task.before.place(dram, chip) if task.before else {}
         self.y = task.y.flattened() if flat else task.y
@@ -125,15 +126,17 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
         results = min(candidate.tile_n, work[0].n1 - work[0].n0)
         layout = lay_out(task.before, chip, ms, blocks, task.epilogue is not None, results)
         left = remaining(task.before, chip, layout)
-    plans = [plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling) for p in work]
+    rows = bias_rows(task.fixed)
+    plans = [
+        plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling, bias_rows=rows) for p in work
+    ]
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
     tensors = _NetworkTensors(task, problem, chip, candidate, work, ramp_edges(problem, pieces), dram)
-    fixed = {"scale": task.scale, "relu": int(task.shape.relu), "clamp": task.shape.clamp}
     feeders: list[Feeder | None] = [None] * len(plans)
     if task.before and layout:
         feeders = [tensors.feeder(task.before, chip, one.part.core, after(layout, one, task.before)) for one in plans]
     cores = [
-        Core(chip, tensors, one, candidate, fixed, task.epilogue, feeder)
+        Core(chip, tensors, one, candidate, task.fixed, task.epilogue, feeder)
         for one, feeder in zip(plans, feeders, strict=True)
     ]
     half = staging_words(chip, task.staging) // 2
@@ -169,6 +172,8 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
         if played and (candidate.x_spm or index >= len(ordered)):
             break
         if (pooling and candidate.tile_columns < problem.out_w) or (task.before and candidate.x_spm):
+            continue
+        if bias_rows(task.fixed) > 1 and may_end_with_one_window(problem, candidate):
             continue
         if pooling:
             candidate = _tall(replace(candidate, tile_n=1, order="input"), problem, chip)

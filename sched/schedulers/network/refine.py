@@ -121,14 +121,14 @@ def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
     """The convolutions, by name, that a depthwise one can go with."""
     if not sharing.fused or sharing.planner is not None:
         return []
-    return [stage.layer.output for stage in cut(graph, chip, pastes=True).stages if stage.before]
+    return [stage.layer.output for stage in cut(graph, chip, pastes=True, by_channel=True).stages if stage.before]
 
 
 def expansions(graph: Graph, chip: ChipConfig, fusible: Sequence[str]) -> dict[str, str]:
     """Those of the convolutions `fusible` that the one before the depthwise one can go with, too, and that one."""
     found: dict[str, str] = {}
     for name in fusible:
-        for stage in cut(graph, chip, pastes=True, expanded=(name,)).stages:
+        for stage in cut(graph, chip, pastes=True, expanded=(name,), by_channel=True).stages:
             if stage.expand:
                 found[name] = stage.expand.output
     return found

@@ -23,7 +23,7 @@ def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSched
 
     Raises ScheduleError for a tensor that the network does not have, or has in another shape, and a missing output.
     """
-    lanes = cut(graph, chip, pastes=True).lanes
+    lanes = cut(graph, chip, pastes=True, by_channel=True).lanes
     layers = {layer.output: layer for layer in graph.layers}
     constants: dict[str, NDArray[Any]] = {}
     copies: dict[str, tuple[str, bool]] = {}

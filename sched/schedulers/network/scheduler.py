@@ -16,6 +16,7 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Schedule
 from ...mapping.core import Epilogue
 from ...mapping.expansion import Expansion
+from ...mapping.fields import bias_rows
 from ...mapping.interleave import Interleaver
 from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Placed, Stored
@@ -108,8 +109,9 @@ class _Builder:
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.sharing, self.planner = sharing, sharing.planner
         self.cut: Stages = cut(
-            graph, chip, apart, sharing.tight, sharing.apart, pastes=True, expanded=sharing.expanded.difference(close)
-        )
+            graph, chip, apart, sharing.tight, sharing.apart, pastes=True, expanded=sharing.expanded.difference(close),
+            by_channel=True,
+        )  # fmt: skip
         self.dram = Dram(chip)
         self.tensors = NetworkTensors(self.cut, chip, self.dram, whole=sharing.whole and self.planner is None)
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
@@ -208,12 +210,15 @@ class _Builder:
             packed=packed,
             made=layer.output,
             epilogue=self._behind(stage),
-            scale=layer.scale,
+            fixed=layer.fixed,
             before=before,
             whole=packed and self.tensors.whole(layer),
             staging=self.sharing.staging,
         )
-        made = self._nests(task, stage, index) if self.planner is None else self.planner.emit(task, self.dram)
+        if self.planner is None or layer.scales is not None:  # other planners have one multiplier for a layer
+            made = self._nests(task, stage, index)
+        else:
+            made = self.planner.emit(task, self.dram)
         self.tensors.conv_constants(layer, made.constants)
         if stage.before:
             constants = {name: made.constants[f"before {name}"] for name in ("w", "bias")}
@@ -230,14 +235,14 @@ class _Builder:
             return None
         check_window(layer)
         x = self._expansion(stage.expand) if stage.expand else self._whole(stage.x)
-        return Prologue(layer.output, layer.window, _fixed(layer), x)
+        return Prologue(layer.output, layer.window, layer.fixed, x)
 
     def _expansion(self, layer: Layer) -> Expansion:
         """The convolution before a depthwise one."""
         shape, packed = self.tensors.conv_shape(layer)
         whole = packed and self.tensors.whole(layer)
         problem = pose(shape, self.chip, packed=packed, flatten=False, whole=whole)
-        return Expansion(layer.output, problem, _fixed(layer), self._input(layer))
+        return Expansion(layer.output, problem, layer.fixed, self._input(layer))
 
     def _input(self, layer: Layer) -> Stored:
         """What a convolution, or the depthwise one before it, reads."""
@@ -250,7 +255,7 @@ class _Builder:
             replace(task.shape, name=""), task.packed, task.whole, task.staging,
             task.epilogue and task.epilogue.pooling, stage.epilogue is None,
             task.before and (task.before.window, task.before.x.rows, task.before.x.width),
-            task.before and isinstance(task.before.x, Expansion) and task.before.x.problem,
+            task.before and isinstance(task.before.x, Expansion) and task.before.x.problem, *_rows_of_bias(task),
             *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
         )  # fmt: skip
         if key not in self.choices:
@@ -330,15 +335,18 @@ class _Builder:
         return made.nodes
 
 
+def _rows_of_bias(task: conv.ConvTask) -> tuple[int, ...]:
+    """Words of ACC for each block of a convolution and of those before it, if any has multipliers by channel."""
+    fixed = [task.fixed, *([task.before.fixed] if task.before else [])]
+    fixed += [task.before.x.fixed] if task.before and isinstance(task.before.x, Expansion) else []
+    rows = tuple(map(bias_rows, fixed))
+    return rows if max(rows) > 1 else ()
+
+
 def _layer_of(node: Node, stage: Stage) -> str:
     """The layer to which an operation of a stage belongs: its last, but for GEMMs of one that goes with it."""
     first = stage.expand
     return first.output if first and node.result and node.result.tensor == first.output else stage.layer.output
-
-
-def _fixed(layer: Layer) -> dict[str, int]:
-    """How a layer's results become bytes."""
-    return {"scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp}
 
 
 def search_cache(folder: Path | None, chip: ChipConfig) -> SearchCache:

@@ -80,6 +80,8 @@ class Shifter:
 def _fields(fields: dict[str, int], vec: bool, by: dict[Region, int]) -> dict[str, int]:
     acc = by.get(Region.ACC, 0) // 4
     moved = dict(fields)
+    if fields.get("by_channel") and "scale" in fields:
+        moved["scale"] += acc  # where multipliers lie
     if not vec:
         moved["a_base"] += by.get(Region.MAIN, 0)
         moved["b_base"] += by.get(Region.B, 0)

@@ -96,7 +96,7 @@ class NetworkTensors:
             packed_kh=packed and self.whole(layer),
         )  # fmt: skip
         self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes, packed, made))
-        bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
+        bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols, scaled=layer.scales is not None)
         self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes, made=made))
 
     def depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
@@ -106,7 +106,7 @@ class NetworkTensors:
             channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
         )
         self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes))
-        bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
+        bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes, scaled=layer.scales is not None)
         self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes))
 
     def table(self, name: str, table: NDArray[np.int8], pieces: tuple[Piece, ...]) -> None:

@@ -16,7 +16,15 @@ from meshloom.hw.isa import Pair, Region, VectorOp, YWalk, address
 from meshloom.hw.timing import VecShape, table_words, vec_occupancy
 
 from ...ir.schedule import Box, Piece
-from ...mapping.fields import FUNCTION_OPS, VECTOR_OPS, WHOLE_OPS, vector_fields, vector_window
+from ...mapping.fields import (
+    FUNCTION_OPS,
+    VECTOR_OPS,
+    WHOLE_OPS,
+    bias_fields,
+    bias_rows,
+    vector_fields,
+    vector_window,
+)
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Placed, Stored
 from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
@@ -96,7 +104,7 @@ class _Emitter:
                 "w": Stored(
                     dram, self.planes, 1, self.taps, [], lambda plane, _: turn[plane * len(turn) // self.planes]
                 ),
-                "bias": Stored(dram, 1, self.planes, 4, [], lambda _plane, _at: turn[0]),
+                "bias": Stored(dram, 1, self.planes, 4 * bias_rows(layer.fixed), [], lambda _plane, _at: turn[0]),
             }
         if layer.kind == "table":
             home = chip.drams[0]
@@ -275,13 +283,14 @@ class _Emitter:
             return [Node(core, [], "table", t.dram, t.local, t.words) for t in table]
         first = blocks[0] - mine[0]
         w, bias = self.constants["w"], self.constants["bias"]
-        if (mine[1] - mine[0]) * self.taps > self.chip.core.b_words or mine[1] - mine[0] > self.chip.core.acc_words:
+        count, core_has = mine[1] - mine[0], self.chip.core
+        if count * self.taps > core_has.b_words or count * bias.width > 4 * core_has.acc_words:
             raise DoesNotFit(
                 f"layer {self.task.layer.output}: its weights do not fit B or ACC of a {self.chip.name} core"
             )
         moves = [
             *w.transfers(blocks, (0, 1, 1), (0, self.taps), core, address(Region.B, first * self.taps)),
-            *bias.transfers((0, 1), (*blocks, 1), (0, 4), core, address(Region.ACC, 4 * first)),
+            *bias.transfers((0, 1), (*blocks, 1), (0, bias.width), core, address(Region.ACC, bias.width * first)),
         ]
         return [Node(core, [], f"w b{blocks[0]}", t.dram, t.local, t.words) for t in moves]
 
@@ -305,13 +314,14 @@ class _Emitter:
         if self.broadcast:
             fields["y_walk"] = int(YWalk.BLOCK)
         if self.op in (VectorOp.MAC, VectorOp.SUM, VectorOp.PAIR):
-            fields["scale"] = layer.scale
+            fields |= layer.fixed
         if self.whole:
             fields |= {"pair": int(self.whole[1]), "y_walk": int(YWalk.WHOLE), "times16": int(layer.times16)}
         if self.op is VectorOp.PAIR:
             fields |= {"pair": int(Pair.MUL), "times16": int(layer.times16)}
         if self.op is VectorOp.MAC and not self.whole:
-            fields |= {"y_base": first * self.taps, "addend": 1, "addend_base": first}
+            fields |= {"y_base": first * self.taps, "addend": 1}
+            fields |= bias_fields(layer.fixed, bias_rows(layer.fixed) * first)
         box = None
         if self.task.made:
             box = Box(

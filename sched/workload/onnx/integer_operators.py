@@ -11,6 +11,7 @@ from .errors import Refused
 from .integer_tensors import IntegerTensors, along
 from .load import CheckedModel, attributes
 from .pairs import weights_before
+from .pins import scales_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -27,8 +28,8 @@ class IntegerOperators(IntegerTensors):
         if len(node.input) > 8 and node.input[8]:
             step = np.float64(self._number(node, 1).flat[0]) * scale.astype(np.float64)
             inputs.append(self._constant(f"{node.output[0]}//bias", self.constants[node.input[8]] * step.ravel()))
-        weights = float(scale.flat[0]) if np.all(scale == scale.flat[0]) else 0.0
-        self._rounded(node, "Conv", inputs, (self._number(node, 6), self._number(node, 7)), weights, **attributes(node))
+        numbers = self._number(node, 6), self._number(node, 7)
+        self._rounded(node, "Conv", inputs, numbers, scales_of(scale), **attributes(node))
 
     def product(self, node: NodeProto) -> None:
         sides = [
@@ -36,7 +37,7 @@ class IntegerOperators(IntegerTensors):
             for at, axis in ((0, -2), (3, -1))
         ]
         weights = [self._number(node, at + 1) for at in (0, 3) if node.input[at] in self.constants]
-        step = float(weights[0].flat[0]) if weights and weights[0].size == 1 else 0.0
+        step = scales_of(weights[0]) if weights else ()
         self._rounded(node, "MatMul", sides, (self._number(node, 6), self._number(node, 7)), step)
 
     def fully_connected(self, node: NodeProto) -> None:
@@ -49,7 +50,7 @@ class IntegerOperators(IntegerTensors):
             step = np.float64(self._number(node, 1).flat[0]) * scale.astype(np.float64).ravel()
             step = step * given.get("alpha", 1.0)
             inputs.append(self._constant(f"{node.output[0]}//bias", self.constants[node.input[6]] * step))
-        weights = float(scale.flat[0]) * given.get("alpha", 1.0) if scale.size == 1 else 0.0
+        weights = scales_of(scale * np.float64(given.get("alpha", 1.0)))
         if len(node.input) < 9:
             raise Refused("without a scale of its result; export QLinearMatMul")
         numbers = self._number(node, 7), self._number(node, 8)

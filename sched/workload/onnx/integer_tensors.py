@@ -94,7 +94,7 @@ class IntegerTensors:
 
     def _rounded(
         self, node: NodeProto, operator: str, inputs: Sequence[str], numbers: tuple[NDArray[Any], NDArray[Any]],
-        weights: float = 0.0, **attributes: Any,
+        weights: tuple[float, ...] = (), **attributes: Any,
     ) -> None:  # fmt: skip
         """A node whose result has 8 bits; what is below the least of them is cut off where that is 0."""
         output = node.output[0]

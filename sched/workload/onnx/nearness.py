@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.hw.isa import SCALE_SHIFT
+
 from .floats import FloatLayer, FloatNet
 from .pins import UNCUT, Pin
 from .rounding import Rounder
@@ -30,8 +32,10 @@ def note_of(net: FloatNet, rounder: Rounder) -> str:
         made, x_step, y_step = graph[layer.output], rounder.step(layer.inputs[0]), rounder.step(layer.output)
         if made.w is None or made.bias is None:
             continue
-        w_step = made.scale * y_step / x_step / (1 << 17)
-        w, bias = made.w.astype(np.float64) * w_step, made.bias.astype(np.float64) * (w_step * x_step)
+        numbers = np.atleast_1d(np.array(made.scale if made.scales is None else made.scales, np.float64))
+        w_step = numbers * y_step / x_step / (1 << SCALE_SHIFT)
+        w = made.w.astype(np.float64) * w_step[:, None, None, None]
+        bias = made.bias.astype(np.float64) * (w_step * x_step)
         bound = float(_sums(layer, w, operand, x_step, bias).max())
         bound = (bound + y_step / 2 + result.scale / 2) / result.scale
         if bound > worst:

@@ -1,10 +1,10 @@
 """Files that are quantised already, with QuantizeLinear and DequantizeLinear around layers in floating point (QDQ).
 
 What lies between a pair is 8 bits of the file's own: a scale and a zero point for the tensor, any of them, and for
-weights often one for each channel. The chip has symmetric tensors with one multiplier for a layer, so a pair of an
-activation is taken out, which leaves a float model of the weights that the file has, and the scale of the pair is the
-step that the chip's tensor gets, or the nearest around 0 (`pins`). Where a pair cuts off what is below 0 (a zero point
-at the end of the range), that is a ReLU.
+weights often one for each channel. The chip has symmetric tensors, so a pair of an activation is taken out, which
+leaves a float model of the weights that the file has, and the scale of the pair is the step that the chip's tensor
+gets, or the nearest around 0 (`pins`). Where a pair cuts off what is below 0 (a zero point at the end of the range),
+that is a ReLU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .pins import Pin, pin_of
+from .pins import Pin, pin_of, scales_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -117,17 +117,18 @@ def _zero(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[Any]:
     return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.array(0, np.uint8)
 
 
-def weights_before(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, NDArray[Any]]) -> float:
-    """The one scale of the weights of which a tensor is made, a ReLU between or none; 0 if there is no such scale."""
+def weights_before(
+    name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, NDArray[Any]]
+) -> tuple[float, ...]:
+    """The scales of the weights of which a tensor is made, a ReLU between or none (`pins.Pin`)."""
     node = makers.get(name)
     while node is not None and node.op_type in _BETWEEN:
         node = makers.get(node.input[0])
     if node is None or node.op_type not in ("Conv", "Gemm", "MatMul"):
-        return 0.0
+        return ()
     source = makers.get(node.input[1])
     while source is not None and source.op_type in ("Transpose", "Reshape", "Identity"):
         source = makers.get(source.input[0])
     if source is None or source.op_type != "DequantizeLinear" or source.input[1] not in constants:
-        return 0.0
-    scale = constants[source.input[1]].ravel()
-    return float(scale[0]) if scale.size and np.all(scale == scale[0]) else 0.0
+        return ()
+    return scales_of(constants[source.input[1]])

@@ -17,12 +17,12 @@ from .pointwise import function
 @dataclass(frozen=True)
 class Pin:
     """A tensor of 8 bits of a file: a number q of `least`..`least` + 255 stands for (q - `zero`) * `scale`. `weights`:
-    the scale of all weights that make it; 0 if there are none, or several scales."""
+    the scale of all weights that make it, or one for each channel; empty if there are none."""
 
     scale: float
     zero: int
     least: int
-    weights: float = 0.0
+    weights: tuple[float, ...] = ()
 
     @property
     def low(self) -> float:
@@ -53,7 +53,7 @@ class Rounded:
     low: float
     high: float
     off: float
-    weights: float = 0.0
+    weights: tuple[float, ...] = ()
 
     def then(self, pin: Pin) -> Rounded:
         """Rounded again."""
@@ -76,7 +76,13 @@ class Rounding:
 NOTHING = Rounding({}, {})
 
 
-def pin_of(scale: NDArray[np.floating], zero: NDArray[np.integer], weights: float = 0.0) -> Pin | None:
+def scales_of(scale: NDArray[np.floating]) -> tuple[float, ...]:
+    """Scales of weights as a pin has them: one if all are equal."""
+    numbers = tuple(scale.astype(np.float64).ravel().tolist())
+    return numbers[:1] if len(set(numbers)) == 1 else numbers
+
+
+def pin_of(scale: NDArray[np.floating], zero: NDArray[np.integer], weights: tuple[float, ...] = ()) -> Pin | None:
     """The pin of one scale and a zero point of 8 bits, as QuantizeLinear has them; None for others."""
     if scale.size != 1 or zero.size != 1 or zero.dtype.name not in ("uint8", "int8"):
         return None

@@ -1,4 +1,4 @@
-"""Float ONNX models quantised: per tensor, symmetric, with scales that the chip's requantiser expresses exactly.
+"""Float ONNX models quantised: symmetric, with scales that the chip's requantiser expresses exactly.
 
 1. The model is folded (`float_reader`), and every layer compared with the model in ONNX Runtime (`original`).
 2. The steps of tensors come from their values over the calibration data (`calibrate`). Tensors that an add, a max_pool,
@@ -14,14 +14,16 @@ Channels are equalised across layers before (`equalise`). How strongly, and whic
 (`calibrate`), is decided by how often a classifier then decides as in float, and by the signal-to-noise ratio at the
 outputs, over the calibration data.
 
-Weights of a layer have one step: the multiplier is a field of the instruction (docs/isa.md), which computes words of
-channels. Where nothing but ReLU lies between two layers, equalisation does what steps by channel would.
+Weights of a layer have one step, as the multiplier is a field of the instruction (docs/isa.md), or on chips with
+`core.channel_scales` one for each filter: whichever is better. Where nothing but ReLU lies between two layers,
+equalisation does much of what steps by filter do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +59,9 @@ _STRENGTHS: Sequence[float] = (0.0, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer: m (0: not requantised), step of its result and of its weights (0: none), and how its result deviates
-    from the float network's: signal-to-noise ratio in dB over the calibration data (inf: not at all)."""
+    """One layer: m (0: not requantised; by channel the largest), step of its result and of its weights (0: none, by
+    channel the largest), and how its result deviates from the float network's: signal-to-noise ratio in dB over the
+    calibration data (inf: not at all)."""
 
     name: str
     kind: str
@@ -72,7 +75,8 @@ class LayerReport:
 class Quantised:
     """A quantised network with a report. `snr_db`: the worst of its outputs. `agreement`: share of the calibration data
     for which the largest of the first output's values is where the float network's is. `equalised`, `ranges`: what was
-    chosen (exponent of the factors; how ranges follow from values). `origins`: for each
+    chosen (exponent of the factors; how ranges follow from values), and `by_channel`: weights have a step for each
+    filter. `origins`: for each
     output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
     `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph, `start`:
     before it (then `sources` are the inputs of `start.rest`). `reference`: the model with whose results those of the
@@ -84,6 +88,7 @@ class Quantised:
     agreement: float
     equalised: float
     ranges: Range
+    by_channel: bool = False
     origins: dict[str, str] = field(default_factory=dict[str, str])
     ends: dict[str, Source] = field(default_factory=dict[str, Source])
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
@@ -115,6 +120,7 @@ def quantise(
     notes: Sequence[str] = (),
     real: bool = True,
     ranges: str = BEST,
+    by_channel: bool = False,
 ) -> Graph:
     """The int8 network of a float ONNX model; layers have the names of the ONNX tensors that they make.
 
@@ -124,13 +130,13 @@ def quantise(
     arithmetic and the calibration data are whole numbers of 0..255, the input is taken for a picture.
 
     `ranges`: how the ranges of tensors follow from their values, `max`, `mse`, `percentile:P` or the best of some
-    (`calibrate.ranges`).
+    (`calibrate.ranges`). `by_channel`: the chip has multipliers by channel, which are used where they are better.
 
     Raises UnsupportedError with all nodes that the chip cannot run; OnnxError when the file or the model is at fault,
     or the calibration data do not fit it; WorkloadError, naming the layer, when a scale, a bias or a sum does not fit.
     """
     arguments: dict[str, Any] = {"name": name, "picture": picture, "labels": labels, "notes": notes, "real": real}
-    arguments["ranges"] = ranges
+    arguments |= {"ranges": ranges, "by_channel": by_channel}
     return quantise_with_report(model, calibration, **arguments).graph
 
 
@@ -144,6 +150,7 @@ def quantise_with_report(
     notes: Sequence[str] = (),
     real: bool = True,
     ranges: str = BEST,
+    by_channel: bool = False,
 ) -> Quantised:
     """As `quantise`, with how well it went. Sizes that the model leaves open are those of the calibration data."""
     if isinstance(model, str | Path):
@@ -177,7 +184,7 @@ def quantise_with_report(
     if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
         hows = (*hows, RAREST)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
-    best = _best(net, feeds, hows, picture, pins, about)
+    best = _best(net, feeds, hows, picture, pins, about, by_channel)
     origins = dict(zip(net.outputs, net.origins, strict=True))
     ends = {
         name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.orders.get(origin))
@@ -197,9 +204,10 @@ def _best(
     picture: Picture | None,
     pins: dict[str, Pin],
     about: Mapping[str, Any],
+    by_channel: bool,
 ) -> Quantised:
     """The best of all choices; with the file's own scales, if it has any that the chip can have. Where it has one for
-    each channel of some weights, the better one of these and others."""
+    each channel of some weights and the chip (not `by_channel`) has not, the better one of these and others."""
     best: Quantised | None = None
     refusal: WorkloadError | None = None
     truth = run_all(net, feeds)
@@ -209,14 +217,15 @@ def _best(
         if cut_off(net, statistics, pins):
             truth, statistics = run_all(net, feeds), measure(net, feeds)
         try:
-            rounder = Rounder(net, statistics, picture=picture, pins=pins)
+            rounder = Rounder(net, statistics, picture=picture, pins=pins, by_channel=by_channel)
             graph = replace(rounder.graph(), **about)
         except WorkloadError as error:
             refusal, own = error, f"do not fit the chip ({error})"
         else:
             graph = replace(graph, notes=(*graph.notes, note_of(net, rounder)))
             best = _report(graph, rounder, truth, 0.0, FILE)
-            if all(rounder.pins[name][0].weights for name in rounder.pins if name in rounder.weight_steps):
+            most = len if by_channel else _single
+            if all(most(some[0].weights) for name, some in rounder.pins.items() if name in rounder.weight_steps):
                 return best
             own = "are worse on the chip, since some weights have one for each channel"
         about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file: those {own}.")}
@@ -225,9 +234,9 @@ def _best(
         if strength:
             trial = equalised(net, statistics, strength)
             trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
-        for how in hows:
+        for how, each in product(hows, (False, True) if by_channel else (False,)):
             try:
-                rounder = Rounder(trial, trial_statistics, how, picture=picture)
+                rounder = Rounder(trial, trial_statistics, how, picture=picture, by_channel=each)
                 graph = replace(rounder.graph(), **about)
             except WorkloadError as error:  # another choice may do
                 refusal = refusal or error
@@ -239,6 +248,10 @@ def _best(
         assert refusal is not None
         raise refusal
     return best
+
+
+def _single(scales: Sequence[float]) -> bool:
+    return len(scales) == 1
 
 
 # -- calibration data -------------------------------------------------------------------------------------------
@@ -350,7 +363,7 @@ def _report(
         LayerReport(
             layer.output,
             layer.kind,
-            layer.scale,
+            layer.scale if layer.scales is None else int(layer.scales.max()),
             graph.steps[layer.output],
             rounder.weight_steps.get(layer.output, 0.0),
             snr[layer.output],
@@ -358,7 +371,7 @@ def _report(
         for layer in graph.layers
     )
     worst = min(snr[name] for name in graph.outputs)
-    return Quantised(graph, layers, worst, alike / len(truth), strength, how)
+    return Quantised(graph, layers, worst, alike / len(truth), strength, how, rounder.by_channel)
 
 
 def _decibels(signal: float, noise: float) -> float:

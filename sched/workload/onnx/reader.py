@@ -1,9 +1,10 @@
 """ONNX files as networks: integer models as `writer` writes them, and others that keep to the same arithmetic.
 
-What an integer model must be: QLinearConv with one scale for all weights, sx * sw / sy = m / 2**17 with a whole m of
-1..65535 (in float32, as ONNX Runtime computes it), zero points 128 (uint8) or 0 (int8); MaxPool, Concat, Slice and
-Clip on such tensors; additions either by QLinearAdd with three equal scales or in int32; QuantizeLinear at an input and
-DequantizeLinear at an output. What may follow at the end is `lowering.ENDS`.
+What an integer model must be: QLinearConv with one scale for all weights or one for each filter (which only chips with
+`core.channel_scales` have), sx * sw / sy = m / 2**17 with a whole m of 1..65535 (in float32, as ONNX Runtime computes
+it), zero points 128 (uint8) or 0 (int8); MaxPool, Concat, Slice and Clip on such tensors; additions either by
+QLinearAdd with three equal scales or in int32; QuantizeLinear at an input and DequantizeLinear at an output. What may
+follow at the end is `lowering.ENDS`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import MOST_REPEATS, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels
+from ..graph import MOST_REPEATS, TABLE_SIZE, UNSCALABLE, Graph, Layer, Place, Value, pasted_pixels, scalable
 from ..layers import SCALE_LIMIT
 from . import grouped, normalising
 from .dequantised import has_integer_operators
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 
-def as_it_is(model: ModelProto, name: str) -> Graph | None:
+def as_it_is(model: ModelProto, name: str, by_channel: bool = False) -> Graph | None:
     """The network of a model that the chip computes to the last bit; None for a float model, and for one of integer
-    operators that it does not, which `quantise` takes. Raises OnnxError for others, as `read` does."""
+    operators that it does not, which `quantise` takes. `by_channel`: the chip has multipliers by channel. Raises
+    OnnxError for others, as `read` does."""
     if is_float_model(model):
         return None
     try:
-        return from_onnx(model, name)
+        found = from_onnx(model, name)
+        return found if by_channel or all(layer.scales is None for layer in found.layers) else None
     except UnsupportedError:
         if has_integer_operators(model):
             return None
@@ -76,26 +79,31 @@ class _Reader(Sums):
     def conv(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view, x_scale = self.operand(node, 0)
         raw = self.constant(node, 3, "weights")
-        w_scale = self.number(node, 4, "weight scale")
+        w_scale = self.constant(node, 4, "weight scale").ravel()
+        w_scale = w_scale[:1] if np.all(w_scale == w_scale[:1]) else w_scale
         zero = self.zero_point(node, 5, None)
         y_scale, y_zero = self.number(node, 6, "output scale"), self.zero_point(node, 7, None)
         bias = self.optional(node, 8, "bias")
         w = (raw.astype(np.int16) - zero).astype(np.int8)
         if w.ndim != 4:
             raise Refused(f"weights have shape {list(w.shape)}, must be [outputs, inputs, rows, columns]")
-        if not all(np.isfinite(scale) and scale > 0 for scale in (x_scale, w_scale, y_scale)):
-            raise Refused(f"scales {x_scale:g}, {w_scale:g} and {y_scale:g} must be positive")
+        if len(w_scale) not in (1, len(w)):
+            raise Refused(f"{len(w_scale)} weight scales for {len(w)} filters")
+        if not all(np.all(np.isfinite(scale) & (scale > 0)) for scale in (x_scale, w_scale, y_scale)):
+            raise Refused(f"scales {x_scale:g}, {w_scale.min():g} and {y_scale:g} must be positive")
         with np.errstate(over="ignore", under="ignore"):
-            ratio = float(np.float32(x_scale) * np.float32(w_scale) / np.float32(y_scale)) * 2**SCALE_SHIFT
-        if not ratio.is_integer() or not 1 <= ratio <= SCALE_LIMIT:
-            raise Refused(
-                f"scale m = sx * sw / sy * 2^{SCALE_SHIFT} = {ratio:g} must be a whole number of 1..{SCALE_LIMIT}; "
-                "quantise the float model with Meshloom instead"
-            )
+            ratios = (np.float32(x_scale) * w_scale.astype(np.float32) / np.float32(y_scale)).astype(np.float64)
+        ratios *= 2**SCALE_SHIFT
+        for ratio in ratios.tolist():
+            if not ratio.is_integer() or not 1 <= ratio <= SCALE_LIMIT:
+                raise Refused(
+                    f"scale m = sx * sw / sy * 2^{SCALE_SHIFT} = {ratio:g} must be a whole number of 1..{SCALE_LIMIT}; "
+                    "quantise the float model with Meshloom instead"
+                )
         kernel = (w.shape[2], w.shape[3])
         window = sliding_window(attributes, kernel, self.extent(view), (0, 0, 0, 0))
         group = attributes.get("group", 1)
-        layer = Layer("conv", node.output[0], (view.value or "",), window, scale=int(ratio))
+        layer = Layer("conv", node.output[0], (view.value or "",), window, scale=int(ratios[0]))
         if w.shape[1] == 1 and bias is None and np.all(w == 1) and group == w.shape[0]:
             layer = replace(layer, kind="average_pool")
         elif group == 1 or (w.shape[1] == 1 and group == w.shape[0]):
@@ -103,6 +111,10 @@ class _Reader(Sums):
             layer = replace(layer, kind="conv" if group == 1 else "depthwise", w=w, bias=bias)
         else:
             raise Refused(f"group = {group} must be 1, or the number of channels with one filter each")
+        if len(ratios) > 1:
+            layer = replace(layer, scale=0, scales=ratios.astype(np.int32))
+            if not scalable(layer):
+                raise Refused(UNSCALABLE)
         self.emit(layer, y_zero, float(y_scale))
 
     def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:

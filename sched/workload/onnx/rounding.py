@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import MOVED, PAIRED, SCALED, By, Graph, Layer, Picture, Value
+from ..graph import MOVED, PAIRED, SCALED, By, Graph, Layer, Picture, Value, scalable
 from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError
 from ..normalisation import mean_scale, quotient_scale
 from .calibrate import MAX, Range, Statistics, common_step
@@ -40,7 +40,8 @@ class Rounder:
     """Rounds one network. `weight_steps`: the real value of 1 of each layer's weights, filled by `graph`.
 
     `how`: how the range of a tensor follows from its values; inputs and outputs never saturate. `pins`: steps that a
-    file has chosen; tensors that share one get the largest of theirs.
+    file has chosen; tensors that share one get the largest of theirs. `by_channel`: weights have a step for each filter
+    wherever the chip has (`graph.scalable`); `weight_steps` has the largest of a layer's.
     """
 
     def __init__(
@@ -51,8 +52,9 @@ class Rounder:
         *,
         picture: Picture | None = None,
         pins: Mapping[str, Pin] | None = None,
+        by_channel: bool = False,
     ) -> None:
-        self.net = net
+        self.net, self.by_channel = net, by_channel
         self.statistics = statistics
         self.weight_steps: dict[str, float] = {}
         self._parent = {name: name for name in statistics}
@@ -184,10 +186,13 @@ class Rounder:
         if layer.moves:  # x * _ONE * 2**17 / _ONE / 2**17
             w = (layer.w * _ONE).astype(np.int8)
             return replace(plain, scale=(1 << SCALE_SHIFT) // _ONE, w=w, bias=np.zeros(len(w), np.int32))
+        if self.by_channel and scalable(plain):
+            scales, w_steps, w = self._filters(layer, y_step)
+            self.weight_steps[layer.output] = float(w_steps.max())
+            return replace(plain, scales=scales, w=w, bias=self._bias(layer, w, w_steps))
         m, w_step, w = self._weights(layer, y_step)
-        bias = self._bias(layer, w, w_step)
         self.weight_steps[layer.output] = w_step
-        return replace(plain, scale=m, w=w, bias=bias)
+        return replace(plain, scale=m, w=w, bias=self._bias(layer, w, np.array([w_step])))
 
     def step(self, name: str) -> float:
         """The real value of 1 of a tensor."""
@@ -226,9 +231,7 @@ class Rounder:
     def _weights(self, layer: FloatLayer, y_step: float) -> tuple[int, float, NDArray[np.int8]]:
         """m, step and weights: the m with the least weighted squared error."""
         assert layer.w is not None
-        unit = y_step / self.step(layer.inputs[0]) / 2**SCALE_SHIFT  # step of the weights for m = 1
-        square = self.statistics[layer.inputs[0]].square
-        weight = square[:, None, None, None] if layer.kind == "depthwise" else square[None, :, None, None]
+        unit, weight = self._unit(layer, y_step), self._power(layer)
         largest = float(np.abs(layer.w).max())
         full = largest / 127 / unit
         # weights of zero: any scale does; otherwise m < 1/2 would round all weights away
@@ -248,13 +251,59 @@ class Rounder:
                 best = (error, m, step, w.astype(np.int8))
         return best[1:]
 
+    def _unit(self, layer: FloatLayer, y_step: float) -> float:
+        """The step of the weights for m = 1."""
+        return y_step / self.step(layer.inputs[0]) / 2**SCALE_SHIFT
+
+    def _power(self, layer: FloatLayer) -> NDArray[np.float64]:
+        """The mean square of what each weight multiplies; broadcasts to the weights."""
+        square = self.statistics[layer.inputs[0]].square
+        return square[:, None, None, None] if layer.kind == "depthwise" else square[None, :, None, None]
+
+    def _filters(
+        self, layer: FloatLayer, y_step: float
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int8]]:
+        """m and step of each filter, and the weights: as `_weights`, filter by filter. A filter whose own scale, if the
+        file has one for each, some m is near enough keeps its weights."""
+        assert layer.w is not None
+        unit, power = self._unit(layer, y_step), self._power(layer)
+        full = np.abs(layer.w).max(axis=(1, 2, 3)) / 127 / unit
+        top = np.maximum(np.ceil(full), 1)
+        if top.max() > SCALE_LIMIT and not self._may_clip(layer, power, unit):
+            self._multiplier(layer, int(top.max()))
+        top = np.minimum(top, SCALE_LIMIT)
+        low = np.clip(full * _NARROWEST, 1, top)
+        errors = np.full(len(layer.w), inf)
+        scales, w = np.ones(len(layer.w), np.int32), np.zeros_like(layer.w, np.int8)
+        for share in np.linspace(0, 1, _TRIES):
+            m = np.rint(top + (low - top) * share)
+            step = (m * unit)[:, None, None, None]
+            tried = np.clip(np.rint(layer.w / step), -127, 127)
+            error = (power * (tried * step - layer.w) ** 2).sum(axis=(1, 2, 3))
+            better = error < errors
+            errors[better], scales[better], w[better] = error[better], m[better], tried[better]
+        for pin in self.pins.get(layer.output, ()):
+            if len(pin.weights) not in (1, len(layer.w)):
+                continue
+            theirs = np.broadcast_to(pin.weights, len(layer.w))
+            m = np.clip(np.rint(theirs / unit), 1, SCALE_LIMIT)
+            own, found = (layer.w / (steps[:, None, None, None]) for steps in (theirs, m * unit))
+            whole = np.rint(own)
+            kept = (np.abs(own - whole) < 1e-3) & (np.abs(whole) <= 128) & (np.rint(found) == whole)
+            kept = kept.all(axis=(1, 2, 3)) & np.any(whole, axis=(1, 2, 3))
+            scales[kept], w[kept] = m[kept], np.clip(whole[kept], -128, 127)
+        return scales, np.array(scales * unit, np.float64), w
+
     def _own(self, layer: FloatLayer, unit: float) -> int | None:
         """The multiplier nearest to that of the file, if the file has one and its weights stay what they are."""
         assert layer.w is not None
         for pin in self.pins.get(layer.output, ()):
-            m = round(pin.weights / unit)
+            if len(pin.weights) != 1:
+                continue
+            (scale,) = pin.weights
+            m = round(scale / unit)
             if 1 <= m <= SCALE_LIMIT:
-                own, found = layer.w / pin.weights, layer.w / (m * unit)
+                own, found = layer.w / scale, layer.w / (m * unit)
                 whole = np.rint(own)
                 if np.abs(own - whole).max() < 1e-3 and np.abs(whole).max() <= 128 and np.all(np.rint(found) == whole):
                     return m
@@ -269,11 +318,12 @@ class Rounder:
         lost = weight * (layer.w - np.clip(layer.w, -most, most)) ** 2
         return float(lost.sum()) <= _CLIPPED * float((weight * layer.w**2).sum())
 
-    def _bias(self, layer: FloatLayer, w: NDArray[np.int8], w_step: float) -> NDArray[np.int32]:
+    def _bias(self, layer: FloatLayer, w: NDArray[np.int8], w_step: NDArray[np.float64]) -> NDArray[np.int32]:
+        """`w_step`: of all filters or of each, [1] or [O]."""
         assert layer.w is not None
         assert layer.bias is not None
         x = self.statistics[layer.inputs[0]]
-        lost = (layer.w - w * w_step).sum(axis=(2, 3))  # [O, C] or [C, 1]
+        lost = (layer.w - w * w_step[:, None, None, None]).sum(axis=(2, 3))  # [O, C] or [C, 1]
         shift = lost[:, 0] * x.mean if layer.kind == "depthwise" else lost @ x.mean
         bias = np.rint((layer.bias + shift) / (self.step(layer.inputs[0]) * w_step))
         largest = np.abs(bias) + 128 * np.abs(w.astype(np.int64)).sum(axis=(1, 2, 3))

@@ -8,7 +8,7 @@ saturate). What steps really stand for is metadata (`metadata`).
 
 | layer | nodes |
 |---|---|
-| conv, depthwise | QLinearConv, with a bias |
+| conv, depthwise | QLinearConv, with a bias; with scales by channel one weight scale for each filter |
 | average_pool | QLinearConv of ones with a group for each channel, without a bias |
 | max_pool | MaxPool |
 | add | Cast to int32, Add, Sub of a zero point, Clip, Cast back |
@@ -188,7 +188,9 @@ class _Writer:
         w = layer.w
         if w is None:
             w = np.ones((channels, 1, layer.window.kernel_h, layer.window.kernel_w), np.int8)
-        scale = self.constant(f"scale_{layer.scale}", np.array(layer.scale / 2**SCALE_SHIFT, np.float32))
+        numbers = layer.scale if layer.scales is None else layer.scales
+        name = f"scale_{layer.scale}" if layer.scales is None else f"{layer.output}/scales"
+        scale = self.constant(name, np.array(numbers / 2**SCALE_SHIFT, np.float32))
         weights = self.constant(f"{layer.output}/w", flip(w))
         operands = [layer.inputs[0], self.one, self.zero, weights, scale, self.zero, self.one, self.zero]
         if layer.bias is not None:
