@@ -135,10 +135,10 @@ class ChipConfig(_Frozen):
     `lanes` (P) sets every width: bytes of a memory word, payload bytes of a data flit, cycles of one array window, the
     upper bound of `rows` and `cols`. `controller_channel`: the DRAM tile beside the "dtt" tile (the first in floorplan
     order) holds code only, which the controller fetches like any other stream; otherwise MOVEs of its program bring all
-    but the first ring, between those of data. `programs`: how many may run at the same time, each on cores of its own, launched
-    and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's registers
-    show busy cycles of cores, DRAM channels and links at any time. Raises pydantic's ValidationError (wrapped into
-    `ConfigError` by `load`).
+    but the first ring, between those of data. `programs`: how many may run at the same time, each on cores of its own,
+    launched and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's
+    registers show busy cycles of cores, DRAM channels and links at any time. Raises pydantic's ValidationError (wrapped
+    into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]

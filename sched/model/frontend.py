@@ -94,9 +94,7 @@ class FrontEnd(Fed):
             self.fetching = False
             self.machine.at(now + 1, self.fetch)
 
-        sender.offer(
-            port, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate
-        )
+        sender.offer(port, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate)
 
     def arrived(self, cycle: int) -> None:
         """An instruction is in the ring from `cycle` on."""

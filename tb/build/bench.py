@@ -40,7 +40,9 @@ _SPARE = 16
 
 def channel_inputs(config: ChipConfig) -> dict[str, int]:
     """Registers for each channel: the word range to dump, first and last; first > last dumps nothing."""
-    return {f"{kind}_{edge}_{i}": 32 for i in range(len(config.channels)) for kind in KINDS for edge in ("first", "last")}
+    return {
+        f"{kind}_{edge}_{i}": 32 for i in range(len(config.channels)) for kind in KINDS for edge in ("first", "last")
+    }
 
 
 #: Cycles between two looks at the rest of the simulation, in a simulator that is assembled of blocks.

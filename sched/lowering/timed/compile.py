@@ -58,6 +58,12 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
         raise DttError(
             f"chip {chip.name}: packets record no arrivals, so no plan could be verified; set noc.arrivals = true"
         )
+    for index, op in enumerate(schedule.operations):
+        if isinstance(op, Move) and chip.code_channel in (op.src.tile, op.dst.tile):
+            raise DttError(
+                f"operation {index} ({op.label or 'a move'}) uses DRAM tile {chip.code_channel:#04x}, which holds the "
+                "controller's code only; use another, or set controller_channel = false"
+            )
     used = _used(schedule, chip)
     read = dict.fromkeys(chip.drams, 0)
     for op in schedule.operations:

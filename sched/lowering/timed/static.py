@@ -56,9 +56,9 @@ class OrdersCheck(StaticCheck):
         # the controller's stream is that of its tile's mover, which the other checks know about
         self._place(number, stream)
         code = self.chip.code_channel
-        if code not in (None, stream.dram_tile):
+        if number and code not in (None, stream.dram_tile):
             what = f"its code lies in {self.names.tile(stream.dram_tile)}"
-            self.problems.add(self.names.stream(number), what, f"place it in {self.names.tile(code)}, which is for code")
+            self.problems.add(self.names.stream(number), what, f"place it in {self.names.tile(code)}, its own channel")
 
     def _stream(self, number: int, stream: Stream) -> None:
         self._order = None

@@ -73,7 +73,8 @@ class FetchedCode:
     """
 
     def __init__(self, chip: ChipConfig, begins: int) -> None:
-        assert chip.dtt is not None and chip.code_channel is not None
+        assert chip.dtt is not None
+        assert chip.code_channel is not None
         self._chip, self._half = chip, chip.ring(TileKind.DTT) // 2
         #: By half: the cycle for its first instruction. The first two halves are requested at the start.
         self._there = [begins, begins + code_there(chip, self._half)]
