@@ -52,12 +52,12 @@ def shortest(
     asked = shape, plans, sha256(base.model_dump_json(exclude={"predicted"}).encode()).hexdigest()
     form = TypeAdapter(_Choice)
     if (kept := memory.get(asked, form)) is not None:
-        return base if kept.nest is None else _made(shape, chip, kept.nest, scale)
+        return base if kept.nest is None else schedule_of(shape, chip, kept.nest, scale)
     least: tuple[int, Candidate | None, Schedule] | None = None
     failed: DttError | None = None
     left = BUDGET
-    for nest in (None, *islice(_nests(shape, chip), plans)):
-        made = base if nest is None else _made(shape, chip, nest, scale)
+    for nest in (None, *islice(nests(shape, chip), plans)):
+        made = base if nest is None else schedule_of(shape, chip, nest, scale)
         if nest is not None:
             left -= len(made.operations)
             if left < 0 and left + len(made.operations) < BUDGET:
@@ -76,7 +76,7 @@ def shortest(
     return least[2]
 
 
-def _nests(shape: ConvShape, chip: ChipConfig) -> Iterator[Candidate]:
+def nests(shape: ConvShape, chip: ChipConfig) -> Iterator[Candidate]:
     """The best nest of each kind, the most promising first."""
     judged: dict[object, tuple[float, Candidate]] = {}
     for found in best(pose(shape, chip), chip, POOL, shape.name)[0]:
@@ -92,5 +92,6 @@ def _nests(shape: ConvShape, chip: ChipConfig) -> Iterator[Candidate]:
     yield from (nest for _, nest in sorted(judged.values(), key=lambda one: one[0]))
 
 
-def _made(shape: ConvShape, chip: ChipConfig, nest: Candidate, scale: int) -> Schedule:
+def schedule_of(shape: ConvShape, chip: ChipConfig, nest: Candidate, scale: int) -> Schedule:
+    """The schedule of a nest."""
     return to_schedule(emit(shape, chip, nest, scale), shape, chip)
