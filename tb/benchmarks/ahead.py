@@ -9,7 +9,7 @@ from time import process_time
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.contracts import REQUEST_INTERVAL
 from meshloom.hw.routes import LOCAL
-from meshloom.sched.schedulers.ahead.entry import NAME
+from meshloom.sched.schedulers.ahead.timed import NAME
 
 from ..results.events import OnEvent, Stage
 from ..results.schema import Row
@@ -200,8 +200,8 @@ def run(on_progress: OnEvent) -> Result:
         "Bars: every arrival in the planned cycle, all bytes right, and a gain (cycles pulled / pushed) above 1. "
         "Flit-hops, code included, are what energy in the data plane is proportional to. An instruction is 32 bytes. "
         "The controller's code has a DRAM channel of its own (controller_channel), whose tile also holds code of "
-        'pulled programs; "channel shared" is the same floorplan with that channel for data, too, which pulled programs can '
-        "use and pushed ones cannot.",
+        'pulled programs; "channel shared" is the same floorplan with that channel for data, too, which pulled '
+        "programs can use and pushed ones cannot.",
         (Sheet("RTL cycles", columns, cells, bad), fed),
         (),
         tuple(failed),

@@ -15,7 +15,7 @@ import typer
 from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched.schedulers.ahead.entry import NAME
+from meshloom.sched.schedulers.ahead.timed import NAME
 from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key
 

@@ -12,7 +12,7 @@ from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.routing.hardware import DttError, TimingFault
 from meshloom.sched.schedulers.ahead import search
-from meshloom.sched.schedulers.ahead.entry import timed
+from meshloom.sched.schedulers.ahead.timed import timed
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import ConvShape

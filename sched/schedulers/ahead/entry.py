@@ -10,17 +10,16 @@ from pydantic import Field
 
 from meshloom.hw.config import ChipConfig
 
-from ...ir.schedule import Execution, Schedule, ScheduleError
 from ..interface import Context, Maker, Options, Scheduler
 from ..loop_order.entry import NetworkOptions, network
+from .timed import NAME, timed
 
 if TYPE_CHECKING:
+    from ...ir.schedule import Schedule
     from ...workload.graph import Graph
     from ...workload.layers import ConvShape
     from ..network.scheduler import NetworkSchedule
 
-#: The name of this scheduler.
-NAME = "dtt"
 #: Loop nests that are planned for a layer besides the base's.
 _PLANS = 4
 
@@ -58,17 +57,6 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
 def _network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
     made = network(graph, chip, options, context)
     return replace(made, schedule=timed(made.schedule))
-
-
-def timed(schedule: Schedule) -> Schedule:
-    """The same operations, to be run ahead of time. What was predicted of them no longer holds. Raises ScheduleError
-    for a schedule with fences."""
-    if schedule.fences:
-        raise ScheduleError(
-            f"schedule of {schedule.workload} by {schedule.scheduler} has fences, which operations that are timed "
-            "ahead cannot keep; let its transfers overlap"
-        )
-    return schedule.model_copy(update={"scheduler": NAME, "execution": Execution.TIMED, "predicted": None})
 
 
 DTT = Scheduler(

@@ -30,7 +30,7 @@ from ...routing.hardware import DttError
 from ...store.findings import SearchCache
 from ...workload.layers import ConvShape
 from ..loop_order.scheduler import POOL, kind_of
-from .entry import timed
+from .timed import timed
 
 #: Operations that are planned, at most, besides the base's: those of a first nest always are.
 BUDGET = 8000
