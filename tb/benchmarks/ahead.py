@@ -1,4 +1,4 @@
-"""The same schedules pushed by a controller ahead of time, and pulled by those who need the data, on the same chip."""
+"""The same layers pushed by a controller ahead of time, and pulled by those who need the data, on the same chip."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def fed_chip(grid: int) -> ChipConfig:
 
 @dataclass(frozen=True)
 class Fed:
-    """A layer on a larger chip: cycles in the model, and CPU seconds until its pushed program is proven.
+    """A layer on a larger chip: cycles in the model, and CPU seconds until its pushed program is proven, besides those
+    of the base's search, which the pulled one needs, too.
 
     `shared`: pulled where the code's channel is an ordinary one, for data and code.
     """
@@ -195,8 +196,9 @@ def run(on_progress: OnEvent) -> Result:
     return Result(
         "ahead",
         "Ahead of time: pushed against pulled",
-        f"The same schedules on the RTL of {CHIP}: pulled, every core asks for what it needs and waits for semaphores; "
-        "pushed, the controller has every MOVE and computation fire in a cycle that Dijkstra through time has planned. "
+        f"The same layers on the RTL of {CHIP}: pulled, every core asks for what it needs and waits for semaphores; "
+        "pushed, the controller has every MOVE and computation fire in a cycle that Dijkstra through time has planned, "
+        "in the loop nest with the shortest plan. "
         "Bars: every arrival in the planned cycle, all bytes right, and a gain (cycles pulled / pushed) above 1. "
         "Flit-hops, code included, are what energy in the data plane is proportional to. An instruction is 32 bytes. "
         "The controller's code has a DRAM channel of its own (controller_channel), whose tile also holds code of "
