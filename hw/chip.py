@@ -27,7 +27,7 @@ def tile_module(kind: TileKind) -> str:
 def chip_ports(config: ChipConfig, observed: bool = False) -> wiring.Signature:
     """The chip's ports except clock and reset."""
     return wiring.Signature(
-        {f"axi_{i}": Out(dram_bus(config)) for i in range(len(config.drams))}
+        {f"axi_{i}": Out(dram_bus(config)) for i in range(len(config.channels))}
         | {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
         | ({f"seen_{i}": Out(ProbePort(config)) for i in range(len(config.cores))} if observed else {})
     )
@@ -74,7 +74,7 @@ class Chip(wiring.Component):
         ask = Signal(Ask.size, name="counter_ask")
         # from the last tile to the first, whose counts reach the host first; nothing comes into the last
         chain = [*(Signal(COUNT_WIRES, name=f"counter_{tile}") for tile in config.counter_chain), Const(0, COUNT_WIRES)]
-        drams = {tile: index for index, tile in enumerate(config.drams)}
+        drams = {tile: index for index, tile in enumerate(config.channels)}
         cores = {tile: index for index, tile in enumerate(config.cores)}
         for number, (tile, kind) in enumerate(config.tiles.items()):
             ports: dict[str, Any] = {

@@ -136,10 +136,12 @@ class ChipConfig(_Frozen):
     """A whole chip.
 
     `lanes` (P) sets every width: bytes of a memory word, payload bytes of a data flit, cycles of one array window, the
-    upper bound of `rows` and `cols`. `programs`: how many may run at the same time, each on cores of its own, launched
-    and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's registers
-    show busy cycles of cores, DRAM channels and links at any time. Raises pydantic's ValidationError (wrapped into
-    `ConfigError` by `load`).
+    upper bound of `rows` and `cols`. `controller_channel`: the DRAM tile beside the "dtt" tile (the first in floorplan
+    order) holds code only, which the controller fetches like any other stream; otherwise MOVEs of its program bring all
+    but the first ring, between those of data. `programs`: how many may run at the same time, each on cores of its own,
+    launched and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's
+    registers show busy cycles of cores, DRAM channels and links at any time. Raises pydantic's ValidationError (wrapped
+    into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
@@ -154,6 +156,7 @@ class ChipConfig(_Frozen):
     semaphores: Annotated[int, Field(ge=8, le=64)] = 32
     ring_instructions: Annotated[int, Field(ge=4, le=256)] = 32
     controller_instructions: Annotated[int, Field(ge=4, le=1024)] = 256
+    controller_channel: bool = False
     mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
     trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
     programs: Annotated[int, Field(ge=0, le=31)] = 0
@@ -210,6 +213,16 @@ class ChipConfig(_Frozen):
                 f'programs = {self.programs} on a floorplan with a "dtt" tile: a controller plans one program for the '
                 "whole chip; set programs = 0 or leave the controller out"
             )
+        if self.controller_channel and not self._beside_controller():
+            raise ValueError(
+                'controller_channel = true needs a "dtt" tile with a "dram" tile beside it, above or below; draw one '
+                "there"
+            )
+        if self.controller_channel and count[TileKind.DRAM] == 1:
+            raise ValueError(
+                'controller_channel = true leaves no "dram" tile for data; draw another, or set controller_channel = '
+                "false"
+            )
         for field in ("ring_instructions", "controller_instructions"):
             if (value := getattr(self, field)) & (value - 1):
                 raise ValueError(f"{field} = {value} must be a power of two")
@@ -263,8 +276,28 @@ class ChipConfig(_Frozen):
         return self.of_kind(TileKind.SPM)
 
     @property
-    def drams(self) -> tuple[int, ...]:
+    def channels(self) -> tuple[int, ...]:
+        """All DRAM tiles, including one for the controller's code alone."""
         return self.of_kind(TileKind.DRAM)
+
+    @property
+    def drams(self) -> tuple[int, ...]:
+        """The DRAM tiles that store data."""
+        code = self.code_channel
+        return tuple(tile for tile in self.channels if tile != code)
+
+    def _beside_controller(self) -> tuple[int, ...]:
+        """DRAM tiles that are neighbours of the controller."""
+        if self.dtt is None:
+            return ()
+        x, y = tile_position(self.dtt)
+        places = (tile_position(tile) for tile in self.channels)
+        return tuple(tile_address(*place) for place in places if abs(place[0] - x) + abs(place[1] - y) == 1)
+
+    @property
+    def code_channel(self) -> int | None:
+        """The DRAM tile for the controller's code alone (`controller_channel`), if there is one."""
+        return self._beside_controller()[0] if self.controller_channel else None
 
     @property
     def dtt(self) -> int | None:

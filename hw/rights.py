@@ -43,7 +43,7 @@ def may_send_to(config: ChipConfig, rights: Any, tile: Value) -> Value:
 
 def is_dram(config: ChipConfig, tile: Value) -> Value:
     """Whether a tile is a dram tile."""
-    return Cat(tile == dram for dram in config.drams).any()
+    return Cat(tile == dram for dram in config.channels).any()
 
 
 def outside(pages: Any, region: Value, offset: Value, words: Value | int = 1) -> Value:

@@ -239,10 +239,11 @@ class Tile(wiring.Component):
         mover, taker, sender, fronts = parts.mover, parts.taker, parts.sender, parts.fronts
         semaphores, tracer, controller = parts.semaphores, parts.tracer, parts.controller
         m.d.comb += [mover.tile.eq(self.tile), mover.now.eq(self.now)]
+        fetches = int(controller is None)  # before control packets, which could keep them waiting for ever
         for i, front in enumerate(fronts):
             m.d.comb += [front.tile.eq(self.tile), front.now.eq(self.now), front.go.eq(self.go)]
             m.d.comb += [front.start.eq(taker.start(i)), front.counting.eq(self.trace)]
-            connect(m, front.fetch, sender.request(i + 1))
+            connect(m, front.fetch, sender.request(fetches + i))
             connect(m, front.take, semaphores.take(i))
             connect(m, front.post, semaphores.post(1 + i))
             connect(m, front.record, tracer.record(1 + i))
@@ -252,7 +253,7 @@ class Tile(wiring.Component):
         else:
             m.d.comb += controller.now.eq(self.now)
             connect(m, fronts[0].issue, controller.own)
-            connect(m, controller.forward, sender.request(0))
+            connect(m, controller.forward, sender.request(1))
             connect(m, controller.record, tracer.record(records))
         for i in taker.pushed:
             connect(m, taker.push(i), fronts[i].push)

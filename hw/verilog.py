@@ -161,7 +161,7 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
         "ports": ports,
         "parameters": config.model_dump(mode="json"),
         "tiles": {str(tile): kind.value for tile, kind in config.tiles.items()},
-        "axi": {f"axi_{index}": tile for index, tile in enumerate(config.drams)},
+        "axi": {f"axi_{index}": tile for index, tile in enumerate(config.channels)},
         "registers": {register.name: int(register) for register in Register},
     }
 

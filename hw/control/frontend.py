@@ -94,7 +94,8 @@ class FrontEnd(wiring.Component):
     room for them, otherwise that is a STREAM_BUSY fault. One taken in cycle t can be loaded from t + 1 on.
 
     `ahead`: the stream of an ahead-of-time controller. The instructions that it issues fire elsewhere: only a SYNC
-    waits for its fire time here. It requests the first ring of its code; MOVEs of its own program must bring the rest.
+    waits for its fire time here. With `ChipConfig.controller_channel` it requests its code like any other stream;
+    otherwise it requests only the first ring, and MOVEs of its own program must bring the rest.
     """
 
     tile: Signal
@@ -123,6 +124,7 @@ class FrontEnd(wiring.Component):
 
     def __init__(self, config: ChipConfig, unit: Unit, ahead: bool = False) -> None:
         self.config, self.unit, self.ahead = config, unit, ahead
+        self.brought = ahead and not config.controller_channel  # MOVEs bring all code after the first ring
         self.depth = config.ring(TileKind.DTT if ahead else TileKind.CORE)
         super().__init__(
             {
@@ -182,7 +184,7 @@ class FrontEnd(wiring.Component):
             m.d.sync += delivered.eq(delivered + 1)
 
         taken = Signal()  # an instruction that was not requested is complete
-        if self.ahead:
+        if self.brought:
             whole = self.ring.offset[: words.bit_length() - 1].all() if words > 1 else 1
             m.d.comb += taken.eq(self.ring.valid & whole & ((delivered >> (words.bit_length() - 1)) == requested))
         m.d.comb += self.push.ready.eq(~self.ring.valid)
@@ -221,7 +223,7 @@ class FrontEnd(wiring.Component):
             ]
         with m.If(taken):
             m.d.sync += requested.eq(requested + 1)
-            if self.ahead:
+            if self.brought:
                 m.d.sync += remaining.eq(remaining - 1)
         self._execute(m, read, available, consumed, unread)
         if self.config.programs:
@@ -262,7 +264,7 @@ class FrontEnd(wiring.Component):
         move = Signal(MoveLayout)
         slot = Signal(range(depth))
         filled = Signal()  # the first ring has been requested; the rest arrives unrequested
-        if self.ahead:
+        if self.brought:
             with m.If(self.start.valid):
                 m.d.sync += filled.eq(0)
             with m.Elif(self.fetch.valid & self.fetch.ready):

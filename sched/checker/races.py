@@ -80,7 +80,7 @@ class RaceCheck:
         for tile, begin, words in (initial or []) + self.outputs:
             edges.setdefault((tile, int(Region.MAIN)), []).append(np.array([begin, begin + words], np.int64))
         memories: dict[tuple[int, int], _Memory] = {}
-        drams = self.names.chip.drams
+        drams = self.names.chip.channels
         for (tile, region), pieces in edges.items():
             cuts = np.unique(np.concatenate(pieces))
             loaded = region in (Region.TRACE, Region.STATS) or (tile in drams and initial is None)

@@ -71,7 +71,7 @@ class StaticCheck:
         self.program, self.chip, self.names, self.problems = program, chip, names, problems
         self.steps: list[list[Step]] = []
         #: Code intervals [begin, end) of each DRAM tile, with the number of the stream.
-        self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.drams}
+        self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.channels}
         self._route: tuple[int, Step] | None = None  # position and step of a ROUTE that no MOVE has used yet
         self._earliest = 0  # earliest cycle in which the instruction can fire
 

@@ -87,7 +87,7 @@ class Controller(Executes):
             self._done(opcode, fields, waited, cycle, now)
             taken(now)
 
-        machine.at(offered, lambda now: machine.senders[self.tile].offer(0, now, target, accepted, arrived, gate))
+        machine.at(offered, lambda now: machine.senders[self.tile].offer(1, now, target, accepted, arrived, gate))
 
     def _done(self, opcode: Opcode, fields: dict[str, int], waited: int, begun: int, cycle: int) -> None:
         tile = self.tile

@@ -68,7 +68,7 @@ class FrontEnd(Fed):
         room = self.ring - (self.requested - self.consumed)
         if self.fetching or self.requested == self.count or room < self.ring // 2:
             return
-        if self.controller is not None and self.requested >= self.ring:
+        if self.controller is not None and self.requested >= self.ring and not chip.controller_channel:
             return  # MOVEs of the program bring the rest
         chunk = min(self.ring // 2, self.count - self.requested)
         words = chunk * chip.instruction_words
@@ -88,14 +88,13 @@ class FrontEnd(Fed):
         self.fetching = True
         mover = self.machine.movers[self.stream.dram_tile]
         sender = self.machine.senders[self.tile]
+        port = 0 if self.controller is not None else 1 + self.unit  # it goes before control packets
 
         def taken(now: int) -> None:
             self.fetching = False
             self.machine.at(now + 1, self.fetch)
 
-        sender.offer(
-            1 + self.unit, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate
-        )
+        sender.offer(port, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate)
 
     def arrived(self, cycle: int) -> None:
         """An instruction is in the ring from `cycle` on."""

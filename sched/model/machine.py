@@ -111,7 +111,7 @@ class Machine(Clock):
         self.traces = {tile: Trace(self) for tile in chip.tiles}
         self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
         self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
-        self.drams = {tile: Dram(self, chip) for tile in chip.drams}
+        self.drams = {tile: Dram(self, chip) for tile in chip.channels}
         self.drains = {tile: DrainPath(chip) for tile in chip.cores}
         self.ports: dict[tuple[int, int], Place] = {
             (tile, region): port for tile, drain in self.drains.items() for region, port in drain.writes.items()

@@ -141,12 +141,12 @@ def place(
             f"{len(codes)} streams report their end to one {SEMAPHORE_BITS}-bit semaphore of the host; use at most "
             f"{SEMAPHORE_MAX} streams"
         )
-    free = {tile: -(-used.get(tile, 0) // 64) * 64 for tile in chip.drams}
-    load = dict.fromkeys(chip.drams, 0)
+    free = {tile: -(-used.get(tile, 0) // 64) * 64 for tile in chip.channels}
+    load = dict.fromkeys(chip.channels, 0)
 
     def put(tile: int, unit: Unit, instructions: tuple[Instruction, ...]) -> Stream:
         words = len(instructions) * chip.instruction_words
-        dram = min(chip.drams, key=lambda dram: (free[dram] + words > chip.dram.words, load[dram]))
+        dram = min(chip.channels, key=lambda dram: (free[dram] + words > chip.dram.words, load[dram]))
         if free[dram] + words > chip.dram.words:
             raise ProgramError(
                 f"{words} words of code for tile {tile:#04x} do not fit after the tensors: the emptiest DRAM tile has "

@@ -163,7 +163,7 @@ def mesh_of(chip: ChipConfig) -> Mesh:
         chip.height,
         {(tile, region): size for tile in chip.cores for region, size in words.items()},
         regions=len(words),
-        half_duplex=frozenset(chip.drams),
+        half_duplex=frozenset(chip.channels),
         gap=TURN_CYCLES,
         landing=DELIVERED_CYCLES + ejection_cycles(chip),
         launch=HEAD_CYCLES,

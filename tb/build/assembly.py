@@ -86,7 +86,7 @@ class Assembly:
     @cached_property
     def drams(self) -> list[str]:
         """The instances that hold DRAM channels, by channel."""
-        return [f"tile_{tile}" for tile in self.config.drams]
+        return [f"tile_{tile}" for tile in self.config.channels]
 
     @cached_property
     def late(self) -> dict[str, Following]:

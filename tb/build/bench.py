@@ -40,7 +40,9 @@ _SPARE = 16
 
 def channel_inputs(config: ChipConfig) -> dict[str, int]:
     """Registers for each channel: the word range to dump, first and last; first > last dumps nothing."""
-    return {f"{kind}_{edge}_{i}": 32 for i in range(len(config.drams)) for kind in KINDS for edge in ("first", "last")}
+    return {
+        f"{kind}_{edge}_{i}": 32 for i in range(len(config.channels)) for kind in KINDS for edge in ("first", "last")
+    }
 
 
 #: Cycles between two looks at the rest of the simulation, in a simulator that is assembled of blocks.
@@ -50,7 +52,7 @@ STRIDE = 4096
 def verilog(config: ChipConfig, waves: bool) -> str:
     """The bench of a chip that is one module. Top module: `bench`. `waves`: it writes `waves.fst`."""
     facts = manifest(config, observed=True)
-    channels = range(len(config.drams))
+    channels = range(len(config.channels))
     axi = [port for port in facts["ports"] if port["name"].startswith("axi_")]
     bus = {port["name"].removeprefix("bus__"): port for port in facts["ports"] if port["name"].startswith("bus__")}
     lines = [*_registers(config), "  reg rst = 1;", "  reg clk = 0;", "  always #1 clk = ~clk;"]
@@ -96,7 +98,7 @@ def verilog(config: ChipConfig, waves: bool) -> str:
 def apart(config: ChipConfig, functions: Sequence[tuple[str, str, str]]) -> str:
     """The bench of a chip that is simulated in blocks, behind these `functions` (`assembly.FUNCTIONS`). Top module:
     `bench`."""
-    channels = range(len(config.drams))
+    channels = range(len(config.channels))
     lines = [*_registers(config)]
     lines += [f'  import "DPI-C" function {result} {name}({inputs});' for result, name, inputs in functions]
     load = "".join(

@@ -180,7 +180,7 @@ class ServedChip:
     def load(self, segments: Sequence[tuple[int, int, NDArray[np.uint8]]]) -> None:
         """Writes words to DRAM while the chip stands still: (dram tile, word address, uint8 [n, P])."""
         self._loads += 1
-        by_tile: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in self.config.drams}
+        by_tile: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in self.config.channels}
         for tile, at, words in segments:
             by_tile[tile].append((at, words))
         paths = [self.folder / f"job{self._loads}_{index}.bin" for index in range(len(by_tile))]
@@ -195,9 +195,9 @@ class ServedChip:
         found: list[NDArray[np.uint8]] = []
         for tile, at, words in ranges:
             self._loads += 1
-            inputs = {f"{KINDS[0]}_first_{i}": 1 for i in range(len(self.config.drams))}
-            inputs |= {f"{KINDS[0]}_last_{i}": 0 for i in range(len(self.config.drams))}
-            index = self.config.drams.index(tile)
+            inputs = {f"{KINDS[0]}_first_{i}": 1 for i in range(len(self.config.channels))}
+            inputs |= {f"{KINDS[0]}_last_{i}": 0 for i in range(len(self.config.channels))}
+            index = self.config.channels.index(tile)
             inputs |= {f"{KINDS[0]}_first_{index}": at, f"{KINDS[0]}_last_{index}": at + words - 1}
             self._order([(Act.DUMP, 0, 0)], inputs | {"job": self._loads})
             path = self.folder / f"job{self._loads}_{index}_{KINDS[0]}.out"

@@ -161,7 +161,7 @@ class SimulatedDevice:
     def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
         """Writes the memory images of a job."""
         chip = self.build.config
-        loads: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in chip.drams}
+        loads: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in chip.channels}
         for tile, at, words in job.outputs:
             loads[tile].append((at, np.full((words, chip.lanes), FILL, np.uint8)))
         for tile, at, words in [*job.memory, *job.program.image(chip)]:
@@ -170,7 +170,7 @@ class SimulatedDevice:
         free = max((at + len(words) for at, words in loads[first]), default=0)
         plan = readout.plan(job.program, chip, stats_words(chip), free)
         loads[first].append((plan.stream.address, plan.stream.code(chip)))
-        for index, tile in enumerate(chip.drams):
+        for index, tile in enumerate(chip.channels):
             write_image(folder / f"job{number}_{index}.bin", loads[tile])
         return plan
 
@@ -192,7 +192,7 @@ class SimulatedDevice:
             "trace_count": len(stream.instructions),
             "observe": int(job.observe),
         }
-        for index, tile in enumerate(chip.drams):
+        for index, tile in enumerate(chip.channels):
             first, last = _extent(job.outputs, tile)
             inputs |= {f"data_first_{index}": first, f"data_last_{index}": last}
             here = tile == plan.dram_tile
@@ -245,7 +245,7 @@ class SimulatedDevice:
             fault = parse_fault(int(result["fault_who"]), int(result["fault_value"]))
         else:
             dumps: dict[int, tuple[int, NDArray[np.uint8]]] = {}
-            for index, tile in enumerate(chip.drams):
+            for index, tile in enumerate(chip.channels):
                 first, last = _extent(job.outputs, tile)
                 if first <= last:
                     dumps[tile] = (

@@ -15,7 +15,7 @@ import typer
 from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched.schedulers.ahead.entry import NAME
+from meshloom.sched.schedulers.ahead.timed import NAME
 from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key
 
@@ -30,21 +30,23 @@ from .record import Record
 
 #: Programs in all.
 PROGRAMS = 280
-#: Floorplans that the built-in chip is changed to, and the network of each.
-MESHES: dict[str, tuple[list[str], dict[str, object]]] = {
-    "wide": (["dram core dtt core dram", "host spm core spm core"], {"data_routing": "xy"}),
-    "tall": (["dram core", "core dtt", "spm dram", "core host", "spm core"], {"data_routing": "yx"}),
-    "channels": (["core spm dram core", "host dtt core spm"], {"data_vcs": 2, "data_depth": 2}),
+#: Floorplans that the built-in chip is changed to, the network of each, and whether a DRAM tile is for code only.
+MESHES: dict[str, tuple[list[str], dict[str, object], bool]] = {
+    "wide": (["dram core dtt core dram", "host spm core spm core"], {"data_routing": "xy"}, False),
+    "tall": (["dram core", "core dtt", "spm dram", "core host", "spm core"], {"data_routing": "yx"}, True),
+    "channels": (["core spm dram core", "host dtt core spm"], {"data_vcs": 2, "data_depth": 2}, False),
 }
 BASE = "ahead8"
 
 
 def chips() -> tuple[ChipConfig, ...]:
-    """The built-in chip, and others with other meshes, dimension orders, channels and a shorter controller's ring."""
+    """The built-in chip, and others with other meshes, dimension orders, channels and a shorter controller's ring, one
+    with a channel for code."""
     base = load(BASE)
     found = [base]
-    for name, (floorplan, noc) in MESHES.items():
+    for name, (floorplan, noc, fetched) in MESHES.items():
         values = base.model_dump() | {"name": f"{BASE}_{name}", "floorplan": floorplan, "controller_instructions": 64}
+        values["controller_channel"] = fetched
         values["lanes"] = values["rows"] = values["cols"] = 4
         values["dram"] = base.dram.model_dump() | {"bytes_per_cycle": 4}
         values["noc"] = base.noc.model_dump() | noc

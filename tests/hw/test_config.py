@@ -36,7 +36,7 @@ def test_built_in_chip(name: str) -> None:
     assert chip.tiles | dict.fromkeys(chip.gaps, TileKind.NONE) == drawn
     assert not chip.tiles.keys() & set(chip.gaps)
     others = 1 + (chip.dtt is not None) + len(chip.gaps)
-    assert len(chip.cores) + len(chip.spms) + len(chip.drams) + others == chip.width * chip.height
+    assert len(chip.cores) + len(chip.spms) + len(chip.channels) + others == chip.width * chip.height
     assert chip.tiles[chip.host] is TileKind.HOST
     assert chip.instruction_words * chip.lanes >= 32
     assert chip.trace_words * chip.lanes >= 16
@@ -72,6 +72,29 @@ def test_sizes_of_the_regression_chips() -> None:
     assert (len(tiny.cores), tiny.rows, tiny.cols) == (1, 4, 4)
     assert (len(quad16.cores), quad16.rows, len(quad16.drams), len(quad16.spms)) == (4, 16, 2, 2)
     assert (odd.rows, odd.cols) == (12, 14)
+
+
+def test_a_code_channel_is_the_dram_beside_the_controller() -> None:
+    values = {"name": "t", "lanes": 8, "floorplan": ["dram core dtt", "host dram dram"], "controller_channel": True}
+    chip = ChipConfig.model_validate(values)
+    assert (chip.code_channel, chip.drams, chip.channels) == (0x12, (0x00, 0x11), (0x00, 0x11, 0x12))
+    shared = chip.model_copy(update={"controller_channel": False})
+    assert (shared.code_channel, shared.drams) == (None, chip.channels)
+    assert shared.digest != chip.digest
+
+
+@pytest.mark.parametrize(
+    ("floorplan", "message"),
+    [
+        (["dram core core", "host dram dram"], 'needs a "dtt" tile with a "dram" tile beside it'),
+        (["dram core dtt", "dram host core"], 'needs a "dtt" tile with a "dram" tile beside it'),
+        (["core dtt dram", "host core spm"], 'leaves no "dram" tile for data'),
+    ],
+)
+def test_a_code_channel_needs_its_place(floorplan: list[str], message: str) -> None:
+    values = {"name": "t", "lanes": 8, "floorplan": floorplan, "controller_channel": True}
+    with pytest.raises(ValidationError, match=message):
+        ChipConfig.model_validate(values)
 
 
 def test_defaults_and_overrides(tmp_path: Path) -> None:

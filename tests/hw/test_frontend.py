@@ -540,6 +540,22 @@ def test_a_controller_passes_fire_times_on_and_waits_only_for_its_own() -> None:
     assert out.faults == []
 
 
+@pytest.mark.parametrize("lanes", [8, 32])
+def test_a_controller_with_a_code_channel_asks_for_all_of_its_code(lanes: int) -> None:
+    """Half a ring of four at a time, whenever as much has been taken."""
+    code = [move(tag) for tag in range(1, 23)]
+    floorplan = ["dram core host", "spm dram dtt"]
+    values = chip(lanes).model_dump() | {"floorplan": floorplan, "controller_channel": True}
+    config = ChipConfig.model_validate(values)
+    out = run(code, config=config, ahead=True, cycles=320)
+    sizes = [INSTRUCTIONS[Opcode.MOVE].unpack(request["code"])["words"] for _, request in out.fetch]
+    assert sizes == [words * config.instruction_words for words in (4, 4, 4, 4, 4, 2)]
+    assert [issued["code"] >> 4 & 0xFFFF for _, issued in out.issue] == list(range(1, 23))
+    for number, (cycle, _) in enumerate(out.fetch[2:], 1):
+        assert cycle > out.issue[4 * number - 1][0]
+    assert out.faults == []
+
+
 @pytest.mark.parametrize("lanes", [8, 16, 32])
 def test_a_controller_asks_for_the_first_ring_and_is_brought_the_rest(lanes: int) -> None:
     code = [move(tag) for tag in range(1, 23)]

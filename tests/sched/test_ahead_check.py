@@ -45,6 +45,21 @@ def timed() -> tuple[Schedule, Program]:
     return made("gemm:70x40x50")
 
 
+#: With a DRAM tile for the controller's code, below it.
+FETCHED = ChipConfig.model_validate(
+    CHIP.model_dump()
+    | {"name": "ahead4f", "floorplan": ["dram core dtt", "host core dram"], "controller_channel": True}
+)
+
+
+@pytest.fixture(scope="module")
+def fetched() -> tuple[Schedule, Program]:
+    """The program of a controller that fetches its code."""
+    workload = find("gemm:30x40x50")[0]
+    schedule = scheduler("dtt:plans=0")(workload.shape, FETCHED, workload.data().scale)
+    return schedule, compile_ahead(schedule, FETCHED).program
+
+
 def at(program: Program, opcode: Opcode, nth: int = 0, **fields: int) -> int:
     """Position of the n-th instruction of a kind in the controller's stream, with those fields."""
     found = [
@@ -93,6 +108,47 @@ def test_a_long_program_is_checked_with_the_moves_that_bring_it(timed: tuple[Sch
     schedule, program = timed
     assert len(program.streams[0].instructions) > CHIP.controller_instructions
     assert check_program(program, CHIP).timed > len(schedule.operations)
+
+
+def test_a_program_that_is_fetched(fetched: tuple[Schedule, Program]) -> None:
+    schedule, program = fetched
+    (code,) = program.streams
+    assert (code.dram_tile, len(code.instructions) > FETCHED.controller_instructions) == (0x12, True)
+    assert check_program(program, FETCHED, schedule).timed == len(schedule.operations)
+    assert check_program(image.from_bytes(image.to_bytes(program)), FETCHED).timed == len(schedule.operations)
+    assert play(program, FETCHED).cycles > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"src_tile": 0x12}, "are for code only"),
+        ({"dst_tile": 0x12, "dst": 0}, "are for code only"),
+        ({"dst_tile": 0x02, "dst": address(Region.RING_MOVER, 0)}, "are for code only"),
+    ],
+)
+def test_data_do_not_pass_a_code_channel(
+    fetched: tuple[Schedule, Program], fields: dict[str, int], message: str
+) -> None:
+    program = changed(fetched[1], at(fetched[1], Opcode.MOVE), **fields)
+    assert message in refused(program, chip=FETCHED)
+
+
+def test_code_lies_in_its_channel(fetched: tuple[Schedule, Program]) -> None:
+    (stream,) = fetched[1].streams
+    program = replace(fetched[1], streams=(replace(stream, dram_tile=0x00),))
+    assert "its code lies in dram@(0,0); place it in dram@(2,1), its own channel" in refused(program, chip=FETCHED)
+
+
+def test_data_on_the_link_of_the_code_are_named(fetched: tuple[Schedule, Program]) -> None:
+    """A way round by two way-points, over the link between the code channel and the controller."""
+    program = fetched[1]
+    move = at(program, Opcode.MOVE, src_tile=0x00, dst_tile=0x01)
+    code = list(program.streams[0].instructions)
+    order = Instruction(Opcode.ORDER, {"tag": 7, "count": 3, "points": 0x02 << 16 | 0x12 << 8 | 0x11})
+    before = [] if code[move - 1].opcode is not Opcode.ORDER else [move - 1]
+    code = [one for number, one in enumerate(code[:move]) if number not in before] + [order, *code[move:]]
+    assert "is on the link of the controller's code" in refused(recoded(program, code), chip=FETCHED)
 
 
 def test_the_other_checker_sends_them_here(timed: tuple[Schedule, Program]) -> None:

@@ -13,10 +13,10 @@ from meshloom.hw.isa import Opcode, Region, Unit, address
 from meshloom.sched.ir.schedule import Move, Span
 from meshloom.sched.lowering.timed.boot import boot_of
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
-from meshloom.sched.lowering.timed.prove import arrivals, prove
+from meshloom.sched.lowering.timed.prove import ProofError, arrivals, prove
 from meshloom.sched.model.timeline import play, played
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.routing.hardware import TimingFault
+from meshloom.sched.routing.hardware import DttError, TimingFault
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
@@ -77,9 +77,13 @@ def crowded(seed: int, chip: ChipConfig, count: int) -> Ahead:
     operations = [
         op.model_copy(update={"channel": None, "route": None}) if isinstance(op, Move) else op
         for op in random_operations(Random(seed), chip, count)
-        if not isinstance(op, Move) or op.src.tile != op.dst.tile
+        if not isinstance(op, Move) or (op.src.tile != op.dst.tile and chip.code_channel not in _ends(op))
     ]
     return compile_ahead(schedule_of(operations, chip), chip)
+
+
+def _ends(move: Move) -> tuple[int, int]:
+    return move.src.tile, move.dst.tile
 
 
 def loads(chip: ChipConfig, count: int = 30, words: int = 4) -> list[Move]:
@@ -139,6 +143,49 @@ def test_code_is_brought_in_time_by_a_dram_that_is_slow_to_begin(vcs: int, queue
     made = crowded(vcs - 1, chip, 120)
     assert any(one.operation < 0 for one in made.orders.timed.values())
     assert off(made, chip) == {}
+
+
+#: A DRAM tile above, beside and below the controller.
+WITH_CODE_CHANNEL = (
+    ["dram core dram", "host core dtt", "spm core spm"],
+    ["core dram dtt", "host dram core", "core spm spm"],
+    ["core dtt host", "dram dram core"],
+)
+
+
+@pytest.mark.parametrize(("latency", "ring"), [(1, 16), (60, 32), (1000, 32), (20, 256)])
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_off_where_the_controller_fetches_its_code(seed: int, latency: int, ring: int) -> None:
+    chip = chip_of(
+        WITH_CODE_CHANNEL[seed], (4, 8, 32)[seed], latency, controller_instructions=ring, controller_channel=True,
+        mover_queue=(2, 8, 4)[seed], noc={"data_vcs": 1 + seed % 2, "data_routing": ("xy", "yx", "xy")[seed]},
+    )  # fmt: skip
+    made = crowded(seed, chip, 60)
+    (code,) = made.program.streams
+    assert code.dram_tile == chip.code_channel
+    assert all(one.operation >= 0 for one in made.orders.timed.values()), "no MOVE brings code"
+    assert len(code.instructions) > ring or ring == 256
+    assert off(made, chip) == {}
+    assert play(made.program, chip).cycles >= made.orders.cycles
+
+
+def test_no_data_in_the_channel_of_the_code() -> None:
+    chip = chip_of(WITH_CODE_CHANNEL[0], 4, 20, controller_channel=True)
+    (move,) = loads(chip, 1)
+    there = move.model_copy(update={"src": move.src.model_copy(update={"tile": chip.code_channel})})
+    with pytest.raises(
+        DttError, match=r"operation 0 \(load 0\) uses DRAM tile 0x02, which holds the controller's code"
+    ):
+        compile_ahead(schedule_of([there], chip), chip)
+
+
+def test_fetched_code_that_is_not_there_in_time_is_named() -> None:
+    """The same program with a ring so small that the controller waits for its code again and again."""
+    chip = chip_of(WITH_CODE_CHANNEL[0], 4, 20, controller_channel=True)
+    made = crowded(1, chip, 60)
+    short = chip.model_copy(update={"controller_instructions": 4})
+    with pytest.raises(ProofError, match=r"the control packet of instruction .* reaches tile .* only in cycle"):
+        prove(made.program, made.schedule, short, made.table.begins)
 
 
 @pytest.mark.parametrize("count", [1, 7, 16, 17, 40])

@@ -33,7 +33,7 @@ from meshloom.sched.lowering.semaphores.waits import Pass
 from meshloom.sched.program import program as program_module
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.program import Program, ProgramError, from_words, next_tag
-from meshloom.sched.schedulers.ahead.entry import timed
+from meshloom.sched.schedulers.ahead.timed import timed
 
 from .any_order import Failure, Interleaver
 from .random_schedules import (

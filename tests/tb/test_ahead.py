@@ -37,6 +37,14 @@ CHANNELS = SMALL.model_copy(
 )
 
 
+#: The same with a DRAM tile below the controller for its code: longer programs are fetched ring after ring.
+FETCHED = ChipConfig.model_validate(
+    SMALL.model_dump()
+    | {"name": "ahead4_fetched", "floorplan": ["dram core dtt", "host core dram"]}
+    | {"controller_channel": True, "controller_instructions": 16}
+)
+
+
 def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Row]:
     items = [prepare(find(name)[0], chip, "dtt") for name in names]
     return simulate(items, device, Settings(code="", scheduler="dtt", simulator_version=""), lambda event: None)
@@ -58,9 +66,18 @@ def test_every_word_lands_when_it_was_planned_to_with_two_channels() -> None:
     assert [wrong_with(row) for row in found] == [""] * len(names)
 
 
+@pytest.mark.slow
+def test_every_word_lands_when_it_was_planned_to_while_code_is_fetched() -> None:
+    names = [*workloads(5, 8), "gemm:43x60x56"]
+    found = rows(names, SimulatedDevice(build(FETCHED, "verilator")), FETCHED)
+    assert [wrong_with(row) for row in found] == [""] * len(names)
+    assert max(row.instructions for row in found) > 4 * FETCHED.controller_instructions
+
+
 def test_the_chips_of_the_soak_are_what_they_say() -> None:
     assert {chip.noc.data_routing.value for chip in chips()} == {"xy", "yx"}
     assert {chip.noc.data_vcs for chip in chips()} == {1, 2}
+    assert {chip.controller_channel for chip in chips()} == {False, True}
     assert len({(chip.width, chip.height) for chip in chips()}) == len(chips())
 
 

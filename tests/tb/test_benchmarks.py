@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -793,3 +794,13 @@ def test_a_failed_installation_is_one_clear_error(tmp_path: Path, monkeypatch: p
     ):
         scale_sim.install(lambda event: None)
     assert [path.suffix for path in (tmp_path / "tools").glob("[!.]*")] == [".log"]
+
+
+def test_larger_chips_have_bars_of_cycles_and_of_planning() -> None:
+    fed = ahead.Fed("gemm", 9, pulled=1000, shared=900, pushed=950, packets=10, seconds=59)
+    assert ahead.behind(fed) == ""
+    assert "pushed takes 1,000 cycles, pulled 1,000" in ahead.behind(replace(fed, pushed=1000))
+    assert "planned in 61 s, the bar is 60 s" in ahead.behind(replace(fed, seconds=61))
+    for grid in ahead.GRIDS:
+        chip = ahead.fed_chip(grid)
+        assert (len(chip.cores), len(chip.drams), len(chip.channels)) == (grid * grid, grid, grid + 1)

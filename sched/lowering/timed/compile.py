@@ -58,13 +58,19 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
         raise DttError(
             f"chip {chip.name}: packets record no arrivals, so no plan could be verified; set noc.arrivals = true"
         )
+    for index, op in enumerate(schedule.operations):
+        if isinstance(op, Move) and chip.code_channel in (op.src.tile, op.dst.tile):
+            raise DttError(
+                f"operation {index} ({op.label or 'a move'}) uses DRAM tile {chip.code_channel:#04x}, which holds the "
+                "controller's code only; use another, or set controller_channel = false"
+            )
     used = _used(schedule, chip)
     read = dict.fromkeys(chip.drams, 0)
     for op in schedule.operations:
         if isinstance(op, Move) and op.src.tile in read:
             read[op.src.tile] += op.words
-    code_tile = min(chip.drams, key=lambda tile: (read[tile], tile))
-    code_address = -(-used[code_tile] // 64) * 64
+    code_tile = min(chip.drams, key=lambda tile: (read[tile], tile)) if chip.code_channel is None else chip.code_channel
+    code_address = -(-used.get(code_tile, 0) // 64) * 64
     made: list[Ahead] = []
     error: DttError | None = None
     for share in _SHARES:
@@ -103,14 +109,16 @@ def _compile(
     error: TimingFault | None = None
     for _ in range(_ATTEMPTS):
         boot = boot_of(chip, code_tile, code_address, count)
-        planner = Timetabler(schedule, chip, CodeTimes(boot.begins, boot.until, code_tile), floors, lengths)
+        # afterwards a code channel carries nothing that data could meet
+        until = boot.begins if chip.controller_channel else boot.until
+        planner = Timetabler(schedule, chip, CodeTimes(boot.begins, until, code_tile), floors, lengths)
         packets = max(0, -(-count // code_packet(chip)) - code_room(chip)) + 1
         if times:
             keep_code_times(planner, code_address, times)
         elif cycles:
             keep_code_times(planner, code_address, code_times(planner, packets, cycles, share, dense))
         table = planner.plan()
-        if not times and not cycles and count > chip.ring(TileKind.DTT):
+        if not chip.controller_channel and not times and not cycles and count > chip.ring(TileKind.DTT):
             cycles = table.cycles
             continue
         try:

@@ -1,8 +1,9 @@
 """The controller's program of a timetable: an order for each operation, and MOVEs that bring the program itself.
 
 A MOVE off dimension order is preceded by an ORDER with the fewest waypoints from which dimension order rebuilds its
-route; a GEMM or VEC by one that names its core. The controller requests the first ring of its program itself. MOVEs of
-the program bring the rest, packet by packet, as soon as there is room in the ring.
+route; a GEMM or VEC by one that names its core. A controller with a code channel (`ChipConfig.controller_channel`)
+fetches its program by itself. Others request the first ring of it, and MOVEs of the program bring the rest, packet by
+packet, as soon as there is room in the ring.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ...ir.schedule import Move, Span
 from ...program.program import Instruction, Program, Stream, next_tag
 from ...routing.hardware import DttError, TimingFault
 from .timetable import Timed, Timetable, Timetabler
-from .windows import SPARE, arrival, code_there, hops, launch, train
+from .windows import SPARE, FetchedCode, arrival, code_there, hops, launch, train
 
 #: Most cycles from the delivery of a half ring to the first of its control packets: an ORDER and the instruction after
 #: it are issued.
@@ -111,11 +112,12 @@ def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
     sender = _Sender(chip, table.begins)
     code: list[Instruction] = []
     timed: dict[int, Timed] = {}
+    fetched = chip.controller_channel
     chunk = room  # the next packet of code; the first ring is requested
-    while work or len(code) + 1 > chunk * packet:
+    while work or (not fetched and len(code) + 1 > chunk * packet):
         # when the packet one ring earlier has been sent, there is room for more code
         one = None
-        if len(code) >= (chunk - room + 1) * packet and len(code) + left > chunk * packet:
+        if not fetched and len(code) >= (chunk - room + 1) * packet and len(code) + left > chunk * packet:
             op = code_move(chip, planner.code_tile, code_address, chunk, packet * per)
             sent = sender.next(len(code) + 1, planner.code_tile, Unit.MOVER)
             forced = not work or len(code) + 4 >= chunk * packet
@@ -266,6 +268,7 @@ class _Sender:
     def __init__(self, chip: ChipConfig, begins: int) -> None:
         self.chip, self.begins, self.now = chip, begins, begins - REQUEST_INTERVAL
         self.code: dict[int, int] = {}  # chunk to the cycle in which it has arrived
+        self.fetched = FetchedCode(chip, begins) if chip.controller_channel else None
         self._fired: dict[tuple[int, Unit], deque[int]] = {}
         self._floors: dict[int, int] = {}
         self._first: tuple[Timed, int, int] | None = None
@@ -273,7 +276,9 @@ class _Sender:
     def next(self, position: int, tile: int, unit: Unit) -> int:
         """The cycle in which the next packet would be sent if it went to this unit; `position`: of its instruction."""
         chip, cycle = self.chip, self.now + REQUEST_INTERVAL
-        if (arrived := self.code.get(position // code_packet(chip))) is not None:
+        if self.fetched is not None:
+            cycle = max(cycle, self.fetched.there(position))
+        elif (arrived := self.code.get(position // code_packet(chip))) is not None:
             cycle = max(cycle, arrived + CODE_TO_PACKET)
         else:
             cycle = max(cycle, self.begins + code_there(chip, position))
@@ -297,6 +302,8 @@ class _Sender:
         self._fired[tile, unit].append(one.fire)
         assert chip.dtt is not None
         ready = self.now + (REQUEST_CYCLES if unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, tile)
+        if self.fetched is not None:
+            self.now += self.fetched.taken(range(position + 1 - len(codes), position + 1), self.now)
         if ready > one.fire:
             if one.operation >= 0:  # code is sent when possible, and the operations that need it fire later
                 self._floors[one.operation] = ready

@@ -41,6 +41,7 @@ from . import dram_train
 from .boot import boot_of
 from .windows import (
     WRITE_DONE,
+    FetchedCode,
     Work,
     arrival,
     bursts,
@@ -181,6 +182,8 @@ def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
         if len(one.path) - 1 > chip.noc.route_hops:
             yield f"instruction {one.position} (tag {one.tag}): its route has {len(one.path) - 1} hops, too many"
         for place, (before, after) in enumerate(pairwise(one.path), 1):
+            if (before, after) == (chip.code_channel, chip.dtt):
+                yield f"cycle {d + place}: the MOVE with tag {one.tag} is on the link of the controller's code"
             used[f"link {before:#04x} -> {after:#04x}"].append((d + place, d + place + n, one.tag))
         ends = (
             (one.path[0], d, d + n + TURN_CYCLES, "out of"),
@@ -324,6 +327,7 @@ def _end(seen: list[_Seen], program: Program) -> Iterator[str]:
 def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int) -> Iterator[str]:
     """Control packets are early enough, although each waits for the one before, for a queue entry, and for its code."""
     assert chip.dtt is not None
+    fetched = FetchedCode(chip, begins) if chip.controller_channel else None
     ring, per = chip.ring(TileKind.DTT), chip.instruction_words
     code = program.streams[0].instructions
     there: dict[int, int] = {}  # position in the stream to the cycle in which the instruction has been loaded
@@ -337,13 +341,18 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
                 if position - ring > one.position:
                     yield f"instruction {one.position} loads code over instructions that have yet to be sent"
     missing = [position for position in range(ring, len(code)) if position not in there]
-    if missing:
+    if missing and fetched is None:
         yield f"instruction {missing[0]} of the controller is never loaded"
     now = begins - REQUEST_INTERVAL
     fired: dict[tuple[int, Unit], list[int]] = defaultdict(list)
+    last = -1  # the instruction before
     for one in seen:
-        first_ring = begins + code_there(chip, one.position) if one.position < ring else 0
-        now = max(now + REQUEST_INTERVAL, there.get(one.position, first_ring))
+        if fetched is not None:
+            arrived = fetched.there(one.position)
+        else:
+            first_ring = begins + code_there(chip, one.position) if one.position < ring else 0
+            arrived = there.get(one.position, first_ring)
+        now = max(now + REQUEST_INTERVAL, arrived)
         if code[one.position - 1].opcode is Opcode.ORDER and one.path:
             now += len(one.path) - 1 + code[one.position - 1].fields["count"] + ORDER_CYCLES + ROUTE_BUILD_CYCLES
         elif code[one.position - 1].opcode is Opcode.ORDER:
@@ -352,9 +361,13 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
         if len(waiting) >= chip.mover_queue:
             now = max(now, waiting[-chip.mover_queue] + PACE_CYCLES + 1)
         waiting.append(one.fire)
+        sent = now
+        if fetched is not None:
+            now += fetched.taken(range(last + 1, one.position + 1), now)
+            last = one.position
         lead = (REQUEST_CYCLES if one.unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, one.tile)
-        if now + lead > one.fire:
+        if sent + lead > one.fire:
             yield (
                 f"cycle {one.fire}: the control packet of instruction {one.position} (tag {one.tag}) reaches tile "
-                f"{one.tile:#04x} only in cycle {now + lead}"
+                f"{one.tile:#04x} only in cycle {sent + lead}"
             )

@@ -55,6 +55,10 @@ class OrdersCheck(StaticCheck):
     def _placement(self, number: int, stream: Stream) -> None:
         # the controller's stream is that of its tile's mover, which the other checks know about
         self._place(number, stream)
+        code = self.chip.code_channel
+        if number and code not in (None, stream.dram_tile):
+            what = f"its code lies in {self.names.tile(stream.dram_tile)}"
+            self.problems.add(self.names.stream(number), what, f"place it in {self.names.tile(code)}, its own channel")
 
     def _stream(self, number: int, stream: Stream) -> None:
         self._order = None
@@ -112,9 +116,13 @@ class OrdersCheck(StaticCheck):
         found = super()._instruction(number, position, there, replace(step, fields={**fields, "fire_at": 0}))
         if found is None:
             return None
+        code = self.chip.code_channel
         if step.opcode is Opcode.MOVE and fields["dst_tile"] in self.chip.tiles:
             self._ordered_route(fields, order, problem)
-            if fields["dst_tile"] == self.chip.dtt:
+            if code is not None and (fields["dst_tile"] == self.chip.dtt or code in (tile, fields["dst_tile"])):
+                what = f"is between {self.names.tile(tile)} and {self.names.tile(fields['dst_tile'])}"
+                problem(what, f"{self.names.tile(code)} and the controller are for code only, which no MOVE brings")
+            elif fields["dst_tile"] == self.chip.dtt:
                 self._code(stream, fields, problem)
         return replace(found, fields=fields)
 

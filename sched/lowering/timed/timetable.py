@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,9 @@ from .windows import (
     work,
     write_beats,
 )
+
+if TYPE_CHECKING:
+    from ...routing.search import Space
 
 #: Cycles of the first reservation tables; they double when full.
 _FIRST_CYCLES = 1 << 14
@@ -163,7 +166,8 @@ class _Slots:
 
 
 class CodeTimes(NamedTuple):
-    """First cycle in which the controller can send, and until when its first instructions arrive from which tile."""
+    """First cycle in which the controller can send, and until when its first instructions arrive from which tile. (All
+    others come the same way from a code channel, which no data passes.)"""
 
     begins: int
     until: int
@@ -208,6 +212,9 @@ class Timetabler:
         self.ports: dict[tuple[int, Region | str], _Windows] = {}
         self.slots = _Slots(code.begins)
         self.code: list[Timed] = []  # times reserved for code, in order
+        self._kept = [] if chip.code_channel is None else [self.mesh.link(chip.code_channel, self.dtt)]
+        if self._kept:
+            self.space.busy[self._kept] = ~np.uint64(0)
         self._occupy_boot(code.until)
 
     # -- planning ---------------------------------------------------------------------------------------------------
@@ -376,8 +383,7 @@ class Timetabler:
             found = later(self.space, question, first, limit - flits - 2) if first < limit - flits - 2 else -1
             if found >= 0:
                 break
-            busy = self.space.busy
-            self.space = space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
+            space = self._grow()
         length = int(question.answer.hops)
         numbers: list[int] = space.path[: length + 1].tolist()
         path = tuple(mesh.tiles[number] for number in numbers)
@@ -386,6 +392,14 @@ class Timetabler:
         if len(plain) == len(path) and self._free(plain, departure, flits):
             path = plain  # it needs no waypoints
         return departure, path
+
+    def _grow(self) -> Space:
+        """Doubles the cycles of the reservation tables."""
+        busy = self.space.busy
+        more = np.zeros_like(busy)
+        more[self._kept] = ~np.uint64(0)  # links that belong to code
+        self.space = self.space._replace(busy=np.concatenate([busy, more], axis=1))
+        return self.space
 
     def _free(self, path: tuple[int, ...], departure: int, flits: int) -> bool:
         """Whether the links of a path are free for a train."""
@@ -417,8 +431,7 @@ class Timetabler:
         from ...routing.tables import flip
 
         while departure + len(path) + flits + 64 > 64 * self.space.busy.shape[1]:
-            busy = self.space.busy
-            self.space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
+            self._grow()
         for resource, first, end in self.mesh.occupied(path, departure, flits):
             flip(self.space.busy, resource, first, end)
         target, last = op.dst.tile, departure + len(path) + flits

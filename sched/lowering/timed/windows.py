@@ -22,8 +22,12 @@ from meshloom.hw.config import ChipConfig, TileKind, tile_position
 from meshloom.hw.contracts import (
     GEMM_ISSUE_CYCLES,
     HEAD_CYCLES,
+    ISSUE_CYCLES,
     OFFER_CYCLES,
     PORT_WORDS,
+    REQUEST_CYCLES,
+    REQUEST_INTERVAL,
+    RING_CYCLES,
     TURN_CYCLES,
     VEC_ISSUE_CYCLES,
     WRITTEN_CYCLES,
@@ -59,6 +63,43 @@ def code_there(chip: ChipConfig, position: int) -> int:
     a word a cycle, a head before each packet, and a turn-around of the mover between the two halves."""
     words = position * chip.instruction_words
     return words + -(-words // chip.packet_words) + (TURN_CYCLES + SPARE) * (position > 0)
+
+
+class FetchedCode:
+    """When a controller with a code channel can send its instructions, at the latest, for want of their code: it
+    requests half a ring when the half before the last has been taken (`control.frontend`).
+
+    `begins`: the cycle from which it can send its first control packet.
+    """
+
+    def __init__(self, chip: ChipConfig, begins: int) -> None:
+        assert chip.dtt is not None
+        assert chip.code_channel is not None
+        self._chip, self._half = chip, chip.ring(TileKind.DTT) // 2
+        #: By half: the cycle for its first instruction. The first two halves are requested at the start.
+        self._there = [begins, begins + code_there(chip, self._half)]
+        way = hops(chip.dtt, chip.code_channel)
+        asked = REQUEST_INTERVAL + REQUEST_CYCLES + way  # the sender may just have taken a packet
+        sent = launch(chip, chip.code_channel) + noc_landing(chip, way, 1 + chip.instruction_words)
+        #: From an instruction taken to the control packet of the first one that is requested then, behind its ORDER.
+        self._answer = asked + sent + RING_CYCLES + 2 * ISSUE_CYCLES + SPARE
+
+    def there(self, position: int) -> int:
+        """The cycle from which the instruction at `position` can be sent; all before it have been `taken`."""
+        half, at = divmod(position, self._half)
+        return self._there[half] + code_there(self._chip, at)
+
+    def taken(self, positions: range, cycle: int) -> int:
+        """Instructions have been taken by `cycle`. Returns the cycles for which a request for code can delay the next
+        control packet."""
+        wait = 0
+        for position in positions:
+            half, at = divmod(position + 1, self._half)
+            if half and not at:
+                before = self._there[half] + code_there(self._chip, self._half)
+                self._there.append(max(cycle + self._answer, before))
+                wait += REQUEST_INTERVAL
+        return wait
 
 
 def hops(source: int, target: int) -> int:

@@ -10,23 +10,31 @@ from pydantic import Field
 
 from meshloom.hw.config import ChipConfig
 
-from ...ir.schedule import Execution, Schedule, ScheduleError
 from ..interface import Context, Maker, Options, Scheduler
 from ..loop_order.entry import NetworkOptions, network
+from .timed import NAME, timed
 
 if TYPE_CHECKING:
+    from ...ir.schedule import Schedule
     from ...workload.graph import Graph
     from ...workload.layers import ConvShape
     from ..network.scheduler import NetworkSchedule
 
-#: The name of this scheduler.
-NAME = "dtt"
+#: Loop nests that are planned for a layer besides the base's.
+_PLANS = 4
 
 
 class LayerOptions(Options):
     """Options of `dtt` for layers."""
 
     base: str = Field(default="loop_order", description="the scheduler whose operations are timed")
+    plans: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="loop nests that are planned besides: the schedule with the shortest plan is taken; by default 4 "
+        "on chips with controller_channel, where a plan is made quickly, otherwise none",
+    )
 
 
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
@@ -37,23 +45,18 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
         raise DttError(
             f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
         )
-    return timed(find(options.base, context.folder, context.on_progress)(shape, chip, scale))
+    made = find(options.base, context.folder, context.on_progress)(shape, chip, scale)
+    plans = _PLANS * chip.controller_channel if options.plans is None else options.plans
+    if plans:
+        from .search import shortest
+
+        made = shortest(made, shape, chip, scale, plans, context.folder)
+    return timed(made)
 
 
 def _network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
     made = network(graph, chip, options, context)
     return replace(made, schedule=timed(made.schedule))
-
-
-def timed(schedule: Schedule) -> Schedule:
-    """The same operations, to be run ahead of time. What was predicted of them no longer holds. Raises ScheduleError
-    for a schedule with fences."""
-    if schedule.fences:
-        raise ScheduleError(
-            f"schedule of {schedule.workload} by {schedule.scheduler} has fences, which operations that are timed "
-            "ahead cannot keep; let its transfers overlap"
-        )
-    return schedule.model_copy(update={"scheduler": NAME, "execution": Execution.TIMED, "predicted": None})
 
 
 DTT = Scheduler(
