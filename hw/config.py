@@ -77,6 +77,7 @@ class CoreConfig(_Frozen):
     `vec_table`: the vector unit has a table of 256 bytes for each lane (`VectorOp.TABLE`), for activation functions.
     `vec_whole`: the vector unit goes over whole blocks twice (`YWalk.WHOLE`), for softmax and normalisation: it has a
     serial divider with a root for each lane.
+    `operand_sources`: A and B can be sources of MOVEs, so that a core passes on what it was sent (`hw/core/matrix.py`).
     """
 
     a_words: Words = 4096
@@ -87,6 +88,7 @@ class CoreConfig(_Frozen):
     vec_windows: Annotated[int, Field(ge=1, le=8)] = 1
     vec_table: bool = False
     vec_whole: bool = False
+    operand_sources: bool = False
 
 
 class DramConfig(_Frozen):

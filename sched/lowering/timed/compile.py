@@ -58,13 +58,7 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
         raise DttError(
             f"chip {chip.name}: packets record no arrivals, so no plan could be verified; set noc.arrivals = true"
         )
-    used = _used(schedule, chip)
-    read = dict.fromkeys(chip.drams, 0)
-    for op in schedule.operations:
-        if isinstance(op, Move) and op.src.tile in read:
-            read[op.src.tile] += op.words
-    code_tile = min(chip.drams, key=lambda tile: (read[tile], tile))
-    code_address = -(-used[code_tile] // 64) * 64
+    code_tile, code_address = code_place(schedule, chip)
     made: list[Ahead] = []
     error: DttError | None = None
     for share in _SHARES:
@@ -98,7 +92,7 @@ def _compile(
     """One attempt. `times`: those to be reserved for code; if empty, those of `code_times`."""
     floors: dict[int, int] = {}
     lengths: dict[int, int] = {}
-    count = sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
+    count = code_count(schedule)
     cycles = 0  # of the previous plan, if code must be brought
     error: TimingFault | None = None
     for _ in range(_ATTEMPTS):
@@ -187,6 +181,22 @@ def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
             if one.operation >= 0:
                 before = one
     return found
+
+
+def code_place(schedule: Schedule, chip: ChipConfig) -> tuple[int, int]:
+    """DRAM tile, and first word there, of a schedule's program: behind everything in the channel that is read least."""
+    used = _used(schedule, chip)
+    read = dict.fromkeys(chip.drams, 0)
+    for op in schedule.operations:
+        if isinstance(op, Move) and op.src.tile in read:
+            read[op.src.tile] += op.words
+    tile = min(chip.drams, key=lambda tile: (read[tile], tile))
+    return tile, -(-used[tile] // 64) * 64
+
+
+def code_count(schedule: Schedule) -> int:
+    """Instructions of a schedule's program, as long as no MOVE needs waypoints."""
+    return sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
 
 
 def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:

@@ -107,7 +107,7 @@ class _Searcher:
     def run(self) -> Search:
         problem = pose(self.shape, self.chip)
         pool, space = best(problem, self.chip, POOL, self.shape.name)
-        for found in _turns(pool, lambda entry: (*_kind(entry.candidate), entry.candidate.order)):
+        for found in _turns(pool, lambda entry: (*kind(entry.candidate), entry.candidate.order)):
             if self.replay_left < self.replay_budget / 2 and self._leaders():
                 break
             self.replay(replace(found.candidate, ramp_k=True), found.cycles)
@@ -132,14 +132,14 @@ class _Searcher:
             # A replay errs alike for candidates of a kind; a kind that has not been predicted yet is believed.
             trust: dict[Hashable, float] = {}
             for ranked in self.predicted.values():
-                kind = _kind(ranked.candidate)
-                trust[kind] = min(trust.get(kind, 9.0), ranked.cycles / ranked.replayed)
+                alike = kind(ranked.candidate)
+                trust[alike] = min(trust.get(alike, 9.0), ranked.cycles / ranked.replayed)
             leaders = [ranked for ranked in self._leaders() if ranked.candidate not in self.predicted]
             limit = HOPELESS * self._leaders()[0].replayed
             hopeful = [ranked for ranked in leaders if ranked.replayed <= limit or not self.predicted]
             if not hopeful:
                 return
-            score = {ranked.candidate: ranked.replayed * trust.get(_kind(ranked.candidate), 1.0) for ranked in hopeful}
+            score = {ranked.candidate: ranked.replayed * trust.get(kind(ranked.candidate), 1.0) for ranked in hopeful}
             for ranked in sorted(hopeful, key=lambda ranked: score[ranked.candidate])[:AT_ONCE]:
                 if self.model_left - ranked.operations < leave and self.predicted:
                     return
@@ -150,7 +150,8 @@ class _Searcher:
         return done + [ranked for ranked in self._leaders() if ranked.candidate not in self.predicted]
 
 
-def _kind(candidate: Candidate) -> tuple[Hashable, ...]:
+def kind(candidate: Candidate) -> tuple[Hashable, ...]:
+    """What candidates have in common for whom a replay errs alike."""
     return candidate.parts_m, candidate.parts_n, candidate.x_spm, candidate.w_spm, candidate.strip
 
 
