@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region
 
+from .functional import offsets
 from .schedule import Move, Operation, Span, intervals, memory_words, writes
 
 _Words = NDArray[np.int32]
 
-_OFFSET = (1 << OFFSET_BITS) - 1
 _MOVE = INSTRUCTIONS[Opcode.MOVE]
 #: The value of a word that nobody else can hold.
 _UNKNOWN = -1
@@ -50,7 +50,7 @@ class Holders:
     def others(self, op: Move) -> Iterator[Span]:
         """From where else a MOVE could take its words: memories of other tiles than its destination and its source,
         DRAM left out, that hold all of them in an order that a MOVE can read."""
-        wanted = self._memory(op.src.tile, op.src.address >> OFFSET_BITS)[_offsets(op.src, op.words)]
+        wanted = self._memory(op.src.tile, op.src.address >> OFFSET_BITS)[offsets(op.src, op.words)]
         if (wanted == _UNKNOWN).any():
             return
         for (tile, region), places in self._places.items():
@@ -66,8 +66,8 @@ class Holders:
         """An operation has been done."""
         if isinstance(op, Move):
             source = self._memory(op.src.tile, op.src.address >> OFFSET_BITS)
-            values = source[_offsets(op.src, op.words)]
-            self._write(op.dst.tile, op.dst.address >> OFFSET_BITS, _offsets(op.dst, op.words), values)
+            values = source[offsets(op.src, op.words)]
+            self._write(op.dst.tile, op.dst.address >> OFFSET_BITS, offsets(op.dst, op.words), values)
             return
         for tile, region, spans in writes(op, self._chip):
             at = np.concatenate([np.arange(start, stop) for start, stop in spans])
@@ -82,7 +82,7 @@ class Holders:
             self._held[tile, region] = np.full(memory_words(self._chip, tile, region), _UNKNOWN, np.int32)
         return self._held[tile, region]
 
-    def _write(self, tile: int, region: int, at: NDArray[np.int64], values: _Words) -> None:
+    def _write(self, tile: int, region: int, at: NDArray[np.intp], values: _Words) -> None:
         self._memory(tile, region)[at] = values
         if (places := self._places.get((tile, region))) is not None:
             known = values != _UNKNOWN
@@ -113,12 +113,6 @@ def _dram_words(operations: Sequence[Operation], chip: ChipConfig) -> dict[int, 
     return found
 
 
-def _offsets(span: Span, words: int) -> NDArray[np.int64]:
-    """Word offset of each word of a span."""
-    number = np.arange(words)
-    return (span.address & _OFFSET) + number // span.run * span.stride + number % span.run
-
-
 def _span(tile: int, region: int, at: _Words) -> Span | None:
     """Words at these offsets, in this order, as a span; None if a MOVE cannot read them so."""
     first, words = int(at[0]), len(at)
@@ -127,4 +121,4 @@ def _span(tile: int, region: int, at: _Words) -> Span | None:
     stride = int(at[run]) - first if run < words else run
     span = Span(tile=tile, address=region << OFFSET_BITS | first, run=run, stride=max(stride, 0))
     fits = run <= _MOVE.most("src_run") and 0 <= stride <= _MOVE.most("src_stride")
-    return span if fits and np.array_equal(_offsets(span, words), at) else None
+    return span if fits and np.array_equal(offsets(span, words), at) else None
