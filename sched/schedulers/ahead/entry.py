@@ -35,6 +35,10 @@ class SourceOptions(Options):
         default=16, ge=0, le=100_000, description="cycles that words from a nearer source may come later to save a hop"
     )
 
+    pushed: bool = Field(
+        default=True, description="the controller has all of it fire in its cycle (no: cores ask, semaphores decide)"
+    )
+
     def weight(self) -> int | None:
         """`hop_weight`, if sources are to be chosen."""
         return self.hop_weight if self.sources == "nearest" else None
@@ -74,7 +78,8 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
         )
     from .nests import best_nest
 
-    return timed(best_nest(shape, chip, scale, options.nests, options.weight(), context.folder))
+    made = timed(best_nest(shape, chip, scale, options.nests, options.weight(), context.folder))
+    return _executed(made, options)
 
 
 def _network(graph: Graph, chip: ChipConfig, options: AheadNetworkOptions, context: Context) -> NetworkSchedule:
@@ -85,11 +90,16 @@ def _network(graph: Graph, chip: ChipConfig, options: AheadNetworkOptions, conte
 
 def _sourced(schedule: Schedule, chip: ChipConfig, options: SourceOptions) -> Schedule:
     """The schedule with the sources that the options ask for."""
-    if (weight := options.weight()) is None:
-        return schedule
-    from ...lowering.timed.sources import choose
+    if (weight := options.weight()) is not None:
+        from ...lowering.timed.sources import choose
 
-    return choose(schedule, chip, weight).schedule
+        schedule = choose(schedule, chip, weight).schedule
+    return _executed(schedule, options)
+
+
+def _executed(schedule: Schedule, options: SourceOptions) -> Schedule:
+    """The schedule, started by what the options say."""
+    return schedule if options.pushed else schedule.model_copy(update={"execution": Execution.TRIGGERED})
 
 
 def timed(schedule: Schedule) -> Schedule:
