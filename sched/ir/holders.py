@@ -47,10 +47,14 @@ class Holders:
             for region in _sources(chip, kind):
                 self._places[tile, region] = np.full(self._values + made, -1, np.int32)
 
+    def values(self, op: Move) -> NDArray[np.int32]:
+        """The number of each word that a MOVE brings; -1: one that is not followed."""
+        return self._memory(op.src.tile, op.src.address >> OFFSET_BITS)[offsets(op.src, op.words)]
+
     def others(self, op: Move) -> Iterator[Span]:
         """From where else a MOVE could take its words: memories of other tiles than its destination and its source,
         DRAM left out, that hold all of them in an order that a MOVE can read."""
-        wanted = self._memory(op.src.tile, op.src.address >> OFFSET_BITS)[offsets(op.src, op.words)]
+        wanted = self.values(op)
         if (wanted == _UNKNOWN).any():
             return
         for (tile, region), places in self._places.items():
@@ -65,9 +69,7 @@ class Holders:
     def done(self, op: Operation) -> None:
         """An operation has been done."""
         if isinstance(op, Move):
-            source = self._memory(op.src.tile, op.src.address >> OFFSET_BITS)
-            values = source[offsets(op.src, op.words)]
-            self._write(op.dst.tile, op.dst.address >> OFFSET_BITS, offsets(op.dst, op.words), values)
+            self._write(op.dst.tile, op.dst.address >> OFFSET_BITS, offsets(op.dst, op.words), self.values(op))
             return
         for tile, region, spans in writes(op, self._chip):
             at = np.concatenate([np.arange(start, stop) for start, stop in spans])

@@ -17,6 +17,8 @@ from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.lowering.timed.prove import prove
 from meshloom.sched.lowering.timed.sources import choose
+from meshloom.sched.lowering.timed.windows import hops
+from meshloom.sched.schedulers.ahead.placing import placed
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
@@ -124,6 +126,35 @@ def test_without_the_ports_operand_memories_are_no_sources() -> None:
     operands = (Region.MAIN, Region.B)
     sources = {(op.src.tile, op.src.address >> 24) for op in chosen.operations if isinstance(op, Move)}
     assert not {source for source in sources if source[0] in plain.cores and source[1] in operands}
+
+
+@pytest.mark.parametrize("sources", ["given", "nearest"])
+def test_first_best_fit_only_renames_cores(sources: str) -> None:
+    """The same bytes, each core's work done by one core, with no more words x hops from where they are said to be."""
+    shape = find("gemm:33x40x25")[0].shape
+    given = scheduler("dtt")(shape, CHIP, 1 << 15)
+    renamed = scheduler("dtt:placing=first_best_fit")(shape, CHIP, 1 << 15)
+    assert results(given, CHIP) == results(renamed, CHIP)
+    pairs = {
+        (one.core, other.core)
+        for one, other in zip(given.operations, renamed.operations, strict=True)
+        if not isinstance(one, Move) and not isinstance(other, Move)
+    }
+    assert len(pairs) == len({before for before, _ in pairs}) == len({now for _, now in pairs})
+    both = scheduler(f"dtt:placing=first_best_fit,sources={sources}")(shape, CHIP, 1 << 15)
+    assert results(both, CHIP) == results(given, CHIP)
+
+
+def test_first_best_fit_puts_work_beside_its_channel() -> None:
+    """Two cores, each with words of one channel: whoever begins first has the core next to its own."""
+    chip = CHIP
+    near, far = chip.drams[0], chip.drams[1]
+    shares = [(CORES[0], far), (CORES[-1], near)]
+    operations = [move((dram, 0), (core, 0), 50) for core, dram in shares]
+    found = placed(schedule_of(operations, chip), chip, False).operations
+    for op in found:
+        assert isinstance(op, Move)
+        assert hops(op.src.tile, op.dst.tile) == min(hops(op.src.tile, core) for core in CORES)
 
 
 @pytest.mark.slow

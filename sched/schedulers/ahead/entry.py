@@ -15,6 +15,7 @@ from ..interface import Context, Maker, Options, Scheduler
 from ..loop_order.entry import LOOP_ORDER, NetworkOptions, network
 
 if TYPE_CHECKING:
+    from ...lowering.timed.sources import Chosen
     from ...workload.graph import Graph
     from ...workload.layers import ConvShape
     from ..network.scheduler import NetworkSchedule
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
 NAME = "dtt"
 
 
-class SourceOptions(Options):
-    """From where MOVEs take their words."""
+class TransferOptions(Options):
+    """Which core does what, from where MOVEs take their words, and what starts them."""
+
+    placing: Literal["given", "first_best_fit"] = Field(
+        default="given",
+        description="cores as the base scheduler numbers them, or each share of the work on the free core to which its "
+        "words have the shortest way",
+    )
 
     sources: Literal["given", "nearest"] = Field(
         default="given",
@@ -39,12 +46,24 @@ class SourceOptions(Options):
         default=True, description="the controller has all of it fire in its cycle (no: cores ask, semaphores decide)"
     )
 
-    def weight(self) -> int | None:
-        """`hop_weight`, if sources are to be chosen."""
-        return self.hop_weight if self.sources == "nearest" else None
+    def laid(self, schedule: Schedule, chip: ChipConfig) -> Chosen:
+        """The schedule with its cores and sources, and how long it takes."""
+        from ...lowering.timed.sources import choose
+        from .placing import placed
+
+        nearest = self.sources == "nearest"
+        if self.placing == "first_best_fit":
+            schedule = placed(schedule, chip, nearest)
+        return choose(schedule, chip, self.hop_weight if nearest else None)
+
+    def applied(self, schedule: Schedule, chip: ChipConfig) -> Schedule:
+        """The schedule as the options want it, timed or not."""
+        if (self.sources, self.placing) != ("given", "given"):
+            schedule = self.laid(schedule, chip).schedule
+        return schedule if self.pushed else schedule.model_copy(update={"execution": Execution.TRIGGERED})
 
 
-class LayerOptions(SourceOptions):
+class LayerOptions(TransferOptions):
     """Options of `dtt` for layers."""
 
     base: str = Field(default="loop_order", description="the scheduler whose operations are timed")
@@ -56,7 +75,7 @@ class LayerOptions(SourceOptions):
     )
 
 
-class AheadNetworkOptions(SourceOptions, NetworkOptions):
+class AheadNetworkOptions(TransferOptions, NetworkOptions):
     """Options of `dtt` for networks."""
 
 
@@ -70,7 +89,7 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
         )
     if options.nests == 1:
         made = timed(find(options.base, context.folder, context.on_progress)(shape, chip, scale))
-        return _sourced(made, chip, options)
+        return options.applied(made, chip)
     if options.base != LOOP_ORDER.name:
         raise ScheduleError(
             f"{NAME}:nests={options.nests} compares loop nests of {LOOP_ORDER.name}, not of {options.base}; leave one "
@@ -78,28 +97,15 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
         )
     from .nests import best_nest
 
-    made = timed(best_nest(shape, chip, scale, options.nests, options.weight(), context.folder))
-    return _executed(made, options)
+    asked = options.placing, options.sources, options.hop_weight
+    made = best_nest(shape, chip, scale, options.nests, lambda one: options.laid(one, chip), asked, context.folder)
+    return options.model_copy(update={"sources": "given", "placing": "given"}).applied(timed(made), chip)
 
 
 def _network(graph: Graph, chip: ChipConfig, options: AheadNetworkOptions, context: Context) -> NetworkSchedule:
     plain = NetworkOptions.model_validate(options.model_dump(include=set(NetworkOptions.model_fields)))
     made = network(graph, chip, plain, context)
-    return replace(made, schedule=_sourced(timed(made.schedule), chip, options))
-
-
-def _sourced(schedule: Schedule, chip: ChipConfig, options: SourceOptions) -> Schedule:
-    """The schedule with the sources that the options ask for."""
-    if (weight := options.weight()) is not None:
-        from ...lowering.timed.sources import choose
-
-        schedule = choose(schedule, chip, weight).schedule
-    return _executed(schedule, options)
-
-
-def _executed(schedule: Schedule, options: SourceOptions) -> Schedule:
-    """The schedule, started by what the options say."""
-    return schedule if options.pushed else schedule.model_copy(update={"execution": Execution.TRIGGERED})
+    return replace(made, schedule=options.applied(timed(made.schedule), chip))
 
 
 def timed(schedule: Schedule) -> Schedule:
