@@ -140,8 +140,9 @@ def run(on_progress: OnEvent) -> Result:
         "`sched/papers/dtt/upstream.py`); the mapping that it finds there is scheduled for the butterfly of Figure 6, "
         "beside what the same explorer finds if it knows all. Bar: 1.05 times the cycles in the mean. **Waypoints**: "
         "what repeating the planner's search in the controller would save, the instructions that carry nothing but "
-        "waypoints; and what it needs at least, if it searches as late as it may and in no time: moves that it has "
-        "searched and that fire later than one planned behind them (*held*, 32 bytes each), and a table with a bit for "
+        "waypoints; and what it needs at least, if it searches in no time: moves that it has "
+        "searched and may not send yet, as another one for the same mover fires earlier (*held*, 32 bytes each), and a "
+        "table with a bit for "
         "each link or port and cycle, from the move at hand to the last reservation (*cycles ahead*). Programs by "
         "`--scheduler dtt`; `sched/lowering/timed/again.py`.",
         (explored, again),

@@ -4,6 +4,7 @@ less out of DRAM."""
 from __future__ import annotations
 
 from random import Random
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.lowering.timed.prove import prove
 from meshloom.sched.lowering.timed.sources import choose
 from meshloom.sched.lowering.timed.windows import hops
+from meshloom.sched.schedulers.ahead.entry import TransferOptions
 from meshloom.sched.schedulers.ahead.placing import placed
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
@@ -103,14 +105,18 @@ def results(schedule: Schedule, chip: ChipConfig) -> list[bytes]:
     return [memories.read_tensor(tensor).tobytes() for tensor in outputs]
 
 
+@pytest.fixture(scope="module")
+def given() -> Schedule:
+    return scheduler("dtt")(find("gemm:33x40x25")[0].shape, CHIP, 1 << 15)
+
+
 LAYERS = ("gemm:33x40x25", "conv:14x14x24-40,k3,s2,p1,relu", "resnet8/conv4_1_2")
 
 
 @pytest.mark.parametrize("name", slow_but(LAYERS, "gemm:33x40x25"))
 def test_layers_from_the_nearest_sources_are_proven_and_the_same(name: str) -> None:
-    workload = find(name)[0]
-    given = scheduler("dtt")(workload.shape, CHIP, 1 << 15)
-    nearest = scheduler("dtt:sources=nearest")(workload.shape, CHIP, 1 << 15)
+    given = scheduler("dtt")(find(name)[0].shape, CHIP, 1 << 15)
+    nearest = TransferOptions(sources="nearest").applied(given, CHIP)
     assert given.operations != nearest.operations
     assert results(given, CHIP) == results(nearest, CHIP)
     assert words_out_of_dram(nearest) <= words_out_of_dram(given)
@@ -119,30 +125,26 @@ def test_layers_from_the_nearest_sources_are_proven_and_the_same(name: str) -> N
     assert made.table.flit_hops < compile_ahead(given, CHIP).table.flit_hops
 
 
-def test_without_the_ports_operand_memories_are_no_sources() -> None:
-    workload = find("gemm:33x40x25")[0]
+def test_without_the_ports_operand_memories_are_no_sources(given: Schedule) -> None:
     plain = without_sources()
-    chosen = choose(scheduler("dtt")(workload.shape, plain, 1 << 15), plain, 16).schedule
+    chosen = choose(given.model_copy(update={"chip_digest": plain.digest}), plain, 16).schedule
     operands = (Region.MAIN, Region.B)
     sources = {(op.src.tile, op.src.address >> 24) for op in chosen.operations if isinstance(op, Move)}
     assert not {source for source in sources if source[0] in plain.cores and source[1] in operands}
 
 
 @pytest.mark.parametrize("sources", ["given", "nearest"])
-def test_first_best_fit_only_renames_cores(sources: str) -> None:
-    """The same bytes, each core's work done by one core, with no more words x hops from where they are said to be."""
-    shape = find("gemm:33x40x25")[0].shape
-    given = scheduler("dtt")(shape, CHIP, 1 << 15)
-    renamed = scheduler("dtt:placing=first_best_fit")(shape, CHIP, 1 << 15)
-    assert results(given, CHIP) == results(renamed, CHIP)
+def test_first_best_fit_only_renames_cores(given: Schedule, sources: Literal["given", "nearest"]) -> None:
+    """The same bytes, each core's work done by one core."""
+    renamed = placed(given, CHIP, sources == "nearest")
     pairs = {
         (one.core, other.core)
         for one, other in zip(given.operations, renamed.operations, strict=True)
         if not isinstance(one, Move) and not isinstance(other, Move)
     }
     assert len(pairs) == len({before for before, _ in pairs}) == len({now for _, now in pairs})
-    both = scheduler(f"dtt:placing=first_best_fit,sources={sources}")(shape, CHIP, 1 << 15)
-    assert results(both, CHIP) == results(given, CHIP)
+    both = TransferOptions(placing="first_best_fit", sources=sources).applied(given, CHIP)
+    assert results(renamed, CHIP) == results(both, CHIP) == results(given, CHIP)
 
 
 def test_first_best_fit_puts_work_beside_its_channel() -> None:

@@ -2,16 +2,17 @@
 
 The paper's controller runs Dijkstra's algorithm between waypoints. One that repeats the planner's search needs none, if
 it sees what the planner saw: the reservations of all moves planned before. Moves are planned in the order of the
-schedule, each into the gaps that earlier ones have left, and control packets leave in the order in which they fire. So
-a route can be searched only when all moves planned before it have been, of which some fire later: these have to be read
-and kept until then. And the table must reach from the cycle of the move to the last reservation so far. Both are lower
-bounds, for a controller that searches as late as it may and in no time.
+schedule, each into the gaps that earlier ones have left, and the packets for a mover must leave in the order in which
+they fire, since it queues them. So a move is kept from its search until the last one of its mover that fires earlier
+has been searched. And the table must reach from the cycle of a move to the last reservation before it. Both are lower
+bounds, for a controller that searches in no time.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode
@@ -25,8 +26,8 @@ from .timetable import CodeTimes, Timed, Timetabler
 @dataclass(frozen=True)
 class Again:
     """Of a program: `instructions`, and those that only carry waypoints of `moves`; what must be `held`: moves that
-    have been searched and fire later; `ahead`: cycles of reservations on each of `resources` (links and ports);
-    `looked_at`: links that the planner looked at, for all moves."""
+    have been searched and may not be sent yet; `ahead`: cycles of reservations on each of `resources` (links and
+    ports); `looked_at`: links that the planner looked at, for all moves."""
 
     instructions: int
     waypoints: int
@@ -58,20 +59,29 @@ def search_again(schedule: Schedule, chip: ChipConfig) -> Again:
         len(code),
         sum(one.opcode is Opcode.ORDER and one.fields.get("count", 0) > 0 for one in code),
         len(moves),
-        *_kept(moves),
+        *kept(moves),
         planner.mesh.resources,
         int(planner.space.tally.looked_at),
     )
 
 
-def _kept(moves: list[Timed]) -> tuple[int, int]:
-    """Most moves that fire later than one planned behind them, and most cycles from a move's fire time to the end of
-    all reservations made before it; `moves` in the order of planning."""
-    fires: list[int] = []
-    held = ahead = last = 0
+def kept(moves: list[Timed]) -> tuple[int, int]:
+    """Most moves that may not be sent yet at a time, and most cycles from a move's fire time to the end of all
+    reservations made before it; `moves` in the order of planning."""
+    changes = [0] * (len(moves) + 1)  # of the number that is kept, from a move's search on
+    movers: dict[int, list[int]] = {}
+    for place, one in enumerate(moves):
+        movers.setdefault(one.path[0], []).append(place)
+    for its in movers.values():
+        # the earliest fire time from each of them on rises, and its last one below a cycle is that of a move itself
+        least = [*accumulate((moves[place].fire for place in reversed(its)), min)][::-1]
+        for number, place in enumerate(its):
+            last = bisect_left(least, moves[place].fire) - 1
+            if last > number:
+                changes[place] += 1
+                changes[its[last]] -= 1
+    ahead = last_cycle = 0
     for one in moves:
-        held = max(held, len(fires) - bisect_right(fires, one.fire))
-        ahead = max(ahead, last - one.fire)
-        insort(fires, one.fire)
-        last = max(last, one.arrival)
-    return held, ahead
+        ahead = max(ahead, last_cycle - one.fire)
+        last_cycle = max(last_cycle, one.arrival)
+    return max(accumulate(changes), default=0), ahead
