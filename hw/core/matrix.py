@@ -212,10 +212,9 @@ class MatrixUnit(wiring.Component):
         for name, memory in memories._asdict().items():
             wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
             found[name] = port
+            if not self._config.core.operand_sources or name in ("acc", "out"):  # the others in `_read`
+                m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
             m.d.comb += getattr(self.operands, f"{name}_data").eq(port.data)
-            if self._config.core.operand_sources and name in ("a", "b"):
-                continue  # `_read` connects what it shares with the mover
-            m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
         return _PerMemory(**found)
 
     def _read(

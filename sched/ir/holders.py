@@ -109,7 +109,9 @@ def _dram_words(operations: Sequence[Operation], chip: ChipConfig) -> dict[int, 
     """Words of each DRAM tile up to the last one that an operation uses."""
     found = dict.fromkeys(chip.drams, 0)
     for op in operations:
-        for span in (op.src, op.dst) if isinstance(op, Move) else ():
+        if not isinstance(op, Move):
+            continue
+        for span in (op.src, op.dst):
             if span.tile in found:
                 found[span.tile] = max(found[span.tile], intervals(span, op.words)[-1][1])
     return found

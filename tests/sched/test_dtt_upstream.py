@@ -54,16 +54,13 @@ def test_nodes_between_count_and_the_cheapest_way_is_taken() -> None:
 def test_what_is_found_in_the_star_is_nearly_as_good_as_the_full_search() -> None:
     hardware = examples.butterfly()
     star = simplified(hardware, "DRAM")
-    better = 0
-    for seed in range(1, 3):
-        operations = random_workload(seed)
-        upstream, whole = (explore(one, operations, *GIVEN, 8) for one in (star, hardware))
-        handed = handed_on(upstream, hardware, operations, *GIVEN)
-        assert {one.operation.result: one.actor for one in handed.placed} == upstream.actors
-        assert handed.runtime <= 1.1 * whole.outcome.runtime
-        assert upstream.moves < whole.moves / 2
-        better += handed.runtime < mapped(hardware, operations, *GIVEN, {}).runtime
-    assert better > 0
+    operations = random_workload(1)
+    upstream, whole = (explore(one, operations, *GIVEN, 8) for one in (star, hardware))
+    handed = handed_on(upstream, hardware, operations, *GIVEN)
+    assert {one.operation.result: one.actor for one in handed.placed} == upstream.actors
+    assert handed.runtime <= 1.1 * whole.outcome.runtime
+    assert upstream.moves < whole.moves / 2
+    assert handed.runtime < mapped(hardware, operations, *GIVEN, {}).runtime
 
 
 def timed(fire: int, mover: int) -> Timed:

@@ -52,11 +52,12 @@ def test_holders_hold_what_a_move_brings() -> None:
         operations = random_operations(Random(seed), chip, 400)
         memories, holders = random_memories(seed, chip), Holders(operations, chip)
         for op in operations:
-            for source in holders.others(op) if isinstance(op, Move) else ():
-                other = op.model_copy(update={"issuer": op.dst.tile, "src": source, "route": None})
-                validate(schedule_of([other], chip), chip)
-                np.testing.assert_array_equal(take(other, memories), take(op, memories))
-                found += 1
+            if isinstance(op, Move):
+                for source in holders.others(op):
+                    other = op.model_copy(update={"issuer": op.dst.tile, "src": source, "route": None})
+                    validate(schedule_of([other], chip), chip)
+                    np.testing.assert_array_equal(take(other, memories), take(op, memories))
+                    found += 1
             execute_one(op, memories)
             holders.done(op)
     assert found > 20
