@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from statistics import geometric_mean
+
+from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.schedulers.ahead.entry import NAME
+from meshloom.sched.store.findings import SearchCache
+from meshloom.sched.store.kinds import SCHEDULES
 
+from ..build.builder import ingredients
 from ..results.events import Event, OnEvent, Plan
 from ..results.schema import Row
 from ..runs.options import RunOptions
 from .ahead import flit_hops
-from .interface import all_ran
+from .interface import BenchmarkError, all_ran
 from .results import Result, Sheet
 
-#: Loop nests that are timed where the fastest is asked for.
-NESTS = 4
-#: What is compared, by its name in the tables; the first is the baseline that has no plan.
+_DEVICE = "verilator"
+#: What is compared, by its name in the tables.
 RUNS: Mapping[str, str] = {
     "pulled": "loop_order",
     "pulled, nearest": f"{NAME}:sources=nearest,pushed=no",
     "pushed": NAME,
     "pushed, nearest": f"{NAME}:sources=nearest",
     "nearest, placed": f"{NAME}:sources=nearest,placing=first_best_fit",
-    f"{NESTS} nests": f"{NAME}:nests={NESTS}",
-    f"{NESTS} nests, nearest": f"{NAME}:sources=nearest,nests={NESTS}",
 }
-GIVEN, NEAREST, PLACED, NESTS_GIVEN, NESTS_NEAREST = list(RUNS)[2:]
+PULLED, PULLED_NEAREST, GIVEN, NEAREST, PLACED = RUNS
+_ROW = TypeAdapter(Row)
 #: Nine 16x16 cores between two DRAM channels.
 _NINE = ("dram core core core spm", "spm  core core core host", "dtt  core core core dram")
 
@@ -40,7 +44,7 @@ def nine() -> ChipConfig:
 
 
 #: What runs on four cores and on nine: products, and a layer whose cores share both operands.
-LAYERS = ("gemm:64x256x128", "gemm:128x512x256", "conv:14x14x256-256,k1")
+LAYERS = ("gemm:64x256x128", "gemm:128x512x256", "conv:14x14x256-256")
 
 
 def wrong_with(row: Row) -> list[str]:
@@ -69,15 +73,17 @@ Ran = Mapping[str, Row]
 
 
 def cycles_sheet(ran: Sequence[Ran]) -> Sheet:
-    """Cycles of every run, and how many times as fast the nearest sources make a pushed one."""
-    columns = ("chip", "layer", *(f"{name}>" for name in RUNS), "nearest / given>", "the same, nests>")
+    """Cycles of every run, and how many times as fast the nearest sources make one."""
+    columns = ("chip", "layer", *(f"{name}>" for name in RUNS), "gain pulled>", "gain pushed>", "arrivals>", "off>")
     rows = [
         (
             one[GIVEN].chip,
             one[GIVEN].workload,
             *(f"{one[name].rtl_cycles:,}" for name in RUNS),
-            f"{one[GIVEN].rtl_cycles / one[NEAREST].rtl_cycles:.3f}",
-            f"{one[NESTS_GIVEN].rtl_cycles / one[NESTS_NEAREST].rtl_cycles:.3f}",
+            f"{_gain([one], PULLED, PULLED_NEAREST):.3f}",
+            f"{_gain([one], GIVEN, NEAREST):.3f}",
+            f"{sum(row.planned_arrivals for row in one.values()):,}",
+            f"{sum(row.arrival_mismatches for row in one.values())}",
         )
         for one in ran
     ]
@@ -86,67 +92,103 @@ def cycles_sheet(ran: Sequence[Ran]) -> Sheet:
 
 
 def traffic_sheet(ran: Sequence[Ran]) -> Sheet:
-    """What travels: flit-hops as the links counted them, bytes of DRAM, energy by the usual table."""
-    pairs = ((GIVEN, NEAREST), (NESTS_GIVEN, NESTS_NEAREST))
+    """What travels in pushed runs: flit-hops as the links counted them, bytes of DRAM, energy by the usual table."""
     columns = (
-        "chip", "layer", "flit-hops pushed>", "nearest>", "saved>", "KB of DRAM pushed>", "nearest>", "saved>",
-        "uJ pushed>", "nearest>", "flit-hops placed>", "of nearest>",
-        "flit-hops nests>", "nearest>", "saved>", "KB of DRAM nests>", "nearest>", "saved>",
+        "chip", "layer", "flit-hops pushed>", "nearest>", "saved>", "placed>", "KB of DRAM pushed>", "nearest>",
+        "saved>", "uJ pushed>", "nearest>",
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for one in ran:
-        cells = [one[GIVEN].chip, one[GIVEN].workload]
-        for given, nearest in ((one[a], one[b]) for a, b in pairs):
-            for count, unit in ((flit_hops, 1), (dram_bytes, 1024)):
-                before, now = count(given), count(nearest)
-                cells += [f"{before / unit:,.0f}", f"{now / unit:,.0f}", f"{100 * (1 - now / before):.1f} %"]
-            if given is one[GIVEN]:
-                cells += [f"{_microjoules(given):,.0f}", f"{_microjoules(nearest):,.0f}"]
-                hops = flit_hops(one[PLACED])
-                cells += [f"{hops:,}", f"{hops / flit_hops(nearest):.3f}"]
-        rows.append(tuple(cells))
-    return Sheet("What travels", columns, rows)
+        given, nearest = one[GIVEN], one[NEAREST]
+        rows.append(
+            (
+                given.chip,
+                given.workload,
+                f"{flit_hops(given):,}",
+                f"{flit_hops(nearest):,}",
+                f"{100 * _saved([one], GIVEN, NEAREST):.1f} %",
+                f"{flit_hops(one[PLACED]):,}",
+                f"{dram_bytes(given) / 1024:,.0f}",
+                f"{dram_bytes(nearest) / 1024:,.0f}",
+                f"{100 * (1 - dram_bytes(nearest) / dram_bytes(given)):.1f} %",
+                f"{_microjoules(given):,.1f}",
+                f"{_microjoules(nearest):,.1f}",
+            )
+        )
+    return Sheet("What travels, pushed", columns, rows)
 
 
 def _saved(ran: Sequence[Ran], given: str, nearest: str) -> float:
     return 1 - geometric_mean([flit_hops(one[nearest]) / flit_hops(one[given]) for one in ran])
 
 
+def _gain(ran: Sequence[Ran], given: str, nearest: str) -> float:
+    return geometric_mean([one[given].rtl_cycles / one[nearest].rtl_cycles for one in ran])
+
+
 def bars(ran: Sequence[Ran]) -> list[str]:
     """Bars that were missed: those of each run, and what the nearest sources must bring in the mean."""
     found = [text for one in ran for row in one.values() for text in wrong_with(row)]
-    for given, nearest in ((GIVEN, NEAREST), (NESTS_GIVEN, NESTS_NEAREST)):
+    for given, nearest in ((PULLED, PULLED_NEAREST), (GIVEN, NEAREST)) if ran else ():
         if (saved := _saved(ran, given, nearest)) < 0.1:
             found.append(f"{nearest}: {100 * saved:.1f} % of the flit-hops saved in the mean, 10 % are the bar")
-        gain = geometric_mean([one[given].rtl_cycles / one[nearest].rtl_cycles for one in ran])
-        if gain < 1:
+        if (gain := _gain(ran, given, nearest)) < 1:
             found.append(f"{nearest}: {gain:.3f} times as fast in the mean")
     return found
 
 
-def run(on_progress: OnEvent) -> Result:
-    """Runs every layer every way. Raises BenchmarkError if one does not run."""
+@cache
+def _memory(chip: ChipConfig) -> SearchCache:
+    return SearchCache(SCHEDULES.folder(), chip, "holders", "sched.schedulers.ahead.entry", "sched.lowering.programs")
+
+
+def _key(chip: ChipConfig, layer: str, scheduler: str) -> object:
+    return layer, scheduler, ingredients(chip, _DEVICE, False)["sources"]
+
+
+def known(chip: ChipConfig, layer: str) -> dict[str, Row]:
+    """What is kept of a layer on a chip, by the name of the run."""
+    found = {name: _memory(chip).get(_key(chip, layer, scheduler), _ROW) for name, scheduler in RUNS.items()}
+    return {name: row for name, row in found.items() if row is not None}
+
+
+def _measure(chip: ChipConfig, on_progress: OnEvent) -> None:
+    """Runs what is not kept, and keeps each row as it comes. Raises BenchmarkError if one does not run."""
     from ..runs import runner
 
-    def pass_on(event: Event) -> None:
-        if not isinstance(event, Plan):  # the plan of all cases has been told
-            on_progress(event)
+    for name, scheduler in RUNS.items():
+        if left := [layer for layer in LAYERS if name not in known(chip, layer)]:
 
-    chips = (load("ahead16"), nine())
-    on_progress(Plan(rows=len(RUNS) * len(LAYERS) * len(chips)))
-    ran: list[Ran] = []
-    for chip in chips:
-        rows = {
-            name: all_ran(runner.run(LAYERS, chip, scheduler, pass_on, RunOptions(links=True)))
-            for name, scheduler in RUNS.items()
-        }
-        ran += [{name: rows[name][number] for name in RUNS} for number in range(len(LAYERS))]
-    gains = {
-        nearest: geometric_mean([one[given].rtl_cycles / one[nearest].rtl_cycles for one in ran])
-        for given, nearest in ((GIVEN, NEAREST), (NESTS_GIVEN, NESTS_NEAREST))
-    }
-    checked = sum(row.bytes_checked for one in ran for row in one.values())
-    arrivals = sum(row.planned_arrivals for one in ran for row in one.values())
+            def keep(event: Event, scheduler: str = scheduler) -> None:
+                if isinstance(event, Row):
+                    if event.error is None:
+                        _memory(chip).put(_key(chip, event.workload, scheduler), _ROW, event)
+                elif not isinstance(event, Plan):  # each run has a plan of its own
+                    on_progress(event)
+
+            all_ran(runner.run(left, chip, scheduler, keep, RunOptions(device=_DEVICE, links=True, here=True)))
+
+
+def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
+    """Runs every layer every way on the chips `parts` (all, if none is named), and shows what is known of the others,
+    too. Rows are kept. Raises BenchmarkError if one does not run, or a part has another name than a chip."""
+    chips = {chip.name: chip for chip in (load("ahead16"), nine())}
+    if unknown := [part for part in parts if part not in (*chips, "kept")]:
+        raise BenchmarkError(f"there is no part {unknown[0]!r}; there are {', '.join(chips)} and kept")
+    for name, chip in chips.items():
+        if not parts or name in parts:
+            _measure(chip, on_progress)
+    every = [(name, layer, known(chip, layer)) for name, chip in chips.items() for layer in LAYERS]
+    ran: list[Ran] = [rows for _, _, rows in every if len(rows) == len(RUNS)]
+    missing = [f"{layer} on {name}" for name, layer, rows in every if len(rows) < len(RUNS)]
+    remarks = [
+        "*Flit-hops*: flits x links between routers, counted by the routers, code included. *DRAM*: reads, writes and "
+        "code. *uJ*: by the usual energy table (`meshloom run`), an estimate."
+    ]
+    if missing:
+        remarks.append(f"Not measured: {', '.join(missing)}; `meshloom bench dtt_holders` goes on.")
+    if ran:
+        remarks.insert(0, _summary(ran))
     return Result(
         "dtt_holders",
         "From whoever holds it nearest",
@@ -155,19 +197,23 @@ def run(on_progress: OnEvent) -> Result:
         "(`core.operand_sources`). So what several cores need goes from core to core, as in Figure 8 of "
         "*Dijkstra-Through-Time* (V. Tableau Roche and P. Murugappa Velayuthan). *Pulled*: cores ask, semaphores "
         "decide; *pushed*: `--scheduler dtt`; *nearest*: `sources=nearest`, on the same operations otherwise; "
-        "*placed*: cores chosen by First Best Fit (Algorithm 1, `placing=first_best_fit`); "
-        f"*{NESTS} nests*: the fastest of the best {NESTS} kinds of loop nests, each timed with its sources "
-        "(`nests`). All on the RTL, every byte compared. Bars: no byte and no arrival off, cycles those of the model; "
-        "in the mean no slower, and a tenth of the flit-hops saved.",
+        "*placed*: cores chosen by First Best Fit (Algorithm 1, `placing=first_best_fit`). All on the RTL, every byte "
+        "compared. Bars: no byte and no arrival off, cycles those of the model; in the mean no slower, and a tenth of "
+        "the flit-hops saved.",
         (cycles_sheet(ran), traffic_sheet(ran)),
-        (
-            f"{checked:,} bytes compared, {arrivals:,} arrivals; in the geometric mean {gains[NEAREST]:.3f} times as "
-            f"fast with the nearest sources, {100 * _saved(ran, GIVEN, NEAREST):.1f} % of the flit-hops saved; with "
-            f"nests chosen for them {gains[NESTS_NEAREST]:.3f}, "
-            f"{100 * _saved(ran, NESTS_GIVEN, NESTS_NEAREST):.1f} %. First Best Fit changes the flit-hops of the "
-            f"nearest sources by {-100 * _saved(ran, NEAREST, PLACED):+.1f} % in the mean.",
-            "*Flit-hops*: flits x links between routers, counted by the routers, code included. *DRAM*: reads, writes "
-            "and code. *uJ*: by the usual energy table (`meshloom run`), an estimate.",
-        ),
+        tuple(remarks),
         tuple(bars(ran)),
+    )
+
+
+def _summary(ran: Sequence[Ran]) -> str:
+    checked = sum(row.bytes_checked for one in ran for row in one.values())
+    arrivals = sum(row.planned_arrivals for one in ran for row in one.values())
+    return (
+        f"{checked:,} bytes compared, {arrivals:,} arrivals. In the geometric mean the nearest sources make pushed "
+        f"programs {_gain(ran, GIVEN, NEAREST):.3f} and pulled ones {_gain(ran, PULLED, PULLED_NEAREST):.3f} times as "
+        f"fast, and save {100 * _saved(ran, GIVEN, NEAREST):.1f} % and "
+        f"{100 * _saved(ran, PULLED, PULLED_NEAREST):.1f} % of the flit-hops. First Best Fit changes the flit-hops of "
+        f"the nearest sources by {-100 * _saved(ran, NEAREST, PLACED):+.1f} %, cycles by a factor of "
+        f"{1 / _gain(ran, NEAREST, PLACED):.3f}."
     )

@@ -98,7 +98,9 @@ KLOTSKI_PARTITION = module(
 )
 DTT_OPTIMUM = module("data routed ahead of time, in order and repaired, beside the optimum of a solver", "dtt_optimum")
 DTT_HOLDERS = module(
-    "words from the nearest tile that holds them, from core to core too: cycles, flit-hops, DRAM", "dtt_holders"
+    "words from the nearest tile that holds them, from core to core too: cycles, flit-hops, DRAM",
+    "dtt_holders",
+    parts=True,
 )
 DTT_PAPER = module(
     "an explorer that is told simpler hardware (Figure 7); what a controller without waypoints saves, and needs",
