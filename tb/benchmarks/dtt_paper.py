@@ -23,9 +23,9 @@ from .dtt_holders import nine
 from .results import Result, Sheet
 
 #: Layers whose programs are looked at.
-LAYERS = ("resnet50/conv2_1_1", "resnet50/conv3_2_2", "resnet50/conv5_2_3")
+LAYERS = ("resnet50/conv2_1_1", "gemm:128x512x256", "conv:14x14x256-256")
 #: Workloads for the butterfly of Figure 6, by seed, and mappings that the explorer tries.
-SEEDS, TRIES = range(12), 30
+SEEDS, TRIES = range(6), 20
 #: Operands in its DRAM, and operations of a workload.
 _DATA, _OPERATIONS = 8, 16
 
