@@ -79,6 +79,7 @@ class CoreConfig(_Frozen):
     serial divider with a root for each lane.
     `channel_scales`: drain path and vector unit can have a multiplier for each channel, read from ACC beside the bias
     (`hw.isa.SCALED_BIAS_WORDS`), instead of one for all that an instruction computes.
+    `operand_sources`: A and B can be sources of MOVEs, so that a core passes on what it was sent (`hw/core/matrix.py`).
     """
 
     a_words: Words = 4096
@@ -90,6 +91,7 @@ class CoreConfig(_Frozen):
     vec_table: bool = False
     vec_whole: bool = False
     channel_scales: bool = False
+    operand_sources: bool = False
 
 
 class DramConfig(_Frozen):

@@ -19,7 +19,7 @@ from .control.frontend import FrontEnd
 from .core.array import ArrayForm
 from .core.matrix import MatrixUnit
 from .core.vector import VectorUnit
-from .isa import Opcode, Unit
+from .isa import Opcode, Region, Unit
 from .signatures import WAITED_BITS, SemPost, TraceRecord
 
 #: The compute units of a core and the opcode that each one executes.
@@ -65,11 +65,15 @@ class CoreUnits:
         # flags and operands travel on through the array when the last row has been drained
         hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)
         used = matrix.busy | matrix.issue.valid | matrix.write.valid | matrix.read.valid
+        walks = vector.busy | vector.issue.valid | vector.read.en
+        if config.core.operand_sources:  # the mover reads A and B by the vector unit's ports
+            region = matrix.read.payload.region
+            walks |= matrix.read.valid & ((region == Region.MAIN) | (region == Region.B))
         m.d[computing] += hold.eq(Mux(used, hold.init, hold - (hold != 0)))
         m.d.comb += [
             working.eq(used | (hold != 0)),
             draining.eq(matrix.draining),
-            walking.eq(vector.busy | vector.issue.valid | vector.read.en),
+            walking.eq(walks),
             matrix.now.eq(now),
             vector.now.eq(now),
         ]

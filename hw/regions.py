@@ -33,7 +33,7 @@ def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
     """Words of each region that the tile's mover can read."""
     trace = {Region.TRACE: config.trace_records * config.trace_words, Region.STATS: stats_words(config)}
     regions = memory_regions(config, kind)
-    if kind is TileKind.CORE:  # the operand memories have one read port each, and the array needs it
+    if kind is TileKind.CORE and not config.core.operand_sources:  # the array needs the port of operand memories
         regions = {region: regions[region] for region in (Region.ACC, Region.OUT, Region.VEC)}
     return regions | trace
 

@@ -44,11 +44,14 @@ class MatrixUnit(wiring.Component):
       then (not held). ACC is not ready in cycles in which the drain path reads: an addend for each row of a GEMM that
       has one, 1 cycle before the row's write to ACC, 3 before its write to OUT (`by_channel`: see `Drain`; each of the
       four words of P bytes in a word of ACC takes a separate read). A and B are not ready while the array reads them:
-      with rows = P, until the GEMM has read its operands. OUT is always ready.
+      with rows = P, until the GEMM has read its operands. With `core.operand_sources` they are read through the vector
+      unit's ports instead, and not ready while a VEC reads its operands (`operands.walking`); the array never matters.
+      OUT is always ready.
     - `fault`: strobe, at most one per GEMM and memory pair: ADDRESS (value = the word address), SHAPE, RESERVED_BITS
       (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never accesses a word past a memory and always
       retires.
-    - `operands`: the vector unit's read ports, clocked by `operand_domain`; always served, never in contention.
+    - `operands`: the vector unit's read ports, clocked by `operand_domain`, which also has to run while `read` asks for
+      A or B with `core.operand_sources`; always served, never in contention.
     - `out_write`: the result that the drain path writes to OUT in this cycle (for observers).
     - `array`: see `ArrayForm`; by default for Amaranth's simulator.
     - `busy`: a GEMM is in the unit. `reading`: this cycle belongs to a window. `draining`: the drain path, which is in
@@ -121,8 +124,8 @@ class MatrixUnit(wiring.Component):
         self._drain(m, reader, array, drain, last)
         self._write(m, memories, drain)
         m.d.comb += self.out_write.eq(drain.out_write)
-        self._serve_operands(m, memories)
-        self._read(m, _PerMemory(a_read, b_read, acc_read, out_read), reader, drain)
+        shared = self._serve_operands(m, memories)
+        self._read(m, _PerMemory(a_read, b_read, acc_read, out_read), shared, reader, drain)
         return m
 
     def _memories(self, m: Module) -> _PerMemory[Memory]:
@@ -204,25 +207,47 @@ class MatrixUnit(wiring.Component):
             m.d.comb += [out_write.addr.eq(offset), out_write.data.eq(word.data)]
         m.d.comb += out_write.en.eq(drain.out_write.en | (valid & (word.region == Region.OUT)))
 
-    def _serve_operands(self, m: Module, memories: _PerMemory[Memory]) -> None:
-        """The vector unit's reads, on separate ports. Latency: one cycle."""
+    def _serve_operands(self, m: Module, memories: _PerMemory[Memory]) -> _PerMemory[ReadPort]:
+        """The vector unit's reads, on separate ports, which are returned. Latency: one cycle."""
+        found: dict[str, ReadPort] = {}
         for name, memory in memories._asdict().items():
             wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
-            m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
+            found[name] = port
+            if not self._config.core.operand_sources or name in ("acc", "out"):  # the others in `_read`
+                m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
             m.d.comb += getattr(self.operands, f"{name}_data").eq(port.data)
+        return _PerMemory(**found)
 
-    def _read(self, m: Module, ports: _PerMemory[ReadPort], reader: OperandReader, drain: Drain) -> None:
-        """The other read ports: array and drain path take precedence over `read`. Latency: one cycle."""
+    def _read(
+        self,
+        m: Module,
+        ports: _PerMemory[ReadPort],
+        shared: _PerMemory[ReadPort],
+        reader: OperandReader,
+        drain: Drain,
+    ) -> None:
+        """The other read ports: array and drain path take precedence over `read`, and where it reads A and B through
+        the ports of the vector unit (`shared`), that does. Latency: one cycle."""
         request = self.read.payload
+        a_owner, b_owner = reader.a_read, reader.b_read
+        a_busy, b_busy, free = a_owner.en, b_owner.en, None
+        if self._config.core.operand_sources:
+            for port, owner in ((ports.a, a_owner), (ports.b, b_owner)):
+                m.d.comb += [port.en.eq(owner.en), port.addr.eq(owner.addr)]
+            ports = ports._replace(a=shared.a, b=shared.b)
+            a_owner, b_owner = self.operands.a, self.operands.b
+            a_busy = b_busy = self.operands.walking
+            free = ~self.operands.walking  # a word that the vector unit has read stays until its next read
         m.d.comb += drain.acc_data.eq(ports.acc.data)
-        for port, owner, region, shift in (
-            (ports.a, reader.a_read, Region.MAIN, 0),
-            (ports.b, reader.b_read, Region.B, 0),
-            (ports.acc, drain.acc_read, Region.ACC, 2),
-            (ports.out, None, Region.OUT, 0),
+        for port, owner, region, shift, allowed in (
+            (ports.a, a_owner, Region.MAIN, 0, free),
+            (ports.b, b_owner, Region.B, 0, free),
+            (ports.acc, drain.acc_read, Region.ACC, 2, None),
+            (ports.out, None, Region.OUT, 0, None),
         ):
             mine = Signal(name=f"read_{region.name.lower()}")
-            m.d.comb += mine.eq(self.read.valid & (request.region == region))
+            here = self.read.valid & (request.region == region)
+            m.d.comb += mine.eq(here if allowed is None else here & allowed)
             if owner is None:
                 m.d.comb += [port.en.eq(mine), port.addr.eq(request.offset)]
                 continue
@@ -231,13 +256,9 @@ class MatrixUnit(wiring.Component):
                 port.addr.eq(Mux(owner.en, owner.addr, request.offset >> shift)),
             ]
         with m.Switch(request.region):
-            for region, owner in (
-                (Region.MAIN, reader.a_read),
-                (Region.B, reader.b_read),
-                (Region.ACC, drain.acc_read),
-            ):
+            for region, busy in ((Region.MAIN, a_busy), (Region.B, b_busy), (Region.ACC, drain.acc_read.en)):
                 with m.Case(region):
-                    m.d.comb += self.read.ready.eq(~owner.en)
+                    m.d.comb += self.read.ready.eq(~busy)
             with m.Default():
                 m.d.comb += self.read.ready.eq(1)
         region = Signal(2)

@@ -26,7 +26,8 @@ def write_layout(words: int, bits: int) -> data.StructLayout:
 class OperandPorts(wiring.Signature):
     """The vector unit's read ports on the matrix unit's memories, seen from the vector unit.
 
-    `<memory>` = {en, addr}; the word is on `<memory>_data` from the next cycle on, until the next read.
+    `<memory>` = {en, addr}; the word is on `<memory>_data` from the next cycle on, until the next read. `walking`
+    (chips with `core.operand_sources`): a VEC walks over its operands; in other cycles A and B are the mover's.
     """
 
     def __init__(self, config: ChipConfig) -> None:
@@ -38,4 +39,6 @@ class OperandPorts(wiring.Signature):
             "acc": (core.acc_words, 4 * bits),
         }
         members = {name: Out(read_layout(words)) for name, (words, _) in sizes.items()}
+        if core.operand_sources:
+            members["walking"] = Out(1)
         super().__init__(members | {f"{name}_data": In(width) for name, (_, width) in sizes.items()})

@@ -151,6 +151,8 @@ class VectorUnit(wiring.Component):
             operands.b.eq(reader.b_read),
             operands.out.eq(reader.out_read),
         ]
+        if config.core.operand_sources:
+            m.d.comb += operands.walking.eq(reader.reading)
 
         # Control that travels with the words: `fetched` one cycle after the addresses, `operand` two.
         walk = step_layout(self._at, self._windows)

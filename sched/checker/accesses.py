@@ -31,8 +31,9 @@ class Access:
 def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "dst"] | None) -> int:
     """Words of a region that a program may use; 0 = the tile has no such memory for that use.
 
-    `end`: use as the source or destination of a MOVE (None: by a core's own units). No mover reads the operand memories
-    A and B of a core; the results of its vector unit, traces and counters can only be read.
+    `end`: use as the source or destination of a MOVE (None: by a core's own units). Movers read the operand memories A
+    and B of a core on chips with `core.operand_sources` only; the results of its vector unit, traces and counters can
+    only be read.
     """
     kind = chip.tiles.get(tile)
     sizes: dict[int, int] = {}
@@ -45,7 +46,8 @@ def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "
             Region.OUT: core.out_words,
             Region.VEC: core.vec_words,
         }
-        for barred in {"src": (Region.MAIN, Region.B), "dst": (Region.VEC,), None: ()}[end]:
+        operands = () if core.operand_sources else (Region.MAIN, Region.B)
+        for barred in {"src": operands, "dst": (Region.VEC,), None: ()}[end]:
             del sizes[barred]
     elif kind is TileKind.SPM:
         sizes = {Region.MAIN: chip.spm_words}

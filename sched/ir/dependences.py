@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from meshloom.hw.config import ChipConfig
 
 from .hazards import WordMap
-from .schedule import Operation, reads, writes
+from .schedule import Access, Operation, reads, writes
 
 
 class Depends:
@@ -17,20 +17,36 @@ class Depends:
     before it overwrites. Both are sets of indices of earlier operations, and they are disjoint."""
 
     def __init__(self, operations: Sequence[Operation], chip: ChipConfig) -> None:
-        memories: dict[tuple[int, int], WordMap] = {}
+        self._chip = chip
+        self._memories: dict[tuple[int, int], WordMap] = {}
         self.data: list[set[int]] = []
         self.room: list[set[int]] = []
-        for index, op in enumerate(operations):
-            data: set[int] = set()
-            writers: set[int] = set()
-            readers: dict[int, int] = {}
-            for access in reads(op, chip):
-                # each operation is a separate class of readers, so that none hides another
-                memories.setdefault((access.tile, access.region), WordMap()).read(access.intervals, index, index, data)
-            for access in writes(op, chip):
-                memories.setdefault((access.tile, access.region), WordMap()).write(
-                    access.intervals, index, writers, readers
-                )
-            nobody = {-1, index}
-            self.data.append(data - nobody)
-            self.room.append((writers | set(readers)) - data - nobody)
+        for op in operations:
+            self.append(op)
+
+    def of(self, op: Operation) -> tuple[set[int], set[int]]:
+        """`data` and `room` of an operation that would be the next one."""
+        data: set[int] = set()
+        room: set[int] = set()
+        for access in reads(op, self._chip):
+            data.update(writer for writer, _ in self._memory(access).uses(access.intervals))
+        for access in writes(op, self._chip):
+            for writer, readers in self._memory(access).uses(access.intervals):
+                room.add(writer)
+                room.update(readers)
+        return data - {-1}, room - data - {-1}
+
+    def append(self, op: Operation) -> None:
+        """The next operation of the list."""
+        data, room = self.of(op)
+        index = len(self.data)
+        for access in reads(op, self._chip):
+            # each operation is a separate class of readers, so that none hides another
+            self._memory(access).read(access.intervals, index, index, set())
+        for access in writes(op, self._chip):
+            self._memory(access).write(access.intervals, index, set(), {})
+        self.data.append(data)
+        self.room.append(room)
+
+    def _memory(self, access: Access) -> WordMap:
+        return self._memories.setdefault((access.tile, access.region), WordMap())

@@ -110,7 +110,7 @@ def execute_one(op: Operation, memories: Memories) -> None:
 
 def take(op: Move, memories: Memories) -> Bytes:
     """The words that a move would send now, uint8 [words, P]; a copy."""
-    return memories.region(op.src.tile, op.src.address >> OFFSET_BITS)[_offsets(op.src, op.words)]
+    return memories.region(op.src.tile, op.src.address >> OFFSET_BITS)[offsets(op.src, op.words)]
 
 
 def land(op: Move, words: Bytes, memories: Memories) -> None:
@@ -118,13 +118,14 @@ def land(op: Move, words: Bytes, memories: Memories) -> None:
     _put(memories, op.dst, words)
 
 
-def _offsets(span: Span, words: int) -> NDArray[np.intp]:
+def offsets(span: Span, words: int) -> NDArray[np.intp]:
+    """Word offset of each of the first `words` words of a span."""
     run, rest = np.divmod(np.arange(words), span.run)
     return (span.address & _OFFSET) + run * span.stride + rest
 
 
 def _put(memories: Memories, span: Span, words: Bytes) -> None:
-    memories.region(span.tile, span.address >> OFFSET_BITS)[_offsets(span, len(words))] = words
+    memories.region(span.tile, span.address >> OFFSET_BITS)[offsets(span, len(words))] = words
 
 
 def _gemm(op: Gemm, memories: Memories) -> None:

@@ -118,6 +118,12 @@ class WordMap:
                 yield page, first, last, low
                 start += high - low
 
+    def uses(self, intervals: Iterable[tuple[int, int]]) -> Iterable[tuple[int, Iterable[int]]]:
+        """The last writer of each run of words, and its readers since then."""
+        for page, first, last, _ in self._cut(intervals):
+            for writer, readers in page.values[first:last]:
+                yield writer, readers.values()
+
     def read(self, intervals: Iterable[tuple[int, int]], reader: int, number: int, writers: set[int]) -> None:
         """Adds the last writers of the words to `writers` and records a reader of class `number`."""
         for page, first, last, _ in self._cut(intervals):

@@ -137,10 +137,11 @@ def _check_move(op: Move, chip: ChipConfig) -> None:
     if chip.tiles.get(op.issuer) not in _ISSUERS:
         raise ScheduleError(f"issuer {_name(op.issuer)} has no mover stream; let a core, spm or dram tile issue it")
     src = _check_span(op.src, op.words, "source", chip)
-    if chip.tiles[op.src.tile] is TileKind.CORE and src.region in (Region.MAIN, Region.B):
+    barred = () if chip.core.operand_sources else (Region.MAIN, Region.B)
+    if chip.tiles[op.src.tile] is TileKind.CORE and src.region in barred:
         raise ScheduleError(
-            f"source is operand memory {'A' if src.region is Region.MAIN else 'B'} of a core, whose only read port "
-            "belongs to the array; keep a copy elsewhere or move from ACC, OUT or VEC"
+            f"source is operand memory {'A' if src.region is Region.MAIN else 'B'} of a core, which no mover reads "
+            f"without core.operand_sources = true in {chip.name}; keep a copy elsewhere or move from ACC, OUT or VEC"
         )
     dst = _check_span(op.dst, op.words, "destination", chip)
     if dst.region is Region.VEC:

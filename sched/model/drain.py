@@ -61,18 +61,29 @@ class DrainPath:
     """The ports that a core's drain path occupies.
 
     `writes`: by region, for words from the NoC. Of the memories that the mover reads, the drain path reads only ACC;
-    the vector unit has separate read ports.
+    the vector unit has separate read ports, which with `core.operand_sources` the mover shares for A and B.
     """
 
     def __init__(self, chip: ChipConfig) -> None:
         self._chip = chip
         self.writes = {Region.ACC: Port(), Region.OUT: Port()}
         self._addends = Port()
+        self._walked: dict[int, Port] = {}
+        if chip.core.operand_sources:
+            self._walked = {Region.MAIN: Port(), Region.B: Port()}
 
     def reads(self, reader: User) -> dict[int, Port]:
         """By region, the ports for which the tile's mover, whose words `reader` reads, may have to wait."""
-        self._addends.feeder = reader
-        return {Region.ACC: self._addends}
+        ports: dict[int, Port] = {Region.ACC: self._addends}
+        ports.update(self._walked)
+        for port in ports.values():
+            port.feeder = reader
+        return ports
+
+    def walks(self, now: int, first: int, cycles: int) -> None:
+        """A VEC walks over its operands for `cycles` cycles from `first` on: the mover reads neither A nor B."""
+        for port in self._walked.values():
+            port.take(now, first, cycles)
 
     def drains(self, now: int, fields: Mapping[str, int], start: int) -> None:
         """A GEMM that has been issued starts in cycle `start`."""

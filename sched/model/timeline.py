@@ -3,8 +3,7 @@
 It plays the streams, requests, packets, posts and DRAM bursts of a program as events, with the cycle counts that the
 gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`, `hw/timing.py`),
 down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted to measurements: each
-mechanism is modelled by its contract. Faults are left out, and so is what the program checker rejects (a MOVE that
-reads A or B).
+mechanism is modelled by its contract. Faults are left out, and so is what the program checker rejects.
 """
 
 from __future__ import annotations
@@ -111,6 +110,8 @@ class _Array(Works):
         end = start + cycles
         if opcode is Opcode.GEMM:
             self.machine.drains[self.tile].drains(self.machine.now, fields, start)
+        else:
+            self.machine.drains[self.tile].walks(self.machine.now, start, occupied)
 
         def retire(now: int) -> None:
             self.machine.record(self.tile, self.tile, self.unit, opcode, fields.get("tag", 0), waited, start, end)

@@ -97,6 +97,15 @@ KLOTSKI_PARTITION = module(
     "klotski_partition",
 )
 DTT_OPTIMUM = module("data routed ahead of time, in order and repaired, beside the optimum of a solver", "dtt_optimum")
+DTT_HOLDERS = module(
+    "words from the nearest tile that holds them, from core to core too: cycles, flit-hops, DRAM",
+    "dtt_holders",
+    parts=True,
+)
+DTT_PAPER = module(
+    "an explorer that is told simpler hardware (Figure 7); what a controller without waypoints saves, and needs",
+    "dtt_paper",
+)
 WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
@@ -136,6 +145,8 @@ SHIPPED = {
     "dtt_routing": f"{__name__}:DTT_ROUTING",
     "dtt_optimum": f"{__name__}:DTT_OPTIMUM",
     "ahead": f"{__name__}:AHEAD",
+    "dtt_holders": f"{__name__}:DTT_HOLDERS",
+    "dtt_paper": f"{__name__}:DTT_PAPER",
     "flexer": f"{__name__}:FLEXER",
     "flexer_assumptions": f"{__name__}:FLEXER_ASSUMPTIONS",
     "flexer_policies": f"{__name__}:FLEXER_POLICIES",

@@ -376,7 +376,8 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
                 make = random_gemm if unit is Unit.MATRIX else random_vec
                 builder.compute(thread, unit, make(random, chip, thread.slices[thread.core], sizes))
                 continue
-            core = [(thread.core, region) for region in (Region.ACC, Region.OUT, Region.VEC)]
+            operands = (Region.MAIN, Region.B) if chip.core.operand_sources else ()
+            core = [(thread.core, region) for region in (*operands, Region.ACC, Region.OUT, Region.VEC)]
             src = random.choice(memories + core)
             places = [*memories, *((thread.core, region) for region in goals)]
             dst = random.choice([place for place in places if place != src])

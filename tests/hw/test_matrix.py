@@ -12,12 +12,12 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END, STAGE_CYCLES
-from meshloom.hw.core import golden
+from meshloom.hw.core import golden, vector_golden
 from meshloom.hw.core.array import split
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
-from meshloom.hw.isa import Addend, Cause, Region, address
-from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy, gemm_start
+from meshloom.hw.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region, VectorOp, address
+from meshloom.hw.timing import GemmShape, VecShape, gemm_cycles, gemm_occupancy, gemm_start, vec_occupancy
 
 from .matrix_bench import FORMAT, Gemm, Outcome, read, run, write
 
@@ -340,6 +340,50 @@ def test_the_drain_path_has_the_ports_in_the_cycles_of_its_contract(to_acc: int,
     assert held["write"] == list(range(last - rows + 1, last + 1))
     before = ADDEND_TO_ACC + (0 if to_acc else ACC_TO_OUT)
     assert held["read"] == [cycle - before for cycle in held["write"]]
+
+
+@pytest.mark.parametrize("region", [Region.MAIN, Region.B])
+def test_operands_that_can_be_sources_wait_for_the_vector_unit_alone(region: Region) -> None:
+    """A and B are read in every cycle of a GEMM, but in none in which a VEC walks over its operands; all words right,
+    those of the VEC, too."""
+    config = chip(4, operand_sources=True)
+    memories = random_memories(config, np.random.default_rng(11))
+    pixels = {"in_w": 20, "a_plane": 20, "out_w": 20, "pixels": 20, "k_blocks": 3, "addend": Addend.NONE}
+    weighed = {"op": int(VectorOp.MAC), "x_base": 7, "x_plane": 8, "in_w": 4, "blocks": 2, "kernel_w": 2, "pixels": 6}
+    ones = dict.fromkeys(("kernel_h", "stride_h", "stride_w", "dilation"), 1)
+    vec = dict.fromkeys(INSTRUCTIONS[Opcode.VEC].offsets, 0) | ones | weighed | {"out_w": 3, "clamp": 127, "scale": 900}
+    image = memories.a if region is Region.MAIN else memories.b
+    held: list[int] = []
+    words = 0
+
+    async def traffic(unit: MatrixUnit, context: Any) -> None:
+        nonlocal words
+        before: int | None = None
+        context.set(unit.read.valid, 1)
+        for cycle in range(120):
+            offset = 17 * cycle % len(image)
+            context.set(unit.read.payload, {"region": region, "offset": offset})
+            if before is not None:
+                found = context.get(unit.read_data).to_bytes(4, "little")
+                assert found == image[before].tobytes(), f"word {before}"
+            before = offset if context.get(unit.read.ready) else None
+            held.extend([context.get(unit.now)] if before is None else [])
+            words += before is not None
+            await context.tick()
+        context.set(unit.read.valid, 0)
+
+    outcome = run(config, memories, [complete(ONE | pixels)] * 2, (), traffic, [vec, vec | {"dest_base": 40}])
+    starts = [start for start, _ in outcome.vecs_retired]
+    occupied = vec_occupancy(config, VecShape.of(vec))
+    assert held == [cycle for start in starts for cycle in range(start, start + occupied)]
+    assert words == 120 - 2 * occupied
+    expected = memories.copy()
+    for gemm in [complete(ONE | pixels)] * 2:
+        golden.gemm(config, expected, gemm)
+    compare(outcome, expected, config)
+    vector_golden.vec(config, expected, vec)
+    vector_golden.vec(config, expected, vec | {"dest_base": 40})
+    np.testing.assert_array_equal(outcome.images[Region.VEC], expected.vec)
 
 
 def test_the_next_gemm_is_accepted_before_the_first_operand_of_the_one_before() -> None:

@@ -31,7 +31,7 @@ PLANS = (
     ["dram core", "core dtt", "spm dram", "core host", "spm core"],
     ["host", "dram", "dtt", "core", "spm"],
 )
-WORDS = {
+WORDS: dict[str, Any] = {
     "core": {"a_words": 128, "b_words": 128, "acc_words": 32, "out_words": 64, "vec_words": 64},
     "spm_words": 128,
 }
@@ -63,6 +63,7 @@ def random_chip(random: Random) -> ChipConfig:
         controller_instructions=random.choice((32, 64, 256)),
         mover_queue=random.choice((2, 4, 8)),
         product_register=random.random() < 0.5,
+        core=WORDS["core"] | {"operand_sources": random.random() < 0.7},
     )
 
 

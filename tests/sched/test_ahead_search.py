@@ -10,6 +10,7 @@ import pytest
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.lowering.timed.compile import compile_ahead
+from meshloom.sched.mapping.emit import emit, to_schedule
 from meshloom.sched.routing.hardware import DttError, TimingFault
 from meshloom.sched.schedulers.ahead import search
 from meshloom.sched.schedulers.ahead.timed import timed
@@ -25,6 +26,10 @@ CHIP = ChipConfig.model_validate(
 SHAPE: ConvShape = find("gemm:8x8x12")[0].shape
 
 
+#: Cores and sources as they are.
+AS_GIVEN = search.Laid(lambda schedule: schedule, ())
+
+
 def cycles(schedule: Schedule) -> int:
     return compile_ahead(schedule, CHIP).orders.cycles
 
@@ -35,11 +40,24 @@ def base() -> Schedule:
 
 
 def test_the_shortest_plan_is_taken_and_kept(base: Schedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = search.shortest(base, SHAPE, CHIP, 77, 3, tmp_path)
-    nests = [search.schedule_of(SHAPE, CHIP, nest, 77) for nest in islice(search.nests(SHAPE, CHIP), 3)]
-    assert cycles(timed(found)) == min(cycles(timed(one)) for one in (base, *nests))
+    found = search.shortest(base, SHAPE, CHIP, 77, 3, AS_GIVEN, tmp_path)
+    nests = [to_schedule(emit(SHAPE, CHIP, nest, 77), SHAPE, CHIP) for nest in islice(search.nests(SHAPE, CHIP), 3)]
+    assert cycles(found) == min(cycles(timed(one)) for one in (base, *nests))
     monkeypatch.setattr(search, "compile_ahead", None)  # nothing is planned again
-    assert search.shortest(base, SHAPE, CHIP, 77, 3, tmp_path).operations == found.operations
+    assert search.shortest(base, SHAPE, CHIP, 77, 3, AS_GIVEN, tmp_path).operations == found.operations
+
+
+def test_what_decides_cores_and_sources_is_in_the_key(base: Schedule, tmp_path: Path) -> None:
+    """Each nest is planned with the sources that it gets, not with those of another search."""
+    laid: list[str] = []
+
+    def noting(name: str) -> search.Laid:
+        return search.Laid(lambda schedule: laid.append(name) or schedule, (name,))
+
+    search.shortest(base, SHAPE, CHIP, 77, 2, noting("a"), tmp_path)
+    search.shortest(base, SHAPE, CHIP, 77, 2, noting("b"), tmp_path)
+    search.shortest(base, SHAPE, CHIP, 77, 2, noting("a"), tmp_path)
+    assert laid == ["a"] * 3 + ["b"] * 3 + ["a"]
 
 
 def test_nests_without_a_plan_are_passed_over(base: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,14 +67,14 @@ def test_nests_without_a_plan_are_passed_over(base: Schedule, monkeypatch: pytes
         raise TimingFault("no route", "0", 0, "a wire")
 
     monkeypatch.setattr(search, "compile_ahead", only_the_base)
-    assert search.shortest(base, SHAPE, CHIP, 77, 2) is base
+    assert search.shortest(base, SHAPE, CHIP, 77, 2, AS_GIVEN).operations == base.operations
 
     def nothing(schedule: Schedule, chip: ChipConfig) -> object:
         raise TimingFault("no route", "0", 0, "a wire")
 
     monkeypatch.setattr(search, "compile_ahead", nothing)
     with pytest.raises(DttError, match="no route"):
-        search.shortest(base, SHAPE, CHIP, 77, 2)
+        search.shortest(base, SHAPE, CHIP, 77, 2, AS_GIVEN)
 
 
 def test_planning_has_a_budget_of_operations(base: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +86,7 @@ def test_planning_has_a_budget_of_operations(base: Schedule, monkeypatch: pytest
 
     monkeypatch.setattr(search, "compile_ahead", noted)
     monkeypatch.setattr(search, "BUDGET", 1)
-    search.shortest(base, SHAPE, CHIP, 77, 3)
+    search.shortest(base, SHAPE, CHIP, 77, 3, AS_GIVEN)
     assert len(planned) == 2, "the base and one nest"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -10,20 +11,25 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
+from meshloom.hw.isa import Opcode, Region
 from meshloom.hw.noc import mesh as mesh_module
 from meshloom.hw.noc.router import VcRouter
 from meshloom.hw.routes import LOCAL
+from meshloom.sched.model.timeline import play
 from meshloom.sched.store.kinds import SIMULATORS
 from meshloom.sched.store.store import Recipe, key
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.build import builder as build_module
 from meshloom.tb.build.builder import Build, build
+from meshloom.tb.compare.records import pair
+from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.results.schema import Row, Settings, Status
 from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.runner import prepare
 from meshloom.tb.verify.ahead_soak import chips, workloads, wrong_with
+from meshloom.tb.verify.random_programs import random_program
 
 #: The smallest chip with a controller that computes anything.
 SMALL = ChipConfig.model_validate(
@@ -45,9 +51,9 @@ FETCHED = ChipConfig.model_validate(
 )
 
 
-def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Row]:
-    items = [prepare(find(name)[0], chip, "dtt") for name in names]
-    return simulate(items, device, Settings(code="", scheduler="dtt", simulator_version=""), lambda event: None)
+def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig, scheduler: str = "dtt") -> list[Row]:
+    items = [prepare(find(name)[0], chip, scheduler) for name in names]
+    return simulate(items, device, Settings(code="", scheduler=scheduler, simulator_version=""), lambda event: None)
 
 
 @pytest.mark.slow
@@ -57,6 +63,49 @@ def test_every_word_lands_when_it_was_planned_to(simulator: str) -> None:
     found = rows(names, SimulatedDevice(build(SMALL, simulator)), SMALL)
     assert [wrong_with(row) for row in found] == [""] * len(names)
     assert sum(row.planned_arrivals for row in found) > 20
+
+
+@pytest.mark.slow
+def test_words_from_the_nearest_holder_land_when_they_were_planned_to() -> None:
+    """Pushed as planned, and pulled: what a core was sent leaves its operand memories beside GEMMs."""
+    device, names = SimulatedDevice(build(SMALL, "verilator")), ["gemm:43x60x56", "conv:9x9x20-24,k3,p1,relu"]
+    found = rows(names, device, SMALL, "dtt:sources=nearest")
+    assert [wrong_with(row) for row in found] == [""] * len(names)
+    assert sum(row.planned_arrivals for row in found) > 50
+    for row in rows(names, device, SMALL, "dtt:sources=nearest,pushed=no"):
+        assert row.status is Status.PASSED, row.reason
+        assert row.rtl_cycles == row.model_cycles
+
+
+@pytest.mark.slow
+def test_operand_memories_are_read_beside_the_vector_unit_to_the_cycle() -> None:
+    """Random programs of four threads on a core: MOVEs out of A and B wait while a VEC walks over its operands."""
+    given, beside = [], 0
+    for seed in range(40):
+        random = Random(seed)
+        made = random_program(random, SMALL, random.randint(10, 40), threads=4)
+        given.append(Job(made, [], [], 200_000))
+    for job, run in zip(given, SimulatedDevice(build(SMALL, "verilator")).run(given), strict=True):
+        assert run.fault is None
+        timeline = play(job.program, SMALL)
+        pairs = pair(run.records, timeline.executed, job.program)
+        assert len(pairs) == len(run.records) == len(timeline.executed)
+        assert [one for one in pairs if one.differs] == []
+        assert run.cycles == timeline.cycles
+        code = [one for stream in job.program.streams for one in stream.instructions if one.opcode is Opcode.MOVE]
+        operands = {
+            one.fields["tag"]: one.fields["src_tile"]
+            for one in code
+            if one.fields["src_tile"] in SMALL.cores and one.fields["src"] >> OFFSET_BITS in (Region.MAIN, Region.B)
+        }
+        moves = [one for one in run.records if one.opcode is Opcode.MOVE and one.tag in operands]
+        vecs = [one for one in run.records if one.opcode is Opcode.VEC]
+        beside += sum(
+            operands[one.tag] == vec.tile and one.start < vec.end and vec.start < one.end
+            for one in moves
+            for vec in vecs
+        )
+    assert beside > 20
 
 
 @pytest.mark.slow

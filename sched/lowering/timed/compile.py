@@ -64,13 +64,7 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
                 f"operation {index} ({op.label or 'a move'}) uses DRAM tile {chip.code_channel:#04x}, which holds the "
                 "controller's code only; use another, or set controller_channel = false"
             )
-    used = _used(schedule, chip)
-    read = dict.fromkeys(chip.drams, 0)
-    for op in schedule.operations:
-        if isinstance(op, Move) and op.src.tile in read:
-            read[op.src.tile] += op.words
-    code_tile = min(chip.drams, key=lambda tile: (read[tile], tile)) if chip.code_channel is None else chip.code_channel
-    code_address = -(-used.get(code_tile, 0) // 64) * 64
+    code_tile, code_address = code_place(schedule, chip)
     made: list[Ahead] = []
     error: DttError | None = None
     for share in _SHARES:
@@ -104,14 +98,11 @@ def _compile(
     """One attempt. `times`: those to be reserved for code; if empty, those of `code_times`."""
     floors: dict[int, int] = {}
     lengths: dict[int, int] = {}
-    count = sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
+    count = code_count(schedule)
     cycles = 0  # of the previous plan, if code must be brought
     error: TimingFault | None = None
     for _ in range(_ATTEMPTS):
-        boot = boot_of(chip, code_tile, code_address, count)
-        # afterwards a code channel carries nothing that data could meet
-        until = boot.begins if chip.controller_channel else boot.until
-        planner = Timetabler(schedule, chip, CodeTimes(boot.begins, until, code_tile), floors, lengths)
+        planner = Timetabler(schedule, chip, code_begins(chip, code_tile, code_address, count), floors, lengths)
         packets = max(0, -(-count // code_packet(chip)) - code_room(chip)) + 1
         if times:
             keep_code_times(planner, code_address, times)
@@ -195,6 +186,30 @@ def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
             if one.operation >= 0:
                 before = one
     return found
+
+
+def code_place(schedule: Schedule, chip: ChipConfig) -> tuple[int, int]:
+    """DRAM tile, and first word there, of a schedule's program: the channel that holds nothing else, or behind
+    everything in the one that is read least."""
+    used = _used(schedule, chip)
+    read = dict.fromkeys(chip.drams, 0)
+    for op in schedule.operations:
+        if isinstance(op, Move) and op.src.tile in read:
+            read[op.src.tile] += op.words
+    tile = min(chip.drams, key=lambda tile: (read[tile], tile)) if chip.code_channel is None else chip.code_channel
+    return tile, -(-used.get(tile, 0) // 64) * 64
+
+
+def code_begins(chip: ChipConfig, tile: int, address: int, count: int) -> CodeTimes:
+    """When the first ring of `count` instructions is brought from a DRAM tile."""
+    boot = boot_of(chip, tile, address, count)
+    # afterwards a code channel carries nothing that data could meet
+    return CodeTimes(boot.begins, boot.begins if chip.controller_channel else boot.until, tile)
+
+
+def code_count(schedule: Schedule) -> int:
+    """Instructions of a schedule's program, as long as no MOVE needs waypoints."""
+    return sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
 
 
 def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:

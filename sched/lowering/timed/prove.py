@@ -40,6 +40,7 @@ from ...program.program import Instruction, Program
 from . import dram_train
 from .boot import boot_of
 from .windows import (
+    OPERANDS,
     WRITE_DONE,
     FetchedCode,
     Work,
@@ -54,8 +55,8 @@ from .windows import (
     write_beats,
 )
 
-#: The drain path's reads of ACC, among the memories of a core.
-_ADDENDS = "addends"
+#: The drain path's reads of ACC, and the vector unit's of A and B, among the memories of a core.
+_ADDENDS, _WALKED = "addends", "walked"
 
 
 class ProofError(ValueError):
@@ -255,25 +256,29 @@ def _units(seen: list[_Seen]) -> Iterator[str]:
 
 
 def _ports(seen: list[_Seen], program: Program) -> Iterator[str]:
-    """No word arrives in ACC or OUT while the drain path writes there, and none leaves ACC while it reads addends."""
+    """No word arrives in ACC or OUT while the drain path writes there, none leaves ACC while it reads addends, and none
+    leaves A or B while the vector unit walks over its operands."""
     drains: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
     for one in seen:
         if one.does is not None and one.does.writes:
             drains[one.tile, one.does.region] += [(one.start + a, one.start + b) for a, b in one.does.writes]
         if one.does is not None and one.does.addend:
             drains[one.tile, _ADDENDS].append((one.start, one.start + one.does.cycles))
+        if one.does is not None and one.does.walks:
+            drains[one.tile, _WALKED].append((one.start, one.start + one.does.occupied))
     code = program.streams[0].instructions
     for one in seen:
         if not one.path:
             continue
         fields = code[one.position].fields
         into, out = Region(fields["dst"] >> OFFSET_BITS), Region(fields["src"] >> OFFSET_BITS)
-        meets = [(begin, end, one.writes) for begin, end in drains.get((fields["dst_tile"], into), ())]
-        if out is Region.ACC:
-            meets += [(begin, end, one.reads) for begin, end in drains.get((fields["src_tile"], _ADDENDS), ())]
-        for begin, end, (first, over) in meets:
+        source, who = (_WALKED, "vector unit") if out in OPERANDS else (_ADDENDS, "drain path")
+        meets = [(begin, end, one.writes, "drain path") for begin, end in drains.get((fields["dst_tile"], into), ())]
+        if out is Region.ACC or out in OPERANDS:
+            meets += [(begin, end, one.reads, who) for begin, end in drains.get((fields["src_tile"], source), ())]
+        for begin, end, (first, over), with_whom in meets:
             if begin < over and first < end:
-                yield f"cycle {max(begin, first)}: the MOVE with tag {one.tag} conflicts with the drain path"
+                yield f"cycle {max(begin, first)}: the MOVE with tag {one.tag} conflicts with the {with_whom}"
                 break
 
 
@@ -300,7 +305,7 @@ def _words(seen: list[_Seen], program: Program, schedule: Schedule, chip: ChipCo
             if source.unit is one.unit is not Unit.MOVER and source.tile == one.tile:
                 ordered = source.start < one.start
             else:
-                operand = isinstance(op, Move) and Region(op.dst.address >> OFFSET_BITS) in (Region.MAIN, Region.B)
+                operand = isinstance(op, Move) and Region(op.dst.address >> OFFSET_BITS) in OPERANDS
                 computed = source.unit is not Unit.MOVER and not operand
                 ordered = (max(source.reads[1], source.writes[1]) if computed else source.reads[1]) <= one.writes[0]
                 if source.unit is Unit.MOVER and source.path[-1] == _written(op):

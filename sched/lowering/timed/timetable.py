@@ -42,6 +42,7 @@ from ...routing.planner import mesh_space, new_question
 from . import dram_train
 from .windows import (
     FIRST_WRITE,
+    OPERANDS,
     WRITE_DONE,
     Work,
     arrival,
@@ -260,7 +261,7 @@ class Timetabler:
                 # its words are delivered after those of the other, which has then read its source
                 return max(before.end, before.arrival + (WRITE_DONE if self._to_dram(before.op) else 0))
             # no computation writes operand memories: only its reads can be in the way there
-            operand = Region(op.dst.address >> OFFSET_BITS) in (Region.MAIN, Region.B)
+            operand = Region(op.dst.address >> OFFSET_BITS) in OPERANDS
             return (before.read if operand else before.end) - FIRST_WRITE
         if isinstance(before.op, Move):
             delivered = before.arrival if before.op.dst.tile == op.core else 0
@@ -288,6 +289,8 @@ class Timetabler:
             self._port(op.core, does.region).take(start + first, start + end)
         if does.addend:
             self._port(op.core, "addends").take(start, start + does.cycles)
+        if does.walks:
+            self._port(op.core, "walked").take(start, start + does.occupied)
         self.unit_free[key] = start + does.occupied
         self.unit_fire[key] = start - does.lead
         ends = start + does.cycles, start + does.occupied, start + does.first_write
@@ -299,10 +302,13 @@ class Timetabler:
                 return busy - first
         if does.addend and (busy := self._port(core, "moved").clash(start, start + does.cycles)) >= 0:
             return busy
+        if does.walks and (busy := self._port(core, "passed on").clash(start, start + does.occupied)) >= 0:
+            return busy
         return start
 
     def _port(self, core: int, name: Region | str) -> _Windows:
-        """Uses of the write port of ACC or OUT, or reads of ACC: by the drain path ("addends") or a mover ("moved")."""
+        """Uses of the write port of ACC or OUT, or reads of ACC: by the drain path ("addends") or a mover ("moved"); or
+        of A and B: by the vector unit ("walked") or a mover ("passed on")."""
         if (core, name) not in self.ports:
             self.ports[core, name] = _Windows()
         return self.ports[core, name]
@@ -315,6 +321,10 @@ class Timetabler:
     def _to_dram(self, op: Move) -> bool:
         return self.chip.tiles[op.dst.tile] is TileKind.DRAM
 
+    def _of_operands(self, op: Move) -> bool:
+        region = Region(op.src.address >> OFFSET_BITS)
+        return region in OPERANDS and self.chip.tiles[op.src.tile] is TileKind.CORE
+
     def _move(self, index: int, op: Move) -> Timed:
         timed = self.place(index, op, self._ready(index))
         assert timed is not None
@@ -323,6 +333,13 @@ class Timetabler:
     def place(self, index: int, op: Move, ready: int, last: int | None = None) -> Timed | None:
         """Finds the earliest route for a MOVE that departs in cycle `ready` or later, and reserves it; None if that is
         after cycle `last`. Code (a negative index) needs no slot of the controller."""
+        found = self.find(index, op, ready, last)
+        if found is not None:
+            self._keep(found)
+        return found
+
+    def find(self, index: int, op: Move, ready: int, last: int | None = None) -> Timed | None:
+        """What `place` would reserve."""
         source, target = op.src.tile, op.dst.tile
         before = launch(self.chip, source)
         ahead = before + REQUEST_CYCLES + hops(self.dtt, source)  # from the slot to the departure
@@ -338,9 +355,6 @@ class Timetabler:
             if later > departure:
                 ready = later
                 continue
-            self._reserve(op, departure, path, length)
-            if index >= 0:
-                self.slots.take(departure - ahead)
             end = departure + length
             lands = arrival(self.chip, departure, len(path) - 1, length)
             fire = departure - before
@@ -353,6 +367,13 @@ class Timetabler:
             ready,
             wire,
         )
+
+    def _keep(self, timed: Timed) -> None:
+        """Reserves what `find` has found."""
+        assert isinstance(timed.op, Move)
+        self._reserve(timed.op, timed.departure, timed.path, timed.flits)
+        if timed.operation >= 0:
+            self.slots.take(timed.fire - REQUEST_CYCLES - hops(self.dtt, timed.op.src.tile))
 
     def length(self, op: Move) -> int:
         """Cycles from a MOVE's first flit to its last: its flits, and gaps where DRAM is too slow for short runs."""
@@ -419,6 +440,10 @@ class Timetabler:
             busy = self._port(source, "addends").clash(departure - HEAD_CYCLES, departure + flits)
             if busy >= 0:
                 return busy + HEAD_CYCLES
+        if self._of_operands(op):
+            busy = self._port(source, "walked").clash(departure - HEAD_CYCLES, departure + flits)
+            if busy >= 0:
+                return busy + HEAD_CYCLES
         if self._to_dram(op):  # the channel is still writing for some cycles after the words have arrived
             from ...routing.tables import last_busy
 
@@ -442,6 +467,8 @@ class Timetabler:
             self._port(target, region).take(*landing(self.chip, departure, len(path) - 1, flits))
         if Region(op.src.address >> OFFSET_BITS) is Region.ACC:
             self._port(op.src.tile, "moved").take(departure - HEAD_CYCLES, departure + flits)
+        if self._of_operands(op):
+            self._port(op.src.tile, "passed on").take(departure - HEAD_CYCLES, departure + flits)
 
     # -- the controller ---------------------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ from ...program.packets import packets
 SPARE = 2
 #: Cycles that a DRAM channel needs to write a packet after its last flit has been taken: its beats, its response.
 _WRITE_BEATS, WRITE_DONE = PORT_WORDS + SPARE, WRITTEN_CYCLES + SPARE
+#: Operand memories of a core, by region.
+OPERANDS = (Region.MAIN, Region.B)
 #: Least cycles from a train's departure to the write of its first word, which follows its head.
 FIRST_WRITE = noc_arrival(0, 2)
 
@@ -147,7 +149,8 @@ class Work:
 
     `lead`: from its fire time to its start. `occupied`: until the unit's next one can start, when all operands have
     been read. `first_write`: at least until its first result is written. `cycles`: to its end. `writes`: (first, after
-    last) cycles in which it occupies the write port of `region`. `addend`: it reads ACC throughout.
+    last) cycles in which it occupies the write port of `region`. `addend`: it reads ACC throughout. `walks`: no mover
+    reads A or B while it is occupied.
     """
 
     lead: int
@@ -157,6 +160,7 @@ class Work:
     region: Region
     writes: tuple[tuple[int, int], ...]
     addend: bool
+    walks: bool = False
 
 
 def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
@@ -171,6 +175,7 @@ def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
             Region.VEC,
             (),
             bool(op["addend"]),
+            walks=chip.core.operand_sources,
         )
     shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
     rows = drained(chip, op.fields, 0)

@@ -4,7 +4,7 @@ controller."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -24,7 +24,46 @@ if TYPE_CHECKING:
 _PLANS = 4
 
 
-class LayerOptions(Options):
+class TransferOptions(Options):
+    """Which core does what, from where MOVEs take their words, and what starts them."""
+
+    placing: Literal["given", "first_best_fit"] = Field(
+        default="given",
+        description="cores as the base scheduler numbers them, or each share of the work on the free core to which its "
+        "words have the shortest way",
+    )
+
+    sources: Literal["given", "nearest"] = Field(
+        default="given",
+        description="each MOVE into a core reads what the base scheduler says, or the best of all memories that hold "
+        "its words: cores (A and B on chips with core.operand_sources), scratchpads",
+    )
+    hop_weight: int = Field(
+        default=16, ge=0, le=100_000, description="cycles that words from a nearer source may come later to save a hop"
+    )
+
+    pushed: bool = Field(
+        default=True, description="the controller has all of it fire in its cycle (no: cores ask, semaphores decide)"
+    )
+
+    def laid(self, schedule: Schedule, chip: ChipConfig) -> Schedule:
+        """The schedule with its cores and sources."""
+        from ...lowering.timed.sources import nearest
+        from .placing import placed
+
+        near = self.sources == "nearest"
+        if self.placing == "first_best_fit":
+            schedule = placed(schedule, chip, near)
+        return nearest(schedule, chip, self.hop_weight) if near else schedule
+
+    def started(self, schedule: Schedule) -> Schedule:
+        """The schedule with what starts its operations."""
+        from ...ir.schedule import Execution
+
+        return schedule if self.pushed else schedule.model_copy(update={"execution": Execution.TRIGGERED})
+
+
+class LayerOptions(TransferOptions):
     """Options of `dtt` for layers."""
 
     base: str = Field(default="loop_order", description="the scheduler whose operations are timed")
@@ -37,6 +76,10 @@ class LayerOptions(Options):
     )
 
 
+class AheadNetworkOptions(TransferOptions, NetworkOptions):
+    """Options of `dtt` for networks."""
+
+
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
     from ...routing.hardware import DttError
     from ..registry import find
@@ -46,22 +89,26 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
             f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
         )
     made = find(options.base, context.folder, context.on_progress)(shape, chip, scale)
-    plans = _PLANS * chip.controller_channel if options.plans is None else options.plans
-    if plans:
-        from .search import shortest
+    plans = options.plans
+    if plans is None:
+        plans = _PLANS if chip.controller_channel and options.pushed else 0
+    if not plans:
+        return options.started(options.laid(timed(made), chip))
+    from .search import Laid, shortest
 
-        made = shortest(made, shape, chip, scale, plans, context.folder)
-    return timed(made)
+    laid = Laid(lambda one: options.laid(one, chip), (options.placing, options.sources, options.hop_weight))
+    return options.started(shortest(made, shape, chip, scale, plans, laid, context.folder))
 
 
-def _network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
-    made = network(graph, chip, options, context)
-    return replace(made, schedule=timed(made.schedule))
+def _network(graph: Graph, chip: ChipConfig, options: AheadNetworkOptions, context: Context) -> NetworkSchedule:
+    plain = NetworkOptions.model_validate(options.model_dump(include=set(NetworkOptions.model_fields)))
+    made = network(graph, chip, plain, context)
+    return replace(made, schedule=options.started(options.laid(timed(made.schedule), chip)))
 
 
 DTT = Scheduler(
     NAME,
     "another scheduler's operations timed ahead, on chips with a controller",
     Maker(_layer, LayerOptions),
-    Maker(_network, NetworkOptions),
+    Maker(_network, AheadNetworkOptions),
 )

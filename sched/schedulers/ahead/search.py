@@ -8,11 +8,12 @@ whichever take longer. The most promising ones are planned to the cycle, besides
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -36,6 +37,13 @@ from .timed import timed
 BUDGET = 8000
 
 
+class Laid(NamedTuple):
+    """How a timed schedule gets its cores and sources: a function, and the options that decide what it does."""
+
+    lay: Callable[[Schedule], Schedule]
+    options: tuple[object, ...]
+
+
 class _Choice(BaseModel):
     """What is kept. `nest`: None for the base's schedule."""
 
@@ -43,27 +51,32 @@ class _Choice(BaseModel):
 
 
 def shortest(
-    base: Schedule, shape: ConvShape, chip: ChipConfig, scale: int, plans: int, folder: Path | None = None
+    base: Schedule, shape: ConvShape, chip: ChipConfig, scale: int, plans: int, laid: Laid, folder: Path | None = None
 ) -> Schedule:
-    """The schedule, yet to be timed, with the shortest plan: `base`, or one of `plans` nests. What was chosen is kept
-    below `folder` (None: nowhere), by layer, chip, base and the code that decides it. Raises DttError if none can be
-    planned."""
-    memory = SearchCache(folder, chip, "ahead-layer", __name__.partition(".")[2])
-    asked = shape, plans, sha256(base.model_dump_json(exclude={"predicted"}).encode()).hexdigest()
+    """The timed schedule with the shortest plan: `base`, or one of `plans` nests, each with its cores and sources.
+
+    What was chosen is kept below `folder` (None: nowhere), by layer, chip, base, options and the code that decides it.
+    Raises DttError if none can be planned."""
+    memory = SearchCache(folder, chip, "ahead-layer", f"{__package__}.entry".partition(".")[2])
+    asked = shape, plans, laid.options, sha256(base.model_dump_json(exclude={"predicted"}).encode()).hexdigest()
     form = TypeAdapter(_Choice)
+
+    def made_of(nest: Candidate | None) -> Schedule:
+        return laid.lay(timed(base if nest is None else to_schedule(emit(shape, chip, nest, scale), shape, chip)))
+
     if (kept := memory.get(asked, form)) is not None:
-        return base if kept.nest is None else schedule_of(shape, chip, kept.nest, scale)
+        return made_of(kept.nest)
     least: tuple[int, Candidate | None, Schedule] | None = None
     failed: DttError | None = None
     left = BUDGET
     for nest in (None, *islice(nests(shape, chip), plans)):
-        made = base if nest is None else schedule_of(shape, chip, nest, scale)
+        made = made_of(nest)
         if nest is not None:
             left -= len(made.operations)
             if left < 0 and left + len(made.operations) < BUDGET:
                 break
         try:
-            cycles = compile_ahead(timed(made), chip).orders.cycles
+            cycles = compile_ahead(made, chip).orders.cycles
         except DttError as error:
             failed = failed or error
             continue
@@ -90,8 +103,3 @@ def nests(shape: ConvShape, chip: ChipConfig) -> Iterator[Candidate]:
         packets = len(nodes) * (REQUEST_INTERVAL + ORDER_CYCLES)
         judged[kind] = max(replay(nodes, chip), packets), nest
     yield from (nest for _, nest in sorted(judged.values(), key=lambda one: one[0]))
-
-
-def schedule_of(shape: ConvShape, chip: ChipConfig, nest: Candidate, scale: int) -> Schedule:
-    """The schedule of a nest."""
-    return to_schedule(emit(shape, chip, nest, scale), shape, chip)

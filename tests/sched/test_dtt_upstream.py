@@ -1,0 +1,87 @@
+"""An explorer that is told simpler hardware (Figure 7), and what a controller that searches again would need."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshloom.hw.config import load
+from meshloom.sched.ir.schedule import Move, Span
+from meshloom.sched.lowering.timed.again import kept, search_again
+from meshloom.sched.lowering.timed.timetable import Timed
+from meshloom.sched.papers.dtt import examples
+from meshloom.sched.papers.dtt.upstream import explore, handed_on, mapped, simplified
+from meshloom.sched.routing.hardware import Actor, DttError, Hardware
+from meshloom.sched.schedulers.registry import find as scheduler
+from meshloom.sched.workload.catalog import find
+from meshloom.tb.benchmarks.dtt_paper import random_workload
+
+GIVEN = {"DRAM": range(8)}, examples.BUTTERFLY_DISTRIBUTION
+
+
+def test_the_butterfly_becomes_a_star_of_its_actors() -> None:
+    hardware = examples.butterfly()
+    star = simplified(hardware, "DRAM")
+    assert star.actors == hardware.actors
+    assert sorted(star.nodes) == sorted(name for name in hardware.nodes if not name.startswith("SW"))
+    # a wire of cost 10 and delay 4 to the first stage, then three of 1; results return over one
+    wires = {wire.name: (wire.bandwidth, wire.cost, wire.delay) for wire in star.wires}
+    assert wires == {f"DRAM -> {name}_input": (1, 13, 7) for name in star.actors} | {
+        f"{name}_output -> DRAM": (1, 10, 4) for name in star.actors
+    }
+
+
+def test_nodes_between_count_and_the_cheapest_way_is_taken() -> None:
+    hardware = Hardware()
+    for name, cost, delay in (("MEM", 0, 0), ("near", 5, 1), ("far", 0, 0), ("in", 1, 2), ("out", 0, 0)):
+        hardware.node(size=4, name=name, cost=cost, delay=delay)
+    for way, wide in (("near", 8), ("far", 2)):
+        hardware.wire(source="MEM", destination=way, bandwidth=wide, cost=1, delay=1)
+        hardware.wire(source=way, destination="in", bandwidth=4, cost=2, delay=3)
+    hardware.wire(source="out", destination="MEM", bandwidth=1, cost=1, delay=1)
+    hardware.actor(Actor("PE", "in", "out"))
+    star = simplified(hardware, "MEM")
+    assert [(wire.name, wire.bandwidth, wire.cost, wire.delay) for wire in star.wires] == [
+        ("MEM -> in", 2, 3, 4),
+        ("out -> MEM", 1, 1, 1),
+    ]
+    assert (star.nodes["in"].cost, star.nodes["in"].delay) == (1, 2)
+    hardware.node(size=4, name="lonely")
+    hardware.actor(Actor("QE", "lonely", "out"))
+    with pytest.raises(DttError, match="no way leads from MEM to lonely"):
+        simplified(hardware, "MEM")
+
+
+def test_what_is_found_in_the_star_is_nearly_as_good_as_the_full_search() -> None:
+    hardware = examples.butterfly()
+    star = simplified(hardware, "DRAM")
+    operations = random_workload(1)
+    upstream, whole = (explore(one, operations, *GIVEN, 8) for one in (star, hardware))
+    handed = handed_on(upstream, hardware, operations, *GIVEN)
+    assert {one.operation.result: one.actor for one in handed.placed} == upstream.actors
+    assert handed.runtime <= 1.1 * whole.outcome.runtime
+    assert upstream.moves < whole.moves / 2
+    assert handed.runtime < mapped(hardware, operations, *GIVEN, {}).runtime
+
+
+def timed(fire: int, mover: int) -> Timed:
+    op = Move(issuer=mover, src=Span(tile=mover, address=0, run=1), dst=Span(tile=9, address=0, run=1), words=1)
+    return Timed(0, op, fire, fire + 1, fire + 5, 0, path=(mover, 9), arrival=fire + 8)
+
+
+def test_moves_are_kept_until_those_that_their_mover_sends_first_are_known() -> None:
+    assert kept([timed(fire, 1) for fire in (10, 20, 30)]) == (0, 0)
+    assert kept([timed(30, 1), timed(20, 2), timed(10, 3)]) == (0, 28)
+    # 40 waits for 20, 30 for 20, and 50 for nobody
+    assert kept([timed(40, 1), timed(30, 1), timed(5, 2), timed(20, 1), timed(50, 1)]) == (2, 43)
+
+
+@pytest.mark.slow
+def test_what_searching_again_needs() -> None:
+    chip = load("ahead8")
+    shape = find("conv:14x14x24-40,k3,s2,p1,relu")[0].shape
+    found = search_again(scheduler("dtt")(shape, chip, 1 << 15), chip)
+    assert found.moves > 50
+    assert 0 <= found.waypoints < found.moves < found.instructions
+    assert 0 <= found.held < found.moves
+    assert found.looked_at >= found.moves
+    assert found.table_bits == found.resources * found.ahead > 10_000
