@@ -258,6 +258,9 @@ def test_layers_that_no_instruction_computes_are_refused():
     far = Graph("far", (x,), (Layer("max_pool", "y", ("x",), Window(2, 2, 9, 9)),), ("y",))
     with pytest.raises(DoesNotFit, match="layer y: stride_h = 9"):
         works(stages_of(far, CHIP), CHIP)
+    twice = Graph("twice", (x,), (Layer("upsample", "y", ("x",), repeat=2),), ("y",))
+    with pytest.raises(DoesNotFit, match="layer y: there are no micro-ops for upsample"):
+        works(stages_of(twice, CHIP), CHIP)
 
 
 def test_arrays_say_what_the_list_says():

@@ -532,7 +532,7 @@ def test_results_that_cannot_be_written_are_shown(
         (["run", "resnet8", "--chip", "quad61"], "or give a .toml; did you mean quad16"),
         (["schedule", "gemm:8x8x8", "--scheduler", "loop_ordr"], "did you mean loop_order?"),
         (["schedule", "gemm:8x8x8", "--budget", "3"], "--budget: scheduler loop_order has no budget, its work ends by"),
-        (["run", "resnet8", "--scheduler", "dtt", "--budget", "3"], "flexer, hybrid, paper_static take one"),
+        (["run", "resnet8", "--scheduler", "dtt", "--budget", "3"], "flexer, hybrid, klotski, paper_static take one"),
         (["run", "resnet8", "--scheduler", "hybrid:budget=2", "--budget", "3"], "names a budget, and so does --budget"),
         (["bench", "scalsim"], "error: unknown benchmark 'scalsim'; known are ahead"),
     ],

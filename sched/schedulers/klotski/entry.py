@@ -16,7 +16,8 @@ from pydantic import Field
 
 from meshloom.hw.config import ChipConfig
 
-from ..interface import Context, Maker, Options, Scheduler
+from ..budget import labelled
+from ..interface import Context, Maker, Options, Scheduler, SearchOptions
 
 if TYPE_CHECKING:
     from ...ir.schedule import Schedule
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
     from .partition import Partition
     from .search import Method
 
-#: How much it counts that results come early: of these the best is taken, by the timeline model, if nothing else is
-#: asked for.
-FINENESS = (0.5, 1.0)
+#: How much it counts that results come early, and which part of moving words is not hidden behind computing
+#: (`shares`): of these the best is taken, by the timeline model, if nothing else is asked for. Many cores on few
+#: channels are better off with less to move.
+SHARINGS = ((0.5, 0.3), (0.5, 0.6), (1.0, 0.3))
 
 
-class KlotskiOptions(Options):
-    """Options of `klotski`."""
+class KlotskiOptions(SearchOptions):
+    """Options of `klotski`. A step of its budget is a micro-op that is scheduled (see `trying`)."""
 
     partition: Literal["shared", "bayes"] = Field(
         default="shared",
@@ -86,23 +88,14 @@ def _klotski(
     from .program import program
     from .rounds import by_turns
     from .search import Method
-    from .shares import shared
+    from .shares import BARED, shared
+    from .trying import Try, Trying, outcomes
     from .work import stages_of, works
 
     stages = stages_of(graph, chip)
-    copies = options.copies and not single
-    tries: list[tuple[str, Sequence[Partition]]]
-    if options.partition == "bayes":
-        found = _searched(stages, chip, Method.BAYES, Objective.ENTROPY, options.evaluations, context)
-        tries = [("micro-ops of the search", found)]
-    else:
-        all_works = works(stages, chip)
-        wanted = FINENESS if options.fineness is None else (options.fineness,)
-        tries = [(f"micro-ops of fineness {one:g}", shared(all_works, chip, one)) for one in wanted]
-    made: list[NetworkSchedule] = []
-    for index, (what, parts) in enumerate(tries):
-        if context.on_layer:
-            context.on_layer(what, index, len(tries))
+    name = _named(options)
+
+    def made(parts: Sequence[Partition]) -> NetworkSchedule:
         cut = micro_ops(stages, chip, parts)
         if options.plan == "solved":
             delays = Delays.wormhole(hops_between(chip), 1)
@@ -110,34 +103,44 @@ def _klotski(
         else:
             plan = (settled if options.plan == "settled" else placed)(cut, chip)
         rounds = by_turns(cut, plan) if options.rounds else None
-        made.append(program(cut, plan, chip, options.named("klotski"), rounds, copies))
+        return program(cut, plan, chip, name, rounds, options.copies and not single)
+
+    def asked(*what: object) -> object:
+        return *what, options.partition, options.plan, options.rounds, options.copies, single
+
+    tries: list[Try] = []
+    if options.partition == "bayes":
+
+        def searched() -> NetworkSchedule:
+            return made(_searched(stages, chip, Method.BAYES, Objective.ENTROPY, options.evaluations, context))
+
+        tries.append(Try("micro-ops", "micro-ops of the search", asked(options.evaluations), searched))
+    else:
+        all_works = works(stages, chip)
+        for fineness, bared in SHARINGS if options.fineness is None else ((options.fineness, BARED),):
+
+            def sharing(fineness: float = fineness, bared: float = bared) -> NetworkSchedule:
+                return made(shared(all_works, chip, fineness, bared))
+
+            what = f"micro-ops of fineness {fineness:g} with {bared:g} of all words bare"
+            tries.append(Try("micro-ops", what, asked(fineness, bared), sharing))
     if options.fallback == "loop_order" and not options.rounds and not single:
-        made += _others(graph, chip, options, context, made[0])
-    return made[0] if len(made) == 1 else _quickest(made, chip)
+        tries.append(Try("loop_order", "loop nests", "loop_order", lambda: _loops(graph, chip, name, context)))
+    search = Trying(graph, chip, options.budget, outcomes(context.folder, chip), context.on_layer)
+    return search.quickest(tries)
 
 
-def _quickest(made: Sequence[NetworkSchedule], chip: ChipConfig) -> NetworkSchedule:
-    """The schedule that ends first, by the timeline model; of equal ones the first."""
-    from ...lowering.semaphores.lower import lower
-    from ...model.timeline import play
-
-    return min(made, key=lambda one: play(lower(one.schedule, chip), chip).cycles)
+def _named(options: KlotskiOptions) -> str:
+    """What the scheduler is called: its budget decides what it makes only if it is one of seconds."""
+    return labelled(options.model_copy(update={"budget": None}).named("klotski"), options.budget)
 
 
-def _others(
-    graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: Context, instead: NetworkSchedule
-) -> list[NetworkSchedule]:
-    """What can be taken `instead` of micro-ops: loop nests of whole layers, if they fit."""
-    from ...mapping.problem import DoesNotFit
+def _loops(graph: Graph, chip: ChipConfig, name: str, context: Context) -> NetworkSchedule:
+    """Loop nests of whole layers, under the name of what takes them. Raises DoesNotFit."""
     from ..loop_order.entry import NetworkOptions, network
 
-    try:
-        other = network(graph, chip, NetworkOptions(), context)
-    except DoesNotFit:
-        return []
-    assert instead.micro_ops is not None
-    named = other.schedule.model_copy(update={"scheduler": options.named("klotski")})
-    return [replace(other, schedule=named, micro_ops=replace(instead.micro_ops, taken="loop_order"))]
+    other = network(graph, chip, NetworkOptions(), context)
+    return replace(other, schedule=other.schedule.model_copy(update={"scheduler": name}))
 
 
 def _searched(

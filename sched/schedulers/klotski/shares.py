@@ -19,14 +19,15 @@ from .work import Extent, Work
 
 #: What a micro-op costs a core besides its cycles: operands on their way, results on theirs.
 EACH_CYCLES = 60
-#: Part of the cycles of moving words that is not hidden behind computing.
+#: Part of the cycles of moving words that is not hidden behind computing, unless it is said.
 BARED = 0.3
 #: Part of a micro-op's cycles for which others wait for its result.
 LATE = 0.3
 
 
-def shared(works: Sequence[Work], chip: ChipConfig, fineness: float = 1.0) -> list[Partition]:
-    """A partition for each stage. `fineness`: how much it counts that results come early. Raises DoesNotFit."""
+def shared(works: Sequence[Work], chip: ChipConfig, fineness: float = 1.0, bared: float = BARED) -> list[Partition]:
+    """A partition for each stage. `fineness`: how much it counts that results come early; `bared`: part of the cycles
+    of moving words that is not hidden behind computing. Raises DoesNotFit."""
     known: dict[object, Extent] = {}
     found: list[Extent] = []
     made: dict[str, int] = {}
@@ -37,7 +38,7 @@ def shared(works: Sequence[Work], chip: ChipConfig, fineness: float = 1.0) -> li
             found.append(like)
         else:
             if key not in known:
-                known[key] = _best(work, chip, fineness)
+                known[key] = _best(work, chip, fineness, bared)
             found.append(known[key])
         made[work.stage.y] = number
     return [Partition.of(part, chip) for part in found]
@@ -54,7 +55,7 @@ def _like(part: Extent, work: Work) -> Extent:
     return Extent(part.rows, part.columns, part.planes, work.whole.depth)
 
 
-def _best(work: Work, chip: ChipConfig, fineness: float) -> Extent:
+def _best(work: Work, chip: ChipConfig, fineness: float, bared: float) -> Extent:
     whole, cores = work.whole, len(chip.cores)
     most = 16 * cores
     found: list[tuple[float, tuple[int, int], Extent]] = []
@@ -63,7 +64,7 @@ def _best(work: Work, chip: ChipConfig, fineness: float) -> Extent:
         for planes in _sizes(whole.planes):
             part = Extent(rows, whole.columns, planes, whole.depth)
             if bands * ceil(whole.planes / planes) <= most and not work.too_large(chip, part):
-                found.append((_cost(work, chip, part, fineness), (bands, planes), part))
+                found.append((_cost(work, chip, part, fineness, bared), (bands, planes), part))
     return min(found, key=lambda entry: entry[:2])[2] if found else fit(work, chip, whole)
 
 
@@ -72,7 +73,7 @@ def _sizes(whole: int) -> list[int]:
     return sorted({ceil(whole / count) for count in range(1, whole + 1)} | set(range(1, min(whole, 16) + 1)))
 
 
-def _cost(work: Work, chip: ChipConfig, part: Extent, fineness: float) -> float:
+def _cost(work: Work, chip: ChipConfig, part: Extent, fineness: float, bared: float) -> float:
     """About how many cycles a layer takes, if nothing else is under way."""
     whole, cores, matrix = work.whole, len(chip.cores), work.op is None
     rows, planes = _cuts(whole.rows, part.rows), _cuts(whole.planes, part.planes)
@@ -97,7 +98,7 @@ def _cost(work: Work, chip: ChipConfig, part: Extent, fineness: float) -> float:
     weights = work.constants(chip, part, first=True) * groups
     moved = inputs + max(weights, weights * cores / len(chip.drams))
     late = LATE * fineness * max(sizes)
-    return max(cycles, moved) + BARED * moved + late
+    return max(cycles, moved) + bared * moved + late
 
 
 def _cuts(whole: int, part: int) -> list[int]:
