@@ -52,7 +52,7 @@ DTT_ROUTING = module(
     "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled", "dtt_routing"
 )
 AHEAD = module(
-    "schedules pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds", "ahead"
+    "layers pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds", "ahead"
 )
 FLEXER = module(
     "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model", "flexer"

@@ -188,7 +188,7 @@ def test_options_that_are_wrong(register: Register, options: str, message: str) 
         ("nobody:effort=1", "unknown scheduler 'nobody'"),
         ("loop_order:efort=1", r"scheduler loop_order has no option 'efort' for layers; did you mean effort\?"),
         ("loop_order:colour=1", "scheduler loop_order has no option 'colour' for layers; it has effort$"),
-        ("dtt:colour=1", "scheduler dtt has no option 'colour' for layers; it has base$"),
+        ("dtt:colour=1", "scheduler dtt has no option 'colour' for layers; it has base, plans$"),
         ("loop_order:effort=1,effort=2", "effort is given twice"),
         ("loop_order:effort", "'effort' is not key=value"),
         ("loop_order:effort=-1", "effort = '-1' must be above 0"),
