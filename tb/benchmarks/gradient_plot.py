@@ -119,7 +119,7 @@ def draw(some: Sequence[Sequence[Panel]], path: Path) -> None:
     if not shown:
         return
     wide = lcm(*map(len, shown))
-    names = [[f"{number} {at * len(row) // wide}" for at in range(wide)] for number, row in enumerate(shown)]
+    names: Any = [[f"{number} {at * len(row) // wide}" for at in range(wide)] for number, row in enumerate(shown)]
     # fixed names of shapes, no date: the file changes only when a figure does
     settings: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)

@@ -175,7 +175,7 @@ class Trainer:
                 sums, of_w = passed.inputs[layer.name] + of_g[layer.name], passed.steps[f"w:{layer.name}"]
                 multipliers[f"dw:{layer.name}"] = rate_multiplier(sums, self.rates.learning, of_w)
         right = golden.backward(net, maps, dy, passed.weights, multipliers, step.shares)
-        totals = {name: np.sum(parts, axis=0, dtype=np.int64) for name, parts in right.dw.items()}
+        totals = {name: np.stack(parts).sum(axis=0, dtype=np.int64) for name, parts in right.dw.items()}
         own: dict[str, NDArray[np.int8]] = {}
         if self.rates.update is not Update.DOUBLE:
             for name, w in passed.weights.items():
