@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from statistics import geometric_mean
 
 from pydantic import TypeAdapter
@@ -138,7 +137,6 @@ def bars(ran: Sequence[Ran]) -> list[str]:
     return found
 
 
-@cache
 def _memory(chip: ChipConfig) -> SearchCache:
     return SearchCache(SCHEDULES.folder(), chip, "holders", "sched.schedulers.ahead.entry", "sched.lowering.programs")
 
