@@ -119,18 +119,19 @@ def draw(some: Sequence[Sequence[Panel]], path: Path) -> None:
     if not shown:
         return
     wide = lcm(*map(len, shown))
-    names: Any = [[f"{number} {at * len(row) // wide}" for at in range(wide)] for number, row in enumerate(shown)]
+    names = [[f"{number} {at * len(row) // wide}" for at in range(wide)] for number, row in enumerate(shown)]
     # fixed names of shapes, no date: the file changes only when a figure does
     settings: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
-        figure, axes = plt.subplot_mosaic(names, figsize=(12, 3.2 * len(shown)))
+        drawing: Any = plt  # what it says of mosaics does not take lists of names
+        figure, axes = drawing.subplot_mosaic(names, figsize=(12, 3.2 * len(shown)))
         for number, row in enumerate(shown):
             for at, panel in enumerate(row):
                 _bars(axes[f"{number} {at}"], panel)
         figure.tight_layout()
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
-        plt.close(figure)
+        figure.savefig(path, metadata={"Date": None})
+        drawing.close(figure)
 
 
 def _bars(axis: Any, panel: Panel) -> None:

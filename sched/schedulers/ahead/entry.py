@@ -96,7 +96,10 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
         return options.started(options.laid(timed(made), chip))
     from .search import Laid, shortest
 
-    laid = Laid(lambda one: options.laid(one, chip), (options.placing, options.sources, options.hop_weight))
+    def lay(one: Schedule) -> Schedule:
+        return options.laid(one, chip)
+
+    laid = Laid(lay, (options.placing, options.sources, options.hop_weight))
     return options.started(shortest(made, shape, chip, scale, plans, laid, context.folder))
 
 
