@@ -91,9 +91,10 @@ class Scheduler:
 
     `layers(shape, chip, scale, options, context)` makes the Schedule of one layer (`ConvShape`), `networks(graph, chip,
     options, context)` the NetworkSchedule of a whole network (`Graph`), `gradients(layer, chip, options, context)` the
-    GradientSchedule of a layer in training (`TrainingLayer`). They raise DoesNotFit for a workload that the chip cannot
-    hold. `summary`: one line for lists. `source`: the file to which errors are traced. `by_channel`: networks may have
-    layers with a multiplier for each channel (`Layer.scales`); files are quantised without for others.
+    GradientSchedule of a layer in training (`TrainingLayer`), `chains(chain, chip, options, context)` the ChainSchedule
+    of layers in a row (`Chain`). They raise DoesNotFit for a workload that the chip cannot hold. `summary`: one line
+    for lists. `source`: the file to which errors are traced. `by_channel`: networks may have layers with a multiplier
+    for each channel (`Layer.scales`); files are quantised without for others.
     """
 
     name: str
@@ -102,9 +103,11 @@ class Scheduler:
     networks: Maker | None = None
     source: str = field(default="", compare=False)
     gradients: Maker | None = None
+    chains: Maker | None = None
     by_channel: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of workload that it can schedule: "layers", "networks", "gradients"."""
-        return tuple(kind for kind in ("layers", "networks", "gradients") if getattr(self, kind) is not None)
+        """The kinds of workload that it can schedule: "layers", "networks", "gradients", "chains"."""
+        kinds = ("layers", "networks", "gradients", "chains")
+        return tuple(kind for kind in kinds if getattr(self, kind) is not None)

@@ -80,8 +80,8 @@ REGISTRY: Registry[Scheduler] = Registry(
 
 
 def names(kind: str | None = None) -> tuple[str, ...]:
-    """Names of all schedulers, or of those that schedule a `kind`: "layers", "networks", "gradients". Those that do not
-    load are left out of the latter."""
+    """Names of all schedulers, or of those that schedule a `kind`: "layers", "networks", "gradients", "chains". Those
+    that do not load are left out of the latter."""
     if kind is None:
         return REGISTRY.names()
 
@@ -176,11 +176,8 @@ def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientSch
 def find_chain(name: str | Chosen, folder: Path | None = None) -> ChainScheduler:
     """The scheduler of that name, for layers in a row in training; raises as `find`."""
     from .training.chain_search import ChainSchedule
-    from .training.entry import ChainOptions
 
-    scheduler, maker, options = _prepared(name, "gradients")
-    if not isinstance(options, ChainOptions):
-        raise SchedulerError(f"scheduler {scheduler.name!r} takes layers one by one, layers in a row take chain")
+    scheduler, maker, options = _prepared(name, "chains")
 
     def make(chain: Chain, chip: ChipConfig) -> ChainSchedule:
         return called(scheduler, chain.name, ChainSchedule, maker, chain, chip, options, Context(folder))

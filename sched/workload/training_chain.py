@@ -31,7 +31,8 @@ ROWS: dict[str, tuple[tuple[str, str, bool], ...]] = {
 }
 
 SYNTAX = """\
-chain:NETWORK[,bBATCH]              layers in a row, dX of each being dY of the one before: each row of a network
+chain:NETWORK[,bBATCH]              layers in a row (each row of a network):
+                                    dX of each is dY of the one before
 chain:NETWORK/FIRST..LAST[,bBATCH]  such a row, or a part of one"""
 
 

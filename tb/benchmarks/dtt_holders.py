@@ -38,7 +38,7 @@ _NINE = ("dram core core core spm", "spm  core core core host", "dtt  core core 
 def nine() -> ChipConfig:
     """Nine cores of ahead16, with its controller, two DRAM channels and two scratchpads."""
     base = load("ahead16")
-    values = base.model_dump() | {"name": "nine16", "floorplan": _NINE}
+    values = base.model_dump() | {"name": "nine16", "floorplan": _NINE, "controller_channel": False}
     return ChipConfig.model_validate(values | {"noc": base.noc.model_dump() | {"route_hops": 10}})
 
 

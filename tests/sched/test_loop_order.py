@@ -327,7 +327,7 @@ def test_padding_beyond_the_kernel_is_refused() -> None:
 def test_unknown_scheduler_lists_the_known() -> None:
     with pytest.raises(
         registry.SchedulerError,
-        match="unknown scheduler 'loop'; known are atomic, dtt, flexer, gradient, hybrid, klotski, loop_order, "
+        match="unknown scheduler 'loop'; known are atomic, chain, dtt, flexer, gradient, hybrid, klotski, loop_order, "
         "paper_static, zigzag",
     ):
         registry.find("loop")

@@ -172,7 +172,7 @@ def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pyt
     [
         (
             "best",
-            "unknown scheduler 'best'; known are atomic, dtt, flexer, gradient, hybrid, klotski, "
+            "unknown scheduler 'best'; known are atomic, chain, dtt, flexer, gradient, hybrid, klotski, "
             "loop_order, paper_static, zigzag",
         ),
         ("loop_order:between=spm", "between = 'spm' must be one of dram, whole, planes"),

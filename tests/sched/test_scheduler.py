@@ -29,7 +29,7 @@ CHIP = load("tiny")
 SHAPE = parse("gemm:8x8x8")
 #: Those for layers and networks, and all.
 SHIPPED = "atomic, dtt, flexer, hybrid, klotski, loop_order, paper_static, zigzag"
-ALL = SHIPPED.replace("hybrid", "gradient, hybrid")
+ALL = SHIPPED.replace("dtt", "chain, dtt").replace("hybrid", "gradient, hybrid")
 
 Register = Callable[..., None]
 
@@ -79,10 +79,11 @@ def test_one_for_layers_is_not_replaced_on_networks(register: Register) -> None:
         registry.find_network("mine:budget=3")
 
 
-def test_every_scheduler_that_ships_knows_layers_and_networks_or_gradients() -> None:
-    both, gradients = registry.names("networks"), registry.names("gradients")
+def test_every_scheduler_that_ships_knows_layers_and_networks_or_training() -> None:
+    both, training = registry.names("networks"), (*registry.names("gradients"), *registry.names("chains"))
     assert registry.names("layers") == both
-    assert sorted((*both, *gradients)) == sorted(REGISTRY.shipped)
+    assert training == ("gradient", "chain")
+    assert sorted((*both, *training)) == sorted(REGISTRY.shipped)
     for name in REGISTRY.shipped:
         found = REGISTRY.get(name)
         assert found.name == name
@@ -188,7 +189,10 @@ def test_options_that_are_wrong(register: Register, options: str, message: str) 
         ("nobody:effort=1", "unknown scheduler 'nobody'"),
         ("loop_order:efort=1", r"scheduler loop_order has no option 'efort' for layers; did you mean effort\?"),
         ("loop_order:colour=1", "scheduler loop_order has no option 'colour' for layers; it has effort$"),
-        ("dtt:colour=1", "scheduler dtt has no option 'colour' for layers; it has base, plans$"),
+        (
+            "dtt:colour=1",
+            "dtt has no option 'colour' for layers; it has placing, sources, hop_weight, pushed, base, plans$",
+        ),
         ("loop_order:effort=1,effort=2", "effort is given twice"),
         ("loop_order:effort", "'effort' is not key=value"),
         ("loop_order:effort=-1", "effort = '-1' must be above 0"),

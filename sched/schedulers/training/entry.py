@@ -11,7 +11,6 @@ from meshloom.hw.config import ChipConfig
 from ..interface import Context, Maker, Options, Scheduler
 
 if TYPE_CHECKING:
-    from ...workload.training import TrainingLayer
     from ...workload.training_chain import Chain
     from .chain_search import ChainSchedule
 
@@ -33,16 +32,10 @@ class ChainOptions(Options):
     cores: int = Field(default=0, ge=0, le=256, description="cores that share the layers; 0: all, 1: the first alone")
 
 
-def _chain(chain: Chain | TrainingLayer, chip: ChipConfig, options: ChainOptions, context: Context) -> ChainSchedule:
-    from ...mapping.problem import DoesNotFit
-    from ...workload.training_chain import Chain
+def _chain(chain: Chain, chip: ChipConfig, options: ChainOptions, context: Context) -> ChainSchedule:
     from .chain_plan import Plan, Update
     from .chain_search import schedule
 
-    if not isinstance(chain, Chain):
-        raise DoesNotFit(
-            f"{chain.name}: is no row of layers; scheduler chain takes those, such as chain:dlrm/top1..top5"
-        )
     cores = min(options.cores or len(chip.cores), len(chip.cores))
     asked = Plan(0, 0, 0, cores, options.keep, options.defer, Update(options.update))
     return schedule(chain, chip, asked, options.named("chain"), context.folder)
@@ -51,5 +44,5 @@ def _chain(chain: Chain | TrainingLayer, chip: ChipConfig, options: ChainOptions
 CHAIN = Scheduler(
     "chain",
     "gradients of layers in a row in training as one program: dX stays in the cores, dW gives way, updates are fused",
-    gradients=Maker(_chain, ChainOptions),
+    chains=Maker(_chain, ChainOptions),
 )
