@@ -42,6 +42,7 @@ from meshloom.tb.benchmarks import (
     flexer_rtl,
     gemm,
     gradient,
+    gradient_chain,
     idle,
     klotski,
     klotski_partition,
@@ -117,7 +118,7 @@ MODULES = {
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
     "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
-    "gradient": gradient, "training": training, "whole_packets": whole_packets,
+    "gradient": gradient, "gradient_chain": gradient_chain, "training": training, "whole_packets": whole_packets,
 }  # fmt: skip
 
 
