@@ -100,5 +100,5 @@ def test_nearest_sources_have_bars_that_can_be_missed() -> None:
         missed = dtt_holders.bars([good | {dtt_holders.PLACED: held(1000, 100, **wrong)}])
         assert any(said in reason for reason in missed)
     assert dtt_holders.bars([]) == []
-    with pytest.raises(BenchmarkError, match="no part 'nine'; there are ahead16, nine16 and kept"):
+    with pytest.raises(BenchmarkError, match="no part 'nine'; there are four16, nine16 and kept"):
         dtt_holders.run(lambda event: None, ["nine"])
