@@ -196,8 +196,8 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     ]
     if missing:
         remarks.append(f"Not measured: {', '.join(missing)}; `meshloom bench dtt_holders` goes on.")
-    if ran:
-        remarks.insert(0, _summary(ran))
+    if whole := [rows for rows in ran if not any(map(wrong_with, rows.values()))]:
+        remarks.insert(0, _summary(whole))
     return Result(
         "dtt_holders",
         "From whoever holds it nearest",
