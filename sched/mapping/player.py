@@ -20,13 +20,14 @@ from .nodes import Node
 class Waits:
     """What each operation waits for, as counts and as lists of who is released by whom.
 
-    `on_end`: by number of an operation, those that wait until it has ended; `on_read`: until it has read its words;
-    `missing`: how many each waits for.
+    `operations`: what the nodes become in a schedule; `on_end`: by number of an operation, those that wait until it has
+    ended; `on_read`: until it has read its words; `missing`: how many each waits for.
     """
 
     def __init__(self, nodes: Sequence[Node], chip: ChipConfig) -> None:
         self.nodes, self.chip = nodes, chip
-        self.depends = Depends([node.operation() for node in nodes], chip)
+        self.operations = [node.operation() for node in nodes]
+        self.depends = Depends(self.operations, chip)
         self.on_end: list[list[int]] = [[] for _ in nodes]
         self.on_read: list[list[int]] = [[] for _ in nodes]
         self.missing = [0] * len(nodes)

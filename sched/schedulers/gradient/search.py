@@ -291,7 +291,7 @@ class Search:
         made = [self._emitter(part, candidate) for part in pair.parts]
         nodes = together([one.nodes for one in made], [one.gives for one in made], [one.takes for one in made])
         interleaver = Interleaver(nodes, pair.chip, in_order=True)
-        operations = [node.operation() for node in nodes]
+        operations = interleaver.waits.operations
         longest = max(node.cycles for node in nodes)
 
         for horizon in horizons:

@@ -35,7 +35,8 @@ def program(
     network = graph.stages.graph
     schedule = Schedule(
         chip=chip.name, chip_digest=chip.digest, workload=network.name, scheduler=name,
-        operations=tuple(nodes[index].operation() for index in best.order), tensors=tuple(homes.tensors.tensors),
+        operations=tuple(interleaver.waits.operations[index] for index in best.order),
+        tensors=tuple(homes.tensors.tensors),
     )  # fmt: skip
     return NetworkSchedule(
         network, schedule, homes.tensors.constants, graph.stages.lanes, homes.tensors.copies,

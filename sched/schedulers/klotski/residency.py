@@ -57,14 +57,10 @@ class Memory:
         needed at any price. None if there is no room.
         """
         self._release(position)
-        best: tuple[tuple[int, int, int], int, int] | None = None
-        for first in range(len(self._segments)):
-            found = self._window(first, words, position)
-            if found is not None and (best is None or found[0] > best[0]):
-                best = found
-        if best is None:
+        found = self._best(words, position)
+        if found is None:
             return None
-        (soonest, _, _), at, _ = best
+        soonest, at = found
         if soonest < NEVER and least < NEVER and soonest <= least:
             return None
         residency = Residency(at, words, uses)
@@ -85,25 +81,37 @@ class Memory:
                 segment.residency, segment.freed = None, residency.uses[-1] if residency.uses else position
                 residency.gone = True
 
-    def _window(self, first: int, words: int, position: int) -> tuple[tuple[int, int, int], int, int] | None:
-        """What it costs to take words from the beginning of a segment on: the next use of what is given up (NEVER:
-        nothing), how long ago the last use of the others was, and how well they fit."""
-        at = self._segments[first].start
-        end = at + words
-        if end > self.words:
-            return None
-        soonest, latest, index = NEVER, _FRESH, first
-        while index < len(self._segments) and self._segments[index].start < end:
-            segment = self._segments[index]
-            if segment.residency is None:
-                latest = max(latest, segment.freed)
-            else:
-                following = segment.residency.next_use(position - 1)
-                if following <= position:
-                    return None
-                soonest = min(soonest, segment.residency.next_use(position))
-            index += 1
-        return (soonest, -latest, -(self._segments[index - 1].end - end)), at, end
+    def _best(self, words: int, position: int) -> tuple[int, int] | None:
+        """Where words are taken at the least cost, from the beginning of a segment on: the next use of what is given up
+        for them (NEVER: nothing), and the first word. Of equal ones that where the last use of the others is longest
+        ago, then where they fit best. None if all are in use."""
+        segments = self._segments
+        uses = [segment.residency.next_use(position - 1) if segment.residency else NEVER for segment in segments]
+        best: tuple[int, int, int] | None = None
+        at = -1
+        for first, segment in enumerate(segments):
+            end = segment.start + words
+            if end > self.words:
+                break
+            soonest, latest, last = NEVER, _FRESH, end
+            least = max(position, best[0] - 1) if best else position  # what is used as soon is in use, or dearer
+            for index in range(first, len(segments)):
+                other = segments[index]
+                if other.start >= end:
+                    break
+                if other.residency is None:
+                    if other.freed > latest:
+                        latest = other.freed
+                elif uses[index] < soonest:
+                    soonest = uses[index]
+                    if soonest <= least:
+                        break
+                last = other.end
+            if soonest > least:
+                cost = soonest, -latest, end - last
+                if best is None or cost > best:
+                    best, at = cost, segment.start
+        return None if best is None else (best[0], at)
 
     def _put(self, residency: Residency, position: int) -> Iterator[Residency]:
         """Puts a residency in its place; what had some of it ends."""

@@ -19,6 +19,7 @@ from meshloom.hw.config import ChipConfig
 
 from ...mapping.problem import DoesNotFit
 from ...store.findings import SearchCache
+from ...support.garbage import uncollected
 from ...workload.graph import Graph
 from ..budget import Budget
 from ..network.scheduler import MicroOps, NetworkSchedule
@@ -104,7 +105,8 @@ class Trying:
         if outcome is not None:
             self._count(outcome.figures)
         else:
-            made = one.make()
+            with uncollected():
+                made = one.make()
             self._count(made.micro_ops)
             if not self.found and (last or self._over()):
                 return made
@@ -134,4 +136,5 @@ def _cycles(made: NetworkSchedule, chip: ChipConfig) -> int:
     from ...lowering.semaphores.lower import lower
     from ...model.timeline import play
 
-    return play(lower(made.schedule, chip), chip).cycles
+    with uncollected():
+        return play(lower(made.schedule, chip), chip).cycles

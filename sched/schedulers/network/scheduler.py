@@ -26,6 +26,7 @@ from ...mapping.stages import Lanes, Stage, Stages, cut, spread
 from ...mapping.tiling import Candidate, Pooling
 from ...mapping.windows import check_window
 from ...store.findings import SearchCache
+from ...support.garbage import uncollected
 from ...workload.graph import Graph, Layer
 from . import conv, product, transpose, vector
 from .sharing import HORIZONS, SharingOptions
@@ -143,7 +144,7 @@ class _Builder:
             chip_digest=self.chip.digest,
             workload=self.graph.name,
             scheduler=NAME,
-            operations=tuple(nodes[index].operation() for index in best.order),
+            operations=tuple(interleaver.waits.operations[index] for index in best.order),
             tensors=tuple(self.tensors.tensors),
         )
         return NetworkSchedule(
@@ -374,6 +375,7 @@ def schedule(
     close: set[str] = set()
     while True:
         try:
-            return _Builder(graph, chip, progress, memory, apart, close, sharing).build()
+            with uncollected():
+                return _Builder(graph, chip, progress, memory, apart, close, sharing).build()
         except _Apart as found:
             (close if found.expanded else apart).add(found.name)
