@@ -447,8 +447,8 @@ REQUEST_HEAD = Format(
     "REQUEST_HEAD",
     (
         Field("dst_tile", 8, "tile that receives"),
-        Field("unit", 2, "for a FETCH: the unit whose stream starts"),
-        Field("fetch", 1, "1 = a FETCH for that unit's stream; 0 = a MOVE for the mover"),
+        Field("unit", 2, "the unit whose stream a FETCH starts, or gets the instruction; of a MOVE: the mover"),
+        Field("fetch", 1, "1 = a FETCH for that unit's stream; 0 = an instruction"),
         Field("parity", 1, "makes the number of ones in the whole request even"),
         *_BODIES[Opcode.ROUTE],
     ),

@@ -48,7 +48,8 @@ class Dispatch(MoverPorts):
         m.d.comb += [
             target.eq(Mux(is_move, own.src_tile, fetch.tile)),
             request.dst_tile.eq(target),
-            request.unit.eq(fetch.unit),
+            # streams of other units take instructions from the controller: a MOVE is for the mover
+            request.unit.eq(Mux(is_move, int(Unit.MOVER), fetch.unit)),
             request.fetch.eq(~is_move),
             request.route.eq(Mux(is_move, own_route, 0)),
             request.code.eq(Mux(is_move, forwarded, code)),
