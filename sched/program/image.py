@@ -15,7 +15,8 @@ A section is a 4-byte name, its payload's length (8 bytes), and the payload:
     "BOOT"  the boot stream, once, first
     "STRM"  another stream, once for each
     "META"  UTF-8 JSON, an object: what the program computes on (`lowering.lifted.Metadata`); in version 2, once
-    "TAGS"  UTF-8 JSON: {"operation_of_tag": [[tag, operation], ...]}, once, last
+    "TAGS"  UTF-8 JSON: {"operation_of_tag": [[tag, operation], ...]}, once, last; if there are any (see
+            `program.Program`), also "skips": [[tile, unit, instruction, operation], ...]
 
 A stream's payload: tile (1), unit (1), DRAM tile (1), zero (1), word address (4), number of instructions (4), then the
 instructions, 32 bytes each.
@@ -62,7 +63,9 @@ def to_bytes(program: Program, metadata: str = "") -> bytes:
     sections += [(b"STRM", _stream_bytes(stream)) for stream in program.streams]
     if metadata:
         sections.append((b"META", metadata.encode()))
-    tags = {"operation_of_tag": sorted(program.operation_of_tag.items())}
+    tags: dict[str, object] = {"operation_of_tag": sorted(program.operation_of_tag.items())}
+    if program.skips:
+        tags["skips"] = [[*where, operation] for where, operation in sorted(program.skips.items())]
     sections.append((b"TAGS", json.dumps(tags, separators=(",", ":")).encode()))
     body = b"".join(_SECTION.pack(name, len(payload)) + payload for name, payload in sections)
     length = _HEAD.size + len(body) + _CRC.size
@@ -146,7 +149,7 @@ def _parse(image: bytes, chip: ChipConfig | None) -> tuple[Program, str]:
         raise _Malformed(f"{length - _CRC.size - at} bytes follow the last section")
     if not streams or tags is None:
         raise _Malformed("the boot stream or the tag map is missing")
-    return Program(digest.hex(), tuple(streams[1:]), streams[0], tags), metadata
+    return Program(digest.hex(), tuple(streams[1:]), streams[0], *tags), metadata
 
 
 def _stream(payload: bytes, number: int) -> Stream:
@@ -165,12 +168,14 @@ def _stream(payload: bytes, number: int) -> Stream:
     return Stream(tile, Unit(unit), dram, address, tuple(instructions))
 
 
-def _tags(payload: bytes) -> dict[int, int]:
+def _tags(payload: bytes) -> tuple[dict[int, int], dict[tuple[int, int, int], int]]:
+    """`operation_of_tag` and `skips` of a program."""
     try:
-        pairs = json.loads(payload)["operation_of_tag"]
-        if all(type(number) is int and number >= 0 for pair in pairs for number in pair):
-            return dict(pairs)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        found = json.loads(payload)
+        pairs, skips = found["operation_of_tag"], found.get("skips", [])
+        if all(type(number) is int and number >= 0 for row in (*pairs, *skips) for number in row):
+            return dict(pairs), {(tile, unit, number): operation for tile, unit, number, operation in skips}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise _Malformed("the tag map is not a list of [tag, operation] pairs")
 

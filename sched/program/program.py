@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,13 +69,15 @@ class Program:
 
     `operation_of_tag` maps the tags of instructions that are schedule operations (`OPERATIONS`) to operation indices.
     Other instructions may have the same tags. In schedules of more than `TAGS` operations tags wrap around and map to
-    the last operation that has them; `operations_of` distinguishes them.
+    the last operation that has them; `operations_of` distinguishes them. `skips`: the operations, by tile, unit and
+    number of the instruction, that come more than `TAGS` operations after the one before in their stream (`skips_of`).
     """
 
     chip_digest: str
     streams: tuple[Stream, ...]
     boot: Stream
     operation_of_tag: dict[int, int]
+    skips: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
 
     def image(self, chip: ChipConfig) -> list[tuple[int, int, NDArray[np.uint8]]]:
         """(DRAM tile, word address, words uint8 [n, P]) of every stream, to be loaded before the run."""
@@ -83,16 +86,17 @@ class Program:
     def operations_of(self, stream: Stream) -> list[int | None]:
         """For each instruction of a stream the index of its operation, None if lowering added it.
 
-        Where tags have wrapped around, it is the first one with that tag after the previous operation in the stream.
+        Where tags have wrapped around, it is the first one with that tag after the previous operation in the stream,
+        but for `skips`.
         """
         found: list[int | None] = []
         at = -1
-        for instruction in stream.instructions:
+        for number, instruction in enumerate(stream.instructions):
             last = self.operation_of_tag.get(instruction.fields.get("tag", 0))
             if last is None or instruction.opcode not in OPERATIONS:
                 found.append(None)
                 continue
-            at = min(last, at + 1 + (last - at - 1) % TAGS)
+            at = self.skips.get((stream.tile, stream.unit, number), min(last, at + 1 + (last - at - 1) % TAGS))
             found.append(at)
         return found
 
@@ -121,6 +125,19 @@ def from_words(words: NDArray[np.uint8], chip: ChipConfig) -> tuple[Instruction,
     raw = np.ascontiguousarray(words[:, :INSTRUCTION_BYTES]).tobytes()
     codes = (raw[at : at + INSTRUCTION_BYTES] for at in range(0, len(raw), INSTRUCTION_BYTES))
     return tuple(Instruction(*decode(code)) for code in codes)
+
+
+def skips_of(stream: tuple[int, Unit], operations: Sequence[int | None]) -> dict[tuple[int, int, int], int]:
+    """What `Program.skips` has to say of a stream, given by tile and unit. `operations`: of each of its instructions,
+    None of those that lowering added."""
+    found: dict[tuple[int, int, int], int] = {}
+    at = -1
+    for number, operation in enumerate(operations):
+        if operation is not None:
+            if operation - at > TAGS:
+                found[(*stream, number)] = operation
+            at = operation
+    return found
 
 
 def next_tag(number: int) -> int:

@@ -14,7 +14,7 @@ from meshloom.hw.isa import Opcode, Unit
 from ...ir.hazards import Event, dependences, unit_of
 from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError, intervals
 from ...ir.validation import validate
-from ...program.program import Instruction, Program, ProgramError, next_tag, place
+from ...program.program import OPERATIONS, Instruction, Program, ProgramError, next_tag, place, skips_of
 from ...program.routes import route_fields
 from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post
 
@@ -95,6 +95,7 @@ def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass
     operations = schedule.operations
     syncs = len(operations)
     codes: dict[tuple[int, Unit], tuple[Instruction, ...]] = {}
+    skips: dict[tuple[int, int, int], int] = {}
     for number, items in enumerate(done.items):
         if not items:
             continue
@@ -119,10 +120,13 @@ def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass
             code.append(Instruction(Opcode.SYNC, header))
         last = code.pop()
         code.append(Instruction(Opcode.SYNC, last.fields | end))
-        codes[numbers.streams[number]] = tuple(code)
+        stream = numbers.streams[number]
+        codes[stream] = tuple(code)
+        turns = iter([item.op for item in items if item.op >= 0])
+        skips |= skips_of(stream, [next(turns) if one.opcode in OPERATIONS else None for one in code])
     streams, boot = place(codes, _used(schedule, chip), chip)
     tags = {next_tag(index): index for index in range(len(operations))}
-    return Program(chip.digest, streams, boot, tags)
+    return Program(chip.digest, streams, boot, tags, skips)
 
 
 def _wait(channel: Channel) -> dict[str, int]:
