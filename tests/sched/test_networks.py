@@ -139,6 +139,36 @@ def test_a_pool_is_fused_tightly_when_two_rows_of_it_do_not_fit() -> None:
     assert words == {False: 20 * 20, True: 10 * 10}, "what the pool reads is kept nowhere"
 
 
+def test_convolutions_are_made_out_of_order_beside_what_lies_in_the_scratchpad() -> None:
+    """Whose input and result lie in DRAM: they get the words that the kept tensor leaves."""
+    grower = Grower(5, Value("x", 8, 12, 12))
+    grower.conv("kept", "x", 8, square(3, 1, 1))
+    grower.conv("big", "x", 64, square(3, 1, 1), relu=True)
+    grower.conv("next", "big", 64, square(3, 1, 1))
+    grower.conv("z", "next", 8, square(3, 1, 1))
+    grower.add("y", "z", "kept")
+    graph, chip = grower.graph("between", "y"), small(256)
+    nests = schedule(graph, chip)
+    assert nests.alone == ("big", "next"), "an addition goes with z, and kept is kept"
+    assert "kept" not in nests.spilled
+    planner = Planner(chip, {PAPER: PAPER}, budget=BUDGET)
+    made = schedule(graph, chip, sharing=SharingOptions(planner=planner, planned=frozenset({"big", "kept", "z"})))
+    computes(made, chip)
+    assert made.alone == nests.alone
+    places = {name: stored_by(made, name, chip) for name in ("big", "next")}
+    assert set(places["big"]) & set(chip.spms), "its tiles come over the scratchpad"
+    assert places["next"] == stored_by(nests, "next", chip)
+    bank = next(iter(chip.spms))
+    used = [
+        (op.dst.address, op.dst.address + op.words)
+        for op in made.schedule.operations
+        if isinstance(op, Move) and layer_of(op.label) == "big" and op.dst.tile == bank
+    ]
+    kept = [op.dst for op in nests.schedule.operations if isinstance(op, Move) and layer_of(op.label) == "kept"]
+    there = {span.address for span in kept if span.tile == bank}
+    assert not [at for at in there for low, high in used if low <= at < high]
+
+
 @pytest.mark.slow
 def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     graph, chip = big_between(), small(256)

@@ -6,20 +6,22 @@ Source: Min, Kwon, Egger, "Flexer" (CGO 2023), section 5 (end to end: layer afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, TileKind
 
 from ...lowering.predict import predict
+from ...mapping.nodes import Node, Run
 from ...mapping.placement import Allocator
 from ...mapping.problem import DoesNotFit
+from ...mapping.tiling import Range
 from ...workload.graph import Graph
 from ..budget import Budget, labelled
 from ..interface import Context
 from ..network.conv import ConvNodes, ConvTask
-from ..network.refine import pairs, refined
+from ..network.refine import USUAL, pairs, refined
 from ..network.scheduler import NetworkSchedule, Progress, schedule, search_cache
 from ..network.sharing import LAYERWISE, SharingOptions
 from ..network.storage import Between
@@ -32,6 +34,8 @@ from .tiles import Tiles
 
 #: Networks whose estimate is so many times the best one's are not played by the timeline model.
 HOPELESS = 1.1
+#: Schedules that are compared when nests have won, in networks without depthwise layers to be fused.
+MIXED = 20
 
 
 class Planner:
@@ -52,9 +56,19 @@ class Planner:
         self.chip, self.policies = chip, policies
         self.folder, self.budget, self.on_progress, self.threads = folder, budget, on_progress, threads
 
-    def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
-        """All operations of a convolution. Raises DoesNotFit."""
+    @property
+    def key(self) -> object:
+        """What decides what it makes, besides the chip."""
+        return tuple(self.policies.items()), self.budget
+
+    def emit(self, task: ConvTask, dram: Allocator, room: Range | None = None) -> ConvNodes:
+        """All operations of a convolution. `room`: the words of each bank, from and to, that are free (None: all).
+        Raises DoesNotFit."""
         chip, x, y = self.chip, task.x, task.y
+        if room is not None:
+            if room[0] == room[1]:
+                raise DoesNotFit(f"layer {task.shape.name}: no word of the scratchpad is free")
+            chip = chip.model_copy(update={"spm_words": room[1] - room[0]})
         layer = Layer(task.shape, chip, task.fixed["scale"], self.folder, self.budget, self.on_progress, self.threads)
         assert layer.problem.packed == task.packed, "who packs the input decides how the layer is posed"
         if layer.problem.flat:
@@ -63,6 +77,8 @@ class Planner:
         places = Places(Tiles(layer.problem, decision.choice.tiling), chip, dram, x, y)
         made = layer.emitted(decision.choice, policy, places, task.made)
         order = layer.orders(made).run(decision.ahead).order
+        if room is not None:
+            _shift(made.nodes, room[0], chip)
         constants = {"w": places.w.pieces(), "bias": places.bias.pieces()}
         return ConvNodes([made.nodes[index] for index in order], constants)
 
@@ -84,6 +100,15 @@ class Planner:
         return best
 
 
+def _shift(nodes: Sequence[Node], words: int, chip: ChipConfig) -> None:
+    """Moves all that operations have in the scratchpad so many words up."""
+    for node in nodes:
+        for field in ("source", "target"):
+            run: Run = getattr(node, field)
+            if node.fields is None and chip.tiles[run.tile] is TileKind.SPM:
+                setattr(node, field, replace(run, address=run.address + words))
+
+
 def layerwise(
     graph: Graph, chip: ChipConfig, policy: Policy, name: str, budget: Budget | None, context: Context
 ) -> NetworkSchedule:
@@ -103,7 +128,8 @@ def hybrid(
 ) -> NetworkSchedule:
     """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
     in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself. Static
-    nests that win are refined where depthwise layers can be fused (`network.refine`).
+    nests that win are refined (`network.refine`), and single layers whose tensors lie in DRAM may then be made out of
+    order, in the words of the scratchpad that are free meanwhile; what `loop_order` finds is compared with that.
 
     Raises DoesNotFit if a network fits none of these ways.
     """
@@ -126,8 +152,12 @@ def hybrid(
     made.sort(key=lambda one: one[0].estimate)
     worth = [one for one in made if one[0].estimate <= HOPELESS * made[0][0].estimate]
     best, way = min(worth, key=lambda one: predict(one[0].schedule, chip).cycles)
-    if pairs(graph, chip, way):
-        best = refined(graph, chip, progress, memory, way)
+    if way.planner is None:
+        most = USUAL if pairs(graph, chip, way) else MIXED
+        several = [refined(graph, chip, progress, memory, way, most, planner)]
+        if way != SharingOptions():
+            several.append(refined(graph, chip, progress, memory))
+        best = min(several, key=lambda one: predict(one.schedule, chip).cycles)
     return _called(best, labelled("hybrid", budget))
 
 

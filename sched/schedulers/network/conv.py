@@ -23,7 +23,7 @@ from ...mapping.replay import replay
 from ...mapping.space import best
 from ...mapping.staging import Staging
 from ...mapping.tensors import Tensors, ramp_edges
-from ...mapping.tiling import Candidate, Part, m_tiles, parts, pooled_tiles
+from ...mapping.tiling import Candidate, Part, Range, m_tiles, parts, pooled_tiles
 from ...workload.layers import ConvShape
 from .storage import STAGING_SHARE, kind_of, staging_words
 
@@ -94,11 +94,15 @@ class ConvNodes:
 
 
 class Planner(Protocol):
-    """Another source of a network's convolutions: without anything behind them, all tensors in DRAM, and the
-    scratchpad theirs alone."""
+    """Another source of a network's convolutions: without anything behind them, and with input and result in DRAM.
+    `key`: what decides what it makes, besides the chip."""
 
-    def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
-        """All operations of a convolution, in order. Raises DoesNotFit."""
+    @property
+    def key(self) -> object: ...
+
+    def emit(self, task: ConvTask, dram: Allocator, room: Range | None = None) -> ConvNodes:
+        """All operations of a convolution, in order. `room`: the words of each bank, from and to, that are free (None:
+        all). Raises DoesNotFit."""
         ...
 
 

@@ -30,6 +30,7 @@ from ...mapping.problem import DoesNotFit
 from ...mapping.stages import cut
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
+from .conv import Planner
 from .scheduler import NetworkSchedule, Progress, layer_of, schedule
 from .sharing import HORIZONS, SWITCHES, SharingOptions
 from .storage import SMALL_SHARE, Between
@@ -54,11 +55,12 @@ HOPELESS = 1.03
 @dataclass(frozen=True)
 class _Played:
     """A schedule: the cycles that list scheduling foresees, those that it takes (None: it has not been played), and its
-    layers, those first for which arrays wait longest."""
+    layers, those first for which arrays wait longest, and those that could be made as if they were alone."""
 
     estimate: int
     cycles: int | None = None
     worst: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
 
 
 _PLAYED = TypeAdapter(_Played)
@@ -73,9 +75,10 @@ def refined(
     memory: SearchCache | None = None,
     sharing: SharingOptions | None = None,
     most: int | None = None,
+    planner: Planner | None = None,
 ) -> NetworkSchedule:
     """The fastest schedule of a network among `most` that share what `sharing` says. None: `USUAL` for networks with
-    `pairs`, `FEW` for others.
+    `pairs`, `FEW` for others. `planner`: who may make single convolutions instead of the loop nests.
 
     What each one takes is kept in `memory`, so that an interrupted search goes on and a second one is done at once.
     Raises as `scheduler.schedule` does.
@@ -107,6 +110,9 @@ def refined(
         search.try_(replace(search.best, apart=frozenset(fusible), expanded=frozenset()))
     for horizon in HORIZONS:
         search.try_(replace(search.best, horizon=horizon))
+    if planner is not None:
+        search.best = replace(search.best, planner=planner, planned=frozenset())
+        search.go_through(lambda layer: [("planned", layer)] if layer in search.alone else [])
     search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
     best: SharingOptions | None = None
     while search.best != best:  # once more while that finds something
@@ -119,7 +125,7 @@ def refined(
 
 def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
     """The convolutions, by name, that a depthwise one can go with."""
-    if not sharing.fused or sharing.planner is not None:
+    if not sharing.fused or (sharing.planner is not None and sharing.planned is None):
         return []
     return [stage.layer.output for stage in cut(graph, chip, pastes=True, by_channel=True).stages if stage.before]
 
@@ -178,8 +184,8 @@ def _waits(
 
 
 class _Search:
-    """The best so far: `best`, its schedule `made` if that is at hand, and its layers, the `worst` first. `left`:
-    schedules that may still be made; `owners`: see `_waits`."""
+    """The best so far: `best`, its schedule `made` if that is at hand, and its layers, the `worst` first; those that
+    could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
@@ -191,6 +197,7 @@ class _Search:
         self.best = SharingOptions()
         self.made: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
+        self.alone: tuple[str, ...] = ()
         self._best: _Played | None = None
         self._tried: set[SharingOptions] = set()
         self._what = (
@@ -222,8 +229,17 @@ class _Search:
         if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
         sets = (sharing.apart, sharing.expanded, sharing.second, sharing.third, sharing.turned, sharing.pushed)
-        options = sharing.between, sharing.fused, sharing.tight, sharing.staging, sharing.whole, sharing.horizon
+        options = (
+            sharing.between,
+            sharing.fused,
+            sharing.tight,
+            sharing.staging,
+            sharing.whole,
+            sharing.horizon,
+        )
         key = ("refined", self._what, *options, *(sorted(some) for some in sets))
+        if sharing.planner is not None and sharing.planned:
+            key += (sharing.planner.key, sorted(sharing.planned))
         played = self.memory.get(key, _PLAYED) if self.memory else None
         made: NetworkSchedule | None = None
         if played is None or (played.cycles is None and not self._hopeless(played.estimate)):
@@ -238,7 +254,8 @@ class _Search:
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
         if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
-            self.best, self.made, self.worst, self._best = sharing, made, played.worst, played
+            self.best, self.made, self._best = sharing, made, played
+            self.worst, self.alone = played.worst, played.alone
 
     def go_through(self, toggles: Callable[[str], Iterable[_Toggle]]) -> None:
         """Tries to do something otherwise in one layer after the other, always in the worst of those that are left."""
@@ -274,4 +291,5 @@ class _Search:
         if self._best and self.made and made.schedule.operations == self.made.schedule.operations:
             return self._best
         prediction = predict(made.schedule, self.chip)
-        return _Played(made.estimate, prediction.cycles, _waits(made, prediction, self.chip, self._owners))
+        worst = _waits(made, prediction, self.chip, self._owners)
+        return _Played(made.estimate, prediction.cycles, worst, made.alone)

@@ -28,7 +28,7 @@ from ...mapping.windows import check_window
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph, Layer
-from . import conv, product, transpose, vector
+from . import conv, mixing, product, transpose, vector
 from .sharing import HORIZONS, SharingOptions
 from .shift import Shifter
 from .storage import place
@@ -60,7 +60,8 @@ class NetworkSchedule:
 
     `lanes`: channel of each lane of every tensor (see `stages`). `copies`: tensors of the schedule that hold a network
     input, by name, with the name of the input; `packed` ones have the true channels, others a channel for each lane.
-    `estimate`: cycles that list scheduling foresees. `micro_ops`: of schedulers that work with them.
+    `estimate`: cycles that list scheduling foresees. `micro_ops`: of schedulers that work with them. `alone`: the
+    convolutions that could be made, or are, as if they were alone (see `mixing`).
     """
 
     graph: Graph
@@ -71,6 +72,7 @@ class NetworkSchedule:
     spilled: tuple[str, ...]
     estimate: int = 0
     micro_ops: MicroOps | None = None
+    alone: tuple[str, ...] = ()
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
         """All arrays that the host writes, by schedule tensor, for network inputs int8 [1, C, H, W]."""
@@ -114,8 +116,11 @@ class _Builder:
             by_channel=True,
         )  # fmt: skip
         self.dram = Dram(chip)
-        self.tensors = NetworkTensors(self.cut, chip, self.dram, whole=sharing.whole and self.planner is None)
+        self.tensors = NetworkTensors(
+            self.cut, chip, self.dram, whole=sharing.whole and (self.planner is None or sharing.planned is not None)
+        )
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
+        self.alone: list[str] = []
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
 
     def build(self) -> NetworkSchedule:
@@ -148,8 +153,8 @@ class _Builder:
             tensors=tuple(self.tensors.tensors),
         )
         return NetworkSchedule(
-            self.graph, schedule, self.tensors.constants, self.cut.lanes, self.tensors.copies, tuple(sorted(spilled)),
-            best.cycles,
+            self.graph, schedule, self.tensors.constants, self.cut.lanes, self.tensors.copies,
+            tuple(sorted(spilled)), best.cycles, alone=tuple(self.alone),
         )  # fmt: skip
 
     def _check_size(self) -> None:
@@ -216,10 +221,7 @@ class _Builder:
             whole=packed and self.tensors.whole(layer),
             staging=self.sharing.staging,
         )
-        if self.planner is None or layer.scales is not None:  # other planners have one multiplier for a layer
-            made = self._nests(task, stage, index)
-        else:
-            made = self.planner.emit(task, self.dram)
+        made = self._planned(task, stage, index) or self._nests(task, stage, index)
         self.tensors.conv_constants(layer, made.constants)
         if stage.before:
             constants = {name: made.constants[f"before {name}"] for name in ("w", "bias")}
@@ -228,6 +230,22 @@ class _Builder:
             constants = {name: made.constants[f"before expand {name}"] for name in ("w", "bias")}
             self.tensors.conv_constants(stage.expand, constants)
         return made.nodes
+
+    def _planned(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes | None:
+        """The operations of a convolution by who makes it instead of the loop nests; None if nobody does, or can."""
+        planned, name = self.sharing.planned, stage.layer.output
+        if self.planner is not None and planned is None:
+            # others have one multiplier for a layer
+            return self.planner.emit(task, self.dram) if stage.layer.scales is None else None
+        if not mixing.alone(stage, task, self.chip):
+            return None
+        self.alone.append(name)
+        if self.planner is None or planned is None or name not in planned:
+            return None
+        try:
+            return self.planner.emit(task, self.dram, mixing.free_words(self.cut, self.stored, self.chip, index))
+        except DoesNotFit:
+            return None
 
     def _before(self, stage: Stage) -> Prologue | None:
         """The depthwise convolution before one."""
