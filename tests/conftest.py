@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from meshloom.sched.model.native import compiled
+
 from .tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]  # hooks
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says why all took three times as long, if Python ran the timeline model."""
+    if not compiled():
+        terminalreporter.write_line(
+            "Python ran the timeline model, several times slower than machine code: `python -m meshloom.sched.model` "
+            "compiles it"
+        )
 
 
 @pytest.fixture(autouse=True)
