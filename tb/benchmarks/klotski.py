@@ -9,7 +9,7 @@ from ..report.console import percent
 from ..results.events import OnEvent, Plan
 from . import klotski_waits as waits
 from .interface import BenchmarkError
-from .klotski_runs import Asked, Found, known, measure
+from .network_runs import Asked, Found, known, measure
 from .results import Result, Sheet
 
 CHIPS = ("klotski9", "klotski16", "klotski25")

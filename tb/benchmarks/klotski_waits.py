@@ -20,7 +20,7 @@ from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 
 from ..results.events import OnEvent, Stage
-from .klotski_runs import config
+from .network_runs import config
 from .results import Sheet
 
 #: Network, chips, and how it is scheduled.

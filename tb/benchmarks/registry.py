@@ -67,6 +67,9 @@ FLEXER_POLICIES = module(
 )
 FLEXER_OPTIMUM = module("its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum")
 FLEXER_RTL = module("the same on the RTL: layers of all four networks, and three of these whole", "flexer_rtl")
+FLEXER_NETWORKS = module(
+    "networks by hybrid and by loop_order on the RTL of four architectures", "flexer_networks", parts=True
+)
 LAYER_PUZZLE = module(
     "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
     "layer_puzzle",
@@ -152,6 +155,7 @@ SHIPPED = {
     "flexer_policies": f"{__name__}:FLEXER_POLICIES",
     "flexer_optimum": f"{__name__}:FLEXER_OPTIMUM",
     "flexer_rtl": f"{__name__}:FLEXER_RTL",
+    "flexer_networks": f"{__name__}:FLEXER_NETWORKS",
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
     "layer_latency": f"{__name__}:LAYER_LATENCY",
     "models": f"{__name__}:MODELS",

@@ -8,9 +8,11 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.workload.zoo import load as load_network
-from meshloom.tb.benchmarks import flexer, flexer_rtl
+from meshloom.tb.benchmarks import flexer, flexer_networks, flexer_rtl
 from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
 from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
+from meshloom.tb.benchmarks.interface import BenchmarkError
+from meshloom.tb.benchmarks.network_runs import Asked, Found
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.runs.runner import run
@@ -110,3 +112,30 @@ def test_costs_are_those_of_layers_that_are_scheduled_alike() -> None:
     assert (one.speedup("flexer", "paper_static"), one.saving("flexer", "paper_static")) == (2.0, 1.5)
     worse = LayerCost("arch5", "n", "w", {"loop_order": (100, 9), "hybrid": (150, 20)}, "flexer")
     assert flexer.hybrid_failures([worse]) == ["w on arch5: the hybrid takes 150 cycles, not 100"]
+
+
+def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the mean ahead of refined loop nests, never behind, no byte wrong; parts that there are not."""
+
+    def found(cycles: int, wrong: int = 0) -> Found:
+        return Found(cycles, 0, 1, None, 1.0, cycles, 64, wrong)
+
+    known = {
+        Asked("arch1", "squeezenet", name, rtl=True): found(cycles)
+        for name, cycles in zip(flexer_networks.SCHEDULERS, (100, 121, 144), strict=True)
+    }
+    monkeypatch.setattr(flexer_networks.network_runs, "known", known.get)
+    monkeypatch.setattr(flexer_networks.network_runs, "measure", lambda asked, on_progress: [])
+    made = flexer_networks.run(lambda event: None, ["kept"])
+    rtl, means = made.sheets
+    assert rtl.rows[0][2:7] == ("100", "121", "144", "1.210", "1.440")
+    assert [row[2] for row in means.rows] == ["1.210", "1.440"]
+    assert made.failures == ("33 of 36 results are missing",)
+    known[Asked("arch3", "squeezenet", "hybrid", rtl=True)] = found(100, wrong=2)
+    known[Asked("arch3", "squeezenet", "loop_order", rtl=True)] = found(90)
+    failures = flexer_networks.run(lambda event: None, ["kept"]).failures
+    assert "squeezenet on arch3 by hybrid: 2 bytes are wrong" in failures
+    assert "squeezenet on arch3: loop_order is faster than the hybrid" in failures
+    assert "hybrid is 1.044 times as fast as loop_order, not 1.05" in failures
+    with pytest.raises(BenchmarkError, match="no part vgg16; there are squeezenet, resnet50, yolov2, kept"):
+        flexer_networks.run(lambda event: None, ["vgg16"])

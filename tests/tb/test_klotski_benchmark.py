@@ -6,7 +6,7 @@ import pytest
 
 from meshloom.tb.benchmarks import klotski, klotski_waits
 from meshloom.tb.benchmarks.interface import BenchmarkError
-from meshloom.tb.benchmarks.klotski_runs import Asked, Found
+from meshloom.tb.benchmarks.network_runs import Asked, Found
 from meshloom.tb.results.events import OnEvent
 from meshloom.tb.results.figures import MicroOpFigures
 

@@ -1,4 +1,4 @@
-"""Networks in micro-ops and their baselines, as the tables of `klotski` need them: in the model, and on the RTL.
+"""Networks by schedulers, as the tables of `klotski` and `flexer_networks` need them: in the model, and on the RTL.
 
 Each result is kept under all that decides it, so whoever is interrupted goes on.
 """
@@ -37,6 +37,7 @@ _MADE_BY: dict[str, str] = {
     "atomic": "sched.schedulers.klotski.entry",
     "zigzag": "sched.schedulers.klotski.entry",
     "loop_order": "sched.schedulers.loop_order.entry",
+    "hybrid": "sched.schedulers.flexer.entry",
 }
 _DECIDE = ("sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 
