@@ -120,8 +120,9 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         "b*: what was found, and what the paper says. *Gap*: of the plan, above cycles below which no schedule of "
         "these micro-ops can be (`sched/schedulers/klotski/proof.py`). *Time*: of the search, against baseline 2; "
         "*CPU time*: of making the schedule, plays in the model included. "
-        "`klotski` here never takes anything but micro-ops; asked for by this name alone, it takes `loop_order`'s "
-        "schedule where the model says that it is quicker. On the RTL every tensor is compared with ONNX Runtime.",
+        "`klotski` here never takes anything but micro-ops, if need be those of baseline 2; asked for by this name "
+        "alone, it takes `loop_order`'s schedule where the model says that it is quicker. On the RTL every tensor is "
+        "compared with ONNX Runtime.",
         tuple(sheet for sheet in sheets if sheet.rows),
         (
             "The paper's ratio of 0.8443 for ResNet-50 on 3x3 cores is against baseline 2; against baseline 1 its "

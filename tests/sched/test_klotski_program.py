@@ -29,7 +29,7 @@ from meshloom.sched.workload import shapes
 from meshloom.sched.workload.graph import Graph, Value, Window
 
 from ..tiers import slow_but
-from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network
+from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network, square
 from .random_graphs import defined_values
 
 
@@ -191,8 +191,26 @@ def test_the_quicker_of_micro_ops_and_loop_nests_is_taken(seed: int) -> None:
     cycles = [predict(one.schedule, chip).cycles for one in (micro, loops, taken)]
     assert cycles[2] == min(cycles)
     assert taken.micro_ops is not None
-    assert taken.micro_ops.taken == ("micro-ops" if cycles[0] <= cycles[1] else "loop_order")
-    assert replace(taken.micro_ops, taken="micro-ops") == micro.micro_ops
+    assert micro.micro_ops is not None
+    assert taken.micro_ops.taken == (micro.micro_ops.taken if cycles[0] <= cycles[1] else "loop_order")
+    assert replace(taken.micro_ops, taken=micro.micro_ops.taken) == micro.micro_ops
+
+
+def test_micro_ops_of_the_baseline_are_taken_where_they_are_quicker() -> None:
+    """Layers whose weights are most of what they read."""
+    grower, chip = Grower(3, Value("x", 24, 6, 6)), load("klotski9")
+    grower.conv("a", "x", 96, square(3, 1, 1))
+    grower.conv("b", "a", 96, square(3, 1, 1))
+    grower.conv("y", "b", 48)
+    graph = grower.graph("weights", "y")
+    names = ("klotski:fallback=none", "klotski:fallback=none,fineness=0.5", "atomic")
+    ours, shared, theirs = (find_network(name)(graph, chip, None) for name in names)
+    cycles = [predict(one.schedule, chip).cycles for one in (ours, shared, theirs)]
+    assert cycles[0] == cycles[2] < cycles[1]
+    assert ours.schedule.scheduler == names[0]
+    assert ours.micro_ops is not None
+    assert theirs.micro_ops is not None
+    assert ours.micro_ops == replace(theirs.micro_ops, taken="atomic")
 
 
 def test_weights_come_from_nearby() -> None:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 #: How much it counts that results come early, and which part of moving words is not hidden behind computing
 #: (`shares`): of these the best is taken, by the timeline model, if nothing else is asked for. Many cores on few
-#: channels are better off with less to move.
+#: channels are better off with less to move. Layers whose weights are much of what they read are sometimes better off
+#: as `atomic` has them, which is tried, too.
 SHARINGS = ((0.5, 0.3), (0.5, 0.6), (1.0, 0.3))
 
 
@@ -124,6 +125,12 @@ def _klotski(
 
             what = f"micro-ops of fineness {fineness:g} with {bared:g} of all words bare"
             tries.append(Try("micro-ops", what, asked(fineness, bared), sharing))
+        if options.fineness is None and options.plan == "settled" and not options.rounds and not single:
+            annealed = AtomicOptions()
+            tries.append(
+                Try("atomic", "micro-ops as atomic dataflow has them", asked("atomic", annealed.evaluations),
+                    lambda: _annealed(graph, chip, name, annealed, context))
+            )  # fmt: skip
     if options.fallback == "loop_order" and not options.rounds and not single:
         tries.append(Try("loop_order", "loop nests", "loop_order", lambda: _loops(graph, chip, name, context)))
     search = Trying(graph, chip, options.budget, outcomes(context.folder, chip), context.on_layer)
@@ -141,6 +148,13 @@ def _loops(graph: Graph, chip: ChipConfig, name: str, context: Context) -> Netwo
 
     other = network(graph, chip, NetworkOptions(), context)
     return replace(other, schedule=other.schedule.model_copy(update={"scheduler": name}))
+
+
+def _annealed(graph: Graph, chip: ChipConfig, name: str, options: AtomicOptions, context: Context) -> NetworkSchedule:
+    """What `atomic` makes, under the name of what takes it. Raises DoesNotFit."""
+    other = _atomic(graph, chip, options, context)
+    figures = other.micro_ops and replace(other.micro_ops, taken="atomic")
+    return replace(other, schedule=other.schedule.model_copy(update={"scheduler": name}), micro_ops=figures)
 
 
 def _searched(
