@@ -166,6 +166,8 @@ def test_convolutions_are_made_out_of_order_beside_what_lies_in_the_scratchpad()
     ]
     kept = [op.dst for op in nests.schedule.operations if isinstance(op, Move) and layer_of(op.label) == "kept"]
     there = {span.address for span in kept if span.tile == bank}
+    assert there
+    assert used
     assert not [at for at in there for low, high in used if low <= at < high]
 
 

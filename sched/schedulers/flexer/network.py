@@ -155,7 +155,7 @@ def hybrid(
     if way.planner is None:
         most = USUAL if pairs(graph, chip, way) else MIXED
         several = [refined(graph, chip, progress, memory, way, most, planner)]
-        if way != SharingOptions():
+        if way != SharingOptions() and SharingOptions() in [one for _, one in made]:  # else it does not fit
             several.append(refined(graph, chip, progress, memory))
         best = min(several, key=lambda one: predict(one.schedule, chip).cycles)
     return _called(best, labelled("hybrid", budget))

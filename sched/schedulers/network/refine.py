@@ -229,14 +229,7 @@ class _Search:
         if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
         sets = (sharing.apart, sharing.expanded, sharing.second, sharing.third, sharing.turned, sharing.pushed)
-        options = (
-            sharing.between,
-            sharing.fused,
-            sharing.tight,
-            sharing.staging,
-            sharing.whole,
-            sharing.horizon,
-        )
+        options = sharing.between, sharing.fused, sharing.tight, sharing.staging, sharing.whole, sharing.horizon
         key = ("refined", self._what, *options, *(sorted(some) for some in sets))
         if sharing.planner is not None and sharing.planned:
             key += (sharing.planner.key, sorted(sharing.planned))
