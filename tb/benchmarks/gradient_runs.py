@@ -5,10 +5,11 @@ Each result is kept under all that decides it, so whoever is interrupted goes on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
+from math import inf
 
 from pydantic import TypeAdapter
 
@@ -17,7 +18,7 @@ from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order, selected
 from meshloom.sched.schedulers.gradient.pair import MOST_PRODUCTS, Pair, Split
 from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, ways
-from meshloom.sched.schedulers.gradient.search import LEADERS
+from meshloom.sched.schedulers.gradient.search import LEADERS, Slower
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.training import TrainingLayer, find, setting_of
@@ -138,8 +139,13 @@ def _ways(case: Case, layer: TrainingLayer) -> list[tuple[int, Split]]:
 
 # -- in the model -----------------------------------------------------------------------------------------------------
 
-#: What a layer takes in an order and a way to share it, or why it cannot be done so.
-Taken = dict[tuple[Order, int, Split], Found | Refused]
+#: What a layer takes in an order and a way to share it, or at least, or why it cannot be done so.
+Taken = dict[tuple[Order, int, Split], Found | Refused | Slower]
+
+
+_Find = Callable[[TrainingLayer, Order, int, Split, float], Found | Refused | Slower | None]
+#: Splits in the order in which they are tried.
+_SPLITS = (Split.K, Split.M, Split.N)
 
 
 def _searches(case: Case, layer: TrainingLayer) -> Searches:
@@ -153,14 +159,7 @@ def _searches_of(case: Case, roomy: bool, leaders: int) -> Searches:
 
 def taken(case: Case, layer: TrainingLayer) -> Taken | None:
     """What is kept of a layer; None unless that is all."""
-    searches, found = _searches(case, layer), Taken()
-    for cores, split in case.ways(layer):
-        for order in case.orders(layer):
-            one = searches.known(layer, order, cores, split)
-            if one is None:
-                return None
-            found[order, cores, split] = one
-    return found
+    return _each(case, layer, _searches(case, layer).known)
 
 
 def measure(case: Case, layer: TrainingLayer, on_progress: OnEvent) -> None:
@@ -168,9 +167,25 @@ def measure(case: Case, layer: TrainingLayer, on_progress: OnEvent) -> None:
     if taken(case, layer) is not None:
         return
     on_progress(Stage(workload=layer.name, what=f"{case.chip}, {case.config.dram.bytes_per_cycle} bytes a cycle"))
-    for cores, split in case.ways(layer):
+    _each(case, layer, _searches(case, layer).find)
+
+
+def _each(case: Case, layer: TrainingLayer, find: _Find) -> Taken | None:
+    """What `find` says of every order and way; None as soon as it says so.
+
+    An order shared by rows of the batch, as is usual, is always played; other ways only unless it is certain that they
+    take longer than the order does by one before, the fastest most often being the first."""
+    found, fastest = Taken(), dict[Order, float]()
+    for cores, split in sorted(case.ways(layer), key=lambda way: _SPLITS.index(way[1])):
         for order in case.orders(layer):
-            _searches(case, layer).find(layer, order, cores, split)
+            enough = inf if split is Split.M or cores == 1 else fastest.get(order, inf)
+            one = find(layer, order, cores, split, enough)
+            if one is None:
+                return None
+            if isinstance(one, Found):
+                fastest[order] = min(one.cycles, fastest.get(order, inf))
+            found[order, cores, split] = one
+    return found
 
 
 # -- on the RTL -------------------------------------------------------------------------------------------------------

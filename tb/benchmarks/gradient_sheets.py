@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from meshloom.sched.schedulers.gradient.orders import Order, selected
 from meshloom.sched.schedulers.gradient.pair import Split
 from meshloom.sched.schedulers.gradient.scheduler import Found
+from meshloom.sched.schedulers.gradient.search import Slower
 from meshloom.sched.workload.training import TrainingLayer
 
 from . import gradient_runs as runs
@@ -199,12 +200,14 @@ def longest(chip: str) -> Sheet:
 
 
 def _samples(chip: str) -> list[Sample]:
-    """Layers that can be shared in several ways, with what algorithm 1's order takes in each."""
+    """Layers that can be shared in several ways, with what algorithm 1's order takes in each (at least, where it was
+    certain that another one is faster)."""
     found: list[Sample] = []
     for layer, taken in _measured(chip):
         sizes = layer.m, layer.k, layer.n
         order = selected(*sizes)
-        cycles = {key[2].value: one.cycles for key, one in taken.items() if key[0] is order and isinstance(one, Found)}
+        some = {key[2].value: one for key, one in taken.items() if key[0] is order}
+        cycles = {split: one.cycles for split, one in some.items() if isinstance(one, Found | Slower)}
         if len(cycles) > 1:
             found.append(Sample(sizes, cycles, chosen(layer, taken, "plain").cycles))
     return found

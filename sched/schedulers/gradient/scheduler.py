@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -20,7 +21,7 @@ from ...store.findings import SearchCache
 from ...workload.training import TrainingLayer
 from .orders import Order
 from .pair import Pair, Split
-from .search import LEADERS, Found, Search
+from .search import LEADERS, Found, Search, Slower
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Refused:
 
 
 _FOUND = TypeAdapter[Found | Refused](Found | Refused)
+_SLOWER = TypeAdapter(Slower)
 
 
 class Searches:
@@ -68,21 +70,35 @@ class Searches:
         self._memory = SearchCache(folder, chip, "gradients", __name__.partition(".")[2])
         self._open: tuple[Pair, Search] | None = None  # the last one, which other orders share
 
-    def known(self, layer: TrainingLayer, order: Order, cores: int, split: Split) -> Found | Refused | None:
-        """What has been found, or why there is nothing; None if it was not searched for."""
-        return self._memory.get(self._asked(layer, order, cores, split), _FOUND)
+    def known(
+        self, layer: TrainingLayer, order: Order, cores: int, split: Split, enough: float = inf
+    ) -> Found | Refused | Slower | None:
+        """What `find` has found; None if it was not asked."""
+        asked = self._asked(layer, order, cores, split)
+        found = self._memory.get(asked, _FOUND)
+        if found is not None:
+            return found
+        slower = self._memory.get((*asked, "slower"), _SLOWER)
+        return slower if slower is not None and slower.cycles >= enough else None
 
-    def find(self, layer: TrainingLayer, order: Order, cores: int = 1, split: Split = Split.K) -> Found | Refused:
-        """The best schedule of an order on `cores` cores that share a layer by `split`, or why there is none. Raises
-        DoesNotFit if the layer fits in no order."""
-        known = self.known(layer, order, cores, split)
+    def find(
+        self, layer: TrainingLayer, order: Order, cores: int = 1, split: Split = Split.K, enough: float = inf
+    ) -> Found | Refused | Slower:
+        """The best schedule of an order on `cores` cores that share a layer by `split`, or why there is none, or that
+        it takes `enough` cycles or more (never, unless that is given). Raises DoesNotFit if the layer fits in no
+        order."""
+        known = self.known(layer, order, cores, split, enough)
         if known is not None:
             return known
+        asked = self._asked(layer, order, cores, split)
         try:
-            found: Found | Refused = self.search(layer, cores, split).best(order)
+            found: Found | Refused | Slower = self.search(layer, cores, split).best(order, enough)
         except DoesNotFit as error:
             found = Refused(str(error))
-        self._memory.put(self._asked(layer, order, cores, split), _FOUND, found)
+        if isinstance(found, Slower):
+            self._memory.put((*asked, "slower"), _SLOWER, found)
+        else:
+            self._memory.put(asked, _FOUND, found)
         return found
 
     def search(self, layer: TrainingLayer, cores: int, split: Split) -> Search:
@@ -94,7 +110,7 @@ class Searches:
         assert self._open is not None
         return self._open[1]
 
-    def _asked(self, layer: TrainingLayer, order: Order, cores: int, split: Split) -> object:
+    def _asked(self, layer: TrainingLayer, order: Order, cores: int, split: Split) -> tuple[object, ...]:
         # nothing else of a layer counts: whatever its name, the operations are the same
         sizes = layer.m, layer.k, layer.n, layer.first
         return *sizes, order.value, cores, split.value if cores > 1 else "", self._effort, self._leaders
@@ -132,20 +148,18 @@ def schedule(
     searches = Searches(chip, folder, name, effort, leaders, predict)
     found: list[tuple[Found, int, Split]] = []
     refused: list[str] = []
+    cycles: dict[Order, int] = {}
     for count, split in ways(layer, chip, cores or len(chip.cores), splits):
         for order in orders:
-            one = searches.find(layer, order, count, split)
+            one = searches.find(layer, order, count, split, cycles.get(order, inf))
             if isinstance(one, Refused):
                 refused.append(one.why)
-            else:
+            elif isinstance(one, Found):
                 found.append((one, count, split))
+                cycles[order] = min(one.cycles, cycles.get(order, one.cycles))
     if not found:
         raise DoesNotFit(refused[0])
     best, count, split = min(found, key=lambda each: each[0].cycles)
-    cycles: dict[Order, int] = {}
-    for one, _, _ in found:
-        order = one.candidate.order
-        cycles[order] = min(one.cycles, cycles.get(order, one.cycles))
     made = searches.search(layer, count, split).schedule(best)
     made = made.model_copy(update={"predicted": predict(made, chip)})
     shared = f" on {count} cores" if split is Split.K else f" on {count} cores by {split}"

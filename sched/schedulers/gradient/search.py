@@ -22,6 +22,7 @@ from ...mapping.interleave import Interleaver
 from ...mapping.problem import DoesNotFit
 from ...support.garbage import uncollected
 from ...workload.training_data import scales_of
+from ..network.limits import totals
 from .emit import Emitter, Least, Work
 from .orders import LOOPS, Nest, Order, Step, alone, moved, nests, steps
 from .pair import Pair, Part, Split, Tiling, cut
@@ -66,6 +67,13 @@ class Found:
     spilled: int
     array: int
     vector: int
+
+
+@dataclass(frozen=True)
+class Slower:
+    """The search of an order was given up: it takes at least so many cycles, which was more than wanted."""
+
+    cycles: int
 
 
 def _sizes(end: int, unit: int) -> list[int]:
@@ -127,13 +135,23 @@ class Search:
         self._best: dict[tuple[object, ...], tuple[int, int]] = {}
         self._why = ""  # the last nest did not fit
 
-    def best(self, order: Order) -> Found:
-        """The best schedule of an order. Raises DoesNotFit."""
+    def best(self, order: Order, enough: float = inf) -> Found | Slower:
+        """The best schedule of an order, or that it takes `enough` cycles or more, if that is certain before all is
+        played. Raises DoesNotFit."""
         self._why = ""
         with uncollected():
             separate = order is Order.SEQUENTIAL or self.pair.layer.first
             found = self._sequential() if separate else self._together(order)
-            made = [(self._predicted(one), one, work) for one, work in found[: self.leaders]]
+            made: list[tuple[tuple[int, int], Candidate, Work]] = []
+            slower: list[int] = []
+            for one, work in found[: self.leaders]:
+                took = self._predicted(one, enough)
+                if isinstance(took, Slower):
+                    slower.append(took.cycles)
+                else:
+                    made.append((took, one, work))
+            if slower and min((took[0] for took, _, _ in made), default=inf) >= enough:
+                return Slower(min(*slower, *(took[0] for took, _, _ in made)) if made else min(slower))
             if not made:
                 shared = f" whose cores share it by {self.pair.split}: {self._why}" if self.part.of > 1 else ""
                 raise DoesNotFit(
@@ -263,18 +281,27 @@ class Search:
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
-    def _predicted(self, candidate: Candidate) -> tuple[int, int]:
-        """The cycles of a candidate's best schedule, and its horizon."""
-        fused = candidate.order not in (Order.PLAIN, Order.INTERLEAVED, Order.SEQUENTIAL)
-        key = ("fused", candidate.nests[0].walked(self.part)) if fused else (candidate,)
-        if key not in self._best:
-            found: list[tuple[int, int]] = []
-            tried: set[tuple[int, ...]] = set()
-            for horizon, order, schedule in self._schedules(candidate, HORIZONS):
-                if order not in tried:
-                    tried.add(order)
-                    found.append((self.predict(schedule(), self.pair.chip).cycles, horizon))
-            self._best[key] = min(found, key=lambda each: each[0])
+    def _predicted(self, candidate: Candidate, enough: float) -> tuple[int, int] | Slower:
+        """The cycles of a candidate's best schedule, and its horizon; how long its operations keep the busiest resource
+        if that is `enough`: in no order they take less."""
+        walks = tuple(nest.walked(self.part) for nest in candidate.nests)
+        if candidate.order is Order.SEQUENTIAL:
+            key: tuple[object, ...] = (candidate.order, walks, candidate.first)
+        else:
+            fused = candidate.order not in (Order.PLAIN, Order.INTERLEAVED)
+            key = ("fused", walks) if fused else (candidate,)
+        if key in self._best:
+            return self._best[key]
+        found: list[tuple[int, int]] = []
+        tried: set[tuple[int, ...]] = set()
+        for horizon, order, make in self._schedules(candidate, HORIZONS):
+            if order not in tried:
+                tried.add(order)
+                schedule = make()
+                if len(tried) == 1 and (least := ceil(max(totals(schedule, self.pair.chip).values()))) >= enough:
+                    return Slower(least)
+                found.append((self.predict(schedule, self.pair.chip).cycles, horizon))
+        self._best[key] = min(found, key=lambda each: each[0])
         return self._best[key]
 
     def schedule(self, found: Found) -> Schedule:
