@@ -42,7 +42,7 @@ def test_a_small_network_with_and_without_rounds() -> None:
     grower.conv("b", "a", 12, Window(1, 1))
     grower.add("sum", "b", "a")
     graph = grower.graph("small", "sum")
-    free, held = rows(graph, "tiny", "klotski:fallback=none", "klotski:rounds=yes")
+    free, held = rows(graph, "tiny", *(f"klotski:fineness=0.5,fallback=none{each}" for each in ("", ",rounds=yes")))
     right(free)
     right(held)
     assert held.rtl_cycles > free.rtl_cycles
@@ -51,7 +51,7 @@ def test_a_small_network_with_and_without_rounds() -> None:
 @pytest.mark.slow
 def test_a_residual_network() -> None:
     """By all three schedulers of micro-ops; what a plan promises is no more than what comes of it."""
-    found = rows(zoo.load("resnet8"), "quad16", "klotski:fallback=none", "zigzag", "atomic:evaluations=5")
+    found = rows(zoo.load("resnet8"), "quad16", "klotski:fineness=0.5,fallback=none", "zigzag", "atomic:evaluations=5")
     for row in found:
         right(row)
         assert row.network is not None
