@@ -29,24 +29,32 @@ class Depends:
         data: set[int] = set()
         room: set[int] = set()
         for access in reads(op, self._chip):
-            data.update(writer for writer, _ in self._memory(access).uses(access.intervals))
+            self._memory(access).uses(access.intervals, data, set())
         for access in writes(op, self._chip):
-            for writer, readers in self._memory(access).uses(access.intervals):
-                room.add(writer)
-                room.update(readers)
+            self._memory(access).uses(access.intervals, room, room)
         return data - {-1}, room - data - {-1}
 
     def append(self, op: Operation) -> None:
         """The next operation of the list."""
-        data, room = self.of(op)
         index = len(self.data)
+        data: set[int] = set()
+        room: set[int] = set()
+        readers: dict[int, int] = {}
         for access in reads(op, self._chip):
             # each operation is a separate class of readers, so that none hides another
-            self._memory(access).read(access.intervals, index, index, set())
+            self._memory(access).read(access.intervals, index, index, data)
         for access in writes(op, self._chip):
-            self._memory(access).write(access.intervals, index, set(), {})
+            self._memory(access).write(access.intervals, index, room, readers)
+        room.update(readers)
+        room.discard(index)
+        room.discard(-1)
+        data.discard(-1)
         self.data.append(data)
-        self.room.append(room)
+        self.room.append(room - data)
 
     def _memory(self, access: Access) -> WordMap:
-        return self._memories.setdefault((access.tile, access.region), WordMap())
+        key = access.tile, access.region
+        memory = self._memories.get(key)
+        if memory is None:
+            memory = self._memories[key] = WordMap()
+        return memory

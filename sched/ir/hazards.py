@@ -7,7 +7,7 @@ of several dependences on one class only the latest is kept."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -67,11 +67,15 @@ def event_class(op: Operation, event: Event) -> EventClass:
     return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile, op.channel, op.route)
 
 
-class _Words(NamedTuple):
-    """State of a run of words: the last writer (-1: the host), and the readers since then, by class number."""
+class _Words:
+    """State of a run of words: the last writer (-1: the host), and the readers since then, by class number. It is never
+    changed, since runs that were one share it."""
 
-    writer: int
-    readers: dict[int, int]
+    __slots__ = ("readers", "writer")
+
+    def __init__(self, writer: int, readers: dict[int, int]) -> None:
+        self.writer = writer
+        self.readers = readers
 
 
 _FRESH = _Words(-1, {})
@@ -83,14 +87,11 @@ class _Page:
     __slots__ = ("starts", "values")
 
     def __init__(self) -> None:
-        self.starts = [0]
-        self.values = [_FRESH]
+        self.starts: list[int] = [0]
+        self.values: list[_Words] = [_FRESH]
 
-    def cut(self, start: int, stop: int) -> tuple[int, int]:
-        """Makes both ends interval borders; returns the indices of the intervals between them."""
-        return self._border(start), self._border(stop)
-
-    def _border(self, at: int) -> int:
+    def border(self, at: int) -> int:
+        """Makes a word the first one of an interval; returns the index of that."""
         index = bisect_right(self.starts, at) - 1
         if self.starts[index] == at:
             return index
@@ -106,46 +107,61 @@ class WordMap:
     def __init__(self) -> None:
         self._pages: dict[int, _Page] = {}
 
-    def _cut(self, intervals: Iterable[tuple[int, int]]) -> Iterable[tuple[_Page, int, int, int]]:
+    def _page(self, number: int) -> _Page:
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = _Page()
+        return page
+
+    def uses(self, intervals: Sequence[tuple[int, int]], writers: set[int], readers: set[int]) -> None:
+        """Adds the last writers of words to `writers`, and who has read them since then to `readers`."""
         for start, stop in intervals:
             while start < stop:
-                number, low = divmod(start, _PAGE)
+                page, low = self._page(start // _PAGE), start % _PAGE
                 high = min(low + stop - start, _PAGE)
-                page = self._pages.get(number)
-                if page is None:
-                    page = self._pages[number] = _Page()
-                first, last = page.cut(low, high)
-                yield page, first, last, low
+                first, last = page.border(low), page.border(high)
+                for i in range(first, last):
+                    old = page.values[i]
+                    writers.add(old.writer)
+                    readers.update(old.readers.values())
                 start += high - low
 
-    def uses(self, intervals: Iterable[tuple[int, int]]) -> Iterable[tuple[int, Iterable[int]]]:
-        """The last writer of each run of words, and its readers since then."""
-        for page, first, last, _ in self._cut(intervals):
-            for writer, readers in page.values[first:last]:
-                yield writer, readers.values()
-
-    def read(self, intervals: Iterable[tuple[int, int]], reader: int, number: int, writers: set[int]) -> None:
+    def read(self, intervals: Sequence[tuple[int, int]], reader: int, number: int, writers: set[int]) -> None:
         """Adds the last writers of the words to `writers` and records a reader of class `number`."""
-        for page, first, last, _ in self._cut(intervals):
-            values = page.values
-            for i in range(first, last):
-                writer, readers = values[i]
-                writers.add(writer)
-                values[i] = _Words(writer, {**readers, number: reader})
+        for start, stop in intervals:
+            while start < stop:
+                page, low = self._page(start // _PAGE), start % _PAGE
+                high = min(low + stop - start, _PAGE)
+                first, last = page.border(low), page.border(high)
+                values = page.values
+                for i in range(first, last):
+                    old = values[i]
+                    writers.add(old.writer)
+                    readers = old.readers.copy()
+                    readers[number] = reader
+                    values[i] = _Words(old.writer, readers)
+                start += high - low
 
     def write(
-        self, intervals: Iterable[tuple[int, int]], writer: int, writers: set[int], readers: dict[int, int]
+        self, intervals: Sequence[tuple[int, int]], writer: int, writers: set[int], readers: dict[int, int]
     ) -> None:
         """Adds last writers and readers (the latest of each class) of the words, and records a writer."""
         fresh = _Words(writer, {})
-        for page, first, last, low in self._cut(intervals):
-            for old in page.values[first:last]:
-                writers.add(old.writer)
-                for number, reader in old.readers.items():
-                    if reader > readers.get(number, -1):
-                        readers[number] = reader
-            page.values[first:last] = [fresh]
-            page.starts[first:last] = [low]
+        for start, stop in intervals:
+            while start < stop:
+                page, low = self._page(start // _PAGE), start % _PAGE
+                high = min(low + stop - start, _PAGE)
+                first, last = page.border(low), page.border(high)
+                values = page.values
+                for i in range(first, last):
+                    old = values[i]
+                    writers.add(old.writer)
+                    for number, reader in old.readers.items():
+                        if reader > readers.get(number, -1):
+                            readers[number] = reader
+                values[first:last] = [fresh]
+                page.starts[first:last] = [low]
+                start += high - low
 
 
 class _Fences:
@@ -153,11 +169,11 @@ class _Fences:
 
     def __init__(self, fences: Sequence[int]) -> None:
         self.fences = set(fences)
-        self.ended: dict[EventClass, int] = {}  # the last end of each class before the latest fence
-        self.present: dict[EventClass, int] = {}  # and since then
+        self.ended: dict[int, int] = {}  # the last end of each class before the latest fence
+        self.present: dict[int, int] = {}  # and since then
         self.waited: set[tuple[int, Unit]] = set()  # streams that have waited at the latest fence
 
-    def before(self, index: int, op: Operation) -> dict[EventClass, int]:
+    def before(self, index: int, op: Operation) -> dict[int, int]:
         """By class, the ends that an operation must wait for: those of everything before the fence, if it is the first
         behind it in its stream."""
         if index in self.fences:
@@ -169,8 +185,8 @@ class _Fences:
         self.waited.add(stream)
         return self.ended
 
-    def note(self, index: int, end: EventClass) -> None:
-        """An operation's end."""
+    def note(self, index: int, end: int) -> None:
+        """An operation's end, by class."""
         self.present[end] = index
 
 
@@ -184,40 +200,55 @@ def dependences(
     """
     memories: dict[tuple[int, int], WordMap] = {}
     numbers: dict[EventClass, int] = {}
-    classes: list[tuple[EventClass, EventClass]] = []  # of each operation: end of its reads, end of its writes
+    events: list[Event] = []  # of each class
+    read_by: list[int] = []  # of each operation, the class of the end of its reads
+    ended_by: list[int] = []  # and of its writes
     found: list[tuple[Dependence, ...]] = []
     fenced = _Fences(fences)
     for index, op in enumerate(operations):
-        if isinstance(op, Move):
-            mine = event_class(op, Event.READ), event_class(op, Event.DELIVERED)
-        else:
-            mine = event_class(op, Event.COMPLETE), event_class(op, Event.COMPLETE)
-        classes.append(mine)
-        number = numbers.setdefault(mine[0], len(numbers))
+        moved = isinstance(op, Move)
+        mine = [event_class(op, Event.READ), event_class(op, Event.DELIVERED)] if moved else [
+            event_class(op, Event.COMPLETE)
+        ]  # fmt: skip
+        for one in mine:
+            if one not in numbers:
+                numbers[one] = len(numbers)
+                events.append(one.event)
+        early, late = numbers[mine[0]], numbers[mine[-1]]
+        read_by.append(early)
+        ended_by.append(late)
         raw: set[int] = set()
         waw: set[int] = set()
         war: dict[int, int] = {}
         for access in reads(op, chip):
             memory = memories.setdefault((access.tile, access.region), WordMap())
-            memory.read(access.intervals, index, number, raw)
+            memory.read(access.intervals, index, early, raw)
         for access in writes(op, chip):
             memory = memories.setdefault((access.tile, access.region), WordMap())
             memory.write(access.intervals, index, waw, war)
-        latest: dict[tuple[EventClass, bool], int] = {}
-        for sources, which, overwrite in ((raw, 1, False), (waw, 1, True), (war.values(), 0, False)):
-            for source in sources:
-                if source < 0 or source == index or (mine[0].event is Event.COMPLETE and classes[source] == mine):
-                    continue
-                key = classes[source][which], overwrite
+        latest: dict[int, int] = {}  # by twice the class, and 1 more if the only reason is that both write
+        for source in raw:
+            if source >= 0 and (moved or ended_by[source] != late):
+                key = 2 * ended_by[source]
+                if source > latest.get(key, -1):
+                    latest[key] = source
+        for source in waw:
+            if source >= 0 and source != index and (moved or ended_by[source] != late):
+                key = 2 * ended_by[source] + 1
+                if source > latest.get(key, -1):
+                    latest[key] = source
+        for source in war.values():
+            if source != index and (moved or ended_by[source] != late):
+                key = 2 * read_by[source]
                 if source > latest.get(key, -1):
                     latest[key] = source
         for end, source in fenced.before(index, op).items():
-            latest[end, False] = max(source, latest.get((end, False), -1))
-        fenced.note(index, mine[1])
-        found.append(
-            tuple(
-                Dependence(on, key[0].event, key[1])
-                for key, on in sorted(latest.items(), key=lambda item: item[1], reverse=True)
-            )
-        )
+            latest[2 * end] = max(source, latest.get(2 * end, -1))
+        fenced.note(index, late)
+        last = sorted(latest.items(), key=_source, reverse=True)
+        found.append(tuple([Dependence(on, events[key // 2], key % 2 == 1) for key, on in last]))
     return found
+
+
+def _source(item: tuple[int, int]) -> int:
+    return item[1]

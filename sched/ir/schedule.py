@@ -356,6 +356,9 @@ class Access(NamedTuple):
     intervals: list[tuple[int, int]]
 
 
+_REGIONS: dict[int, Region] = {region.value: region for region in Region}
+
+
 def memory_words(chip: ChipConfig, tile: int, region: int) -> int:
     """Words of P bytes in a region of a tile; 0 if the tile has no such data memory."""
     kind = chip.tiles.get(tile)
@@ -390,7 +393,8 @@ def intervals(span: Span, words: int) -> list[tuple[int, int]]:
 
 def span_access(span: Span, words: int) -> Access:
     """The first `words` words of a span as an Access. Raises ValueError on an unknown region number."""
-    return Access(span.tile, Region(span.address >> OFFSET_BITS), intervals(span, words))
+    number = span.address >> OFFSET_BITS
+    return Access(span.tile, _REGIONS.get(number) or Region(number), intervals(span, words))
 
 
 def reads(op: Operation, chip: ChipConfig) -> list[Access]:

@@ -8,7 +8,7 @@ more, the best to take are those free for longest: whoever writes them next has 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 NEVER = 1 << 60
@@ -47,6 +47,7 @@ class Memory:
     def __init__(self, words: int) -> None:
         self.words = words
         self._segments = [_Segment(0, words, None, _FRESH)]
+        self._next = NEVER  # no residency has its last use before this position, which may be too early
 
     def take(
         self, words: int, uses: Sequence[int], position: int, least: int = NEVER
@@ -64,7 +65,7 @@ class Memory:
         if soonest < NEVER and least < NEVER and soonest <= least:
             return None
         residency = Residency(at, words, uses)
-        return residency, list(self._put(residency, position))
+        return residency, self._put(residency, position)
 
     def drop(self, residency: Residency, position: int) -> None:
         """Ends a residency; its words are in use up to `position`."""
@@ -75,16 +76,53 @@ class Memory:
 
     def _release(self, position: int) -> None:
         """Frees what has had its last use."""
+        if self._next >= position:
+            return
+        soonest = NEVER
         for segment in self._segments:
             residency = segment.residency
-            if residency is not None and (not residency.uses or residency.uses[-1] < position):
-                segment.residency, segment.freed = None, residency.uses[-1] if residency.uses else position
-                residency.gone = True
+            if residency is not None:
+                last = residency.uses[-1] if residency.uses else _FRESH
+                if last < position:
+                    segment.residency, segment.freed = None, last if residency.uses else position
+                    residency.gone = True
+                elif last < soonest:
+                    soonest = last
+        self._next = soonest
 
     def _best(self, words: int, position: int) -> tuple[int, int] | None:
         """Where words are taken at the least cost, from the beginning of a segment on: the next use of what is given up
         for them (NEVER: nothing), and the first word. Of equal ones that where the last use of the others is longest
         ago, then where they fit best. None if all are in use."""
+        at = self._free(words)
+        return (NEVER, at) if at >= 0 else self._occupied(words, position)
+
+    def _free(self, words: int) -> int:
+        """The same where nothing need be given up; -1 if there is no such place."""
+        segments = self._segments
+        at, least, rest = -1, 0, 0
+        for first, segment in enumerate(segments):
+            if segment.residency is not None:
+                continue
+            end = segment.start + words
+            if end > self.words:
+                break
+            latest, last = segment.freed, segment.end
+            index = first
+            while last < end:
+                index += 1
+                other = segments[index]
+                if other.residency is not None:
+                    break
+                if other.freed > latest:
+                    latest = other.freed
+                last = other.end
+            if last >= end and (at < 0 or latest < least or (latest == least and last - end < rest)):
+                at, least, rest = segment.start, latest, last - end
+        return at
+
+    def _occupied(self, words: int, position: int) -> tuple[int, int] | None:
+        """The same where something has to be given up."""
         segments = self._segments
         uses = [segment.residency.next_use(position - 1) if segment.residency else NEVER for segment in segments]
         best: tuple[int, int, int] | None = None
@@ -113,13 +151,16 @@ class Memory:
                     best, at = cost, segment.start
         return None if best is None else (best[0], at)
 
-    def _put(self, residency: Residency, position: int) -> Iterator[Residency]:
-        """Puts a residency in its place; what had some of it ends."""
+    def _put(self, residency: Residency, position: int) -> list[Residency]:
+        """Puts a residency in its place; what had some of it ends, and is returned."""
         at, end = residency.at, residency.at + residency.words
-        victims = {id(s.residency): s.residency for s in self._segments if s.residency and s.start < end and s.end > at}
+        victims: dict[int, Residency] = {}
+        for segment in self._segments:
+            if segment.residency is not None and segment.start < end and segment.end > at:
+                victims[id(segment.residency)] = segment.residency
         for victim in victims.values():
             self.drop(victim, position)
-            yield victim
+        self._next = min(self._next, residency.uses[-1] if residency.uses else _FRESH)
         found: list[_Segment] = []
         for segment in self._segments:
             if segment.end <= at or segment.start >= end:
@@ -131,6 +172,7 @@ class Memory:
                 found.append(_Segment(end, segment.end, None, segment.freed))
         self._segments = found
         self._merge()
+        return list(victims.values())
 
     def _merge(self) -> None:
         """Neighbours that have been free for as long are one."""

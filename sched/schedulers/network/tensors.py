@@ -37,6 +37,7 @@ class NetworkTensors:
         self.constants: dict[str, NDArray[Any]] = {}
         self.copies: dict[str, tuple[str, bool]] = {}
         self._inputs: dict[str, Stored] = {}
+        self._arrays: dict[tuple[str, str], NDArray[Any]] = {}  # of a layer's constants, which all copies share
 
     def activation(self, value: Value) -> ActivationLayout:
         """Layout of a tensor that has a channel for each lane."""
@@ -95,9 +96,9 @@ class NetworkTensors:
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
             packed_kh=packed and self.whole(layer),
         )  # fmt: skip
-        self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes, packed, made))
+        self._of_layer(layer, "w", copy, layout, pieces, lambda: constant(layer, "w", lanes, packed, made))
         bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols, scaled=layer.scales is not None)
-        self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes, made=made))
+        self._of_layer(layer, "bias", copy, bias, pieces, lambda: constant(layer, "bias", lanes, made=made))
 
     def depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
         """The same of a depthwise convolution."""
@@ -105,9 +106,18 @@ class NetworkTensors:
         layout = DepthwiseLayout(
             channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
         )
-        self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes))
+        self._of_layer(layer, "w", copy, layout, pieces, lambda: constant(layer, "w", lanes))
         bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes, scaled=layer.scales is not None)
-        self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes))
+        self._of_layer(layer, "bias", copy, bias, pieces, lambda: constant(layer, "bias", lanes))
+
+    def _of_layer(
+        self, layer: Layer, kind: str, copy: str, layout: Layout, pieces: dict[str, tuple[Piece, ...]],
+        make: Callable[[], NDArray[Any]],
+    ) -> None:  # fmt: skip
+        key = layer.output, kind
+        if key not in self._arrays:
+            self._arrays[key] = make()
+        self._constant(f"{layer.output}/{kind}{copy}", layout, pieces[kind], self._arrays[key])
 
     def table(self, name: str, table: NDArray[np.int8], pieces: tuple[Piece, ...]) -> None:
         """The table of layer `name`, int8 [256], as a row of words of P entries each."""
