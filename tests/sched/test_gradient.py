@@ -21,7 +21,7 @@ from meshloom.sched.schedulers.gradient.arena import NEVER, Arena, Key
 from meshloom.sched.schedulers.gradient.emit import Emitter
 from meshloom.sched.schedulers.gradient.orders import LOOPS, Nest, Order, Step, alone, fused, nests, selected, steps
 from meshloom.sched.schedulers.gradient.pair import Pair, Part, Split, Tiling
-from meshloom.sched.schedulers.gradient.scheduler import Refused, Searches, schedule
+from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, Slower, schedule
 from meshloom.sched.schedulers.gradient.search import Search, tilings
 from meshloom.sched.schedulers.gradient.sharing import begun, groups, links
 from meshloom.sched.schedulers.registry import SchedulerError, find_gradient
@@ -30,7 +30,7 @@ from meshloom.sched.workload.training_data import Scales, random_gradients, scal
 
 from ..tiers import slow_but
 
-EDGE6 = load("edge6")
+EDGE6, QUAD8 = load("edge6"), load("quad8")
 
 
 def layer(name: str) -> TrainingLayer:
@@ -384,3 +384,39 @@ def test_giving_up_early_changes_nothing(order: Order, monkeypatch: pytest.Monke
     found = Search(pair, "gradient", predict, 0.1).best(order)
     monkeypatch.setattr(search_module, "Emitter", whole)
     assert Search(pair, "gradient", predict, 0.1).best(order) == found
+
+
+def test_what_is_certainly_slower_is_not_played() -> None:
+    """It has a bound that the whole search keeps; asked for without a limit, it is found all the same."""
+    one = layer("gemm:40x50x60")
+    whole = Searches(QUAD8, effort=0.1)
+    searches = Searches(QUAD8, effort=0.1)
+    played: list[Found | Slower] = []
+    for order in (Order.SEQUENTIAL, Order.PLAIN, Order.DX_MAJOR):
+        for split in Split:
+            found = whole.find(one, order, 4, split)
+            assert isinstance(found, Found)
+            for enough in (1, found.cycles // 2, found.cycles, found.cycles + 1):
+                asked = Searches(QUAD8, effort=0.1).find(one, order, 4, split, enough)
+                played.append(asked)
+                if isinstance(asked, Slower):
+                    assert enough <= asked.cycles <= found.cycles
+                else:
+                    assert asked == found
+            assert isinstance(searches.find(one, order, 4, split, 1), Slower)
+            assert isinstance(searches.known(one, order, 4, split, 1), Slower)
+            assert searches.known(one, order, 4, split) is None
+            assert searches.find(one, order, 4, split) == found
+            assert searches.known(one, order, 4, split, 1) == found
+    assert {type(each) for each in played} == {Found, Slower}
+
+
+def test_a_schedule_is_the_best_of_all_splits() -> None:
+    """Though the slower ones are not played."""
+    one = layer("gemm:40x50x60")
+    made = schedule(one, QUAD8, (Order.PLAIN,), effort=0.1)
+    every = [Searches(QUAD8, effort=0.1).find(one, Order.PLAIN, 4, split) for split in Split]
+    best = min(each.cycles for each in every if isinstance(each, Found))
+    assert made.predicted == {Order.PLAIN: best}
+    assert made.schedule.predicted is not None
+    assert made.schedule.predicted.cycles == best

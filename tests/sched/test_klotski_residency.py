@@ -109,3 +109,22 @@ def test_unequal_pieces_are_shared_out_to_the_last() -> None:
     for piece, share in enumerate(shares):
         ends[share] += 6 if piece < 38 else 5
     assert max(ends) == 36
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_free_room_is_the_best_of_all_room(seed: int) -> None:
+    """Looking at free words alone finds the place that looking at all words finds."""
+    random = Random(seed)
+    memory = Memory(80)
+    found = 0
+    for position in range(300):
+        words = random.randint(1, 20)
+        memory._release(position)
+        free, any_room = memory._free(words), memory._occupied(words, position)
+        if free >= 0:
+            assert any_room == (NEVER, free)
+            found += 1
+        else:
+            assert any_room is None or any_room[0] < NEVER
+        memory.take(words, sorted({position, position + random.randint(0, 9)}), position)
+    assert 20 < found < 300
