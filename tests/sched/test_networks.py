@@ -4,6 +4,7 @@ lie, every tensor is the definition, and every program can run."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.checker.check import check
-from meshloom.sched.ir.schedule import Move
+from meshloom.sched.ir.schedule import Move, Prediction, Schedule
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
@@ -19,6 +20,7 @@ from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
+from meshloom.sched.schedulers.flexer import network as flexer_networks
 from meshloom.sched.schedulers.flexer.network import HOPELESS, Planner
 from meshloom.sched.schedulers.flexer.policy import FASTEST, OURS, PAPER
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
@@ -183,6 +185,28 @@ def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     others = [predict(one.schedule, chip).cycles for way in ways if (one := schedule(graph, chip, sharing=way))]
     assert predict(made.schedule, chip).cycles <= min(others)
     assert HOPELESS > 1
+
+
+def test_the_hybrid_refines_nests_though_layers_by_themselves_are_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refined, nests can overtake layers by themselves, which nothing refines."""
+    graph, chip = big_between(), small(256)
+    nests, refined = schedule(graph, chip), schedule(graph, chip, sharing=LAYERWISE)
+    alone = replace(nests, schedule=nests.schedule.model_copy(update={"workload": "alone"}), estimate=1)
+
+    def scheduled(graph: Graph, chip: ChipConfig, progress: object, memory: object, way: SharingOptions) -> object:
+        return nests if way.planner is None else alone
+
+    def played(made: Schedule, chip: ChipConfig) -> Prediction:
+        cycles = 100 if made.workload == "alone" else 120 if made is nests.schedule else 90
+        return Prediction(cycles=cycles)
+
+    monkeypatch.setattr(flexer_networks, "HOPELESS", 1e9)
+    monkeypatch.setattr(flexer_networks, "schedule", scheduled)
+    monkeypatch.setattr(flexer_networks, "predict", played)
+    monkeypatch.setattr(flexer_networks, "refined", lambda *_: refined)
+    assert flexer_networks.hybrid(graph, chip).schedule.operations == refined.schedule.operations
+    monkeypatch.setattr(flexer_networks, "refined", lambda *_: nests)
+    assert flexer_networks.hybrid(graph, chip).schedule.workload == "alone"
 
 
 @pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])

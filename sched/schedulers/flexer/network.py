@@ -127,8 +127,8 @@ def hybrid(
     on_progress: OnProgress | None = None,
 ) -> NetworkSchedule:
     """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
-    in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself. Static
-    nests that win are refined (`network.refine`), and single layers whose tensors lie in DRAM may then be made out of
+    in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself. The best
+    static nests are refined (`network.refine`), and single layers whose tensors lie in DRAM may then be made out of
     order, in the words of the scratchpad that are free meanwhile; what `loop_order` finds is compared with that.
 
     Raises DoesNotFit if a network fits none of these ways.
@@ -152,12 +152,15 @@ def hybrid(
     made.sort(key=lambda one: one[0].estimate)
     worth = [one for one in made if one[0].estimate <= HOPELESS * made[0][0].estimate]
     best, way = min(worth, key=lambda one: predict(one[0].schedule, chip).cycles)
+    several = [best]
+    if way.planner is not None:  # layer by layer out of order wins; nests may do so once they are refined
+        way = next((each for _, each in made if each.planner is None), way)
     if way.planner is None:
         most = USUAL if pairs(graph, chip, way) else MIXED
-        several = [refined(graph, chip, progress, memory, way, most, planner)]
+        several.append(refined(graph, chip, progress, memory, way, most, planner))
         if way != SharingOptions() and SharingOptions() in [one for _, one in made]:  # else it does not fit
             several.append(refined(graph, chip, progress, memory))
-        best = min(several, key=lambda one: predict(one.schedule, chip).cycles)
+    best = min(several, key=lambda one: predict(one.schedule, chip).cycles)
     return _called(best, labelled("hybrid", budget))
 
 
