@@ -3,7 +3,7 @@ paper. Each result is kept, so whoever is interrupted goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import geometric_mean
 
 from ..report.console import percent
@@ -43,16 +43,15 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
     on_progress(Plan(rows=len(chosen)))
     failures = network_runs.measure(chosen, on_progress)
+    everything = [one for part in planned.values() for one in part]
+    kept, older = network_runs.collected(everything)
     rows: dict[tuple[str, str], dict[str, Found]] = {}
-    missing = 0
-    for one in (one for part in planned.values() for one in part):
-        found = network_runs.known(one)
-        if found is None:
-            missing += 1
-        else:
-            rows.setdefault((one.chip, one.network), {})[one.scheduler] = found
-    if missing:
-        failures.append(f"{missing} of {sum(map(len, planned.values()))} results are missing")
+    for one in everything:
+        if one in kept:
+            rows.setdefault((one.chip, one.network), {})[one.scheduler] = kept[one]
+    if left := len(everything) - len(kept):
+        failures.append(f"{left} of {len(everything)} results are missing")
+    stale = {(one.chip, one.network) for one in older}
     return Result(
         "flexer_networks",
         "Networks out of order and in loop nests",
@@ -61,16 +60,17 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         "scratchpad and refines that over whole schedules; `refine=0` does not refine. `hybrid` begins with the best "
         "of more ways and refines it further. *At least*: cycles that arrays need for all products, or DRAM for "
         f"weights, input and output. Parts: {', '.join((*planned, 'kept'))}.",
-        (sheet(rows), means(rows)),
+        (sheet(rows, stale), means(rows)),
+        network_runs.told(older),
         failures=(*failures, *missed(rows)),
     )
 
 
-def sheet(rows: Rows) -> Sheet:
-    """RTL cycles of each network on each chip."""
+def sheet(rows: Rows, older: Collection[tuple[str, str]] = ()) -> Sheet:
+    """RTL cycles of each network on each chip; `older`: where older code has found some."""
     cells = [
         (
-            chip, network,
+            chip, network + "*" * ((chip, network) in older),
             *(f"{found[each].rtl_cycles:,}" if each in found else "-" for each in SCHEDULERS),
             *(_speedup(found, each) for each in SCHEDULERS[1:]),
             f"{floor_cycles(chip, network):,}",

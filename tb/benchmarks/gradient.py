@@ -79,8 +79,9 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         "tiles and loops or as `plain` has them, and the fastest split), `best` the fastest of all by the model, these "
         "included. Where an order does not fit, or cannot be shared so, the layer takes `sequential`. A first layer "
         f"has no dX. The model decides between {LEADERS} candidates of each order; of layers with more than "
-        f"{runs.LARGE:,} products it plays one. Other splits than by rows are played where it is not certain, from their "
-        f"busiest resource, that the order takes longer so. Each result is kept; parts: {', '.join(PARTS)}. Bars: "
+        f"{runs.LARGE:,} products it plays one. Other splits than by rows are played where it is not certain, from "
+        "their busiest resource, that the order takes longer so. Each result is kept; parts: "
+        f"{', '.join(PARTS)}. Bars: "
         f"{', '.join(f'{count} on {chip}' for chip, count in ENOUGH.items())} layers on the RTL with every byte right, "
         f"the model's error there at most {MEAN_ERROR:g} % on average and {WORST_ERROR:g} % each.",
         (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import geometric_mean
 
 from ..report.console import percent
 from ..results.events import OnEvent, Plan
 from . import klotski_waits as waits
 from .interface import BenchmarkError
-from .network_runs import Asked, Found, known, measure
+from .network_runs import Asked, Found, collected, measure, told
 from .results import Result, Sheet
 
 CHIPS = ("klotski9", "klotski16", "klotski25")
@@ -104,10 +104,10 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     if not parts or "waits" in parts:
         waits.measure(on_progress)
     everything = dict.fromkeys(one for part in planned.values() for one in part)
-    found = {one: each for one in everything if (each := known(one)) is not None}
+    found, older = collected(everything)
     failures += _failures(found)
-    left = missing(planned, found)
-    if left.rows:
+    left = missing(planned, found, older)
+    if len(found) < len(everything):
         failures.append(f"{len(everything) - len(found)} of {len(everything)} results are missing")
     good = {one: each for one, each in found.items() if not each.trouble}
     sheets = (on_rtl(found), *(table(chip, good) for chip in CHIPS), means(good), ideas(good), waits.sheet(), left)
@@ -128,6 +128,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
             "The paper's ratio of 0.8443 for ResNet-50 on 3x3 cores is against baseline 2; against baseline 1 its "
             "cycles are 0.622. From its tables, Klotski needs 44, 50 and 53 % fewer cycles than baseline 1 and 15, 16 "
             "and 17 % fewer than baseline 2.",
+            *told(older),
         ),
         failures=tuple(failures),
     )
@@ -258,12 +259,13 @@ def _failures(found: Results) -> list[str]:
     return failures
 
 
-def missing(planned: Mapping[str, Sequence[Asked]], found: Results) -> Sheet:
-    """What has not been measured, by part."""
+def missing(planned: Mapping[str, Sequence[Asked]], found: Results, older: Collection[Asked] = ()) -> Sheet:
+    """What has not been measured, or on older code, by part."""
     rows: list[tuple[str, ...]] = []
     for part, asked in planned.items():
-        left = [one for one in asked if one not in found]
-        if left:
-            rows.append((part, f"{len(left)}", f"{len(asked)}"))
+        left = sum(one not in found for one in asked)
+        stale = sum(one in older for one in asked)
+        if left or stale:
+            rows.append((part, f"{left}", f"{stale}", f"{len(asked)}"))
     title = "Not measured since what decides it changed; `meshloom bench klotski --part NAME` measures a part"
-    return Sheet(title, ("part", "missing>", "of>"), rows)
+    return Sheet(title, ("part", "missing>", "of older code>", "of>"), rows)

@@ -1,12 +1,12 @@
 """Networks by schedulers, as the tables of `klotski` and `flexer_networks` need them: in the model, and on the RTL.
 
-Each result is kept under all that decides it, so whoever is interrupted goes on.
+Each result is kept under all that decides it, so whoever is interrupted goes on, and in the repository as text.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -20,8 +20,10 @@ from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import find_network, scheduler_of
+from meshloom.sched.store import provenance
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.store.store import key
 from meshloom.sched.workload import zoo
 
 from ..build.builder import ingredients
@@ -29,6 +31,8 @@ from ..results.events import OnEvent, Stage
 from ..results.figures import MicroOpFigures
 from ..results.schema import Status
 from ..runs.runner import run as run_workloads
+from .network_records import NAME, Record, Records
+from .results import FOLDER
 
 DEVICE = "verilator"
 #: What decides what happens: modules of each scheduler, and those of all.
@@ -80,6 +84,7 @@ class Found:
 
 
 _FORM = TypeAdapter(Found)
+_LINE = TypeAdapter(Record[Asked, Found])
 
 
 @cache
@@ -88,10 +93,13 @@ def config(chip: str) -> ChipConfig:
     return load(chip)
 
 
+def _made_by(scheduler: str) -> tuple[str, ...]:
+    return _MADE_BY[scheduler_of(scheduler).name], *_DECIDE
+
+
 @cache
 def _memory(chip: str, scheduler: str) -> SearchCache:
-    made_by = _MADE_BY[scheduler_of(scheduler).name]
-    return SearchCache(SCHEDULES.folder(), config(chip), "micro-ops", made_by, *_DECIDE)
+    return SearchCache(SCHEDULES.folder(), config(chip), "micro-ops", *_made_by(scheduler))
 
 
 @cache
@@ -104,9 +112,53 @@ def _key(asked: Asked) -> object:
     return asked, _gateware(asked.chip) if asked.rtl else ""
 
 
+def _records() -> Records[Asked, Found]:
+    return Records(FOLDER / NAME, _LINE)
+
+
+def _digest(asked: Asked) -> str:
+    made_by = provenance.digest(*_made_by(asked.scheduler))
+    return key("network", asked=repr(_key(asked)), chip=config(asked.chip).digest, code=made_by)
+
+
 def known(asked: Asked) -> Found | None:
-    """What is kept of it, None if nothing is."""
-    return _memory(asked.chip, asked.scheduler).get(_key(asked), _FORM)
+    """What this machine or the repository keeps of it, None if nothing is."""
+    found = _memory(asked.chip, asked.scheduler).get(_key(asked), _FORM)
+    if found is None:
+        record = _records().read().get(asked)
+        found = record.found if record is not None and record.key == _digest(asked) else None
+    return found
+
+
+def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
+    """What is kept of all that is asked, and what of it older code has found. What this machine has found goes into the
+    repository's file."""
+    records = _records().read()
+    found: dict[Asked, Found] = {}
+    older: set[Asked] = set()
+    fresh: list[Record[Asked, Found]] = []
+    for one in dict.fromkeys(some):
+        mine = _memory(one.chip, one.scheduler).get(_key(one), _FORM)
+        record = records.get(one)
+        if mine is not None:
+            found[one] = mine
+            if record is None or record.key != _digest(one):
+                fresh.append(Record(one, mine, _digest(one)))
+        elif record is not None:
+            found[one] = record.found
+            if record.key != _digest(one):
+                older.add(one)
+    if fresh:
+        _records().write(fresh)
+    return found, older
+
+
+def told(older: Collection[Asked]) -> tuple[str, ...]:
+    """A remark on what older code has found."""
+    if not older:
+        return ()
+    names = ", ".join(sorted(f"{one.network} on {one.chip} by {one.scheduler}" for one in older))
+    return (f"*: measured on older code, what decides it has changed since ({len(older)} results): {names}.",)
 
 
 def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:

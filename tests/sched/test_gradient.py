@@ -391,7 +391,7 @@ def test_what_is_certainly_slower_is_not_played() -> None:
     one = layer("gemm:40x50x60")
     whole = Searches(QUAD8, effort=0.1)
     searches = Searches(QUAD8, effort=0.1)
-    played: list[Found | Slower] = []
+    played: list[Found | Refused | Slower] = []
     for order in (Order.SEQUENTIAL, Order.PLAIN, Order.DX_MAJOR):
         for split in Split:
             found = whole.find(one, order, 4, split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -124,7 +125,12 @@ def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) ->
         Asked("arch1", "squeezenet", name, rtl=True): found(cycles)
         for name, cycles in zip(flexer_networks.SCHEDULERS, (100, 121, 144), strict=True)
     }
-    monkeypatch.setattr(flexer_networks.network_runs, "known", known.get)
+    older: set[Asked] = set()
+
+    def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
+        return {one: known[one] for one in some if one in known}, older
+
+    monkeypatch.setattr(flexer_networks.network_runs, "collected", collected)
     monkeypatch.setattr(flexer_networks.network_runs, "measure", lambda asked, on_progress: [])
     made = flexer_networks.run(lambda event: None, ["kept"])
     rtl, means = made.sheets
@@ -137,5 +143,10 @@ def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) ->
     assert "squeezenet on arch3 by hybrid: 2 bytes are wrong" in failures
     assert "squeezenet on arch3: loop_order is faster than the hybrid" in failures
     assert "hybrid is 1.044 times as fast as loop_order, not 1.05" in failures
+    older.add(Asked("arch3", "squeezenet", "hybrid", rtl=True))
+    made = flexer_networks.run(lambda event: None, ["kept"])
+    assert [row[:2] for row in made.sheets[0].rows] == [("arch1", "squeezenet"), ("arch3", "squeezenet*")]
+    assert "older code" in made.remarks[0]
+    assert made.remarks[0].endswith("(1 results): squeezenet on arch3 by hybrid.")
     with pytest.raises(BenchmarkError, match="no part vgg16; there are squeezenet, resnet50, yolov2, kept"):
         flexer_networks.run(lambda event: None, ["vgg16"])

@@ -1,0 +1,110 @@
+"""Results that the repository keeps as text: found again where the same code would find them, marked where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshloom.hw.config import load
+from meshloom.sched.workload import zoo
+from meshloom.tb.benchmarks import network_runs
+from meshloom.tb.benchmarks.interface import BenchmarkError
+from meshloom.tb.benchmarks.network_records import NAME
+from meshloom.tb.benchmarks.network_runs import Asked, Found, collected, known, measure, told
+from meshloom.tb.results.figures import MicroOpFigures
+
+MODEL, RTL = Asked("tiny", "resnet8", "loop_order:refine=0"), Asked("tiny", "resnet8", "klotski", rtl=True)
+SAID = MicroOpFigures(count=10, planned_cycles=110, bound_cycles=100, hops_bytes=4096, spilled_words=0)
+FOUND = Found(1000, 4500, 1, SAID, 2.0, 1001, 64, 0)
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Of pages; a machine on which nothing has been measured."""
+    monkeypatch.setattr(network_runs, "FOLDER", tmp_path)
+    forget(monkeypatch)
+    return tmp_path
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine: it has the repository alone."""
+
+    class Nothing:
+        def get(self, *_: object) -> None:
+            return None
+
+        def put(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(network_runs, "_memory", lambda *_: Nothing())
+
+
+def keep(monkeypatch: pytest.MonkeyPatch, some: dict[Asked, Found]) -> tuple[dict[Asked, Found], set[Asked]]:
+    """A machine that has measured some; what it says of them."""
+
+    class Memory:
+        def get(self, asked: tuple[Asked, str], _: object) -> Found | None:
+            return some.get(asked[0])
+
+    monkeypatch.setattr(network_runs, "_memory", lambda *_: Memory())
+    return collected(some)
+
+
+def test_another_machine_finds_what_one_has_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keep(monkeypatch, {RTL: FOUND, MODEL: FOUND}) == ({RTL: FOUND, MODEL: FOUND}, set())
+    text = (folder / NAME).read_text().splitlines()
+    assert len(text) == 2
+    assert text == sorted(text)
+    forget(monkeypatch)
+    assert known(RTL) == FOUND
+    assert collected([MODEL, RTL]) == ({MODEL: FOUND, RTL: FOUND}, set())
+    assert known(Asked("tiny", "resnet8", "zigzag")) is None
+
+    def never(*_: object) -> Found:
+        raise AssertionError("it is known")
+
+    monkeypatch.setattr(network_runs, "_on_rtl", never)
+    assert measure([RTL], lambda event: None) == []
+
+
+def test_what_older_code_has_found_is_shown_and_measured_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(monkeypatch, {RTL: FOUND})
+    forget(monkeypatch)
+    monkeypatch.setattr(network_runs.provenance, "digest", lambda *_: "other code")
+    assert known(RTL) is None
+    found, older = collected([RTL, MODEL])
+    assert (found, older) == ({RTL: FOUND}, {RTL})
+    assert told(older)[0].endswith("(1 results): resnet8 on tiny by klotski.")
+    assert told(()) == ()
+    newer = Found(900, 4500, 1, None, 2.0, 900, 64, 0)
+    assert keep(monkeypatch, {RTL: newer}) == ({RTL: newer}, set())
+    assert len((folder / NAME).read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ["{", '{"asked": {"chip": "tiny"}}'])
+def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
+    (folder / NAME).write_text(line + "\n")
+    with pytest.raises(BenchmarkError, match=rf"{NAME}, line 1: .*; remove the line, its result is measured anew"):
+        collected([RTL])
+
+
+def test_what_is_measured_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the code that measures, on this machine and, as text, on others."""
+    kept: dict[object, Found] = {}
+
+    class Memory:
+        def get(self, asked: object, _: object) -> Found | None:
+            return kept.get(asked)
+
+        def put(self, asked: object, _: object, value: Found) -> None:
+            kept[asked] = value
+
+    monkeypatch.setattr(network_runs, "_memory", lambda *_: Memory())
+    assert measure([MODEL], lambda event: None) == []
+    found, _ = collected([MODEL])
+    assert found[MODEL].macs == zoo.load("resnet8").total_macs
+    assert 0 < found[MODEL].utilisation("tiny") <= 1
+    assert len(load("tiny").cores) == 1
+    forget(monkeypatch)
+    assert known(MODEL) == found[MODEL]
