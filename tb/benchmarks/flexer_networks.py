@@ -58,8 +58,9 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         f"SqueezeNet (trained, a real picture), ResNet-50 and YOLOv2 (random weights) on {', '.join(MEMORY_BOUND)}, "
         "every tensor on the RTL compared with ONNX Runtime. `loop_order` lets layers overlap, keeps tensors in the "
         "scratchpad and refines that over whole schedules; `refine=0` does not refine. `hybrid` begins with the best "
-        "of more ways and refines it further. *At least*: cycles that arrays need for all products, or DRAM for "
-        f"weights, input and output. Parts: {', '.join((*planned, 'kept'))}.",
+        "of more ways and refines it further. *Star*: older code found some of the row. *At least*: cycles that arrays "
+        "need for all products, or DRAM for weights, input and output. Parts: "
+        f"{', '.join((*planned, 'kept'))}.",
         (sheet(rows, stale), means(rows)),
         network_runs.told(older),
         failures=(*failures, *missed(rows)),

@@ -141,8 +141,6 @@ def _ways(case: Case, layer: TrainingLayer) -> list[tuple[int, Split]]:
 
 #: What a layer takes in an order and a way to share it, or at least, or why it cannot be done so.
 Taken = dict[tuple[Order, int, Split], Found | Refused | Slower]
-
-
 _Find = Callable[[TrainingLayer, Order, int, Split, float], Found | Refused | Slower | None]
 #: Splits in the order in which they are tried.
 _SPLITS = (Split.K, Split.M, Split.N)

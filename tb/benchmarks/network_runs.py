@@ -158,7 +158,7 @@ def told(older: Collection[Asked]) -> tuple[str, ...]:
     if not older:
         return ()
     names = ", ".join(sorted(f"{one.network} on {one.chip} by {one.scheduler}" for one in older))
-    return (f"Measured on older code (*), what decides it has changed since ({len(older)} results): {names}.",)
+    return (f"Measured on older code, what decides it has changed since ({len(older)} results): {names}.",)
 
 
 def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
