@@ -7,7 +7,7 @@ of several dependences on one class only the latest is kept."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -113,55 +113,51 @@ class WordMap:
             page = self._pages[number] = _Page()
         return page
 
-    def uses(self, intervals: Sequence[tuple[int, int]], writers: set[int], readers: set[int]) -> None:
-        """Adds the last writers of words to `writers`, and who has read them since then to `readers`."""
+    def _runs(self, intervals: Sequence[tuple[int, int]]) -> Iterator[tuple[_Page, int, int, int]]:
+        """Pages that words lie in, with the offset of the first word there, and the range of the page's intervals that
+        are just these words. The page may be changed in that range before the next is asked for."""
         for start, stop in intervals:
             while start < stop:
-                page, low = self._page(start // _PAGE), start % _PAGE
+                number, low = divmod(start, _PAGE)
+                page = self._pages.get(number)
+                if page is None:
+                    page = self._pages[number] = _Page()
                 high = min(low + stop - start, _PAGE)
-                first, last = page.border(low), page.border(high)
-                for i in range(first, last):
-                    old = page.values[i]
-                    writers.add(old.writer)
-                    readers.update(old.readers.values())
+                first = page.border(low)
+                yield page, low, first, page.border(high)
                 start += high - low
+
+    def uses(self, intervals: Sequence[tuple[int, int]], writers: set[int], readers: set[int]) -> None:
+        """Adds the last writers of words to `writers`, and who has read them since then to `readers`."""
+        for page, _, first, last in self._runs(intervals):
+            for old in page.values[first:last]:
+                writers.add(old.writer)
+                readers.update(old.readers.values())
 
     def read(self, intervals: Sequence[tuple[int, int]], reader: int, number: int, writers: set[int]) -> None:
         """Adds the last writers of the words to `writers` and records a reader of class `number`."""
-        for start, stop in intervals:
-            while start < stop:
-                page, low = self._page(start // _PAGE), start % _PAGE
-                high = min(low + stop - start, _PAGE)
-                first, last = page.border(low), page.border(high)
-                values = page.values
-                for i in range(first, last):
-                    old = values[i]
-                    writers.add(old.writer)
-                    readers = old.readers.copy()
-                    readers[number] = reader
-                    values[i] = _Words(old.writer, readers)
-                start += high - low
+        for page, _, first, last in self._runs(intervals):
+            values = page.values
+            for i in range(first, last):
+                old = values[i]
+                writers.add(old.writer)
+                readers = old.readers.copy()
+                readers[number] = reader
+                values[i] = _Words(old.writer, readers)
 
     def write(
         self, intervals: Sequence[tuple[int, int]], writer: int, writers: set[int], readers: dict[int, int]
     ) -> None:
         """Adds last writers and readers (the latest of each class) of the words, and records a writer."""
         fresh = _Words(writer, {})
-        for start, stop in intervals:
-            while start < stop:
-                page, low = self._page(start // _PAGE), start % _PAGE
-                high = min(low + stop - start, _PAGE)
-                first, last = page.border(low), page.border(high)
-                values = page.values
-                for i in range(first, last):
-                    old = values[i]
-                    writers.add(old.writer)
-                    for number, reader in old.readers.items():
-                        if reader > readers.get(number, -1):
-                            readers[number] = reader
-                values[first:last] = [fresh]
-                page.starts[first:last] = [low]
-                start += high - low
+        for page, low, first, last in self._runs(intervals):
+            for old in page.values[first:last]:
+                writers.add(old.writer)
+                for number, reader in old.readers.items():
+                    if reader > readers.get(number, -1):
+                        readers[number] = reader
+            page.values[first:last] = [fresh]
+            page.starts[first:last] = [low]
 
 
 class _Fences:
@@ -227,21 +223,12 @@ def dependences(
             memory = memories.setdefault((access.tile, access.region), WordMap())
             memory.write(access.intervals, index, waw, war)
         latest: dict[int, int] = {}  # by twice the class, and 1 more if the only reason is that both write
-        for source in raw:
-            if source >= 0 and (moved or ended_by[source] != late):
-                key = 2 * ended_by[source]
-                if source > latest.get(key, -1):
-                    latest[key] = source
-        for source in waw:
-            if source >= 0 and source != index and (moved or ended_by[source] != late):
-                key = 2 * ended_by[source] + 1
-                if source > latest.get(key, -1):
-                    latest[key] = source
-        for source in war.values():
-            if source != index and (moved or ended_by[source] != late):
-                key = 2 * read_by[source]
-                if source > latest.get(key, -1):
-                    latest[key] = source
+        for sources, classes, only_both_write in ((raw, ended_by, 0), (waw, ended_by, 1), (war.values(), read_by, 0)):
+            for source in sources:
+                if source >= 0 and source != index and (moved or ended_by[source] != late):
+                    key = 2 * classes[source] + only_both_write
+                    if source > latest.get(key, -1):
+                        latest[key] = source
         for end, source in fenced.before(index, op).items():
             latest[2 * end] = max(source, latest.get(2 * end, -1))
         fenced.note(index, late)

@@ -394,7 +394,8 @@ def intervals(span: Span, words: int) -> list[tuple[int, int]]:
 def span_access(span: Span, words: int) -> Access:
     """The first `words` words of a span as an Access. Raises ValueError on an unknown region number."""
     number = span.address >> OFFSET_BITS
-    return Access(span.tile, _REGIONS.get(number) or Region(number), intervals(span, words))
+    region = _REGIONS.get(number)  # MAIN is 0
+    return Access(span.tile, Region(number) if region is None else region, intervals(span, words))
 
 
 def reads(op: Operation, chip: ChipConfig) -> list[Access]:
