@@ -44,12 +44,12 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     on_progress(Plan(rows=len(chosen)))
     failures = network_runs.measure(chosen, on_progress)
     everything = [one for part in planned.values() for one in part]
-    kept, older = network_runs.collected(everything)
+    found, older = network_runs.KEPT.collected(everything)
     rows: dict[tuple[str, str], dict[str, Found]] = {}
     for one in everything:
-        if one in kept:
-            rows.setdefault((one.chip, one.network), {})[one.scheduler] = kept[one]
-    if left := len(everything) - len(kept):
+        if one in found:
+            rows.setdefault((one.chip, one.network), {})[one.scheduler] = found[one]
+    if left := len(everything) - len(found):
         failures.append(f"{left} of {len(everything)} results are missing")
     stale = {(one.chip, one.network) for one in older}
     return Result(

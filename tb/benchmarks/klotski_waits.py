@@ -7,6 +7,7 @@ takes less is what these words cost, on links, in ports and at channels. (Such a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
@@ -15,13 +16,13 @@ from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
 from meshloom.sched.schedulers.registry import find_network
-from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 
 from ..results.events import OnEvent, Stage
+from .kept import Decided, Kept, Record
 from .network_runs import config
-from .results import Sheet
+from .results import FOLDER, Sheet
 
 #: Network, chips, and how it is scheduled.
 NETWORK, CHIPS, SCHEDULER = "resnet50", ("klotski9", "klotski25"), "klotski:fallback=none"
@@ -32,29 +33,32 @@ KINDS: dict[str, Callable[[Move, ChipConfig], bool]] = {
     "pushes from core to core": lambda move, chip: move.src.tile in chip.cores and move.src.tile != move.dst.tile,
     "all": lambda move, chip: True,
 }
-_FORM = TypeAdapter(dict[str, int])
+_MADE_BY = ("sched.schedulers.klotski.entry", "sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 
 
-def _memory(chip: str) -> SearchCache:
-    made_by = "sched.schedulers.klotski.entry", "sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo"
-    return SearchCache(SCHEDULES.folder(), config(chip), "waits", *made_by)
+@dataclass(frozen=True)
+class Waits:
+    """Cycles of a program by what carries a word each."""
+
+    cycles: dict[str, int]
 
 
-def known(chip: str) -> dict[str, int]:
-    """Cycles by what carries a word each, as far as that has been measured."""
-    return _memory(chip).get(NETWORK, _FORM) or {}
+def _decided(chip: str) -> Decided:
+    return Decided(config(chip), (*_MADE_BY, __name__.partition(".")[2]))
+
+
+#: By chip.
+KEPT = Kept(FOLDER / "klotski_waits.jsonl", "waits", TypeAdapter(Record[str, Waits]), TypeAdapter(Waits), _decided)
 
 
 def measure(on_progress: OnEvent) -> None:
     """Measures what is not kept."""
-    for name in CHIPS:
-        if known(name).keys() == KINDS.keys():
-            continue
+    for name in KEPT.missing(CHIPS):
         chip = config(name)
         on_progress(Stage(workload=NETWORK, what=f"{name}: what holds it up"))
         made = find_network(SCHEDULER, SCHEDULES.folder())(zoo.load(NETWORK), chip, None).schedule
         found = {kind: play(lower(lightened(made, chip, some), chip), chip).cycles for kind, some in KINDS.items()}
-        _memory(name).put(NETWORK, _FORM, found)
+        KEPT.put(name, Waits(found))
 
 
 def lightened(schedule: Schedule, chip: ChipConfig, some: Callable[[Move, ChipConfig], bool]) -> Schedule:
@@ -72,13 +76,14 @@ def lightened(schedule: Schedule, chip: ChipConfig, some: Callable[[Move, ChipCo
     return schedule.model_copy(update={"operations": tuple(changed)})
 
 
-def sheet() -> Sheet:
-    """All that there is."""
-    found = {chip: cycles for chip in CHIPS if (cycles := known(chip))}
+def sheet() -> tuple[Sheet, set[str]]:
+    """All that there is, and chips of which older code has found it."""
+    kept, older = KEPT.collected(CHIPS)
+    found = {chip: one.cycles for chip, one in kept.items()}
     rows = [
         (kind, *(f"{cycles[kind]:,} ({cycles[kind] / cycles['nothing']:.3f})" for cycles in found.values()))
         for kind in KINDS
         if found
     ]
     title = f"What holds up {NETWORK}: cycles in the model if some MOVEs carry a word each"
-    return Sheet(title, ("a word each", *(f"{chip}>" for chip in found)), rows)
+    return Sheet(title, ("a word each", *(f"{chip}>" for chip in found)), rows), older

@@ -6,7 +6,7 @@ Each result is kept under all that decides it, so whoever is interrupted goes on
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -20,10 +20,7 @@ from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import find_network, scheduler_of
-from meshloom.sched.store import provenance
-from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
-from meshloom.sched.store.store import key
 from meshloom.sched.workload import zoo
 
 from ..build.builder import ingredients
@@ -31,7 +28,8 @@ from ..results.events import OnEvent, Stage
 from ..results.figures import MicroOpFigures
 from ..results.schema import Status
 from ..runs.runner import run as run_workloads
-from .network_records import NAME, Record, Records
+from . import kept
+from .kept import Decided, Kept, Record
 from .results import FOLDER
 
 DEVICE = "verilator"
@@ -83,23 +81,10 @@ class Found:
         return self.cycles / self.rtl_cycles - 1
 
 
-_FORM = TypeAdapter(Found)
-_LINE = TypeAdapter(Record[Asked, Found])
-
-
 @cache
 def config(chip: str) -> ChipConfig:
     """A built-in chip."""
     return load(chip)
-
-
-def _made_by(scheduler: str) -> tuple[str, ...]:
-    return _MADE_BY[scheduler_of(scheduler).name], *_DECIDE
-
-
-@cache
-def _memory(chip: str, scheduler: str) -> SearchCache:
-    return SearchCache(SCHEDULES.folder(), config(chip), "micro-ops", *_made_by(scheduler))
 
 
 @cache
@@ -108,64 +93,24 @@ def _gateware(chip: str) -> str:
     return ingredients(config(chip), DEVICE, False)["sources"]
 
 
-def _key(asked: Asked) -> object:
-    return asked, _gateware(asked.chip) if asked.rtl else ""
+def _decided(asked: Asked) -> Decided:
+    modules = _MADE_BY[scheduler_of(asked.scheduler).name], *_DECIDE
+    return Decided(config(asked.chip), modules, _gateware(asked.chip) if asked.rtl else "")
 
 
-def _records() -> Records[Asked, Found]:
-    return Records(FOLDER / NAME, _LINE)
-
-
-def _digest(asked: Asked) -> str:
-    made_by = provenance.digest(*_made_by(asked.scheduler))
-    return key("network", asked=repr(_key(asked)), chip=config(asked.chip).digest, code=made_by)
-
-
-def known(asked: Asked) -> Found | None:
-    """What this machine or the repository keeps of it, None if nothing is."""
-    found = _memory(asked.chip, asked.scheduler).get(_key(asked), _FORM)
-    if found is None:
-        record = _records().read().get(asked)
-        found = record.found if record is not None and record.key == _digest(asked) else None
-    return found
-
-
-def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
-    """What is kept of all that is asked, and what of it older code has found. What this machine has found goes into the
-    repository's file."""
-    records = _records().read()
-    found: dict[Asked, Found] = {}
-    older: set[Asked] = set()
-    fresh: list[Record[Asked, Found]] = []
-    for one in dict.fromkeys(some):
-        mine = _memory(one.chip, one.scheduler).get(_key(one), _FORM)
-        record = records.get(one)
-        if mine is not None:
-            found[one] = mine
-            if record is None or record.key != _digest(one):
-                fresh.append(Record(one, mine, _digest(one)))
-        elif record is not None:
-            found[one] = record.found
-            if record.key != _digest(one):
-                older.add(one)
-    if fresh:
-        _records().write(fresh)
-    return found, older
+KEPT = Kept(FOLDER / "network_runs.jsonl", "micro-ops", TypeAdapter(Record[Asked, Found]), TypeAdapter(Found), _decided)
 
 
 def told(older: Collection[Asked]) -> tuple[str, ...]:
     """A remark on what older code has found."""
-    if not older:
-        return ()
-    names = ", ".join(sorted(f"{one.network} on {one.chip} by {one.scheduler}" for one in older))
-    return (f"Measured on older code, what decides it has changed since ({len(older)} results): {names}.",)
+    return kept.told([f"{one.network} on {one.chip} by {one.scheduler}" for one in older])
 
 
 def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
     """Measures what is not kept, one after the other, and keeps each as it comes; that a network does not fit, too.
     Returns why some did not run on the RTL, in words."""
     failures: list[str] = []
-    left = [one for one in dict.fromkeys(asked) if known(one) is None]
+    left = KEPT.missing(asked)
     for number, one in enumerate(left):
         where = f"{one.chip}, {one.scheduler}" + " on the RTL" * one.rtl
         on_progress(Stage(workload=one.network, what=f"{where} ({number + 1} of {len(left)})"))
@@ -173,7 +118,7 @@ def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
         if one.rtl and not found.rtl_cycles:
             failures.append(f"{one.network} on {one.chip} by {one.scheduler} did not run: {found.trouble}")
             continue
-        _memory(one.chip, one.scheduler).put(_key(one), _FORM, found)
+        KEPT.put(one, found)
     return failures
 
 

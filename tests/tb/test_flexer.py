@@ -130,7 +130,7 @@ def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) ->
     def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
         return {one: known[one] for one in some if one in known}, older
 
-    monkeypatch.setattr(flexer_networks.network_runs, "collected", collected)
+    monkeypatch.setattr(flexer_networks.network_runs.KEPT, "collected", collected)
     monkeypatch.setattr(flexer_networks.network_runs, "measure", lambda asked, on_progress: [])
     made = flexer_networks.run(lambda event: None, ["kept"])
     rtl, means = made.sheets

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from meshloom.tb.benchmarks import klotski, klotski_waits
@@ -22,9 +24,13 @@ def found(cycles: int, rtl_cycles: int = 0, trouble: str = "") -> Found:
 def results(monkeypatch: pytest.MonkeyPatch) -> dict[Asked, Found]:
     """What is known; nothing is measured."""
     known: dict[Asked, Found] = {}
-    monkeypatch.setattr(klotski, "collected", lambda some: ({one: known[one] for one in some if one in known}, set()))
+
+    def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
+        return {one: known[one] for one in some if one in known}, set()
+
+    monkeypatch.setattr(klotski.KEPT, "collected", collected)
     monkeypatch.setattr(klotski, "measure", lambda asked, on_progress: [])
-    monkeypatch.setattr(klotski_waits, "known", lambda chip: {})
+    monkeypatch.setattr(klotski_waits.KEPT, "collected", lambda some: ({}, set()))
     return known
 
 
@@ -61,6 +67,27 @@ def test_bars_that_are_missed(results: dict[Asked, Found], heard: OnEvent) -> No
     assert "resnet50 on klotski9 by loop_order: the model is 10.00 % off, the bound is 3 %" in (
         klotski.run(heard, ["kept"]).failures
     )
+
+
+def test_what_a_search_costs(results: dict[Asked, Found], heard: OnEvent) -> None:
+    """The first way alone beside all of them; nothing where one of both is missing."""
+    results[Asked("klotski25", "resnet50", klotski.FIRST)] = found(1010)
+    assert not any(one.title.startswith("Searches") for one in klotski.run(heard, ["kept"]).sheets)
+    results[Asked("klotski25", "resnet50", klotski.OURS)] = found(1000)
+    (sheet,) = (one for one in klotski.run(heard, ["kept"]).sheets if one.title.startswith("Searches"))
+    assert sheet.rows == [("klotski25", "resnet50", "1,000", "1,010", "1.0 %", "2 s", "2 s")]
+
+
+def test_what_holds_a_network_up(results: dict[Asked, Found], heard: OnEvent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column for each chip that has been measured; older code is said to be such."""
+    cycles: dict[str, int] = dict(zip(klotski_waits.KINDS, (1000, 900, 800, 500), strict=True))
+    kept = {"klotski25": klotski_waits.Waits(cycles)}
+    monkeypatch.setattr(klotski_waits.KEPT, "collected", lambda some: (kept, set(kept)))
+    made = klotski.run(heard, ["kept"])
+    (sheet,) = (one for one in made.sheets if one.title.startswith("What holds up"))
+    assert sheet.columns == ("a word each", "klotski25>")
+    assert [row[1] for row in sheet.rows] == ["1,000 (1.000)", "900 (0.900)", "800 (0.800)", "500 (0.500)"]
+    assert made.remarks[-1].endswith("(1 results): what holds up resnet50 on klotski25.")
 
 
 def test_an_unknown_part(heard: OnEvent) -> None:

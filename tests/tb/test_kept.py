@@ -8,10 +8,9 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.workload import zoo
-from meshloom.tb.benchmarks import network_runs
+from meshloom.tb.benchmarks import kept, network_runs
 from meshloom.tb.benchmarks.interface import BenchmarkError
-from meshloom.tb.benchmarks.network_records import NAME
-from meshloom.tb.benchmarks.network_runs import Asked, Found, collected, known, measure, told
+from meshloom.tb.benchmarks.network_runs import KEPT, Asked, Found, measure, told
 from meshloom.tb.results.figures import MicroOpFigures
 
 MODEL, RTL = Asked("tiny", "resnet8", "loop_order:refine=0"), Asked("tiny", "resnet8", "klotski", rtl=True)
@@ -22,7 +21,7 @@ FOUND = Found(1000, 4500, 1, SAID, 2.0, 1001, 64, 0)
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Of pages; a machine on which nothing has been measured."""
-    monkeypatch.setattr(network_runs, "FOLDER", tmp_path)
+    monkeypatch.setattr(KEPT, "path", tmp_path / "runs.jsonl")
     forget(monkeypatch)
     return tmp_path
 
@@ -37,7 +36,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
         def put(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(network_runs, "_memory", lambda *_: Nothing())
+    monkeypatch.setattr(KEPT, "memory", lambda *_: Nothing())
 
 
 def keep(monkeypatch: pytest.MonkeyPatch, some: dict[Asked, Found]) -> tuple[dict[Asked, Found], set[Asked]]:
@@ -47,19 +46,20 @@ def keep(monkeypatch: pytest.MonkeyPatch, some: dict[Asked, Found]) -> tuple[dic
         def get(self, asked: tuple[Asked, str], _: object) -> Found | None:
             return some.get(asked[0])
 
-    monkeypatch.setattr(network_runs, "_memory", lambda *_: Memory())
-    return collected(some)
+    monkeypatch.setattr(KEPT, "memory", lambda *_: Memory())
+    return KEPT.collected(some)
 
 
 def test_another_machine_finds_what_one_has_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert keep(monkeypatch, {RTL: FOUND, MODEL: FOUND}) == ({RTL: FOUND, MODEL: FOUND}, set())
-    text = (folder / NAME).read_text().splitlines()
+    text = KEPT.path.read_text().splitlines()
     assert len(text) == 2
     assert text == sorted(text)
     forget(monkeypatch)
-    assert known(RTL) == FOUND
-    assert collected([MODEL, RTL]) == ({MODEL: FOUND, RTL: FOUND}, set())
-    assert known(Asked("tiny", "resnet8", "zigzag")) is None
+    assert KEPT.missing([RTL, MODEL, RTL]) == []
+    assert KEPT.collected([MODEL, RTL]) == ({MODEL: FOUND, RTL: FOUND}, set())
+    other = Asked("tiny", "resnet8", "zigzag")
+    assert KEPT.missing([other, RTL, other]) == [other]
 
     def never(*_: object) -> Found:
         raise AssertionError("it is known")
@@ -71,22 +71,22 @@ def test_another_machine_finds_what_one_has_measured(folder: Path, monkeypatch: 
 def test_what_older_code_has_found_is_shown_and_measured_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(monkeypatch, {RTL: FOUND})
     forget(monkeypatch)
-    monkeypatch.setattr(network_runs.provenance, "digest", lambda *_: "other code")
-    assert known(RTL) is None
-    found, older = collected([RTL, MODEL])
+    monkeypatch.setattr(kept.provenance, "digest", lambda *_: "other code")
+    assert KEPT.missing([RTL]) == [RTL]
+    found, older = KEPT.collected([RTL, MODEL])
     assert (found, older) == ({RTL: FOUND}, {RTL})
     assert told(older)[0].endswith("(1 results): resnet8 on tiny by klotski.")
     assert told(()) == ()
     newer = Found(900, 4500, 1, None, 2.0, 900, 64, 0)
     assert keep(monkeypatch, {RTL: newer}) == ({RTL: newer}, set())
-    assert len((folder / NAME).read_text().splitlines()) == 1
+    assert len(KEPT.path.read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("line", ["{", '{"asked": {"chip": "tiny"}}'])
 def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
-    (folder / NAME).write_text(line + "\n")
-    with pytest.raises(BenchmarkError, match=rf"{NAME}, line 1: .*; remove the line, its result is measured anew"):
-        collected([RTL])
+    KEPT.path.write_text(line + "\n")
+    with pytest.raises(BenchmarkError, match=r"runs.jsonl, line 1: .*; remove the line, its result is measured anew"):
+        KEPT.collected([RTL])
 
 
 def test_what_is_measured_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,11 +100,11 @@ def test_what_is_measured_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch
         def put(self, asked: object, _: object, value: Found) -> None:
             kept[asked] = value
 
-    monkeypatch.setattr(network_runs, "_memory", lambda *_: Memory())
+    monkeypatch.setattr(KEPT, "memory", lambda *_: Memory())
     assert measure([MODEL], lambda event: None) == []
-    found, _ = collected([MODEL])
+    found, _ = KEPT.collected([MODEL])
     assert found[MODEL].macs == zoo.load("resnet8").total_macs
     assert 0 < found[MODEL].utilisation("tiny") <= 1
     assert len(load("tiny").cores) == 1
     forget(monkeypatch)
-    assert known(MODEL) == found[MODEL]
+    assert KEPT.found([MODEL]) == (found, set())
