@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
-
-import typer
 
 from meshloom.hw.config import load
 from meshloom.sched.schedulers.flexer.judge import PLAYED_CYCLES
@@ -20,10 +17,22 @@ from meshloom.sched.workload.catalog import find
 
 from ..build.builder import OUTPUT
 from ..results.events import OnEvent
-from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, budget_in_words, collect, grouped, total
+from .flexer_layers import (
+    ARCHS,
+    BUDGET,
+    NETWORKS,
+    LayerCost,
+    budget_in_words,
+    collected,
+    grouped,
+    measure,
+    total,
+)
 from .flexer_plots import draw
 from .flexer_reuse import KINDS, SHARED, Reuse, reuse, unlimited
-from .results import FOLDER, Result, Sheet, print_result, save_result
+from .interface import BenchmarkError
+from .kept import told
+from .results import FOLDER, Result, Sheet
 
 #: Layers of Figures 10 and 11, and their architecture.
 REUSED, REUSED_ARCH = ("vgg16/conv4_2", "resnet50/conv3_1_1"), "arch6"
@@ -31,6 +40,7 @@ REUSED, REUSED_ARCH = ("vgg16/conv4_2", "resnet50/conv3_1_1"), "arch6"
 FIGURE_9, WEIGHED = "arch5", ("vgg16/conv3_1", "vgg16/conv3_2")
 TRANSFERS = Policy(by_cycles=1.0, by_words=3.0)
 PLOT = "flexer.svg"
+PARTS = (*ARCHS, "kept")
 
 
 def _ratio(value: float) -> str:
@@ -142,6 +152,8 @@ def weighed(costs: Sequence[LayerCost]) -> Sheet:
     rows: list[tuple[str, ...]] = []
     baseline = {one.layer: one for one in costs if one.arch == FIGURE_9}
     for name in WEIGHED:
+        if name not in baseline:
+            continue
         layer = Layer(find(name)[0].shape, load(FIGURE_9), 1 << 15, OUTPUT / "schedules", BUDGET)
         made, base = layer.best(TRANSFERS, "flexer"), baseline[name].costs["paper_static"]
         plain = baseline[name].costs["flexer"]
@@ -245,47 +257,49 @@ def remarks(costs: Sequence[LayerCost]) -> tuple[str, ...]:
     )
 
 
-def run(on_progress: OnEvent, archs: Sequence[str] = ARCHS) -> Result:
-    """All figures; layers that were scheduled before are not scheduled again. `archs` (FIGURE_9 among them): of all
-    layers. Raises DoesNotFit."""
-    costs = collect(on_progress, archs)
+def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
+    """All figures, of what is kept; first measures what is not on some architectures (`parts`; none named: all eight,
+    "kept": none). Raises BenchmarkError for others, DoesNotFit."""
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    measure(on_progress, [arch for arch in ARCHS if arch in (parts or ARCHS)])
+    costs, older = collected(ARCHS)
+    whole = complete(costs)
+    if not whole:
+        raise BenchmarkError("no network is known as a whole on any architecture; name a part that measures one")
     found = reuses()
-    draw(costs, found, FOLDER / PLOT)
+    draw(whole, found, FOLDER / PLOT)
     failures = hybrid_failures(costs)
+    if len(whole) < (every := sum(len(find(network)) for network in NETWORKS) * len(ARCHS)):
+        failures.append(
+            f"{every - len(costs)} of {every} layers are missing; networks are shown where all of theirs are known"
+        )
     sheets = (
-        end_to_end(costs),
-        extremes(costs),
-        per_layer(costs, "vgg16", FIGURE_9),
-        per_layer(costs, "resnet50", FIGURE_9),
-        weighed(costs),
+        end_to_end(whole),
+        extremes(whole),
+        per_layer(whole, "vgg16", FIGURE_9),
+        per_layer(whole, "resnet50", FIGURE_9),
+        weighed(whole),
         reload_sheet(found),
         sharing_sheet(found),
     )
-    about = (
-        f"{', '.join(NETWORKS)}, every layer by itself, on {', '.join(archs)} (the paper's Table 1) in the timeline "
+    return Result(
+        "flexer",
+        "Out-of-order schedules",
+        f"{', '.join(NETWORKS)}, every layer by itself, on {', '.join(ARCHS)} (the paper's Table 1) in the timeline "
         "model; `meshloom bench flexer_rtl` says how exact that is on these schedules. "
-        f"{budget_in_words(BUDGET)}"
+        f"{budget_in_words(BUDGET)} Parts: {', '.join(PARTS)}.",
+        tuple(sheet for sheet in sheets if sheet.rows),
+        (*remarks(whole), *told([f"{one.layer} on {one.arch}" for one in older])),
+        tuple(failures),
     )
-    if len(archs) < len(ARCHS):
-        about += f" (These chips alone: `python -m {__spec__.name} {' '.join(archs)}`.)"
-    return Result("flexer", "Out-of-order schedules", about, sheets, remarks(costs), tuple(failures))
 
 
-def main(
-    archs: Annotated[list[str] | None, typer.Argument(metavar="[ARCH]...", help="Chips; none: all eight.")] = None,
-) -> None:
-    """The benchmark for some of the chips only: all eight take hours the first time."""
-    from ..report.console import Reporter, console
-
-    names = [name for name in ARCHS if name in (archs or ARCHS) or name == FIGURE_9]
-    if unknown := set(archs or ()) - set(ARCHS):
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: there are {', '.join(ARCHS)}")
-    screen = console()
-    with Reporter(screen) as on_progress:
-        result = run(on_progress, names)
-    print_result(result, screen)
-    screen.print(f"results: {save_result(result)}", markup=False, soft_wrap=True)
-
-
-if __name__ == "__main__":
-    typer.run(main)
+def complete(costs: Sequence[LayerCost]) -> list[LayerCost]:
+    """Those of networks of which all layers are known on an architecture."""
+    found: list[LayerCost] = []
+    for some in grouped(costs, lambda one: one.arch).values():
+        for network, layers in grouped(some, lambda one: one.network).items():
+            if len(layers) == len(find(network)):
+                found += layers
+    return found

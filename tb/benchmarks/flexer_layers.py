@@ -1,6 +1,6 @@
 """Layers of networks on the architectures of the Flexer paper, by every scheduler, in the timeline model.
 
-Whatever was found is kept below sim_build/schedules, so that a run that was stopped goes on.
+What is found is kept, on this machine and as text, so that a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil
 from os import sched_getaffinity
+
+from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.schedulers.budget import Budget
@@ -18,6 +21,8 @@ from meshloom.sched.workload.layers import ConvShape
 
 from ..build.builder import OUTPUT
 from ..results.events import OnEvent, Stage
+from .kept import Decided, Kept, Record
+from .results import FOLDER
 
 NETWORKS = ("vgg16", "resnet50", "squeezenet", "yolov2")
 ARCHS = tuple(f"arch{number}" for number in range(1, 9))
@@ -86,31 +91,87 @@ def compile_search(on_progress: OnEvent) -> None:
         )
 
 
-def _cost(arch: str, shape: ConvShape) -> tuple[str, ConvShape, dict[str, Cost], str]:
-    return arch, shape, *cost(shape, load(arch))
+@dataclass(frozen=True)
+class Asked:
+    """A layer on an architecture, by the first name of all that are scheduled alike."""
+
+    arch: str
+    layer: str
 
 
-def collect(
-    on_progress: OnEvent, archs: Sequence[str] = ARCHS, networks: Sequence[str] = NETWORKS, jobs: int | None = None
-) -> list[LayerCost]:
-    """All layers of the networks (those that occur twice, twice) on the architectures, in `jobs` processes."""
-    layers = [(network, one) for network in networks for one in find(network)]
-    todo = dict.fromkeys((arch, same(one.shape)) for arch in archs for _, one in layers)
-    found: dict[tuple[str, ConvShape], tuple[dict[str, Cost], str]] = {}
+@dataclass(frozen=True)
+class Costs:
+    """What it costs by scheduler, and whose schedule the hybrid takes."""
+
+    costs: dict[str, Cost]
+    best: str
+
+
+@cache
+def _firsts() -> dict[ConvShape, str]:
+    """The first name of layers that are scheduled alike."""
+    found: dict[ConvShape, str] = {}
+    for network in NETWORKS:
+        for one in find(network):
+            found.setdefault(same(one.shape), one.name)
+    return found
+
+
+@cache
+def _chip(arch: str) -> ChipConfig:
+    return load(arch)
+
+
+def _decided(asked: Asked) -> Decided:
+    (layer,) = find(asked.layer)
+    return Decided(_chip(asked.arch), ("sched.schedulers.flexer.scheduler",), f"{same(layer.shape)!r}, {BUDGET}")
+
+
+KEPT = Kept(
+    FOLDER / "flexer_layers.jsonl", "flexer layers", TypeAdapter(Record[Asked, Costs]), TypeAdapter(Costs), _decided
+)
+
+
+def plan(archs: Sequence[str]) -> list[Asked]:
+    """All layers of the networks that are scheduled differently, on architectures."""
+    return [Asked(arch, name) for arch in archs for name in _firsts().values()]
+
+
+def _cost(asked: Asked) -> tuple[Asked, Costs]:
+    (layer,) = find(asked.layer)
+    return asked, Costs(*cost(replace(same(layer.shape), name="layer"), load(asked.arch)))
+
+
+def measure(on_progress: OnEvent, archs: Sequence[str], jobs: int | None = None) -> None:
+    """Schedules what is not kept of the layers on architectures, in `jobs` processes (None: one for each CPU), and
+    keeps each as it comes."""
+    todo = KEPT.missing(plan(archs))
+    if not todo:
+        return
     compile_search(on_progress)
     with ProcessPoolExecutor(jobs or len(sched_getaffinity(0))) as pool:
-        futures = [pool.submit(_cost, arch, replace(shape, name="layer")) for arch, shape in todo]
+        futures = [pool.submit(_cost, one) for one in todo]
         try:
             for count, future in enumerate(as_completed(futures)):
-                arch, shape, costs, best = future.result()
-                found[arch, same(shape)] = costs, best
-                on_progress(Stage(workload=arch, what=f"{count + 1} of {len(todo)} layers scheduled"))
+                KEPT.put(*future.result())
+                on_progress(Stage(workload="layers", what=f"{count + 1} of {len(todo)} scheduled"))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [
-        LayerCost(arch, network, one.name, *found[arch, same(one.shape)]) for arch in archs for network, one in layers
-    ]
+
+
+def collected(archs: Sequence[str]) -> tuple[list[LayerCost], set[Asked]]:
+    """All layers of the networks (those that occur twice, twice) on architectures, as far as that is known, and what of
+    it older code has found."""
+    found, older = KEPT.collected(plan(archs))
+    costs: list[LayerCost] = []
+    for arch in archs:
+        for network in NETWORKS:
+            for one in find(network):
+                known = found.get(Asked(arch, _firsts()[same(one.shape)]))
+                if known is not None:
+                    costs.append(LayerCost(arch, network, one.name, known.costs, known.best))
+    return costs, older
 
 
 def floor_cycles(arch: str, network: str) -> int:

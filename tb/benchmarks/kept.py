@@ -37,12 +37,12 @@ class Record(Generic[A, F]):
 
 
 class Decided(NamedTuple):
-    """What decides a result, besides what is asked: the chip, the `modules` that make it and, for the RTL, the
-    simulator's `sources`."""
+    """What decides a result, besides what is asked: the chip, the `modules` that make it and `more` (for the RTL, the
+    simulator's sources)."""
 
     chip: ChipConfig
     modules: tuple[str, ...]
-    sources: str = ""
+    more: str = ""
 
 
 class Kept(Generic[A, F]):
@@ -71,7 +71,7 @@ class Kept(Generic[A, F]):
     def put(self, asked: A, found: F) -> None:
         """Keeps a result on this machine; `collected` writes it down."""
         decided = self._decided(asked)
-        self.memory(decided).put((asked, decided.sources), self._form, found)
+        self.memory(decided).put((asked, decided.more), self._form, found)
 
     def found(self, some: Iterable[A]) -> tuple[dict[A, F], set[A]]:
         """What is kept of all that is asked, and what of it older code has found."""
@@ -102,7 +102,7 @@ class Kept(Generic[A, F]):
         unwritten: list[Record[A, F]] = []
         for one in dict.fromkeys(some):
             decided = self._decided(one)
-            mine = self.memory(decided).get((one, decided.sources), self._form)
+            mine = self.memory(decided).get((one, decided.more), self._form)
             record, present = records.get(one), self._key(one, decided)
             if mine is not None:
                 known[one] = mine
@@ -116,7 +116,7 @@ class Kept(Generic[A, F]):
 
     def _key(self, asked: A, decided: Decided) -> str:
         code = provenance.digest(*decided.modules)
-        said = repr((asked, decided.sources))
+        said = repr((asked, decided.more))
         return key(self._kind, asked=said, chip=decided.chip.digest, code=code)
 
     def _records(self) -> dict[A, Record[A, F]]:

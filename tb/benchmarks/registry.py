@@ -55,7 +55,9 @@ AHEAD = module(
     "layers pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds", "ahead"
 )
 FLEXER = module(
-    "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model", "flexer"
+    "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model",
+    "flexer",
+    parts=True,
 )
 FLEXER_ASSUMPTIONS = module(
     "what the paper leaves open: which assumption yields which part of its speed-up",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.workload.zoo import load as load_network
-from meshloom.tb.benchmarks import flexer, flexer_networks, flexer_rtl
+from meshloom.tb.benchmarks import flexer, flexer_layers, flexer_networks, flexer_rtl
 from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
 from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
 from meshloom.tb.benchmarks.interface import BenchmarkError
@@ -113,6 +114,31 @@ def test_costs_are_those_of_layers_that_are_scheduled_alike() -> None:
     assert (one.speedup("flexer", "paper_static"), one.saving("flexer", "paper_static")) == (2.0, 1.5)
     worse = LayerCost("arch5", "n", "w", {"loop_order": (100, 9), "hybrid": (150, 20)}, "flexer")
     assert flexer.hybrid_failures([worse]) == ["w on arch5: the hybrid takes 150 cycles, not 100"]
+
+
+def test_layers_are_shown_as_far_as_they_are_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only networks of which every layer is known; what is missing and what older code found is said."""
+    drawn: list[int] = []
+    monkeypatch.setattr(flexer, "measure", lambda on_progress, archs: None)
+    monkeypatch.setattr(flexer, "draw", lambda costs, found, path: drawn.append(len(costs)))
+    monkeypatch.setattr(flexer, "reuses", dict)
+    monkeypatch.setattr(flexer_layers.KEPT, "path", tmp_path / "layers.jsonl")
+    with pytest.raises(BenchmarkError, match="no network is known as a whole on any architecture"):
+        flexer.run(silent, ["kept"])
+    with pytest.raises(BenchmarkError, match=r"^no part arch9; there are arch1, .*, arch8, kept$"):
+        flexer.run(silent, ["arch9"])
+    one = flexer_layers.Costs(dict.fromkeys(flexer_layers.SCHEDULERS, (100, 10)), "loop_order")
+    asked = flexer_layers.plan(["arch1"])
+    known = {each: one for each in asked if each.layer.startswith(("vgg16", "squeezenet"))}
+    assert len(asked) < len([layer for network in NETWORKS for layer in flexer.find(network)]), "equal ones once"
+    monkeypatch.setattr(flexer_layers.KEPT, "collected", lambda some: (known, {asked[0]}))
+    made = flexer.run(silent, ["kept"])
+    whole = [row[1] for row in made.sheets[0].rows]
+    assert whole == ["vgg16", "squeezenet"]
+    assert drawn == [sum(len(flexer.find(network)) for network in whole)]
+    assert made.remarks[-1].endswith(f"(1 results): {asked[0].layer} on arch1.")
+    (missing,) = made.failures
+    assert "layers are missing" in missing
 
 
 def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) -> None:
