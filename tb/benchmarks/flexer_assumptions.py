@@ -2,14 +2,16 @@
 
 H. Min, J. Kwon, B. Egger, "Flexer: Out-of-Order Scheduling for Multi-NPUs" (CGO 2023), Figures 1, 8 and 9. The paper
 says neither whether its baseline's transfers overlap with its computing, nor how wide an element is, nor whether a core
-has memory of its own. Whatever can be run on the RTL is.
+has memory of its own. Whatever can be run on the RTL is. Tables are kept as text, so each can be measured by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
+
+from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.mapping.problem import Problem, pose
@@ -21,7 +23,7 @@ from meshloom.sched.schedulers.flexer.policy import PAPER, PAPER_STATIC, Choice,
 from meshloom.sched.schedulers.flexer.tiles import viable
 from meshloom.sched.workload.catalog import find
 
-from ..build.builder import OUTPUT
+from ..build.builder import OUTPUT, ingredients
 from ..results.events import OnEvent, Stage
 from ..results.schema import MEAN_ERROR_PERCENT, Row, Status
 from ..runs.options import RunOptions
@@ -29,6 +31,7 @@ from ..runs.runner import run as run_workloads
 from .flexer_layers import ARCHS, NETWORKS, budget_in_words, same
 from .flexer_plots import Point, draw_assumptions
 from .interface import BenchmarkError
+from .kept import Decided, Kept, Record, told
 from .results import FOLDER, Result, Sheet
 
 #: What a search may do for a layer.
@@ -237,6 +240,23 @@ def weighed_sheet(on_progress: OnEvent) -> Sheet:
     return Sheet(f"End to end on {ARCH} when words count for more (Figure 9 (c)): over paper_static", columns, rows)
 
 
+def tilings_sheet(on_progress: OnEvent) -> Sheet:
+    """Figure 1 in numbers, and the picture."""
+    found: dict[str, dict[str, list[Point]]] = {}
+    for name in FIGURE_1:
+        on_progress(Stage(workload=name, what=f"tilings on {FIGURE_1_ARCH}"))
+        found[name] = scatter(name)
+    draw_assumptions(found, FIGURE_1_ARCH, FOLDER / PLOT)
+    rows: list[tuple[str, ...]] = []
+    for name, kinds in found.items():
+        for label, points in kinds.items():
+            best, quickest = min(points, key=lambda point: PAPER.metric(*point)), min(points)
+            cells = (f"{each[what]:,.0f}" for each in (best, quickest) for what in (0, 1))
+            rows.append((name, label, str(len(points)), *cells))
+    columns = ("tilings>", "best by cycles x words: cycles>", "words>", "quickest: cycles>", "words>")
+    return Sheet(f"Tilings on {FIGURE_1_ARCH} (Figure 1), estimated", ("layer", "schedule", *columns), rows)
+
+
 def _best(sheet: Sheet, column: str) -> tuple[float, str]:
     """The largest of a column, and where that is."""
     at, labels = sheet.columns.index(column), sum(not name.endswith(">") for name in sheet.columns)
@@ -280,32 +300,62 @@ def remarks(layers: Sheet | None, networks: Sheet | None) -> tuple[str, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a part of the benchmark has found: its table, and what went wrong."""
+
+    sheet: Sheet
+    bad: tuple[str, ...] = ()
+
+
+_SHEETS: dict[str, Callable[[OnEvent], Sheet]] = {
+    "layers": layers_sheet, "networks": networks_sheet, "weighed": weighed_sheet, "tilings": tilings_sheet,
+}  # fmt: skip
+
+
+def _decided(part: str) -> Decided:
+    made_by = "sched.schedulers.flexer.layer", "sched.lowering.programs", "sched.model.timeline"
+    chips = {assumed.width: assumed.chip(ARCH) for assumed in ASSUMPTIONS} if part == "rtl" else {}
+    sources = [ingredients(chip, "verilator", False)["sources"] for chip in chips.values()]
+    said = ASSUMPTIONS, BUDGET, ON_RTL, TILINGS, WEIGHED, [load(arch).digest for arch in ARCHS], sources
+    return Decided(load(ARCH), made_by, repr(said))
+
+
+KEPT = Kept(
+    FOLDER / "flexer_assumptions.jsonl", "assumptions", TypeAdapter(Record[str, Part]), TypeAdapter(Part), _decided
+)
+
+
+def measure(parts: Sequence[str], on_progress: OnEvent) -> None:
+    """Measures parts that are not kept."""
+    for part in KEPT.missing(parts):
+        if part == "rtl":
+            sheet, bad = rtl_sheet(on_progress)
+            KEPT.put(part, Part(sheet, tuple(bad)))
+        else:
+            KEPT.put(part, Part(_SHEETS[part](on_progress)))
+
+
 def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
-    """Some of `PARTS` (none named: all); what was searched before is not searched again. Raises DoesNotFit,
-    BenchmarkError for other parts."""
-    if unknown := [part for part in parts if part not in PARTS]:
-        raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    asked = parts or PARTS
-    sheets: dict[str, Sheet] = {}
-    bad: list[str] = []
-    if "layers" in asked:
-        sheets["layers"] = layers_sheet(on_progress)
-    if "networks" in asked:
-        sheets["networks"] = networks_sheet(on_progress)
-    if "rtl" in asked:
-        sheets["rtl"], bad = rtl_sheet(on_progress)
-    if "weighed" in asked:
-        sheets["weighed"] = weighed_sheet(on_progress)
+    """Measures some of `PARTS` (none named: all; "kept": none), but for what is kept; shows all that there is then.
+    Raises DoesNotFit, BenchmarkError for other parts."""
+    if unknown := [part for part in parts if part not in (*PARTS, "kept")]:
+        raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join((*PARTS, 'kept'))}")
+    measure([part for part in (parts or PARTS) if part in PARTS], on_progress)
+    found, older = KEPT.collected(PARTS)
+    sheets = {part: found[part].sheet for part in PARTS if part in found}
+    bad = [words for part in found.values() for words in part.bad]
+    if missing := [part for part in PARTS if part not in found]:
+        bad.append(f"not measured: {', '.join(missing)}")
     said = remarks(sheets.get("layers"), sheets.get("networks"))
-    if "tilings" in asked:
-        draw_assumptions({name: scatter(name) for name in FIGURE_1}, FIGURE_1_ARCH, FOLDER / PLOT)
+    if "tilings" in sheets:
         said = (*said, f"![tilings]({PLOT})")
     return Result(
         "flexer_assumptions",
         "Flexer's assumptions",
-        "Which assumption yields which part of the speed-up in Figures 8 and 9. Shown: "
-        f"{', '.join(asked)} (there are {', '.join(PARTS)}). {budget_in_words(BUDGET)}",
+        "Which assumption yields which part of the speed-up in Figures 8 and 9. Parts: "
+        f"{', '.join(PARTS)}. {budget_in_words(BUDGET)}",
         tuple(sheets.values()),
-        said,
+        (*said, *told([f"part {part}" for part in older])),
         tuple(bad),
     )

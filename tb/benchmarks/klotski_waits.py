@@ -44,7 +44,7 @@ class Waits:
 
 
 def _decided(chip: str) -> Decided:
-    return Decided(config(chip), (*_MADE_BY, __name__.partition(".")[2]))
+    return Decided(config(chip), _MADE_BY, f"{NETWORK}, {SCHEDULER}")
 
 
 #: By chip.

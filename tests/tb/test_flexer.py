@@ -10,11 +10,14 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.workload.zoo import load as load_network
-from meshloom.tb.benchmarks import flexer, flexer_layers, flexer_networks, flexer_rtl
+from meshloom.tb.benchmarks import flexer, flexer_assumptions, flexer_layers, flexer_networks, flexer_rtl
+from meshloom.tb.benchmarks.flexer_assumptions import KEPT, Part
 from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
 from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.network_runs import Asked, Found
+from meshloom.tb.benchmarks.results import Sheet
+from meshloom.tb.results.events import OnEvent
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.runs.runner import run
@@ -139,6 +142,39 @@ def test_layers_are_shown_as_far_as_they_are_known(monkeypatch: pytest.MonkeyPat
     assert made.remarks[-1].endswith(f"(1 results): {asked[0].layer} on arch1.")
     (missing,) = made.failures
     assert "layers are missing" in missing
+
+
+def test_assumptions_are_measured_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A part that is asked for is measured once; the page has all that there is, and says what is missing."""
+    asked: list[str] = []
+    kept: dict[str, Part] = {}
+
+    def weighed(on_progress: OnEvent) -> Sheet:
+        asked.append("weighed")
+        return Sheet("Weighed", ("network", "speed-up>"), [("vgg16", "1.02")])
+
+    monkeypatch.setitem(flexer_assumptions._SHEETS, "weighed", weighed)
+    monkeypatch.setattr(KEPT, "path", tmp_path / "parts.jsonl")
+    monkeypatch.setattr(KEPT, "put", kept.__setitem__)
+    monkeypatch.setattr(KEPT, "missing", lambda some: [part for part in some if part not in kept])
+    monkeypatch.setattr(KEPT, "collected", lambda some: (kept, {"layers"} & kept.keys()))
+    made = flexer_assumptions.run(silent, ["weighed"])
+    assert flexer_assumptions.run(silent, ["weighed"]) == made
+    assert asked == ["weighed"]
+    assert [sheet.title for sheet in made.sheets] == ["Weighed"]
+    assert made.failures == ("not measured: layers, networks, rtl, tilings",)
+    columns = (
+        "assumed",
+        *("estimate: network>", "best layer>", "words>"),
+        *("timeline: network>", "best layer>", "words>"),
+    )
+    kept["layers"] = Part(Sheet("Layers", columns, [("both overlap", *["1.25"] * 6)]), ("both overlap: w by flexer",))
+    made = flexer_assumptions.run(silent, ["kept"])
+    assert "vgg16 on arch5 has 1.25. What yields most there: both overlap (1.25)." in made.remarks[0]
+    assert made.remarks[-1].endswith("(1 results): part layers.")
+    assert made.failures == ("both overlap: w by flexer", "not measured: networks, rtl, tilings")
+    with pytest.raises(BenchmarkError, match=r"^no part arch5; there are layers, .*, tilings, kept$"):
+        flexer_assumptions.run(silent, ["arch5"])
 
 
 def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) -> None:
