@@ -1,4 +1,5 @@
-"""Networks by schedulers, as the tables of `klotski` and `flexer_networks` need them: in the model, and on the RTL.
+"""Networks by schedulers, as `klotski`, `flexer_networks` and `flexer_rtl` need them: in the model, and on the RTL
+(layers, too).
 
 Each result is kept under all that decides it, so whoever is interrupted goes on, and in the repository as text.
 """
@@ -40,13 +41,16 @@ _MADE_BY: dict[str, str] = {
     "zigzag": "sched.schedulers.klotski.entry",
     "loop_order": "sched.schedulers.loop_order.entry",
     "hybrid": "sched.schedulers.flexer.entry",
+    "flexer": "sched.schedulers.flexer.entry",
+    "paper_static": "sched.schedulers.flexer.entry",
 }
 _DECIDE = ("sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A network on a chip by a scheduler, with its options; on the `rtl`, or in the timeline model alone."""
+    """A network on a chip by a scheduler, with its options; on the `rtl` (where it may be a layer), or in the timeline
+    model alone."""
 
     chip: str
     network: str

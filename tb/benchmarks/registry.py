@@ -68,7 +68,9 @@ FLEXER_POLICIES = module(
     "its search: time, priorities and memory policies, what ours adds, what de-duplication costs", "flexer_policies"
 )
 FLEXER_OPTIMUM = module("its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum")
-FLEXER_RTL = module("the same on the RTL: layers of all four networks, and three of these whole", "flexer_rtl")
+FLEXER_RTL = module(
+    "the same on the RTL: layers of all four networks, and three of these whole", "flexer_rtl", parts=True
+)
 FLEXER_NETWORKS = module(
     "networks by hybrid and by loop_order on the RTL of four architectures", "flexer_networks", parts=True
 )

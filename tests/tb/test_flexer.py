@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.workload.zoo import load as load_network
-from meshloom.tb.benchmarks import flexer, flexer_assumptions, flexer_layers, flexer_networks, flexer_rtl
+from meshloom.tb.benchmarks import flexer, flexer_assumptions, flexer_layers, flexer_networks, flexer_rtl, network_runs
 from meshloom.tb.benchmarks.flexer_assumptions import KEPT, Part
 from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
 from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
@@ -18,7 +19,7 @@ from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.network_runs import Asked, Found
 from meshloom.tb.benchmarks.results import Sheet
 from meshloom.tb.results.events import OnEvent
-from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.results.schema import Status
 from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.runs.runner import run
 
@@ -47,23 +48,21 @@ def test_schedules_run_as_predicted(scheduler: str) -> None:
 # -- benchmarks -------------------------------------------------------------------------------------------------------
 
 
-def row(scheduler: str, cycles: int, **changes: Any) -> Row:
-    good = {"workload": "w", "chip": "arch5", "scheduler": scheduler, "simulator": "verilator"}
-    numbers = {"rtl_cycles": cycles, "model_cycles": cycles, "bytes_checked": 64, "utilisation": 0.5}
-    return Row.model_validate(good | numbers | changes)
+def ran(count: int, **changes: Any) -> Found:
+    return replace(Found(count, 0, 1, None, 1.0, count, 64), **changes)
 
 
-def rows(*cycles: int, names: tuple[str, ...] = flexer_rtl.LAYER_SCHEDULERS) -> dict[str, Row]:
-    return {name: row(name, count) for name, count in zip(names, cycles, strict=True)}
+def rows(*cycles: int, names: tuple[str, ...] = flexer_rtl.LAYER_SCHEDULERS) -> dict[str, Found]:
+    return {name: ran(count) for name, count in zip(names, cycles, strict=True)}
 
 
 def test_speed_ups_are_stated_twice() -> None:
     some = rows(300, 200, 150, 100)
     assert flexer_rtl.twice(some, "hybrid", "loop_order") == "2.000 2.000"
-    some["hybrid"] = row("hybrid", 100, model_cycles=80)
+    some["hybrid"] = ran(100, cycles=80)
     assert flexer_rtl.twice(some, "hybrid", "loop_order") == "2.500 2.000"
-    some["hybrid"] = row("hybrid", 0, model_cycles=80)
-    assert flexer_rtl.twice(some, "hybrid", "loop_order") == "-", "it did not run"
+    del some["hybrid"]
+    assert flexer_rtl.twice(some, "hybrid", "loop_order") == "-", "it was not measured"
 
 
 def test_missed_bars_are_named() -> None:
@@ -77,9 +76,11 @@ def test_missed_bars_are_named() -> None:
     (words,) = flexer_rtl.failures(fine, slow, floors)
     assert "1.145 times as fast" in words
     assert "more than 1.527 times" in words
-    wrong = {("arch5", "w"): rows(300, 200, 150, 150) | {"flexer": row("flexer", 150, mismatches=3)}}
-    assert len(flexer_rtl.failures(wrong, whole, floors)) == 1
-    off = {("arch5", "w"): rows(300, 200, 150, 150) | {"flexer": row("flexer", 150, model_cycles=141)}}
+    wrong = {("arch5", "w"): rows(300, 200, 150, 150) | {"flexer": ran(150, wrong=3)}}
+    assert flexer_rtl.failures(wrong, whole, floors) == ["w on arch5 by flexer: 3 bytes are wrong"]
+    hung = {("arch5", "w"): rows(300, 200, 150, 150) | {"flexer": ran(150, trouble="it hung")}}
+    assert flexer_rtl.failures(hung, whole, floors) == ["w on arch5 by flexer: it hung"]
+    off = {("arch5", "w"): rows(300, 200, 150, 150) | {"flexer": ran(150, cycles=141)}}
     assert "the model is 6.0 % off" in flexer_rtl.failures(off, whole, floors)[0]
 
 
@@ -88,9 +89,38 @@ def test_tables_have_a_row_for_each_workload() -> None:
     assert sheet.rows == [
         ("arch5", "w", "300", "200", "150", "100", "2.000 2.000", "1.333 1.333", "2.000 2.000", "+0.00 %")
     ]
+    assert not sheet.failed
+    assert flexer_rtl.layer_sheet({("arch5", "w"): rows(300, 200, 150, 100) | {"flexer": ran(1, wrong=1)}}).failed
     whole = {("arch1", "n"): rows(400, 230, 300, 210, 200, names=flexer_rtl.NETWORK_SCHEDULERS)}
     assert flexer_rtl.network_sheet(whole, {("arch1", "n"): 100}).rows[0][7] == "100"
     assert LAYERWISE in flexer_rtl.NETWORK_SCHEDULERS
+
+
+def test_programs_are_shown_as_far_as_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part is measured, and whatever else is kept is beside it; what is missing is said."""
+    known: dict[Asked, Found] = {}
+    monkeypatch.setattr(
+        network_runs.KEPT, "collected", lambda some: (known, {one for one in known if one.chip == "arch6"})
+    )
+    monkeypatch.setattr(flexer_rtl, "compile_search", silent)
+
+    def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
+        known.update((one, ran(100)) for one in asked)
+        return []
+
+    monkeypatch.setattr(network_runs, "measure", measure)
+    with pytest.raises(BenchmarkError, match="nothing is kept that could be shown; name a part: arch5-layers, "):
+        flexer_rtl.run(silent, ["kept"])
+    with pytest.raises(BenchmarkError, match=r"^no part arch5; there are arch5-layers, .*, arch7-networks, kept$"):
+        flexer_rtl.run(silent, ["arch5"])
+    made = flexer_rtl.run(silent, ["arch6-layers", "arch3-networks"])
+    layers, networks = made.sheets
+    assert {row[0] for row in layers.rows} == {"arch6"}
+    assert [row[:2] for row in networks.rows] == [("arch3", "squeezenet")]
+    total = sum(len(one) for one in flexer_rtl.plan().values())
+    assert f"{total - len(known)} of {total} results are missing" in made.failures
+    assert made.remarks[0].startswith("25 programs; the model's error: mean 0.000 %")
+    assert "(20 results): resnet50/conv3_1_1 on arch6 by flexer:budget=100M, " in made.remarks[1]
 
 
 def test_what_is_measured_is_what_the_papers_compare() -> None:
@@ -192,8 +222,8 @@ def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) ->
     def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
         return {one: known[one] for one in some if one in known}, older
 
-    monkeypatch.setattr(flexer_networks.network_runs.KEPT, "collected", collected)
-    monkeypatch.setattr(flexer_networks.network_runs, "measure", lambda asked, on_progress: [])
+    monkeypatch.setattr(network_runs.KEPT, "collected", collected)
+    monkeypatch.setattr(network_runs, "measure", lambda asked, on_progress: [])
     made = flexer_networks.run(lambda event: None, ["kept"])
     rtl, means = made.sheets
     assert rtl.rows[0][2:7] == ("100", "121", "144", "1.210", "1.440")
