@@ -3,7 +3,7 @@
 Compiled code is kept in `numba/` of the cache (`sched.store.cache`; or where NUMBA_CACHE_DIR says), so that only the
 first run compiles; where nothing can be written every run does. numba looks for changes in the file of a function and
 not in those it calls or takes constants from; so the folder's name is a hash of all modules with compiled functions,
-here and in the package of the function, and of `hw.contracts`.
+here and in the package of the function, and of `hw.contracts`. Processes that compile at once write in turn.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numba import config, njit
 from meshloom.hw import contracts
 
 from ..store.kinds import NUMBA
+from ..support.kept_code import keep
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -49,6 +50,9 @@ def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
     folder = _folder(Path(function.__code__.co_filename).parent)
     settings.CACHE_DIR = folder or before  # read when a function is decorated
     try:
-        return njit(cache=folder is not None, error_model="numpy")(function)
+        made: Any = njit(error_model="numpy")(function)
+        if folder is not None:
+            keep(made, function)
+        return made
     finally:
         settings.CACHE_DIR = before

@@ -89,3 +89,8 @@ def test_what_was_found_is_kept(tmp_path: Path, chip: ChipConfig, monkeypatch: p
         assert orchestrate(graph, chip, SMALL, memory=orchestration_cache(tmp_path, chip)) == expected
         patch.setattr(module, "annealed", never)
         assert orchestrate(graph, chip, SMALL, memory=orchestration_cache(tmp_path, chip)) == expected
+
+
+def test_a_plan_that_contradicts_its_bound_is_no_plan() -> None:
+    with pytest.raises(ValueError, match="a plan takes 1,000 cycles, which a proof says to be 1,001 at least"):
+        Orchestration((0,), (0,), 1000, 1001)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from meshloom.sched.ir.schedule import (
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores import lower as lower_module
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.lowering.semaphores.waits import Pass
+from meshloom.sched.lowering.semaphores.waits import Learnt, Pass
 from meshloom.sched.program import program as program_module
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.image import from_bytes, to_bytes
@@ -291,6 +292,48 @@ def test_empty_channels_give_their_semaphores_away() -> None:
             memories, _ = interleave(program, chip, seed, order)
             assert same(expected(schedule, chip, seed), memories, program)
     assert fewer >= 4
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_movers_alone_may_hear_of_other_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing changes but who tells whom; units hear of other tiles from their own mover, and movers from movers."""
+    chip, rng = small_chip(semaphores=20 if seed % 2 else 64), random.Random(seed)
+    schedule = schedule_of(random_operations(rng, chip, rng.choice((20, 60))), chip)
+    made: list[Pass] = []
+
+    class Heard(Pass):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(lower_module, "Learnt", partial(Learnt, hubs=set(chip.tiles)))
+    monkeypatch.setattr(lower_module, "Pass", Heard)
+    limit = rng.choice((2, 192))
+    program = lower(schedule, chip, limit=limit)
+    streams = made[-1].numbers.streams
+    for number, consumer in (key for key in made[-1].channels if key[0] < 0):
+        (here, teller), (tile, unit) = streams[-1 - number], streams[consumer]
+        assert here == tile or teller is unit is Unit.MOVER
+    for order in range(3):
+        memories, interleaver = interleave(program, chip, seed, order)
+        assert same(expected(schedule, chip, seed), memories, program)
+        assert interleaver.most <= limit
+
+
+def test_tiles_full_of_relays_hear_by_their_movers() -> None:
+    """What would need a semaphore for each stream of each other tile fits, and ends as the schedule does."""
+    chip = small_chip(semaphores=12)
+    fits = 0
+    for seed in range(20):
+        schedule = schedule_of(random_operations(random.Random(seed), chip, 200), chip)
+        try:
+            program = lower(schedule, chip)
+        except ProgramError:
+            continue
+        fits += 1
+        memories, _ = interleave(program, chip, seed, 0)
+        assert same(expected(schedule, chip, seed), memories, program)
+    assert fits >= 8
 
 
 def test_too_few_semaphores_are_an_error_that_names_the_tile() -> None:

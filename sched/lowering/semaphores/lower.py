@@ -58,7 +58,12 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserve
             break
         learnt.before |= crowded
         for tile in short:
-            learnt.shares |= _share(tile, done, semaphores, learnt.shares)
+            if tile not in learnt.hubs and _relays(tile, done) + len(_streams(tile, done)) > semaphores:
+                learnt.hubs.add(tile)
+                for number in _streams(tile, done):  # they share what fewer relays leave
+                    learnt.shares.pop(number, None)
+            else:
+                learnt.shares |= _share(tile, done, semaphores, learnt.shares)
         if learnt.shares:
             for (op, event), channel in done.slots.items():
                 number = numbers.late[op] if event is Event.DELIVERED else numbers.early[op]
@@ -79,10 +84,20 @@ def _crowded(done: Pass, limit: int, before: dict[Key, list[int]]) -> dict[Key, 
     return {key: sorted(ops) for key, ops in posts.items() if len(ops) > max(limit, len(before.get(key, ())))}
 
 
+def _relays(tile: int, done: Pass) -> int:
+    """Semaphores of a tile that are for relays."""
+    return sum(done.relays[number] for number, (at, _) in enumerate(done.numbers.streams) if at == tile)
+
+
+def _streams(tile: int, done: Pass) -> list[int]:
+    """Streams of a tile that need semaphores which are not for relays."""
+    return [number for number, (at, _) in enumerate(done.numbers.streams) if at == tile and done.direct[number]]
+
+
 def _share(tile: int, done: Pass, semaphores: int, shares: dict[int, int]) -> dict[int, int]:
     """Semaphores of each stream of a tile that are not for relays: as many as it wants, cutting the greediest."""
-    streams = [number for number, (at, _) in enumerate(done.numbers.streams) if at == tile and done.direct[number]]
-    left = semaphores - sum(done.relays[number] for number, (at, _) in enumerate(done.numbers.streams) if at == tile)
+    streams = _streams(tile, done)
+    left = semaphores - _relays(tile, done)
     found: dict[int, int] = {}
     for rank, number in enumerate(sorted(streams, key=lambda number: done.direct[number])):
         wanted = min(done.direct[number], shares.get(number, semaphores))

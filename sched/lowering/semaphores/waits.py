@@ -20,7 +20,8 @@ wait consumes each post of a channel, so every wait is for 1 and a run leaves al
 - **Few semaphores.** If a tile has more channels than semaphores, each of its streams gets a share, and a channel that
   opens takes the semaphore of another channel to the same stream: of one that the poster knows to be empty, or else of
   the least recently used one, which the stream first empties and then reports to the poster (a handover, with SYNCs
-  like a credit's). Relays keep theirs, so that events can always be forwarded.
+  like a credit's). Relays keep theirs, so that events can always be forwarded; where they are most of what a tile has,
+  only movers tell each other what happens in other tiles, and tell their own units.
 """
 
 from __future__ import annotations
@@ -105,13 +106,14 @@ class Learnt:
     `routes` (their consumers): for each post the streams that need it, in order of need; None before the first pass.
     `before`: for each channel the operations that post; if given, credits are inserted. `shares`: semaphores of each
     stream for channels other than relays; with `posting` (the channels to which each operation posts), handovers are
-    inserted.
+    inserted. `hubs`: tiles whose movers alone hear of other tiles, and only of their movers.
     """
 
     routes: dict[Post, list[int]] | None = None
     before: dict[Key, list[int]] = field(default_factory=dict[Key, list[int]])
     shares: dict[int, int] = field(default_factory=dict[int, int])
     posting: dict[int, set[Key]] = field(default_factory=dict[int, set[Key]])
+    hubs: set[int] = field(default_factory=set[int])
 
 
 class Pass:
@@ -128,8 +130,8 @@ class Pass:
         learnt: Learnt,
     ) -> None:
         self.operations, self.needs, self.numbers, self.limit = operations, needs, numbers, limit
-        self.routes, self.before, self.shares, self.posting = (
-            learnt.routes, learnt.before, learnt.shares, learnt.posting,
+        self.routes, self.before, self.shares, self.posting, self.hubs = (
+            learnt.routes, learnt.before, learnt.shares, learnt.posting, learnt.hubs,
         )  # fmt: skip
         self.relays = [0] * len(numbers.streams)  # semaphores for relays to each stream
         self.direct = [0] * len(numbers.streams)  # and for operations' posts
@@ -308,8 +310,9 @@ class Pass:
         return wanting[0] if len(wanting) == 1 else numbers.stream_of[op.dst.tile, Unit.MOVER]
 
     def _forward(self, home: int, stream: int, group: list[Need]) -> tuple[Channel, Clock]:
-        """A SYNC in `home` that waits for these events (unless already known there) and posts to `stream`. Returns the
-        channel, and the clock that `stream` learns by taking the post."""
+        """A SYNC in `home`, or on the way from there (`_via`), that waits for these events (unless already known there)
+        and posts to `stream`. Returns the channel, and the clock that `stream` learns by taking the post."""
+        home = self._via(home, stream)
         key = (-1 - home, stream)
         full = self.channels.get(key)
         if full is not None and (held := len(full.posts) - self.limit) >= 0:
@@ -320,10 +323,21 @@ class Pass:
         self.items[home].append(Item(-1, waits, channel))
         return channel, self._known[home]
 
+    def _via(self, home: int, stream: int) -> int:
+        """Who tells a stream what another one knows."""
+        numbers = self.numbers
+        here, (tile, unit) = numbers.streams[home][0], numbers.streams[stream]
+        if here == tile or tile not in self.hubs:
+            return home
+        return numbers.stream_of[here if unit is Unit.MOVER else tile, Unit.MOVER]
+
     def _hear(self, stream: int, consumer: int, progress: int) -> None:
         """Makes a stream wait until it knows that a consumer has reached this progress: a credit."""
         if consumer != stream and self._known[stream][self.numbers.progress + consumer] < progress:
-            channel, clock = self._forward(consumer, stream, [])
+            via = self._via(consumer, stream)
+            if via != consumer:
+                self._hear(via, consumer, progress)
+            channel, clock = self._forward(via, stream, [])
             self._known[stream] = np.maximum(self._known[stream], clock)
             self.items[stream].append(Item(-1, self._taken(stream, [channel]), None))
 

@@ -24,6 +24,7 @@ from numba.core import types as numba_types
 
 from ...store import provenance
 from ...store.kinds import NUMBA
+from ...support.kept_code import keep
 
 #: numba's own modules, which say nothing of their types.
 event: Any = numba_event
@@ -58,7 +59,9 @@ def _compile(function: F, **options: bool | str) -> F:
     before, place = config.CACHE_DIR, folder()
     config.CACHE_DIR = str(place) if place else before
     try:
-        made = njit(nogil=True, cache=place is not None, **options)(function)
+        made = njit(nogil=True, **options)(function)
+        if place is not None:
+            keep(made, function)
     finally:
         config.CACHE_DIR = before
     _made[id(made)] = made

@@ -113,12 +113,16 @@ class MuGraph:
 class Orchestration:
     """Where and when micro-ops run. `cores`: of each, an index 0.. of a core; `starts`: its predicted first cycle;
     micro-ops of one core run in order of their starts. `makespan`: predicted cycles; `bound`: cycles below which no
-    schedule of these micro-ops on so many cores can be, by proof."""
+    schedule of these micro-ops on so many cores can be, by proof. Raises ValueError if one contradicts the other."""
 
     cores: tuple[int, ...]
     starts: tuple[int, ...]
     makespan: int
     bound: int
+
+    def __post_init__(self) -> None:
+        if self.bound > self.makespan:
+            raise ValueError(f"a plan takes {self.makespan:,} cycles, which a proof says to be {self.bound:,} at least")
 
     @property
     def gap(self) -> float:

@@ -1,0 +1,66 @@
+"""Functions compiled by numba: what several processes keep at once is what each of them compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+MODULE = """
+from meshloom.sched.routing.compiled import jit
+
+
+@jit
+def doubled(x):
+    return x + x
+"""
+
+#: Compiles for one type. Whoever has read the index waits until another process could have read it as well.
+PROCESS = """
+import sys, time
+from numba.core import caching
+
+read = caching.IndexDataCacheFile._load_index
+
+
+def slow(self):
+    found = read(self)
+    time.sleep(1)
+    return found
+
+
+if sys.argv[2] == "slow":
+    caching.IndexDataCacheFile._load_index = slow
+from doubled import doubled
+
+value = {"int": 21, "float": 2.25, "complex": 1 + 2j}[sys.argv[1]]
+print(doubled(value), sum(doubled.stats.cache_hits.values()))
+"""
+
+
+def test_processes_that_compile_at_once_do_not_mix_up_what_they_keep(tmp_path: Path) -> None:
+    """numba by itself gives two new forms one name, and a later process runs that of the wrong types."""
+    (tmp_path / "doubled.py").write_text(MODULE)
+
+    def start(kind: str, how: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PROCESS, kind, how]
+        cache = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+        return subprocess.Popen(command, env=cache, stdout=subprocess.PIPE, text=True)
+
+    kinds = {"int": "42", "float": "4.5", "complex": "(2+4j)"}
+    first = {kind: start(kind, "slow") for kind in kinds}
+    for kind, process in first.items():
+        assert process.communicate()[0].split() == [kinds[kind], "0"]
+    for kind, value in kinds.items():
+        assert start(kind, "fast").communicate()[0].split() == [value, "1"], "compiled once, kept, and right"
+
+
+def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path) -> None:
+    """As on a full disk: the folder cannot be made."""
+    (tmp_path / "doubled.py").write_text(MODULE)
+    refused = "import os\nfrom numba.core import caching\n\ndef full(*_):\n    raise OSError(28, 'No space left')\n\n"
+    script = refused + "caching.IndexDataCacheFile.save = full\nfrom doubled import doubled\nprint(doubled(21))"
+    cache = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", script], env=cache, capture_output=True, text=True, check=True)
+    assert found.stdout == "42\n"
