@@ -23,6 +23,9 @@ from meshloom.sched.store.store import key
 from ..results.files import write_atomically
 from .interface import BenchmarkError
 
+#: Results of older code that a remark names, at most.
+NAMED = 24
+
 A = TypeVar("A")
 F = TypeVar("F")
 
@@ -142,5 +145,7 @@ def told(older: Collection[str]) -> tuple[str, ...]:
     """A remark on what older code has found."""
     if not older:
         return ()
-    names = ", ".join(sorted(older))
+    names = ", ".join(sorted(older)[:NAMED])
+    if len(older) > NAMED:
+        names += f" and {len(older) - NAMED} more"
     return (f"Measured on older code, what decides it has changed since ({len(older)} results): {names}.",)

@@ -77,6 +77,7 @@ def test_what_older_code_has_found_is_shown_and_measured_anew(folder: Path, monk
     assert (found, older) == ({RTL: FOUND}, {RTL})
     assert told(older)[0].endswith("(1 results): resnet8 on tiny by klotski.")
     assert told(()) == ()
+    assert kept.told([f"network {number}" for number in range(kept.NAMED + 2)])[0].endswith(" and 2 more.")
     newer = Found(900, 4500, 1, None, 2.0, 900, 64, 0)
     assert keep(monkeypatch, {RTL: newer}) == ({RTL: newer}, set())
     assert len(KEPT.path.read_text().splitlines()) == 1
