@@ -19,7 +19,7 @@ from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.sched.lowering.programs import unchecked
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.program import Program
+from meshloom.sched.program.program import Program, ProgramError
 from meshloom.sched.schedulers.registry import find_network, scheduler_of
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
@@ -111,7 +111,8 @@ def told(older: Collection[Asked]) -> tuple[str, ...]:
 
 
 def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
-    """Measures what is not kept, one after the other, and keeps each as it comes; that a network does not fit, too.
+    """Measures what is not kept, one after the other, and keeps each as it comes; that a network or its program does not
+    fit, too.
     Returns why some did not run on the RTL, in words."""
     failures: list[str] = []
     left = KEPT.missing(asked)
@@ -138,10 +139,10 @@ def _in_model(asked: Asked, on_progress: OnEvent) -> Found:
     before = time.process_time()
     try:
         made = make(graph, chip, told)
-    except DoesNotFit as error:
+        seconds = time.process_time() - before
+        program = unchecked(made.schedule, chip)
+    except (DoesNotFit, ProgramError) as error:
         return Found(0, 0, graph.total_macs, None, 0.0, trouble=str(error))
-    seconds = time.process_time() - before
-    program = unchecked(made.schedule, chip)
     figures = MicroOpFigures(**asdict(made.micro_ops)) if made.micro_ops else None
     return Found(play(program, chip).cycles, _busy(program, chip), graph.total_macs, figures, seconds)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload import zoo
 from meshloom.tb.benchmarks import kept, network_runs
 from meshloom.tb.benchmarks.interface import BenchmarkError
@@ -109,3 +110,18 @@ def test_what_is_measured_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert len(load("tiny").cores) == 1
     forget(monkeypatch)
     assert KEPT.found([MODEL]) == (found, set())
+
+
+def test_a_program_that_does_not_fit_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is what is kept of it, and the next one is measured."""
+    kept: dict[Asked, Found] = {}
+
+    def refused(*_: object) -> None:
+        raise ProgramError("code ends behind its tile")
+
+    monkeypatch.setattr(network_runs, "unchecked", refused)
+    monkeypatch.setattr(KEPT, "missing", list)
+    monkeypatch.setattr(KEPT, "put", kept.__setitem__)
+    assert measure([MODEL], lambda event: None) == []
+    assert kept[MODEL].trouble == "code ends behind its tile"
+    assert kept[MODEL].cycles == 0
