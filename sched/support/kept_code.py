@@ -1,16 +1,28 @@
-"""Where numba keeps what it has compiled: as many processes as like to may compile at once."""
+"""Where numba keeps what it has compiled, so that as many processes as like to may add to it, at once too.
+
+numba 0.68 by itself gets two things wrong there, and what is found later computes something else:
+
+- The functions inside of its own (the halves of a sort) are told apart by numbers that begin anew in each process. Code
+  that was compiled against kept code of another process can have its number for another function. Here numbers begin
+  somewhere else in each process.
+- Processes that keep new code at once can give it the same name (`_InTurn`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+from itertools import count
 from pathlib import Path
+from secrets import randbits
 from typing import Any
 
 from filelock import FileLock
-from numba.core import caching
+from numba.core import bytecode, caching
 
 #: numba's own modules say nothing of their types.
 _FunctionCache: Any = caching.FunctionCache
+_FunctionIdentity: Any = bytecode.FunctionIdentity
+_FunctionIdentity._unique_ids = count(1 + randbits(48))
 
 
 class _InTurn(_FunctionCache):

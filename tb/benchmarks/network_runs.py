@@ -111,8 +111,8 @@ def told(older: Collection[Asked]) -> tuple[str, ...]:
 
 
 def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
-    """Measures what is not kept, one after the other, and keeps each as it comes; that a network or its program does not
-    fit, too.
+    """Measures what is not kept, one after the other, and keeps each as it comes (that something does not fit, too).
+
     Returns why some did not run on the RTL, in words."""
     failures: list[str] = []
     left = KEPT.missing(asked)

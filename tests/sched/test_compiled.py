@@ -56,6 +56,37 @@ def test_processes_that_compile_at_once_do_not_mix_up_what_they_keep(tmp_path: P
         assert start(kind, "fast").communicate()[0].split() == [value, "1"], "compiled once, kept, and right"
 
 
+SORTED = """
+import numpy as np
+from meshloom.sched.routing.compiled import jit
+
+
+@jit
+def least(some):
+    return np.sort(some)[0]
+
+
+@jit
+def ranked(some):
+    return np.argsort(some)[-1] * 1000 + least(some)
+"""
+
+
+def test_code_that_calls_code_of_another_process_is_what_it_was(tmp_path: Path) -> None:
+    """numba by itself has the halves of one sort call those of the other."""
+    (tmp_path / "ranks.py").write_text(SORTED)
+    cache = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+
+    def run(what: str) -> str:
+        script = f"import numpy as np, ranks\nsome = np.arange(100) * 37 % 101\nprint(ranks.{what}(some))"
+        return subprocess.check_output([sys.executable, "-c", script], env=cache, text=True).strip()
+
+    some = [number * 37 % 101 for number in range(100)]
+    wanted = str(some.index(max(some)) * 1000 + min(some))
+    assert run("least") == "0"
+    assert [run("ranked"), run("ranked")] == [wanted] * 2
+
+
 def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path) -> None:
     """As on a full disk: the folder cannot be made."""
     (tmp_path / "doubled.py").write_text(MODULE)
