@@ -107,7 +107,8 @@ KEPT = Kept(FOLDER / "network_runs.jsonl", "micro-ops", TypeAdapter(Record[Asked
 
 def told(older: Collection[Asked]) -> tuple[str, ...]:
     """A remark on what older code has found."""
-    return kept.told([f"{one.network} on {one.chip} by {one.scheduler}" for one in older])
+    names = [f"{one.network} on {one.chip} by {one.scheduler}" + " (model)" * (not one.rtl) for one in older]
+    return kept.told(names)
 
 
 def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
