@@ -220,7 +220,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join((*planned, 'kept'))}")
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
     on_progress(Plan(rows=len(chosen)))
-    if chosen:
+    if network_runs.KEPT.missing(chosen):
         compile_search(on_progress)
     missed = network_runs.measure(chosen, on_progress)
     everything = [one for part in planned.values() for one in part]

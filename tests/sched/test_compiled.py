@@ -58,7 +58,7 @@ def test_processes_that_compile_at_once_do_not_mix_up_what_they_keep(tmp_path: P
         assert start(kind, "fast").communicate()[0].split() == [value, "1"], "compiled once, kept, and right"
 
 
-def test_inner_functions_of_processes_have_numbers_of_their_own(tmp_path: Path) -> None:
+def test_inner_functions_of_processes_have_numbers_of_their_own() -> None:
     """By which alone numba tells those of the same name apart."""
     script = "from meshloom.sched.routing import compiled\nfrom numba.core.bytecode import FunctionIdentity\n"
     script += "print(next(FunctionIdentity._unique_ids))"
@@ -92,7 +92,7 @@ def test_code_that_was_compiled_against_kept_code_is_what_it_was(tmp_path: Path)
 
 
 def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path) -> None:
-    """As on a full disk: the folder cannot be made."""
+    """As on a full disk."""
     (tmp_path / "doubled.py").write_text(MODULE)
     refused = "import os\nfrom numba.core import caching\n\ndef full(*_):\n    raise OSError(28, 'No space left')\n\n"
     script = refused + "caching.IndexDataCacheFile.save = full\nfrom doubled import doubled\nprint(doubled(21))"
