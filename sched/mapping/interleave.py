@@ -8,7 +8,9 @@ the list. The order in which that happens is the new list: a topological order o
 meaning.
 
 Fetching ahead is bounded: a MOVE is held back while more than `horizon` cycles of computing lie before its first use.
-Units can be told to keep the order of the list (`in_order`); then only MOVEs change their places.
+That helps where results come too early for the memory that they go to; but until a core's result has been sent, nothing
+can be computed in its place. So results can be sent `at_once` instead. Units can be told to keep the order of the list
+(`in_order`); then only MOVEs change their places.
 """
 
 from __future__ import annotations
@@ -68,22 +70,27 @@ class Interleaver:
                 uses = [use for other in users[index] if (use := self.use[other])]
                 self.use[index] = min(uses, key=lambda use: use[1], default=None)
         self.longest = max((node.cycles for node in nodes), default=0)
+        self._runs: dict[tuple[int, bool], Interleaved] = {}
 
     def _made(self, index: int) -> bool:
         """Whether a move carries something computed: results are never held back."""
         return any(self.nodes[other].fields is not None for other in self.waits.depends.data[index])
 
-    def run(self, horizon: int) -> Interleaved:
-        """The order that a horizon of so many cycles gives."""
-        played = _Play(self, max(horizon, 2 * self.longest))
-        played.play()
-        return Interleaved(played.order, int(played.end))
+    def run(self, horizon: int, at_once: bool = False) -> Interleaved:
+        """The order that a horizon of so many cycles gives, at least twice those of the longest operation. `at_once`:
+        what a core sends is never held back."""
+        key = max(horizon, 2 * self.longest), at_once
+        if key not in self._runs:
+            played = _Play(self, *key)
+            played.play()
+            self._runs[key] = Interleaved(played.order, int(played.end))
+        return self._runs[key]
 
 
 class _Play(Player):
-    def __init__(self, work: Interleaver, horizon: int) -> None:
+    def __init__(self, work: Interleaver, horizon: int, at_once: bool) -> None:
         super().__init__(work.waits)
-        self.work, self.horizon = work, horizon
+        self.work, self.horizon, self.at_once = work, horizon, at_once
         tiles = self.chip.tiles
         self.offered: dict[tuple[int, Unit], list[int]] = {}  # compute operations, by stream
         self.asking: dict[int, list[int]] = {tile: [] for tile in tiles}  # moves, by source
@@ -144,7 +151,7 @@ class _Play(Player):
             self.touched.add(node.stream)
             return
         use = self.work.use[index]
-        if use is not None:
+        if use is not None and not (self.at_once and self.chip.tiles[node.source.tile] is TileKind.CORE):
             stream, position = use
             position -= PER_WORD * node.words
             if position > self.progress.get(stream, 0) + self.horizon:

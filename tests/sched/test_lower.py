@@ -336,6 +336,25 @@ def test_tiles_full_of_relays_hear_by_their_movers() -> None:
     assert fits >= 8
 
 
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_shares_that_settle_late_settle(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that share fewer semaphores need more relays, which leave fewer, and so on: in the end it fits."""
+    chip, passes = small_chip(semaphores=14), 0
+
+    class Counted(Pass):
+        def __init__(self, *args: Any) -> None:
+            nonlocal passes
+            super().__init__(*args)
+            passes += 1
+
+    monkeypatch.setattr(lower_module, "Pass", Counted)
+    schedule = schedule_of(random_operations(random.Random(seed), chip, 400), chip)
+    program = lower(schedule, chip)
+    assert passes > 12, "these need more attempts than most"
+    memories, _ = interleave(program, chip, seed, 0)
+    assert same(expected(schedule, chip, seed), memories, program)
+
+
 def test_too_few_semaphores_are_an_error_that_names_the_tile() -> None:
     chip = small_chip(semaphores=8)
     schedule = schedule_of(random_operations(random.Random(5), chip, 200), chip)

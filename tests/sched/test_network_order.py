@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig, TileKind, load
-from meshloom.hw.isa import Region
+from meshloom.hw.isa import Region, address
 from meshloom.sched.ir.dependences import Depends
 from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Span, reads, writes
 from meshloom.sched.mapping.interleave import Interleaver
+from meshloom.sched.mapping.nodes import Node, Run
 from meshloom.sched.mapping.placement import Dram
 from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers.network import scheduler
@@ -134,9 +135,48 @@ def test_layers_overlap() -> None:
 def test_one_operation_at_a_time_is_an_order_too() -> None:
     chip = load("tiny")
     ones = ("pixels", "n_blocks", "k_blocks", "kernel_h", "kernel_w", "a_plane")
-    node = scheduler.Node(chip.cores[0], [], "alone", fields=dict.fromkeys(ones, 1), cycles=4)
+    node = Node(chip.cores[0], [], "alone", fields=dict.fromkeys(ones, 1), cycles=4)
     assert Interleaver([node], chip).run(0).order == [0]
     assert Interleaver([], chip).run(0).order == []
+
+
+def choked(chip: ChipConfig) -> list[Node]:
+    """A core makes ten results in one place; another reads each of them behind ten operations of its own, which the
+    first then has, too."""
+    maker, reader = chip.cores[:2]
+    ones = dict.fromkeys(("pixels", "n_blocks", "k_blocks", "kernel_h", "kernel_w", "a_plane"), 1)
+
+    def gemm(core: int, number: int, reads: int, after: list[Node]) -> Node:
+        fields = ones | {"a_base": reads, "dest_base": core == reader}
+        return Node(core, after, f"{core} {number}", fields=fields, cycles=1000)
+
+    found = [gemm(reader, number, 100, []) for number in range(10)]
+    sent: list[Node] = []
+    for number in range(10):
+        found.append(gemm(maker, number, 100, []))
+        source = Run(maker, address(Region.OUT, 0), 1, 1)
+        target = Run(reader, address(Region.MAIN, number), 1, 1)
+        sent.append(Node(maker, [found[-1]], f"send {number}", source, target, 1))
+        found.append(sent[-1])
+    found += [gemm(reader, 10 + number, number, [send]) for number, send in enumerate(sent)]
+    return [*found, *(gemm(maker, 10 + number, 100, []) for number in range(10))]
+
+
+def test_what_a_core_sends_at_once_makes_room_for_what_it_makes_next() -> None:
+    """Held back until its use is near, each result keeps its core from going on."""
+    chip = load("quad8")
+    interleaver = Interleaver(choked(chip), chip)
+    held, sent = interleaver.run(0), interleaver.run(0, at_once=True)
+    assert 20_000 <= sent.cycles < 21_000, "both cores compute twenty times without a pause"
+    assert held.cycles > 25_000
+    assert sorted(held.order) == sorted(sent.order) == list(range(len(interleaver.nodes)))
+
+
+def test_horizons_below_two_operations_are_one_horizon() -> None:
+    interleaver = Interleaver(choked(load("quad8")), load("quad8"))
+    assert interleaver.run(0) is interleaver.run(2000)
+    assert interleaver.run(0) is not interleaver.run(0, at_once=True)
+    assert interleaver.run(6000).cycles < interleaver.run(0).cycles
 
 
 # -- storage ------------------------------------------------------------------------------------------------------

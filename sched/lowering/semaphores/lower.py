@@ -20,8 +20,9 @@ from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post
 
 #: Posts that a channel may hold before its consumer must have taken one; at most `SEMAPHORE_MAX`.
 POST_LIMIT = 192
-#: Attempts to make do with the chip's semaphores.
-_PASSES = 12
+#: Attempts to make do with the chip's semaphores. Behind the `_PATIENT`th each leaves one more of a crowded tile free:
+#: streams that share fewer need more relays.
+_PASSES, _PATIENT = 32, 12
 
 _OFFSET = (1 << OFFSET_BITS) - 1
 
@@ -63,7 +64,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserve
                 for number in _streams(tile, done):  # they share what fewer relays leave
                     learnt.shares.pop(number, None)
             else:
-                learnt.shares |= _share(tile, done, semaphores, learnt.shares)
+                learnt.shares |= _share(tile, done, semaphores - max(0, passes - _PATIENT), learnt.shares)
         if learnt.shares:
             for (op, event), channel in done.slots.items():
                 number = numbers.late[op] if event is Event.DELIVERED else numbers.early[op]

@@ -14,6 +14,9 @@ from .homes import Homes
 from .muops import MuGraph, Orchestration
 from .work import works
 
+#: Results are sent at once if the estimate is longer by this factor when they may be held back: it is no judge of less.
+CHOKED = 1.01
+
 
 def program(
     graph: MuGraph,
@@ -31,7 +34,12 @@ def program(
     nodes = emitter.emit()
     homes.outputs()
     interleaver = Interleaver(nodes, chip, in_order=rounds is not None)
-    best = min((interleaver.run(horizon) for horizon in HORIZONS), key=lambda found: found.cycles)
+    best, at_once = (
+        min((interleaver.run(horizon, at_once) for horizon in HORIZONS), key=lambda found: found.cycles)
+        for at_once in (False, True)
+    )
+    if best.cycles > CHOKED * at_once.cycles:
+        best = at_once
     network = graph.stages.graph
     schedule = Schedule(
         chip=chip.name, chip_digest=chip.digest, workload=network.name, scheduler=name,
