@@ -1,0 +1,133 @@
+"""Benchmarks of speed and of the regression suite: bars, and what is counted. No simulator is built or run here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshloom.hw.config import load
+from meshloom.hw.isa import Cause, Opcode, Unit
+from meshloom.sched.schedulers.network.limits import TOTALS
+from meshloom.sched.workload.catalog import find
+from meshloom.tb.benchmarks import idle, layers, plain_loop, regression, speed
+from meshloom.tb.benchmarks.interface import BenchmarkError
+from meshloom.tb.build import builder
+from meshloom.tb.devices.readout import Record
+from meshloom.tb.devices.simulated import VERILATOR
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.items import arrays_used
+
+from .benchmark_rows import row
+
+
+def sped(ratio: float, **change: Any) -> speed.Measured:
+    """A row that reaches so much of the plain loop."""
+    one = row(**{"utilisation": 0.97, "cpu_seconds": 1.0} | change)
+    return speed.Measured(one, "native", one.cycles_per_second / ratio)
+
+
+def test_speed_bar_is_a_ratio_and_holds_for_busy_layers_with_clang() -> None:
+    assert speed.missed([sped(0.2)], clang=True) == []
+    (found,) = speed.missed([sped(0.21), sped(0.19)], clang=True)
+    assert found == "quad16 (native), gemm:8x8x8: 0.190 of the plain loop, the bar is 0.2"
+    assert speed.missed([sped(0.19)], clang=False) == []
+    assert speed.missed([sped(0.19, utilisation=0.9)], clang=True) == []
+    assert speed.missed([sped(0.25, chip="quad32")], clang=True)
+    assert speed.missed([sped(0.01, chip="mono16")], clang=True) == []
+
+
+def test_speed_of_wrong_bytes_does_not_count() -> None:
+    (found,) = speed.missed([sped(0.5, chip="mono16", mismatches=3)], clang=False)
+    assert "3 of 64 bytes differ" in found
+    assert speed.missed([sped(0.5, bytes_checked=0)], clang=True)
+
+
+def test_a_chip_at_rest_has_a_bar_and_is_ended_by_its_watchdog() -> None:
+    fast, slow = idle.Idle("quad16", 5_000_000, 0.5), idle.Idle("quad32", 5_000_000, 1.25)
+    assert idle.missed([fast, slow]) == ["quad32, idle: 4,000,000 cycles per CPU-second, the bar is 5,000,000"]
+    chip = load("tiny")
+    (run,) = VERILATOR.open(chip, False, lambda what: None).run([idle.waiting(chip, 3000)], "idle")
+    assert run.fault is not None
+    assert (run.fault.cause, run.cycles) == (Cause.WATCHDOG, 3001)
+
+
+@pytest.mark.slow
+def test_plain_loop_counts_work() -> None:
+    """Sixteen times the elements take longer."""
+    small, large = (plain_loop.speed(load(chip), "x86-64") for chip in ("tiny", "quad16"))
+    assert small > 2 * large > 0
+    with pytest.raises(BenchmarkError, match="no-such-cpu"):
+        plain_loop.speed(load("tiny"), "no-such-cpu")
+
+
+def test_simulators_are_compiled_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is named decides the key, the machine at hand does not."""
+    chip = load("tiny")
+    native = builder.ingredients(chip, "verilator", False)
+    monkeypatch.setenv(builder.TARGET, "x86-64-v2")
+    named = builder.ingredients(chip, "verilator", False)
+    assert "-march=x86-64-v2" in named["flags"]
+    assert native["processor"]
+    assert not named["processor"]
+    monkeypatch.setenv(builder.TARGET, "x; rm")
+    with pytest.raises(builder.BuildError, match="no processor"):
+        builder.ingredients(chip, "verilator", False)
+
+
+def test_regression_runs_small_layers_on_the_small_chip() -> None:
+    every, small = regression.layers("quad16"), regression.layers("tiny")
+    assert set(small) < set(every)
+    assert len(small) >= 10
+    assert max(find(name)[0].shape.macs for name in small) <= regression.SMALL_MACS
+
+
+def test_regression_marks_rows_that_did_not_pass() -> None:
+    found = regression.sheet("quad16", [row(), row(model_cycles=1100), row(mismatches=1)])
+    assert found.failed == {1, 2}
+    assert found.title == "quad16: 1 of 3 passed, mean error 3.40 %, worst 10.00 %"
+    assert found.rows[1][:4] == ("gemm:8x8x8 [model]", "1,000", "1,100", "+10.00 %")
+    assert found.rows[2][0] == "gemm:8x8x8 [mismatch]"
+
+
+def test_layers_that_the_arrays_bound_have_bars() -> None:
+    used = {"limit": "compute", "span_cycles": 4000, "fed_cycles": 3960, "within": 0.98, "edges": 0.99}
+    sheet, missed = regression.bounded("quad16", [row(utilisation=0.95, arrays=used), row()])
+    assert (len(sheet.rows), missed) == (1, [])
+    assert sheet.rows[0] == ("gemm:8x8x8", "1,000", "98.0 %", "95.0 %", "99.0 %", "99.0 %")
+    sheet, missed = regression.bounded("quad16", [row(utilisation=0.5, arrays=used | {"limit": "dram"})])
+    assert (len(sheet.rows), missed) == (0, [])
+    edges = used | {"within": 0.75, "edges": 0.765}
+    sheet, missed = regression.bounded("quad16", [row(utilisation=0.95, arrays=used), row(arrays=edges)])
+    assert sheet.failed == {1}
+    leave = "its edges leave 76.5 % of the PEs"
+    assert missed == [
+        f"quad16: gemm:8x8x8, within its cores: 75.0 % of the PE cycles are useful, not 97 %: {leave}",
+        f"quad16: gemm:8x8x8, end to end: 50.0 % of the PE cycles are useful, not 94 %: {leave}",
+    ]
+    (found,) = regression.bounded("quad16", [row(utilisation=0.9, arrays=used)])[1]
+    assert found.endswith("end to end: 90.0 % of the PE cycles are useful, not 94 %")
+
+
+def test_how_a_layer_uses_arrays_is_counted_by_core() -> None:
+    chip = load("quad8")
+    made = runner.prepare(find("gemm:64x64x64")[0], chip, "loop_order")
+    found = arrays_used(made.schedule, [], made.macs, chip)
+    assert found is None, "no GEMM has run"
+    found = arrays_used(made.schedule, made.timeline.executed, made.macs, chip)
+    assert found is not None
+    records = [each for each in made.timeline.executed if each.opcode is Opcode.GEMM]
+    assert 0 < found.fed_cycles < found.span_cycles <= len(chip.cores) * made.timeline.cycles
+    assert found.span_cycles < sum(each.end for each in records)
+    assert found.fed_cycles * chip.rows * chip.cols * found.edges == pytest.approx(made.macs)
+    assert found.within * found.span_cycles == pytest.approx(found.edges * found.fed_cycles)
+    assert found.limit in TOTALS
+
+
+def test_array_span_is_that_of_gemms() -> None:
+    def record(opcode: Opcode, start: int, end: int) -> Record:
+        return Record(1, Unit.MATRIX, opcode, 1, 0, 0, start, end)
+
+    records = [record(Opcode.MOVE, 0, 999), record(Opcode.GEMM, 300, 340), record(Opcode.GEMM, 100, 350)]
+    assert layers.array_span(records) == 250
+    assert layers.array_span(records[:1]) == 0
