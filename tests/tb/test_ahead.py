@@ -154,16 +154,17 @@ class _SlowRouter(VcRouter):
 
 
 def slower(config: ChipConfig) -> Build:
-    """The chip with routers that are slower by a cycle."""
-    made_of = build_module.ingredients(config, "verilator", False)
+    """The chip with routers that are slower by a cycle, for Icarus: its chips are converted in this process, where the
+    router can be another one."""
+    made_of = build_module.ingredients(config, "icarus", False)
     name = key(f"{config.name}-slow", router=Path(__file__).read_text(), **made_of)
 
     def make(folder: Path, log: Path) -> None:
         with mock.patch.object(mesh_module, "VcRouter", _SlowRouter):
-            build_module.compile_into(folder, config, "verilator", False, log)
+            build_module.compile_into(folder, config, "icarus", False, log)
 
-    folder, _ = SIMULATORS.store().build(Recipe(name, make, build_module.PROGRAMS["verilator"]))
-    return Build(config, "verilator", False, folder, False)
+    folder, _ = SIMULATORS.store().build(Recipe(name, make, build_module.PROGRAMS["icarus"]))
+    return Build(config, "icarus", False, folder, False)
 
 
 @pytest.mark.slow

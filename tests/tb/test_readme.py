@@ -100,4 +100,4 @@ def test_all_commands_of_a_section_run(title: str, folder: Path) -> None:
     if title == SECTIONS[1]:
         area = (folder / "area.txt").read_text(encoding="utf-8")
         assert re.search(r"42 +MULT18X18D", area), "README says 42"
-        assert re.search(r"81 +\$mem_v2", area), "README says 81"
+        assert re.search(r"82 +\$mem_v2", area), "README says 82"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from meshloom.hw.config import load
+from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order
 from meshloom.sched.schedulers.training.across import Across
 from meshloom.sched.schedulers.training.step import Half, training_step
@@ -115,16 +116,22 @@ def test_what_is_done_across_layers_changes_no_weight(across: frozenset[Across])
     assert not stored if Across.KEEP in across else stored
 
 
-@pytest.mark.parametrize("chip", ["quad8", pytest.param("mono16", marks=pytest.mark.slow)])
-def test_the_chip_updates_as_the_host_would(chip: str) -> None:
+@pytest.mark.parametrize(("chip", "batch"), [("quad8", 19), pytest.param("mono16", 12, marks=pytest.mark.slow)])
+def test_the_chip_updates_as_the_host_would(chip: str, batch: int) -> None:
     rates = Rates(0.5, 0.0, numbers.Update.CHIP)
-    on_chip = _trainer(chip, 19, of=_deep(), across=frozenset(Across), rates=rates)
+    on_chip = _trainer(chip, batch, of=_deep(), across=frozenset(Across), rates=rates)
     assert not any(tensor.name.startswith("dw:") for tensor in on_chip.step.backward.schedule.tensors)
-    host = _trainer(chip, 19, of=_deep(), rates=replace(rates, update=numbers.Update.INT8))
+    host = _trainer(chip, batch, of=_deep(), rates=replace(rates, update=numbers.Update.INT8))
     before = {name: w.copy() for name, w in host.state.weights.items()}
     assert _equal(_train(host, 2), _train(on_chip, 2))
     assert on_chip.state.totals.mismatches == 0
     assert all((w != before[name]).any() for name, w in on_chip.state.weights.items())
+
+
+def test_a_batch_that_one_core_cannot_add_up_is_refused() -> None:
+    """Where the chip updates, a gradient is added up over the whole batch before it leaves the core."""
+    with pytest.raises(DoesNotFit, match=r"^a batch of 19 of deep does not fit mono16: A of .* take a smaller batch"):
+        _trainer("mono16", 19, of=_deep(), rates=Rates(0.5, 0.0, numbers.Update.CHIP))
 
 
 def test_weights_in_int8_are_those_of_the_chip_and_go_on_to_the_same_bits(tmp_path: Path) -> None:
