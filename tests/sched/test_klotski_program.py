@@ -106,19 +106,19 @@ def altered(name: str, changes: dict[str, Any]) -> ChipConfig:
     return ChipConfig.model_validate(given | changed | {"name": "odd"})
 
 
-@pytest.mark.parametrize(("out_words", "a_words"), [(130, 900), (130, 65536), (260, 3000)])
-def test_results_that_keep_their_core_from_going_on_are_sent_at_once(out_words: int, a_words: int) -> None:
+@pytest.mark.parametrize(("rows", "channels"), [(180, 28), (120, 56)])
+def test_results_that_keep_their_core_from_going_on_are_sent_at_once(rows: int, channels: int) -> None:
     """Each core does neighbouring rows, and waits in its first ones for the last ones of the core before. Results that
-    it holds back until then take the place of all that it could do meanwhile."""
-    chip = altered("klotski9", {"core": {"out_words": out_words, "a_words": a_words}})
-    g = Grower(3, Value("x", 14, 120, 20))
+    it holds back until then take the place of all that it could do meanwhile: more than twice the cycles."""
+    chip = altered("klotski9", {"core": {"out_words": 130}})
+    g = Grower(3, Value("x", 14, rows, 20))
     for name, before in (("c0", "x"), ("c1", "c0")):
-        g.conv(name, before, 28, Window(3, 3, 1, 1, 1, 1, 1, 1))
+        g.conv(name, before, channels, Window(3, 3, 1, 1, 1, 1, 1, 1))
     graph = g.graph("tall", "c1")
-    cut = micro_ops(stages_of(graph, chip), chip, Partition(2, 20, 2 * chip.lanes, chip.cols))
+    cut = micro_ops(stages_of(graph, chip), chip, Partition(4, 20, 4 * chip.lanes, chip.cols))
     plan = settled(cut, chip)
     made = program(cut, plan, chip, "klotski")
-    assert predict(made.schedule, chip).cycles < 1.25 * plan.makespan
+    assert predict(made.schedule, chip).cycles < 1.1 * plan.makespan
     proves(made, graph, chip)
 
 
