@@ -280,7 +280,8 @@ def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: P
 def test_the_json_is_read_back(layer: Path, tmp_path: Path) -> None:
     shown = invoke(layer, "--json", "-")
     (found,) = Explanations.model_validate_json(shown.output).workloads
-    assert found.model_copy(update={"energy": None}) == explained(run_of(layer))
+    beside = {"energy": None, "area": None}  # the latter if the chip has once been synthesised on this machine
+    assert found.model_copy(update=beside) == explained(run_of(layer))
     assert invoke(layer, "--json", tmp_path / "why.json").exit_code == 0
     assert json.loads((tmp_path / "why.json").read_text()) == json.loads(shown.output)
     wrong = json.loads(shown.output)["workloads"][0]["waterfall"]
