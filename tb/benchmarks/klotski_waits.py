@@ -53,7 +53,7 @@ class Waits:
 
 
 def _decided(chip: str) -> Decided:
-    return Decided(config(chip), _MADE_BY, f"{NETWORK}, {SCHEDULER}")
+    return Decided(config(chip), _MADE_BY, f"{NETWORK}, {SCHEDULER}, {[*KINDS]}, {ROOM}")
 
 
 #: By chip.
@@ -96,10 +96,10 @@ def sheet() -> tuple[Sheet, set[str]]:
     """All that there is, and chips of which older code has found it."""
     kept, older = KEPT.collected(CHIPS)
     found = {chip: one.cycles for chip, one in kept.items()}
-    rows = [
-        (what, *(f"{cycles[what]:,} ({cycles[what] / cycles['nothing']:.3f})" for cycles in found.values()))
-        for what in (*KINDS, *ROOM)
-        if found
-    ]
+
+    def cell(cycles: dict[str, int], what: str) -> str:
+        return f"{cycles[what]:,} ({cycles[what] / cycles['nothing']:.3f})" if what in cycles else "-"  # older code
+
+    rows = [(what, *(cell(cycles, what) for cycles in found.values())) for what in (*KINDS, *ROOM) if found]
     title = f"What holds up {NETWORK}: cycles in the model if MOVEs carry a word each, or with room for code, requests"
     return Sheet(title, ("a word each, or room", *(f"{chip}>" for chip in found)), rows), older
