@@ -73,7 +73,7 @@ class Interleaver:
         self._runs: dict[tuple[int, bool], Interleaved] = {}
 
     def _made(self, index: int) -> bool:
-        """Whether a move carries something computed: results are never held back."""
+        """Whether a move carries something computed; on its way to a memory that is never held back."""
         return any(self.nodes[other].fields is not None for other in self.waits.depends.data[index])
 
     def run(self, horizon: int, at_once: bool = False) -> Interleaved:

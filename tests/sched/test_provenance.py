@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import tokenize
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from meshloom.sched.store import provenance
-from meshloom.sched.store.provenance import needed, of_files
+from meshloom.sched.store.provenance import executed, needed, of_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +48,7 @@ def test_imports_are_followed_wherever_they_stand(tree: Path) -> None:
 def test_every_source_that_is_needed_counts(tree: Path) -> None:
     before = of_files(tree, ["sched.a"])
     for name in FILES:
-        (tree / name).write_text(FILES[name] + "# changed\n")
+        (tree / name).write_text(FILES[name] + "changed = 1\n")
         changed = of_files(tree, ["sched.a"]) != before
         assert changed == (name not in ("sched/types.py", "sched/beside.py")), name
         (tree / name).write_text(FILES[name])
@@ -72,3 +76,55 @@ def test_what_decides_a_search_is_part_of_its_name(module: str, decisive: list[s
     assert {ROOT / "sched" / f"{name}.py" for name in decisive} < set(found)
     assert ROOT / "hw" / "config.py" in found
     assert provenance.digest(module) == of_files(ROOT, [module])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('"""Says."""\nx = 1\n', "x = 1\n"),
+        ('def f():\n    """Says.\n\n    # more\n    """\n    return 1\n', "# why\ndef f():\n\n    return 1\n"),
+        ("class C:\n    x = 1\n    'What it is.'\n\n    # why\n    y = 2\n", "class C:\n    x = 1\n    y = 2\n"),
+    ],
+)
+def test_what_only_people_read_does_not_count(one: str, other: str) -> None:
+    assert executed(one.encode()) == executed(other.encode())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('x = """\n# one\n"""\n', 'x = """\n# other\n"""\n'),
+        ("x = 'a\\\n# one'\n", "x = 'a\\\n# other'\n"),
+        ("x = '# one'\n", "x = '# other'\n"),
+        ("'doc'; x = 1\n", "'doc'; x = 2\n"),
+        ("f('one')\n", "f('other')\n"),
+        ("def f():\n    return 'one'\n", "def f():\n    return 'other'\n"),
+        ("if x:\n    'doc'\n    y = 1\n", "if x:\n    'doc'\ny = 1\n"),
+    ],
+)
+def test_what_is_executed_counts(one: str, other: str) -> None:
+    assert executed(one.encode()) != executed(other.encode())
+
+
+_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+
+
+def _tokens(source: bytes) -> Iterator[tuple[tuple[int, int], str]]:
+    """Where each token begins, and what it says, but for layout and comments."""
+    for token in tokenize.tokenize(BytesIO(source).readline):
+        if token.type not in _LAYOUT:
+            yield token.start, token.string
+
+
+@pytest.mark.parametrize("folder", ["hw", "sched/mapping", "sched/model"])
+def test_no_token_is_lost(folder: str) -> None:
+    """Of each file everything is left but texts that nobody reads, as Python's own tokenizer sees it."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        source = path.read_bytes()
+        unread = {
+            (node.lineno, node.col_offset)
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        }
+        expected = [said for start, said in _tokens(source) if start not in unread]
+        assert [said for _, said in _tokens(executed(source))] == expected, path
