@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +15,10 @@ from meshloom.hw.isa import PAGE_WORDS
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import FILL
 from meshloom.tb.devices.serving import ServedChip
+from meshloom.tb.results.events import OnEvent, Plan, Stage, Unwritten
+from meshloom.tb.results.schema import Row
+from meshloom.tb.results.shelf import Shelf
+from meshloom.tb.runs.options import RunOptions
 
 from .served_chip import CHIP
 
@@ -32,3 +40,48 @@ def fresh(served: ServedChip) -> ServedChip:
     nothing = np.full((PAGES * PAGE_WORDS, CHIP.lanes), FILL, np.uint8)
     served.load([(dram, 0, nothing) for dram in CHIP.drams])
     return served
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the command."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Installs an engine that plays a script of rows and exceptions; returns the arguments of its calls."""
+
+    def install(
+        *script: Row | Unwritten | BaseException, kept: list[Shelf | None] | None = None
+    ) -> list[tuple[Any, ...]]:
+        calls: list[tuple[Any, ...]] = []
+        kept = [] if kept is None else kept
+
+        def run(
+            workloads: list[str],
+            chip: str,
+            scheduler: str,
+            on_event: OnEvent,
+            options: RunOptions,
+        ) -> list[Row]:
+            calls.append((workloads, chip, scheduler, options.device, options.waves, options.jobs, options.links))
+            kept.append(options.artefacts)
+            on_event(Plan(len(script)))
+            for step in script:
+                if isinstance(step, BaseException):
+                    raise step
+                if isinstance(step, Unwritten):
+                    on_event(step)
+                    continue
+                on_event(Stage(step.workload, "simulating"))
+                on_event(step)
+            return [step for step in script if isinstance(step, Row)]
+
+        module = ModuleType("meshloom.tb.runs.runner")
+        monkeypatch.setattr(module, "run", run, raising=False)
+        monkeypatch.setitem(sys.modules, "meshloom.tb.runs.runner", module)
+        return calls
+
+    return install

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from meshloom.hw.config import load
 from meshloom.sched.ir.schedule import Execution, Prediction, Schedule
@@ -20,22 +20,13 @@ from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.interface import Maker, Scheduler
 from meshloom.sched.schedulers.loop_order.scheduler import schedule as loop_order
 from meshloom.sched.workload.catalog import find, regression
-from meshloom.tb.cli.main import app
 from meshloom.tb.devices.simulated import VERILATOR
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.runner import prepare
 
+from .command_line import invoke
+
 LAYER = "gemm:32x32x32"
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import meshloom
 from meshloom.hw.config import ConfigError, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image
-from meshloom.tb.cli.main import app
 from meshloom.tb.compare.compared import compare
 from meshloom.tb.compare.explained import explained_all
 from meshloom.tb.compare.timelines import timeline
@@ -24,6 +22,7 @@ from meshloom.tb.runs import planned
 from meshloom.tb.runs.runner import prepare
 from meshloom.tb.runs.saved import find as workload
 
+from .command_line import invoke
 from .kept_runs import keep
 
 LAYER = "gemm:17x33x9"
@@ -40,10 +39,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (folder / f"{name}.json").write_text(each.model_dump_json())
     (folder / "program.bin").write_bytes(image.to_bytes(made.program, metadata_of(made.schedule)))
     return {path.stem: path for path in folder.iterdir()} | {"run": keep(folder / "runs", LAYER, TINY)}
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 @pytest.mark.parametrize("name", ["named", "unnamed", "program"])

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import load
 from meshloom.hw.isa import Opcode
@@ -27,12 +26,12 @@ from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.graph import Value
 from meshloom.sched.workload.onnx.reader import read
 from meshloom.sched.workload.onnx.writer import to_onnx
-from meshloom.tb.cli.main import app
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.saved import SavedSource
 
 from ..sched.network_graphs import Grower, inputs_of, square
+from .command_line import invoke
 
 LAYER = "gemm:5x6x7"
 CHIP = load("tiny")
@@ -121,16 +120,6 @@ def test_what_must_not_run_does_not(rows: dict[str, Row]) -> None:
 
 
 # -- what is refused before anything runs ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def renamed(old: str, new: str) -> Callable[[Schedule], Schedule]:

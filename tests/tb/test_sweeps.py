@@ -16,18 +16,18 @@ from typing import Any
 
 import polars
 import pytest
-from typer.testing import CliRunner, Result
 
 import meshloom
 from meshloom.hw.config import ConfigError, load
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.tb.cli.main import app
 from meshloom.tb.results.identity import sources
 from meshloom.tb.results.sweep import PointRow, SweepError, SweepFile, read
 from meshloom.tb.runs.sweeps import cluster, grid, query, store
 from meshloom.tb.runs.sweeps import sweep as sweeps
 from meshloom.tb.runs.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, deciding_code, evaluate
+
+from .command_line import invoke
 
 TEXT = """
 name = "trial"
@@ -323,10 +323,6 @@ def test_rows_of_anything_that_has_some(tmp_path: Path) -> None:
 
 
 # -- the commands -----------------------------------------------------------------------------------------------------
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
