@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.sched.mapping.problem import pose
+from meshloom.sched.schedulers.flexer.tiles import viable
+from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.zoo import load as load_network
 from meshloom.tb.benchmarks import flexer, flexer_assumptions, flexer_layers, flexer_networks, flexer_rtl, network_runs
 from meshloom.tb.benchmarks.flexer_assumptions import KEPT, Part
@@ -205,6 +208,23 @@ def test_assumptions_are_measured_one_by_one(monkeypatch: pytest.MonkeyPatch, tm
     assert made.failures == ("both overlap: w by flexer", "not measured: networks, rtl, tilings")
     with pytest.raises(BenchmarkError, match=r"^no part arch5; there are layers, .*, tilings, kept$"):
         flexer_assumptions.run(silent, ["arch5"])
+
+
+def test_tilings_are_shown_up_to_so_many_operations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of 100,000 operations would take hours; the table says how many of all there are."""
+    layer = "squeezenet/fire2_squeeze"
+    for name, value in (("FIGURE_1", (layer,)), ("FOLDER", tmp_path), ("MOST", 20), ("TILINGS", 5)):
+        monkeypatch.setattr(flexer_assumptions, name, value)
+    made = flexer_assumptions.tilings_sheet(silent)
+    every = len(viable(pose(find(layer)[0].shape, load("arch1")), load("arch1"), layer))
+    assert [row[1] for row in made.rows] == ["best static", "out of order"]
+    shown = {int(row[2].partition(f" of {every:,}")[0]) for row in made.rows}
+    assert max(shown) in range(5, 10)
+    assert "20 operations at most" in made.title
+    assert (tmp_path / flexer_assumptions.PLOT).is_file()
+    monkeypatch.setattr(flexer_assumptions, "MOST", 40)
+    finer, _ = flexer_assumptions.scatter(layer)
+    assert {len(points) for points in finer.values()} != shown
 
 
 def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) -> None:
