@@ -18,7 +18,7 @@ from meshloom.sched.mapping.problem import DoesNotFit, pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer import layer as layers
-from meshloom.sched.schedulers.flexer.entry import PolicyOptions, StaticLayerOptions
+from meshloom.sched.schedulers.flexer.entry import ListOptions, StaticLayerOptions
 from meshloom.sched.schedulers.flexer.flows import flows
 from meshloom.sched.schedulers.flexer.judge import dram_words
 from meshloom.sched.schedulers.flexer.layer import Layer
@@ -247,14 +247,12 @@ def test_policy_options(options: str, message: str) -> None:
 
 def test_every_option_of_a_policy_is_the_searchs() -> None:
     """The names that people type are those that the compiled search counts, in its order."""
-    fields = PolicyOptions.model_fields
+    fields = ListOptions.model_fields
     for name, there in (("priority", PRIORITIES), ("memory", MEMORIES), ("pruning", PRUNINGS)):
         assert get_args(fields[name].annotation) == there
-    assert PolicyOptions().policy("flexer") == PAPER
-    assert PolicyOptions().policy("static") == PAPER_STATIC
-    given = PolicyOptions(
-        priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True
-    )
+    assert ListOptions().policy("flexer") == PAPER
+    assert ListOptions().policy("static") == PAPER_STATIC
+    given = ListOptions(priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True)
     assert given.policy("flexer") == Policy("flexer", 2, 2, 3, 3.0, 2.0, True, True)
     given = StaticLayerOptions(unroll="n", regions="equal", private=False, overlap=False)
     assert given.policy("static") == Policy("static", overlap=False, private=False, unroll="n", regions="equal")
@@ -266,6 +264,22 @@ def test_networks_always_overlap() -> None:
         registry.find_network("paper_static:overlap=no")
     registry.find_network("paper_static:unroll=n,regions=equal,private=no")
     registry.find("paper_static:overlap=no")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "message"),
+    [
+        ("flexer:private=no,home=yes", "flexer: home=yes keeps partial sums in cores, .* private=no: leave one out"),
+        ("paper_static:home=yes", "paper_static has no option 'home'"),
+        ("paper_static:priority=min_spill", "paper_static has no option 'priority'"),
+    ],
+)
+def test_options_that_mean_nothing_together_are_refused(scheduler: str, message: str) -> None:
+    """A core that keeps nothing has no sums; the baseline's sums have a region of the scratchpad, and its order no
+    priorities."""
+    for find in (registry.find, registry.find_network):
+        with pytest.raises(registry.SchedulerError, match=message):
+            find(scheduler)
 
 
 def test_sets_take_turns_where_nothing_may_overlap() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from meshloom.hw.config import ChipConfig
 
@@ -20,7 +20,21 @@ if TYPE_CHECKING:
 
 
 class PolicyOptions(SearchOptions):
-    """How schedules are made and ranked: the choices of "Flexer", Table 2, and the exponents of its metric."""
+    """How schedules are ranked: the exponents of "Flexer"'s metric; and what is assumed of the cores."""
+
+    cycles: float = Field(default=1.0, ge=0, le=100, description="exponent of the cycles in the metric")
+    words: float = Field(default=1.0, ge=0, le=100, description="exponent of the words from and to DRAM")
+    private: bool = Field(default=True, description="cores keep tiles from one operation to the next")
+
+    def policy(self, kind: Kind) -> Policy:
+        """As the search takes it."""
+        from .policy import Policy
+
+        return Policy(kind, by_cycles=self.cycles, by_words=self.words, private=self.private)
+
+
+class ListOptions(PolicyOptions):
+    """And what list scheduling may do: the choices of "Flexer", Table 2, and ours."""
 
     priority: Literal["benefit", "min_transfer", "min_spill"] = Field(
         default="benefit", description="which set goes first"
@@ -31,42 +45,33 @@ class PolicyOptions(SearchOptions):
     pruning: Literal["every", "pruned", "levels", "beam"] = Field(
         default="levels", description="which sets are looked at"
     )
-    cycles: float = Field(default=1.0, ge=0, le=100, description="exponent of the cycles in the metric")
-    words: float = Field(default=1.0, ge=0, le=100, description="exponent of the words from and to DRAM")
     home: bool = Field(default=False, description="partial sums stay in the core that makes them")
     again: bool = Field(
         default=False, description="what list scheduling found is played once more, with its future known"
     )
-
-    private: bool = Field(default=True, description="cores keep tiles from one operation to the next")
-
-    def policy(self, kind: Kind) -> Policy:
-        """As the search takes it."""
-        from .policy import MEMORIES, PRIORITIES, PRUNINGS, Policy
-
-        return Policy(
-            kind,
-            PRIORITIES.index(self.priority),
-            MEMORIES.index(self.memory),
-            PRUNINGS.index(self.pruning),
-            self.cycles,
-            self.words,
-            self.home,
-            self.again,
-            private=self.private,
-        )
-
-
-class ListOptions(PolicyOptions):
-    """And what list scheduling alone may do."""
-
     lookahead: int = Field(
         default=0, ge=0, le=64, description="partial schedules that are kept side by side (0: list scheduling alone)"
     )
 
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.home and not self.private:
+            raise ValueError("home=yes keeps partial sums in cores, which keep nothing with private=no: leave one out")
+        return self
+
     def policy(self, kind: Kind) -> Policy:
         """As the search takes it."""
-        return replace(super().policy(kind), lookahead=self.lookahead)
+        from .policy import MEMORIES, PRIORITIES, PRUNINGS
+
+        return replace(
+            super().policy(kind),
+            priority=PRIORITIES.index(self.priority),
+            memory=MEMORIES.index(self.memory),
+            pruning=PRUNINGS.index(self.pruning),
+            home=self.home,
+            again=self.again,
+            lookahead=self.lookahead,
+        )
 
 
 class LayerOptions(PolicyOptions):
