@@ -41,7 +41,7 @@ ARCH, NETWORK = "arch5", "vgg16"
 #: Layers that run on the RTL under each.
 ON_RTL = ("vgg16/conv3_1", "vgg16/conv4_2", "resnet50/conv3_1_1", "squeezenet/fire3_expand1")
 #: Layers of Figure 1, on a chip of two cores, how many of their tilings it shows, and the operations that these have at
-#: most: one of 100,000 takes minutes, and no schedule of it is near the best.
+#: most: one of 100,000 takes minutes.
 FIGURE_1, FIGURE_1_ARCH, TILINGS, MOST = ("resnet50/conv3_1_1", "vgg16/conv4_2"), "arch1", 400, 1000
 #: How much more a word counts in Figure 9 (c).
 WEIGHED = 3.0
