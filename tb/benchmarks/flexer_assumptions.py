@@ -316,18 +316,8 @@ def _decided(part: str) -> Decided:
     made_by = "sched.schedulers.flexer.layer", "sched.lowering.programs", "sched.model.timeline"
     chips = {assumed.width: assumed.chip(ARCH) for assumed in ASSUMPTIONS} if part == "rtl" else {}
     sources = [ingredients(chip, "verilator", False)["sources"] for chip in chips.values()]
-    said: tuple[object, ...] = (
-        ASSUMPTIONS,
-        BUDGET,
-        ON_RTL,
-        TILINGS,
-        WEIGHED,
-        [load(each).digest for each in ARCHS],
-        sources,
-    )
-    if part == "tilings":
-        said = (*said, MOST)
-    return Decided(load(ARCH), made_by, repr(said))
+    said = ASSUMPTIONS, BUDGET, ON_RTL, TILINGS, WEIGHED, [load(arch).digest for arch in ARCHS], sources
+    return Decided(load(ARCH), made_by, repr((*said, MOST) if part == "tilings" else said))
 
 
 KEPT = Kept(

@@ -251,7 +251,7 @@ def test_every_option_of_a_policy_is_the_searchs() -> None:
     for name, there in (("priority", PRIORITIES), ("memory", MEMORIES), ("pruning", PRUNINGS)):
         assert get_args(fields[name].annotation) == there
     assert ListOptions().policy("flexer") == PAPER
-    assert ListOptions().policy("static") == PAPER_STATIC
+    assert StaticLayerOptions().policy("static") == PAPER_STATIC
     given = ListOptions(priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True)
     assert given.policy("flexer") == Policy("flexer", 2, 2, 3, 3.0, 2.0, True, True)
     given = StaticLayerOptions(unroll="n", regions="equal", private=False, overlap=False)

@@ -211,20 +211,22 @@ def test_assumptions_are_measured_one_by_one(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_tilings_are_shown_up_to_so_many_operations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Those of 100,000 operations would take hours; the table says how many of all there are."""
+    """One of 100,000 operations takes minutes. The table says how many there are in all."""
     layer = "squeezenet/fire2_squeeze"
     for name, value in (("FIGURE_1", (layer,)), ("FOLDER", tmp_path), ("MOST", 20), ("TILINGS", 5)):
         monkeypatch.setattr(flexer_assumptions, name, value)
     made = flexer_assumptions.tilings_sheet(silent)
     every = len(viable(pose(find(layer)[0].shape, load("arch1")), load("arch1"), layer))
     assert [row[1] for row in made.rows] == ["best static", "out of order"]
-    shown = {int(row[2].partition(f" of {every:,}")[0]) for row in made.rows}
-    assert max(shown) in range(5, 10)
+    assert all(int(row[2].partition(f" of {every:,}")[0]) in range(1, 10) for row in made.rows)
     assert "20 operations at most" in made.title
     assert (tmp_path / flexer_assumptions.PLOT).is_file()
-    monkeypatch.setattr(flexer_assumptions, "MOST", 40)
-    finer, _ = flexer_assumptions.scatter(layer)
-    assert {len(points) for points in finer.values()} != shown
+    monkeypatch.setattr(flexer_assumptions, "TILINGS", every)
+    counts: list[int] = []
+    for most in (20, 40):
+        monkeypatch.setattr(flexer_assumptions, "MOST", most)
+        counts.append(len(flexer_assumptions.scatter(layer)[0]["out of order"]))
+    assert 9 < counts[0] < counts[1] < every
 
 
 def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) -> None:
