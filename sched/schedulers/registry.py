@@ -185,6 +185,11 @@ def find_chain(name: str | Chosen, folder: Path | None = None) -> ChainScheduler
     return make
 
 
+def check_scheduler(name: str | Chosen, kind: str) -> None:
+    """Raises SchedulerError for a name that means no scheduler of a kind of workload, or an option that it lacks."""
+    _prepared(name, kind)
+
+
 def _prepared(name: str | Chosen, kind: str) -> tuple[Scheduler, Maker, BaseModel]:
     """A scheduler, how it makes a kind of workload, and its options."""
     scheduler = scheduler_of(name)

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Schedule
-from meshloom.sched.lowering.predict import prediction
 from meshloom.sched.schedulers.authored import adapted
 from meshloom.sched.schedulers.interface import Scheduler, written
-from meshloom.sched.schedulers.registry import Chosen, SchedulerError, options_of, scales_by_channel
-from meshloom.sched.workload.catalog import find
+from meshloom.sched.schedulers.registry import Chosen, SchedulerError, options_of
 from meshloom.sched.workload.layers import WorkloadError
 
 from ..devices.registry import find as find_device
 from ..inputs.chips import changed
-from ..inputs.sources import NetworkSource, check_files
-from ..inputs.sources import load as load_network
 from ..results.energy import load as load_energy
 from ..results.events import Event
 from ..results.recorder import Recorder
 from ..results.shelf import Shelf, cached
-from ..runs import network, runner
+from ..runs import runner
+from ..runs.kinds.interface import Progress
 from ..runs.options import RunOptions
+from ..runs.workers import report_search
 from .result import Result
 from .workload import Workload
 
@@ -53,19 +50,12 @@ def schedule(
     by name. Raises WorkloadError, SchedulerError, DoesNotFit, and what checking a program raises.
     """
     config, chosen = load_chip(chip), _chosen(scheduler, options)
-    source = Workload.of(workload).source
-    if isinstance(source, NetworkSource):
-        check_files(source)
-        source = replace(source, by_channel=scales_by_channel(chosen, config))
-        made = network.prepare(load_network(source), config, scheduler=chosen)
-        found = made.made.schedule
-        return found.model_copy(update={"predicted": prediction(found, made.program, made.timeline)})
-    if not isinstance(source, str):
-        raise WorkloadError(f"workload {source.title}: is a schedule or a program already; run it")
-    layers = find(source)
-    if len(layers) != 1:
-        raise WorkloadError(f"workload {source}: is {len(layers)} layers; schedule each of Workload.of(...).layers()")
-    return runner.prepare(layers[0], config, chosen).schedule
+    requests = Workload.of(workload).requests(config)
+    if len(requests) != 1:
+        raise WorkloadError(
+            f"workload {workload}: is {len(requests)} layers; schedule each of Workload.of(...).layers()"
+        )
+    return requests[0].plan(config, chosen, Progress(search=report_search)).schedule
 
 
 def run(

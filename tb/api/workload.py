@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from meshloom.hw.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
-from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import NO_CLAMP, ConvShape, WorkloadError, gemm_shape
 from meshloom.sched.workload.shapes import describe
 
-from ..inputs.sources import NetworkSource, is_network
-from ..results.saved import SUFFIXES
+from ..inputs.sources import NetworkSource
+from ..runs.kinds import table
+from ..runs.kinds.interface import Request
 from ..runs.saved import SavedSource
 
 
@@ -34,7 +35,7 @@ class Workload:
         saved: SavedSource | None = None
         if isinstance(given, Schedule):
             saved = SavedSource(Path(given.workload or "schedule"), given=given)
-        elif not isinstance(given, Workload) and str(given).endswith(SUFFIXES):
+        elif not isinstance(given, Workload) and table.is_file(str(given)):
             saved = SavedSource(Path(given))
         elif isinstance(given, Workload) and isinstance(given.source, SavedSource):
             saved = given.source
@@ -45,8 +46,8 @@ class Workload:
         if isinstance(given, Workload):
             return given
         name = str(given)
-        if not is_network(name):
-            find(name)
+        if not table.is_network(name):
+            table.find(name)
             return cls(name)
         return cls(NetworkSource(name))
 
@@ -95,7 +96,7 @@ class Workload:
     ) -> Self:
         """A built-in network, or an .onnx file, run once for each of `inputs` (pictures, .npy files). The others are
         those of `meshloom run`: see `NetworkSource`. Raises WorkloadError if the name is of no network."""
-        if not is_network(str(name)):
+        if not table.is_network(str(name)):
             raise WorkloadError(f"{name}: is no network; give a built-in one's name or an .onnx file")
         return cls(
             NetworkSource(
@@ -111,14 +112,21 @@ class Workload:
     @property
     def name(self) -> str:
         """Its name in tables."""
-        return self.source if isinstance(self.source, str) else self.source.title
+        if isinstance(self.source, str):
+            return self.source
+        return self.source.title if isinstance(self.source, NetworkSource) else self.source.name
+
+    def requests(self, chip: ChipConfig) -> Sequence[Request]:
+        """What it means on a chip: one workload, or several layers. Raises WorkloadError."""
+        return table.requests(self.source, chip)
 
     def layers(self) -> tuple[Workload, ...]:
-        """Its layers, each to be run by itself: those of a built-in network. Raises WorkloadError for files."""
+        """Its layers, each to be run by itself: of a built-in network, of gradients, of a topology's file. Raises
+        WorkloadError for other files."""
         if isinstance(self.source, SavedSource):
             raise WorkloadError(f"workload {self.name}: is a schedule or a program, of which no layer runs by itself")
-        name = self.source if isinstance(self.source, str) else self.source.name
-        return tuple(Workload(layer.name) for layer in find(name))
+        name = self.source if isinstance(self.source, str) else f"{self.source.name}/*"
+        return tuple(Workload(request.reference) for request in table.find(name))
 
 
 def _with_meaning(saved: SavedSource, meaning: Workload | str | Path | None) -> SavedSource:
@@ -126,7 +134,7 @@ def _with_meaning(saved: SavedSource, meaning: Workload | str | Path | None) -> 
         return saved
     source = meaning.source if isinstance(meaning, Workload) else str(meaning)
     if isinstance(source, SavedSource):
-        raise WorkloadError(f"{saved.title}: computes a layer or a network, not {source.title}")
+        raise WorkloadError(f"{saved.name}: computes a layer or a network, not {source.name}")
     if isinstance(source, NetworkSource):
         return replace(saved, workload=source.name, fed=source)
     return replace(saved, workload=source)

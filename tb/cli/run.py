@@ -167,11 +167,11 @@ def run(
     from ..results.events import Unwritten
     from ..results.files import unwritable
     from ..results.recorder import Recorder
-    from ..results.saved import SUFFIXES
     from ..results.schema import Row
     from ..results.shelf import Shelf, cached
+    from ..runs.kinds.table import is_file, is_network
 
-    saved = [Path(each) for each in workloads or () if each.endswith(SUFFIXES)]
+    saved = [Path(each) for each in workloads or () if is_file(each)]
     chip = chip or (_chip_of(saved) if saved else "quad16")
     if workload is not None and len(saved) != 1:
         raise typer.BadParameter(f"is for one saved file; given are {len(saved)}", param_hint="--workload")
@@ -182,7 +182,7 @@ def run(
         raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
     table = None if energy is None else load_energy(energy)
     name = load(chip).name  # before the engine is imported: a wrong name is reported at once
-    from ..inputs.sources import NetworkSource, is_network
+    from ..inputs.sources import NetworkSource
     from ..runs.options import RunOptions
     from ..runs.runner import run as run_workloads
     from ..runs.searching import with_budget
@@ -219,7 +219,7 @@ def run(
             replace(fed, name=name)
             if name in networks
             else SavedSource(Path(name), workload, fed)
-            if name.endswith(SUFFIXES)
+            if is_file(name)
             else name
             for name in names
         ]

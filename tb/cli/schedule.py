@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,11 +12,11 @@ from .completion import complete_workloads
 from .options import Budget, Chip, Scheduler, examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from meshloom.hw.config import ChipConfig
-    from meshloom.sched.ir.schedule import Schedule
-    from meshloom.sched.lowering.programs import Planned
+
+    from ..runs.kinds.interface import Request
 
 app = typer.Typer()
 
@@ -27,6 +27,7 @@ app = typer.Typer()
         "meshloom schedule gemm:256x256x256 --show | less",
         "meshloom schedule resnet8/conv1 --out conv1.json --program conv1.bin",
         "meshloom schedule gradient:bert/qkv --chip edge45 --scheduler gradient",
+        "meshloom schedule resnet8 --out resnet8.json",
     )
 )
 def schedule(
@@ -35,7 +36,7 @@ def schedule(
         typer.Argument(
             metavar="WORKLOAD",
             autocompletion=complete_workloads,
-            help="A layer, a shape, a network (each of its layers by itself), or gradients of these in training.",
+            help="A layer, a shape, a network, 'NETWORK/*' (each of its layers by itself), or gradients in training.",
         ),
     ],
     chip: Chip = "quad16",
@@ -43,11 +44,11 @@ def schedule(
     budget: Budget = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several layers, a folder."),
+        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several workloads, a folder."),
     ] = None,
     program: Annotated[
         Path | None,
-        typer.Option("--program", metavar="PATH", help="Save the program image; for several layers, a folder."),
+        typer.Option("--program", metavar="PATH", help="Save the program image; for several workloads, a folder."),
     ] = None,
     operations: Annotated[
         bool, typer.Option("--show", help="List the operations with their predicted cycles.")
@@ -58,81 +59,49 @@ def schedule(
     `meshloom run` uses the same code path: what is predicted and saved here is what runs there.
     """
     from meshloom.hw.config import load
-    from meshloom.sched.workload.training import is_training
-    from meshloom.sched.workload.training_chain import is_chain
-
-    config = load(chip)
-    wanted = _gradients if is_training(workload) else _chains if is_chain(workload) else _layers
     from meshloom.sched.lowering.lifted import metadata_of
-    from meshloom.sched.lowering.programs import planned
     from meshloom.sched.program import image
 
     from ..report.console import console
     from ..report.narrow import show
     from ..report.tables import prediction_table, print_operations
+    from ..runs.kinds.interface import Plan, Progress
     from ..runs.searching import searching, with_budget
 
+    config = load(chip)
+    name = with_budget(scheduler, budget)
+    requests = _requests(workload, config, name)
     screen = console()
-    made: list[tuple[str, int, Planned]] = []
-    with searching(screen) as on_progress:
-        for name, macs, make in wanted(workload, config, with_budget(scheduler, budget), on_progress):
-            made.append((name, macs, planned(make(), config)))
-    show(prediction_table([(name, macs, one.schedule) for name, macs, one in made], config), screen)
-    for name, _, one in made:
+    plans: list[Plan] = []
+    with searching(screen) as on_search:
+        plans += (request.plan(config, name, Progress(search=on_search)) for request in requests)
+    show(prediction_table([(plan.name, plan.macs, plan.schedule) for plan in plans], config), screen)
+    for plan in plans:
         if operations:
-            print_operations(one.schedule, screen)
+            print_operations(plan.schedule, screen)
         if out is not None:
-            place = _place(out, name, ".json", len(made))
-            one.schedule.save(place)
+            place = _place(out, plan.name, ".json", len(plans))
+            plan.schedule.save(place)
             screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
         if program is not None:
-            place = _place(program, name, ".bin", len(made))
-            image.save(one.program, place, metadata_of(one.schedule))
+            place = _place(program, plan.name, ".bin", len(plans))
+            image.save(plan.program, place, metadata_of(plan.schedule))
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
 
 
-if TYPE_CHECKING:
-    #: Layers by name, their multiply-accumulates, and what makes their schedules.
-    _Wanted = list[tuple[str, int, Callable[[], Schedule]]]
+def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Request]:
+    """What to schedule, all of which the scheduler takes. Raises WorkloadError, SchedulerError and what looking at
+    files raises, before anything is done."""
+    from meshloom.sched.schedulers.registry import check_scheduler
 
+    from ..runs.kinds import table
 
-def _layers(workload: str, chip: ChipConfig, scheduler: str, on_progress: Callable[[Any], None]) -> _Wanted:
-    """Layers forwards. Raises what finding them, their room and the scheduler raise."""
-    from meshloom.sched.mapping.room import check_room
-    from meshloom.sched.schedulers.registry import find as find_scheduler
-    from meshloom.sched.store.kinds import SCHEDULES
-    from meshloom.sched.workload.catalog import find
-
-    layers = find(workload)
-    make = find_scheduler(scheduler, SCHEDULES.folder(), on_progress)
-    for layer in layers:
-        check_room(layer.shape, chip)
-    return [
-        (layer.name, layer.shape.macs, lambda layer=layer: make(layer.shape, chip, layer.scale)) for layer in layers
-    ]
-
-
-def _gradients(workload: str, chip: ChipConfig, scheduler: str, _: Callable[[Any], None]) -> _Wanted:
-    """The gradients of layers in training. Raises what finding them and the scheduler raise."""
-    from meshloom.sched.schedulers.registry import find_gradient
-    from meshloom.sched.store.kinds import SCHEDULES
-    from meshloom.sched.workload.training import find, setting_of
-
-    layers = find(workload, setting_of(chip))
-    make = find_gradient(scheduler, SCHEDULES.folder())
-    return [(layer.name, layer.macs, lambda layer=layer: make(layer, chip).schedule) for layer in layers]
-
-
-def _chains(workload: str, chip: ChipConfig, scheduler: str, _: Callable[[Any], None]) -> _Wanted:
-    """The gradients of layers in a row. Raises what finding them and the scheduler raise."""
-    from meshloom.sched.schedulers.registry import find_chain
-    from meshloom.sched.store.kinds import SCHEDULES
-    from meshloom.sched.workload.training import setting_of
-    from meshloom.sched.workload.training_chain import find
-
-    chains = find(workload, setting_of(chip))
-    make = find_chain(scheduler, SCHEDULES.folder())
-    return [(chain.name, chain.macs, lambda chain=chain: make(chain, chip).schedule) for chain in chains]
+    requests = table.regression(scheduler) if workload == table.REGRESSION else table.find(workload, chip)
+    for request in requests:
+        request.check(chip)
+        if request.scheduled_as is not None:
+            check_scheduler(scheduler, request.scheduled_as)
+    return requests
 
 
 def _place(path: Path, name: str, suffix: str, count: int) -> Path:

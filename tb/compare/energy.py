@@ -38,7 +38,7 @@ def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, tab
             read[Region.MAIN] += inputs
             read[Region.B] += gemm_folds(chip, shape) * shape.taps * chip.cols * lanes
             read[Region.OUT] += shape.pixels * shape.n_blocks * lanes
-    macs = macs_of(row, schedule, chip)
+    macs = macs_of(row, schedule)
     count["products"] = fed if macs is None else sum(macs.values())
     drams, spms = set(chip.drams), set(chip.spms)
     for fields, route in data_moves(program, chip):

@@ -13,9 +13,6 @@ from meshloom.sched.ir.schedule import Operation, Schedule
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.scheduler import layer_of
 from meshloom.sched.workload.layout import ActivationLayout, WeightLayout
-from meshloom.sched.workload.training import find, setting_of
-from meshloom.sched.workload.training_chain import find as find_rows
-from meshloom.sched.workload.training_chain import is_chain
 
 from ..results.artefacts import Artefacts
 from ..results.explanation import Who
@@ -87,17 +84,16 @@ class Kept:
     @property
     def macs(self) -> dict[str, int] | None:
         """Multiply-accumulates of each layer; None for a program of which nobody knows what it computes."""
-        return macs_of(self.row, self.schedule, self.chip)
+        return macs_of(self.row, self.schedule)
 
 
-def macs_of(row: Row, schedule: Schedule, chip: ChipConfig) -> dict[str, int] | None:
+def macs_of(row: Row, schedule: Schedule) -> dict[str, int] | None:
     """Multiply-accumulates of each layer of a run; None for a program of which nobody knows what it computes."""
     network = row.network
     if network is not None:
         return {layer.name: layer.macs for layer in network.layers} or {row.workload: network.macs}
     if row.gradient is not None:
-        means = find_rows if is_chain(row.workload) else find
-        return {row.workload: sum(each.macs for each in means(row.workload, setting_of(chip)))}
+        return None if row.gradient.macs is None else {row.workload: row.gradient.macs}
     layouts = {tensor.name: tensor.layout for tensor in schedule.tensors}
     made, weights = layouts.get("y"), layouts.get("w")
     if not isinstance(made, ActivationLayout) or not isinstance(weights, WeightLayout):

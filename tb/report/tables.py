@@ -80,12 +80,14 @@ def workload_table(layers: Iterable[Workload]) -> Table:
     return made
 
 
-def prediction_table(made: Iterable[tuple[str, int, Schedule]], chip: ChipConfig) -> Table:
-    """Predicted cycles and utilisation of schedules, one line per layer: its name, its multiply-accumulates."""
+def prediction_table(made: Iterable[tuple[str, int | None, Schedule]], chip: ChipConfig) -> Table:
+    """Predicted cycles and utilisation of schedules, one line per workload: its name, its
+    multiply-accumulates (None: not known)."""
     table = _table(("workload", "chip", "scheduler"), ("moves", "GEMMs", "model cycles", "PE util."))
     for name, macs, schedule in made:
         gemms = sum(op.kind == "gemm" for op in schedule.operations)
         cycles = schedule.predicted.cycles if schedule.predicted else None
+        useful = 100 * macs / (cycles * processing_elements(chip)) if cycles and macs is not None else None
         table.add_row(
             escape(name),
             schedule.chip,
@@ -93,7 +95,7 @@ def prediction_table(made: Iterable[tuple[str, int, Schedule]], chip: ChipConfig
             f"{len(schedule.operations) - gemms:,}",
             f"{gemms:,}",
             "-" if cycles is None else f"{cycles:,}",
-            percent(100 * macs / (cycles * processing_elements(chip)) if cycles else None, digits=1),
+            percent(useful, digits=1),
         )
     return table
 

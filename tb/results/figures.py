@@ -181,7 +181,8 @@ class GradientFigures(Record):
     inner loops turn back), tile sizes m x k x n, and how many cores share the layer, if several do; `dram_bytes`: to
     and from DRAM without the program, of which `spilled_bytes` are partial sums on their way out and back;
     `array_cycles`, `vector_cycles`: for which the array and the vector unit of the core (that with the largest share)
-    have work; `orders`: cycles that the model expects of the best schedule of each order that was tried."""
+    have work; `orders`: cycles that the model expects of the best schedule of each order that was tried; `macs`:
+    multiply-accumulates of all products (None: results of version 0.1 did not say)."""
 
     order: str
     nest: str
@@ -190,6 +191,7 @@ class GradientFigures(Record):
     array_cycles: Count
     vector_cycles: Count
     orders: dict[str, Count]
+    macs: Count | None = None
 
 
 class ArrayFigures(Record):

@@ -8,14 +8,10 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.lifted import metadata_of
-from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program import image
-from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
 from ..compare.area import area_of
@@ -31,46 +27,8 @@ from ..results.events import Event, Stage, Unwritten
 from ..results.schema import Row, Settings
 from ..results.shelf import Shelf
 from .failures import Failure, failure, row_error
+from .kinds.interface import Item
 from .options import RunOptions
-
-
-class Item(Protocol):
-    """Something ready to run once: a layer, or a network with its inputs."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def cycles(self) -> int:
-        """Cycles predicted by the model."""
-        ...
-
-    @property
-    def program(self) -> Program:
-        """The program to run."""
-        ...
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule from which it was made."""
-        ...
-
-    @property
-    def timeline(self) -> Timeline:
-        """The model's prediction."""
-        ...
-
-    def job(self, chip: ChipConfig) -> Job:
-        """The job for the device."""
-        ...
-
-    def row(self, run: Run, chip: ChipConfig) -> Row:
-        """The outcome, compared with golden model and timeline."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """Its origin and inputs: fields of `Settings`."""
-        ...
 
 
 def failed_row(
@@ -116,7 +74,7 @@ def simulate(
     rows: list[Row | None] = [None] * len(items)
     threads = [
         threading.Thread(target=batch.work, args=(share,), daemon=True)
-        for share in _shares([item.cycles for item in items], batch.options.jobs)
+        for share in _shares([item.timeline.cycles for item in items], batch.options.jobs)
     ]
     for thread in threads:
         thread.start()

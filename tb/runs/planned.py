@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.lowering.programs import Planned
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.workload.layers import WorkloadError
 
@@ -23,7 +24,9 @@ from ..results.named import Found, RunNameError
 from ..results.saved import chip_of
 from ..results.schema import Row, Settings
 from . import network
-from .saved import Saved, SavedSource, meaning, prepare, settings_of
+from .kinds.networks import NetworkRequest
+from .saved import SavedSource, meaning, settings_of
+from .saved import planned as plan_of
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,9 @@ def planned(path: Path, chip: ChipConfig) -> PlannedRun:
     """The plan of a saved schedule or program: checked, and played by the timeline model. Raises what reading and
     checking a file raise."""
     source = SavedSource(path, "")  # its tensors need not be known
-    saved, _, _ = prepare(source, chip, lambda stage: None)
+    saved = plan_of(source, chip, lambda stage: None)
     row = Row(
-        workload=saved.schedule.workload or source.title,
+        workload=saved.schedule.workload or source.name,
         chip=chip.name,
         chip_digest=chip.digest,
         scheduler=saved.schedule.scheduler,
@@ -86,11 +89,11 @@ def planned(path: Path, chip: ChipConfig) -> PlannedRun:
     return PlannedRun(row, None, left=Artefacts(row, chip, saved.schedule, saved.program, made))
 
 
-def _network(path: Path, saved: Saved, chip: ChipConfig) -> NetworkFigures | None:
+def _network(path: Path, saved: Planned, chip: ChipConfig) -> NetworkFigures | None:
     """The layers of a network, if that is what the file says that it computes."""
     try:
-        source = meaning(SavedSource(path), saved.schedule, chip).network
-        graph = None if source is None else load_network(NetworkSource(source.name))
+        means = meaning(SavedSource(path), saved.schedule, chip)
+        graph = load_network(NetworkSource(means.source.name)) if isinstance(means, NetworkRequest) else None
     except (WorkloadError, OSError):  # whatever it is, its operations are known
         return None
     if graph is None:
@@ -107,7 +110,7 @@ def _network(path: Path, saved: Saved, chip: ChipConfig) -> NetworkFigures | Non
     return NetworkFigures(macs=graph.total_macs, tensors_checked=0, dram_bytes=0, layers=tuple(layers), shares={})
 
 
-def _predicted(timeline: Timeline, saved: Saved, chip: ChipConfig) -> dict[str, int]:
+def _predicted(timeline: Timeline, saved: Planned, chip: ChipConfig) -> dict[str, int]:
     """Each layer's cycles from its first GEMM or VEC to its last."""
     found = network.spans(timeline.executed, chip, saved.schedule)
     return {name: end - start for name, (start, end) in found.items()}

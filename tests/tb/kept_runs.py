@@ -21,7 +21,7 @@ from meshloom.tb.results import artefacts
 from meshloom.tb.results.figures import NetworkFigures
 from meshloom.tb.results.schema import Results, Row
 from meshloom.tb.runs import network
-from meshloom.tb.runs.items import Prepared
+from meshloom.tb.runs.kinds.layers import LayerItem
 from meshloom.tb.runs.runner import prepare
 
 #: What the device measured instead of what the model says.
@@ -44,7 +44,7 @@ def _run(executed: list[Executed], cycles: int, chip: ChipConfig, measured: Meas
 
 
 @cache
-def _prepared(workload: str, chip: ChipConfig, scheduler: str) -> Prepared:
+def _prepared(workload: str, chip: ChipConfig, scheduler: str) -> LayerItem:
     return prepare(find(workload)[0], chip, scheduler)
 
 

@@ -16,6 +16,7 @@ from meshloom.hw.config import ConfigError
 from meshloom.sched.mapping.task import LayerTask
 from meshloom.sched.schedulers.interface import Options
 from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.workload import catalog
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.results.events import Stage
 from meshloom.tb.results.flat import columns
@@ -83,7 +84,7 @@ def test_workloads_by_numbers_have_the_names_of_the_command_line() -> None:
 
 def test_a_schedule_is_the_one_of_the_command_line() -> None:
     made = meshloom.schedule(LAYER, "tiny")
-    assert made == runner.prepare(runner.find(LAYER)[0], meshloom.load_chip("tiny"), "loop_order").schedule
+    assert made == runner.prepare(catalog.find(LAYER)[0], meshloom.load_chip("tiny"), "loop_order").schedule
     assert meshloom.schedule(LAYER, "tiny", options={"effort": 0.5}).scheduler.startswith("loop_order")
     with pytest.raises(SchedulerError, match="effort is given twice"):
         meshloom.schedule(LAYER, "tiny", "loop_order:effort=0.5", {"effort": 1})

@@ -16,7 +16,7 @@ from meshloom.tb.inputs.sources import Feed, NetworkSource, described
 from meshloom.tb.results.schema import Settings, Status
 from meshloom.tb.runs import network, runner
 from meshloom.tb.runs.batch import simulate
-from meshloom.tb.runs.items import NetworkItem
+from meshloom.tb.runs.kinds.networks import NetworkItem
 
 from ..sched.network_graphs import Grower, every_kind, inputs_of, square
 from ..sched.random_graphs import by_channel

@@ -15,6 +15,7 @@ from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Span
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program.program import Instruction, Program
+from meshloom.sched.workload import catalog
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare import mismatch
 from meshloom.tb.compare.records import Match
@@ -26,8 +27,9 @@ from meshloom.tb.results.figures import Maker, WrongByte
 from meshloom.tb.results.recorder import Recorder
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.results.schema import load as load_results
-from meshloom.tb.runs import items, runner
-from meshloom.tb.runs.items import Prepared
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.kinds import layers
+from meshloom.tb.runs.kinds.layers import LayerItem
 
 CHIP = load("tiny")
 SPM = CHIP.spms[0]
@@ -35,11 +37,11 @@ NAME = "conv:7x7x5-6,k3,p1"
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Prepared:
-    return runner.prepare(runner.find(NAME)[0], CHIP, "loop_order")
+def prepared() -> LayerItem:
+    return runner.prepare(catalog.find(NAME)[0], CHIP, "loop_order")
 
 
-def place_of(prepared: Prepared, operation: int) -> tuple[int, Unit, int]:
+def place_of(prepared: LayerItem, operation: int) -> tuple[int, Unit, int]:
     """Tile, unit and index of the instruction that an operation is, by its tag."""
     ((place),) = [
         (stream.tile, stream.unit, index)
@@ -50,7 +52,7 @@ def place_of(prepared: Prepared, operation: int) -> tuple[int, Unit, int]:
     return place
 
 
-def with_fields(prepared: Prepared, operation: int, **fields: int) -> Program:
+def with_fields(prepared: LayerItem, operation: int, **fields: int) -> Program:
     """The program with other fields in one of its instructions."""
     tile, unit, at = place_of(prepared, operation)
     streams = []
@@ -74,7 +76,7 @@ def stores(schedule: Schedule) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def runs(prepared: Prepared) -> dict[str, Run]:
+def runs(prepared: LayerItem) -> dict[str, Run]:
     job = prepared.job(CHIP)
     gemm, store = results(prepared.schedule)[-1], stores(prepared.schedule)[0]
     scale = prepared.schedule.operations[gemm]
@@ -100,7 +102,7 @@ def runs(prepared: Prepared) -> dict[str, Run]:
 
 
 @pytest.fixture(scope="module")
-def rows(prepared: Prepared, runs: dict[str, Run]) -> dict[str, Row]:
+def rows(prepared: LayerItem, runs: dict[str, Run]) -> dict[str, Row]:
     return {name: prepared.row(run, CHIP) for name, run in runs.items()}
 
 
@@ -110,13 +112,13 @@ def wrong_in(row: Row) -> WrongByte:
     return row.wrong_byte
 
 
-def arrays(prepared: Prepared, run: Run) -> tuple[np.ndarray, np.ndarray]:
+def arrays(prepared: LayerItem, run: Run) -> tuple[np.ndarray, np.ndarray]:
     """The layer's output as it must be and as it is, [image, channel, row, column]."""
     tensor = prepared.schedule.tensor("y")
-    return golden(prepared.workload.data()), tensor.layout.unpack(np.concatenate(run.memory))
+    return golden(prepared.layer.data()), tensor.layout.unpack(np.concatenate(run.memory))
 
 
-def check_place(prepared: Prepared, run: Run, row: Row) -> WrongByte:
+def check_place(prepared: LayerItem, run: Run, row: Row) -> WrongByte:
     """Coordinates, values and address are those of a byte that is wrong, and no byte before it is."""
     found = wrong_in(row)
     right, got = arrays(prepared, run)
@@ -134,7 +136,7 @@ def check_place(prepared: Prepared, run: Run, row: Row) -> WrongByte:
     return found
 
 
-def check_maker(prepared: Prepared, run: Run, maker: Maker, operation: int) -> None:
+def check_maker(prepared: LayerItem, run: Run, maker: Maker, operation: int) -> None:
     """It is this operation, its instruction, and the cycles in which it ran."""
     op = prepared.schedule.operations[operation]
     tile, unit, index = place_of(prepared, operation)
@@ -155,7 +157,7 @@ def test_a_good_run_has_no_wrong_byte(rows: dict[str, Row]) -> None:
     assert (row.status, row.wrong_byte, row.first_mismatch) == (Status.PASSED, None, "")
 
 
-def test_a_gemm_with_a_wrong_scale_is_named(prepared: Prepared, runs: dict[str, Run], rows: dict[str, Row]) -> None:
+def test_a_gemm_with_a_wrong_scale_is_named(prepared: LayerItem, runs: dict[str, Run], rows: dict[str, Row]) -> None:
     row, run = rows["scale"], runs["scale"]
     found = check_place(prepared, run, row)
     gemm = results(prepared.schedule)[-1]
@@ -176,13 +178,13 @@ def test_a_gemm_with_a_wrong_scale_is_named(prepared: Prepared, runs: dict[str, 
     assert row.reason == f"{row.mismatches} of {row.bytes_checked} bytes differ from the golden model, first in {text}"
 
 
-def test_a_store_of_the_wrong_words_is_named(prepared: Prepared, runs: dict[str, Run], rows: dict[str, Row]) -> None:
+def test_a_store_of_the_wrong_words_is_named(prepared: LayerItem, runs: dict[str, Run], rows: dict[str, Row]) -> None:
     found = check_place(prepared, runs["source"], rows["source"])
     check_maker(prepared, runs["source"], found.makers[0], stores(prepared.schedule)[0])
     assert not found.unwritten
 
 
-def test_a_store_to_somewhere_else_is_named(prepared: Prepared, runs: dict[str, Run], rows: dict[str, Row]) -> None:
+def test_a_store_to_somewhere_else_is_named(prepared: LayerItem, runs: dict[str, Run], rows: dict[str, Row]) -> None:
     """The word is as it was before the run: what should have written it is known from the schedule."""
     found = wrong_in(rows["lost"])
     assert found.unwritten
@@ -191,7 +193,7 @@ def test_a_store_to_somewhere_else_is_named(prepared: Prepared, runs: dict[str, 
     assert "; nothing has been written there; computed by " in rows["lost"].first_mismatch
 
 
-def test_a_wrong_weight_names_its_channel(prepared: Prepared, runs: dict[str, Run], rows: dict[str, Row]) -> None:
+def test_a_wrong_weight_names_its_channel(prepared: LayerItem, runs: dict[str, Run], rows: dict[str, Row]) -> None:
     found = check_place(prepared, runs["weight"], rows["weight"])
     right, got = arrays(prepared, runs["weight"])
     assert set(np.nonzero(right != got)[1].tolist()) == {found.channel} == {right.shape[1] - 1}
@@ -237,13 +239,13 @@ def through_scratchpad(made: Schedule) -> Schedule:
 def test_whatever_gemm_is_wrong_is_the_one_that_is_named(chip: str, scheduler: str, name: str, steps: int) -> None:
     """Each GEMM in turn requantises with another scale, and the functional executor says what comes of it."""
     config = load(chip)
-    made = runner.prepare(runner.find(name)[0], config, scheduler)
+    made = runner.prepare(catalog.find(name)[0], config, scheduler)
     if steps == 3:
         longer = through_scratchpad(made.schedule)
         made = replace(made, schedule=longer, program=lower(longer, config))
-    given = items.arrays(made.workload.data())
+    given = layers.arrays(made.layer.data())
     tensor = made.schedule.tensor("y")
-    right = tensor.layout.pack(golden(made.workload.data()), config.lanes)
+    right = tensor.layout.pack(golden(made.layer.data()), config.lanes)
     numbers = results(made.schedule)
     assert len(numbers) > 1
     for number in numbers[:12]:
@@ -267,12 +269,12 @@ def test_whatever_gemm_is_wrong_is_the_one_that_is_named(chip: str, scheduler: s
             assert maker.start is None, "there are no records"
 
 
-def test_what_no_operation_writes_says_so(prepared: Prepared) -> None:
+def test_what_no_operation_writes_says_so(prepared: LayerItem) -> None:
     store = stores(prepared.schedule)
     kept = tuple(op for number, op in enumerate(prepared.schedule.operations) if number not in store)
     blind = prepared.schedule.model_copy(update={"operations": kept})
     tensor = blind.tensor("y")
-    right = tensor.layout.pack(golden(prepared.workload.data()), CHIP.lanes)
+    right = tensor.layout.pack(golden(prepared.layer.data()), CHIP.lanes)
     got = np.full_like(right, FILL)
     got[:3] = right[:3]
     found = mismatch.in_dram(tensor, right, got, mismatch.Makers(blind, prepared.program, Match([], [], [])), CHIP)
@@ -283,10 +285,10 @@ def test_what_no_operation_writes_says_so(prepared: Prepared) -> None:
     assert text.endswith("; nothing has been written there; no operation of the schedule writes it")
 
 
-def test_lanes_without_a_channel_are_told(prepared: Prepared) -> None:
+def test_lanes_without_a_channel_are_told(prepared: LayerItem) -> None:
     """6 channels in words of 4: the second block has two lanes that hold none."""
     tensor = prepared.schedule.tensor("y")
-    right = tensor.layout.pack(golden(prepared.workload.data()), CHIP.lanes)
+    right = tensor.layout.pack(golden(prepared.layer.data()), CHIP.lanes)
     got = right.copy()
     got[7 * 7 + 9, 3] = 1
     found = mismatch.in_dram(

@@ -31,7 +31,7 @@ from meshloom.tb.report.console import CAUSES
 from meshloom.tb.results.schema import Row, Settings, Status
 from meshloom.tb.runs import network
 from meshloom.tb.runs.batch import simulate
-from meshloom.tb.runs.items import NetworkItem
+from meshloom.tb.runs.kinds.networks import NetworkItem
 from meshloom.tb.runs.network import PreparedNetwork
 
 from ..sched.network_graphs import (

@@ -12,6 +12,7 @@ from meshloom.hw.config import ConfigError, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image
+from meshloom.sched.workload.catalog import find as workload
 from meshloom.tb.compare.compared import compare
 from meshloom.tb.compare.explained import explained_all
 from meshloom.tb.compare.timelines import timeline
@@ -20,7 +21,6 @@ from meshloom.tb.results.named import RunNameError
 from meshloom.tb.results.schema import Status
 from meshloom.tb.runs import planned
 from meshloom.tb.runs.runner import prepare
-from meshloom.tb.runs.saved import find as workload
 
 from .command_line import invoke
 from .kept_runs import keep

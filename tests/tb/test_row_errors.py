@@ -19,6 +19,7 @@ from meshloom.sched.schedulers import registry as scheduler_module
 from meshloom.sched.schedulers.interface import Maker, Scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.schedulers.registry import find as find_scheduler
+from meshloom.sched.workload import catalog
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError
 from meshloom.tb.devices import simulated
 from meshloom.tb.devices.interface import Job, NoDeviceError
@@ -124,7 +125,7 @@ def test_a_worker_that_is_killed_takes_only_its_workload_along(buggy: str) -> No
 @pytest.mark.parametrize("jobs", slow_but([1, 2], 1))
 def test_a_simulator_that_dies_costs_one_row(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its image of the DRAM is cut short, which ends the simulation; jobs before and after it run."""
-    (doomed,) = runner.find("gemm:5x6x7")
+    (doomed,) = catalog.find("gemm:5x6x7")
     watchdog = runner.prepare(doomed, CHIP, "loop_order").job(CHIP).watchdog
 
     def cut(self: SimulatedDevice, number: int, job: Job, folder: Path) -> Any:

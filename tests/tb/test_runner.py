@@ -15,7 +15,7 @@ from meshloom.sched.lowering import programs
 from meshloom.sched.model import timeline as timeline_module
 from meshloom.sched.model.timeline import Timeline, play
 from meshloom.sched.program.program import Program
-from meshloom.sched.workload import zoo
+from meshloom.sched.workload import catalog, zoo
 from meshloom.sched.workload.layers import LayerData
 from meshloom.tb.build.builder import SIMULATORS
 from meshloom.tb.devices.interface import Job
@@ -23,7 +23,8 @@ from meshloom.tb.inputs.sources import NetworkSource, feeds
 from meshloom.tb.results import identity
 from meshloom.tb.results.events import Event, Plan, Stage
 from meshloom.tb.results.schema import Row, Status
-from meshloom.tb.runs import items, runner
+from meshloom.tb.runs import runner, single
+from meshloom.tb.runs.kinds import layers
 from meshloom.tb.runs.options import RunOptions
 
 from ..tiers import slow_but
@@ -45,7 +46,7 @@ def test_every_output_byte_is_checked_and_right(number: int, rows: list[Row]) ->
     row = rows[number]
     assert row.workload == WORKLOADS[number]
     assert (row.chip, row.scheduler, row.simulator) == ("tiny", "loop_order", "verilator")
-    shape = runner.find(row.workload)[0].shape
+    shape = catalog.find(row.workload)[0].shape
     blocks = -(-shape.out_channels // CHIP.lanes)
     assert row.bytes_checked == shape.batch * blocks * CHIP.lanes * shape.out_h * shape.out_w
     assert (row.mismatches, row.faults, row.fault_reports, row.failure) == (0, 0, (), None)
@@ -97,10 +98,10 @@ def test_one_wrong_operand_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
             array.reshape(-1)[array.size // 2] ^= 0x40
         return given | {name: array}
 
-    original = items.arrays
-    monkeypatch.setattr(items, "arrays", corrupted)
+    original = layers.arrays
+    monkeypatch.setattr(layers, "arrays", corrupted)
     (row,), _ = run(["conv:7x7x5-6,k3,p1"])
-    shape = runner.find(row.workload)[0].shape
+    shape = catalog.find(row.workload)[0].shape
     assert 0 < row.mismatches < row.bytes_checked
     if name != "x":  # one output channel at most
         assert row.mismatches <= shape.out_h * shape.out_w
@@ -115,8 +116,8 @@ def test_a_result_that_is_not_written_is_seen(monkeypatch: pytest.MonkeyPatch) -
         far = CHIP.dram.words // 2
         return replace(job, outputs=[(tile, at + far, words) for tile, at, words in job.outputs])
 
-    original = items._job
-    monkeypatch.setattr(items, "_job", elsewhere)
+    original = single.job_of
+    monkeypatch.setattr(single, "job_of", elsewhere)
     (row,), _ = run(["gemm:5x6x7"])
     assert row.mismatches > row.bytes_checked / 2
 
@@ -125,8 +126,8 @@ def test_a_run_that_takes_too_long_is_a_fault(monkeypatch: pytest.MonkeyPatch) -
     def hurried(*arguments: Any) -> Job:
         return replace(original(*arguments), watchdog=300)
 
-    original = items._job
-    monkeypatch.setattr(items, "_job", hurried)
+    original = single.job_of
+    monkeypatch.setattr(single, "job_of", hurried)
     rows, _ = run(["gemm:5x6x7", "gemm:3x10x20"])
     for row in rows:
         assert (row.faults, row.bytes_checked) == (1, 0)
@@ -230,7 +231,7 @@ def test_networks_say_which_picture_it_was() -> None:
     made = {}
     for name, path in (("a", first), ("b", second), ("again", first)):
         (feed,) = feeds(NetworkSource("resnet8", (path,)), zoo.load("resnet8"))
-        made[name] = items._digest(feed.arrays)
+        made[name] = single.digest(feed.arrays)
     assert made["a"] == made["again"] != made["b"]
 
 

@@ -37,8 +37,9 @@ from meshloom.tb.inputs.sources import (
     regression_networks,
 )
 from meshloom.tb.report import answers
-from meshloom.tb.runs import runner
+from meshloom.tb.runs import network, runner
 from meshloom.tb.runs.failures import Failure
+from meshloom.tb.runs.kinds.networks import NetworkRequest
 
 from ..sched.float_models import FloatModel, run_float
 from ..sched.integer_models import IntegerModel
@@ -317,9 +318,9 @@ def test_what_was_misread_in_an_integer_file_is_told_before_anything_is_made(
         raise AssertionError("nothing is to be scheduled")
 
     monkeypatch.setattr("meshloom.sched.workload.onnx.reader.sliding_window", wrong)
-    monkeypatch.setattr(runner.network, "prepare", never)
+    monkeypatch.setattr(network, "prepare", never)
     source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path),))
-    found = runner._attempt_network(source, load_chip("tiny"), "loop_order")
+    found = runner._attempt(NetworkRequest(source), load_chip("tiny"), "loop_order")
     assert isinstance(found, Failure)
     assert (found.kind, found.stage) == ("OnnxError", "reading")
     assert "integer.onnx: node n_a (QLinearConv): misread: tensor 'a' at [0, 0, " in found.message

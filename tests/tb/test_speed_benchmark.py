@@ -16,7 +16,7 @@ from meshloom.tb.build import builder
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.devices.simulated import VERILATOR
 from meshloom.tb.runs import runner
-from meshloom.tb.runs.items import arrays_used
+from meshloom.tb.runs.single import arrays_used
 
 from .benchmark_rows import row
 

@@ -7,7 +7,6 @@ import inspect
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,9 +24,10 @@ from ...results.identity import code, sources
 from ...results.schema import Row, Settings
 from ...results.sweep import FAILED, PREDICTED, PointRow
 from .. import runner
-from ..batch import Item, simulate
+from ..batch import simulate
 from ..failures import Failure, failure
-from ..items import NetworkItem, Prepared
+from ..kinds.interface import Item, with_origin
+from ..kinds.table import KINDS
 from ..network import dram_bytes
 from ..options import RunOptions
 
@@ -102,10 +102,7 @@ def _prepared(task: Task, chip: ChipConfig) -> Item | Failure:
         return found
     if len(found) != 1:
         return Failure("WorkloadError", "reading", f"workload {task.workload} is {len(found)} runs; name one of them")
-    item = found[0]
-    if isinstance(item, Prepared | NetworkItem):  # simulated beside points of other schedulers
-        return replace(item, made_of=item.made_of | {"scheduler": task.scheduler})
-    return item
+    return with_origin(found[0], scheduler=task.scheduler)  # simulated beside points of other schedulers
 
 
 def _measured(items: Sequence[tuple[int, Item, float]], batch: Batch) -> dict[int, PointRow]:
@@ -131,15 +128,15 @@ def _row(task: Task, batch: Batch, item: Item, seconds: float, ran: Row | None =
     if ran is not None and ran.error is not None:
         why = Failure(ran.error.kind, ran.error.stage, ran.error.message)
         return failed_row(task, batch, why, seconds)
-    chip, cycles = batch.chip, item.cycles if ran is None else ran.rtl_cycles
-    macs = item.macs if isinstance(item, Prepared | NetworkItem) else None
+    chip, cycles = batch.chip, item.timeline.cycles if ran is None else ran.rtl_cycles
+    macs = item.macs
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, cycles)
     measured = {} if ran is None else _figures(ran)
     return PointRow(
         **_named(task, batch),
         status=PREDICTED if ran is None else ran.status.value,
         cycles=cycles,
-        model_cycles=item.cycles,
+        model_cycles=item.timeline.cycles,
         macs=macs,
         utilisation=None if macs is None else min(1.0, macs / peak),
         dram_bytes=dram_bytes(item.schedule, item.program, chip),
@@ -193,7 +190,8 @@ def deciding_code(scheduler: str, device: str | None) -> str:
     Of a scheduler outside of Meshloom it is the file that it is in; what that imports is not followed.
     """
     found = hashlib.sha256()
-    modules = ["tb.runs.sweeps.evaluate"]
+    # kinds of workload are imported by name, so nothing that is followed leads there
+    modules = ["tb.runs.sweeps.evaluate", *(_module(place) for place in KINDS.shipped.values())]
     for module, path in _modules(scheduler_of(scheduler)):
         if module.startswith("meshloom."):
             modules.append(module.removeprefix("meshloom."))
@@ -205,12 +203,16 @@ def deciding_code(scheduler: str, device: str | None) -> str:
     return found.hexdigest()[:16]
 
 
+def _module(place: str) -> str:
+    """The module of `meshloom.module:thing`, as `provenance.digest` names it."""
+    return place.partition(":")[0].removeprefix("meshloom.")
+
+
 def _modules(scheduler: Scheduler) -> list[tuple[str, Path | None]]:
     """The modules that make its schedules, with their files."""
     found: list[tuple[str, Path | None]] = []
-    for maker in (scheduler.layers, scheduler.networks):
-        if maker is None:
-            continue
+    for kind in scheduler.kinds:
+        maker = getattr(scheduler, kind)
         if isinstance(maker.function, str):
             module = maker.function.partition(":")[0]
             spec = find_spec(module)

@@ -11,18 +11,15 @@ from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshloom.hw.config import ChipConfig, ConfigError, load
-from meshloom.sched.schedulers.registry import find as find_scheduler
-from meshloom.sched.schedulers.registry import find_network
+from meshloom.sched.schedulers.registry import check_scheduler
 from meshloom.sched.workload import topology
-from meshloom.sched.workload.catalog import find
 
 from ...inputs.chips import UnknownFieldError, changed
-from ...inputs.sources import is_network
-from ...results.saved import SUFFIXES
 from ...results.sweep import Scalar, SweepError, SweepFile
+from ..kinds import table
 
 #: Points that a sweep may have before conditions and sample. They are all looked at.
 MOST = 1_000_000
@@ -100,17 +97,20 @@ def _all(sweep: SweepFile, folder: Path) -> Iterator[Point]:
             f"sweep {sweep.name}: has {chips * per_chip:,} points or more, {MOST:,} are possible; give fewer values or "
             "larger steps"
         )
-    for name in sweep.chips:
-        base = load(_placed(name, folder))
+    for base in (load(_placed(name, folder)) for name in sweep.chips):
         for values in product(*sweep.chip.values()):
             fields = dict(zip(sweep.chip, values, strict=True))
             chip, problem = _changed(base, fields)
+            known: dict[str, tuple[_Asked, ...]] = {}  # a name can mean other workloads on another chip
             for workload, scheduler in pairs:
                 for own in _combinations(_values(sweep.parameters, (workload, scheduler))):
                     made_by = _placed(_filled(scheduler, own), folder)
-                    for each, macs in _workloads(_placed(_filled(workload, own), folder)):
-                        _check_scheduler(made_by, is_network(each))
-                        yield Point(base.name, chip, problem, made_by, each, macs, fields | own)
+                    name = _placed(_filled(workload, own), folder)
+                    if name not in known:
+                        known[name] = _requests(name, chip or base)
+                    for each in known[name]:
+                        _check_scheduler(made_by, each.way)
+                        yield Point(base.name, chip, problem, made_by, each.name, each.macs, fields | own)
 
 
 def _values(parameters: Mapping[str, list[Any]], texts: Iterable[str]) -> dict[str, list[Scalar]]:
@@ -154,26 +154,39 @@ def _changed(base: ChipConfig, fields: Mapping[str, Scalar]) -> tuple[ChipConfig
 
 
 @cache
-def _check_scheduler(name: str, network: bool) -> None:
-    """Raises SchedulerError for a name or an option that it does not have."""
-    (find_network if network else find_scheduler)(name)
+def _check_scheduler(name: str, way: str) -> None:
+    """Raises SchedulerError for a name or an option that it does not have, or a kind that it does not schedule."""
+    check_scheduler(name, way)
 
 
-@cache
-def _workloads(name: str) -> tuple[tuple[str, int | None], ...]:
-    """The workloads that a name means, with their multiply-accumulates; of networks these are not known here."""
-    if name.endswith(SUFFIXES):
-        raise SweepError(f"workload {name}: is made already; a sweep makes schedules, `meshloom run` takes this one")
-    if is_network(name):
-        return ((name, None),)
-    return tuple((layer.name, layer.shape.macs) for layer in find(name))
+class _Asked(NamedTuple):
+    """A workload of a point: the name that means just it on every chip, its multiply-accumulates if they are known, and
+    what schedules it."""
+
+    name: str
+    macs: int | None
+    way: str
+
+
+def _requests(name: str, chip: ChipConfig) -> tuple[_Asked, ...]:
+    """The workloads that a name means on a chip. Raises WorkloadError, and SweepError for what has its schedule."""
+    asked: list[_Asked] = []
+    for request in table.find(name, chip):
+        if request.scheduled_as is None:
+            raise SweepError(
+                f"workload {name}: is made already; a sweep makes schedules, `meshloom run` takes this one"
+            )
+        asked.append(_Asked(request.reference, request.macs, request.scheduled_as))
+    return tuple(asked)
 
 
 @cache
 def _file(workload: str) -> str:
     """SHA-256 of the file that a workload is from; empty if it is from none. Raises SweepError."""
     path, _ = topology.split(workload) or (Path(workload), "")
-    if path.suffix not in (".onnx", topology.SUFFIX):
+    if (first := workload.partition(":")[0]).endswith(".py"):  # a kind of workload that is in a file
+        path = Path(first)
+    elif path.suffix not in (".onnx", topology.SUFFIX):
         return ""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()

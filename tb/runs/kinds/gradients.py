@@ -1,0 +1,135 @@
+"""The two gradients of a layer in training, as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.programs import Planned, planned
+from meshloom.sched.model.timeline import Timeline
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers.gradient.scheduler import GradientSchedule
+from meshloom.sched.schedulers.registry import Chosen, find_gradient
+from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.workload import training
+from meshloom.sched.workload.layout import ActivationLayout
+from meshloom.sched.workload.training import TrainingLayer
+from meshloom.sched.workload.training_data import random_gradients
+
+from .interface import Expected, Kind, Progress, Single
+
+if TYPE_CHECKING:
+    from meshloom.hw.config import ChipConfig
+
+    from ...devices.interface import Job, Run
+    from ...results.schema import Row
+
+
+@dataclass(frozen=True, eq=False)
+class GradientItem:
+    """The two gradients of a layer, ready to run. `choice`: what their scheduler says of them; None for a file."""
+
+    layer: TrainingLayer
+    choice: GradientSchedule | None
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def name(self) -> str:
+        return self.layer.name
+
+    @property
+    def macs(self) -> int:
+        return self.layer.macs
+
+    def job(self, chip: ChipConfig) -> Job:
+        from ..single import job_of
+
+        return job_of(self, random_gradients(self.layer).arrays(), chip)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        from ...inputs.golden.layer import golden
+        from ...results.figures import GradientFigures
+        from ..single import row_of
+
+        products, choice = random_gradients(self.layer).products(), self.choice
+        figures = choice and GradientFigures(
+            macs=self.macs,
+            order=choice.order,
+            nest=choice.nest,
+            dram_bytes=choice.dram_bytes,
+            spilled_bytes=choice.spilled_bytes,
+            array_cycles=choice.array_cycles,
+            vector_cycles=choice.vector_cycles,
+            orders={order.value: cycles for order, cycles in choice.predicted.items()},
+        )
+        return row_of(self, self.macs, lambda name: golden(products[name]), run, chip, gradient=figures)
+
+    def settings(self) -> dict[str, Any]:
+        from ..single import digest
+
+        data = random_gradients(self.layer).arrays()
+        return {**self.origin, "input": "random bytes, seeded by the workload's name", "input_digest": digest(data)}
+
+
+@dataclass(frozen=True)
+class Gradients(Single):
+    """The two gradients of a layer, to be scheduled together."""
+
+    layer: TrainingLayer
+    scheduled_as = "gradients"
+
+    @property
+    def name(self) -> str:
+        return self.layer.name
+
+    @property
+    def macs(self) -> int:
+        return self.layer.macs
+
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> GradientItem:
+        """Raises DoesNotFit and what the scheduler raises."""
+        progress.step("scheduling")
+        choice = find_gradient(scheduler, SCHEDULES.folder())(self.layer, chip)
+        made = planned(choice.schedule, chip, progress.step)
+        return GradientItem(self.layer, choice, made.schedule, made.program, made.timeline)
+
+    def expected(self) -> Expected:
+        m, k, n = self.layer.m, self.layer.k, self.layer.n
+        sizes = {"x": ("input", k, m), "w": ("constant", k, n), "dy": ("input", n, m), "dw": ("output", k, n)}
+        if not self.layer.first:
+            sizes["dx"] = "output", k, m
+        tensors = matrices(sizes)
+        return Expected(self.name, tensors, tuple(tensors))
+
+    def item(self, planned: Planned, origin: Mapping[str, Any]) -> GradientItem:
+        return GradientItem(self.layer, None, planned.schedule, planned.program, planned.timeline, origin)
+
+
+def matrices(
+    sizes: Mapping[str, tuple[str, int, int]],
+) -> dict[str, tuple[str, type[ActivationLayout], tuple[int, ...]]]:
+    """Matrices by name, as (role, channels, pixels), as `Expected` has tensors."""
+    return {name: (role, ActivationLayout, (1, columns, 1, rows)) for name, (role, columns, rows) in sizes.items()}
+
+
+def setting(chip: ChipConfig | None) -> training.Setting:
+    """What a chip trains; without one, what a chip of an edge device does."""
+    return training.Setting(False, training.EDGE_BATCH) if chip is None else training.setting_of(chip)
+
+
+def _find(name: str, chip: ChipConfig | None) -> Sequence[Gradients]:
+    return [Gradients(layer) for layer in training.find(name, setting(chip))]
+
+
+def _syntax() -> str:
+    networks = ", ".join((*training.VARIANTS, *training.TABLES))
+    return f"training:\n{training.SYNTAX}\n{fill(f'networks: {networks}', 78, subsequent_indent='  ')}"
+
+
+KIND = Kind(_find, _syntax)

@@ -1,0 +1,161 @@
+"""Whole networks: built-in ones and ONNX files, with what they are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.predict import prediction
+from meshloom.sched.lowering.programs import Planned
+from meshloom.sched.model.timeline import Timeline
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers.registry import Chosen, scales_by_channel
+from meshloom.sched.workload import zoo
+from meshloom.sched.workload.graph import Graph
+
+from ...inputs.pictures import inputs_in
+from ...inputs.sources import Feed, NetworkSource, check_files, load, model_settings, ready
+from .. import network
+from .interface import MARGIN, PATIENCE, Kind, Progress
+
+if TYPE_CHECKING:
+    from meshloom.hw.config import ChipConfig
+
+    from ...devices.interface import Job, Run
+    from ...results.schema import Row
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkItem:
+    """A network ready to run on one input. `tensors`: folder for outputs that are not vectors (None: not saved)."""
+
+    prepared: network.PreparedNetwork
+    title: str
+    feed: Feed
+    tensors: Path | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def name(self) -> str:
+        return self.title
+
+    @property
+    def macs(self) -> int:
+        return self.prepared.graph.total_macs
+
+    @property
+    def program(self) -> Program:
+        return self.prepared.program
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.prepared.made.schedule
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.prepared.timeline
+
+    def job(self, chip: ChipConfig) -> Job:
+        return network.job(self.prepared, self.feed.arrays, chip, PATIENCE, MARGIN)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)
+
+    def settings(self) -> dict[str, Any]:
+        from ..single import digest
+
+        return {**self.origin, "input": self.feed.name, "input_digest": digest(self.feed.arrays)}
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """A network that is scheduled, checked and predicted."""
+
+    name: str
+    macs: int
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class NetworkRequest:
+    """A network to be scheduled as a whole, and run once for each of its inputs."""
+
+    source: NetworkSource
+    scheduled_as = "networks"
+    first_stage = "reading"
+    activity = "scheduling the network"
+    macs = None
+
+    @property
+    def name(self) -> str:
+        return self.source.title
+
+    @property
+    def reference(self) -> str:
+        return self.source.name
+
+    @property
+    def runs(self) -> int:
+        return max(1, sum(map(inputs_in, self.source.inputs)))
+
+    def check(self, chip: ChipConfig) -> None:
+        """Raises WorkloadError for the first file that cannot be read."""
+        check_files(self.source)
+
+    def feed_with(self, source: NetworkSource) -> NetworkRequest:
+        return NetworkRequest(replace(source, name=self.source.name))
+
+    def expected(self) -> None:
+        return None
+
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> NetworkPlan:
+        """Raises WorkloadError (OnnxError), DoesNotFit and what the scheduler raises."""
+        self.check(chip)
+        graph = load(self._on(chip, scheduler))
+        made = self._scheduled(graph, chip, scheduler, progress)
+        schedule = made.made.schedule
+        schedule = schedule.model_copy(update={"predicted": prediction(schedule, made.program, made.timeline)})
+        return NetworkPlan(self.name, graph.total_macs, schedule, made.program, made.timeline)
+
+    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> Sequence[NetworkItem]:
+        source = self._on(chip, scheduler)
+        graph, feeds = ready(source)  # files are read first: a wrong one is reported early
+        settings = model_settings(source)
+        made = self._scheduled(graph, chip, scheduler, progress)
+        return [NetworkItem(made, self.name, feed, source.tensors, settings) for feed in feeds]
+
+    def restored(
+        self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]
+    ) -> Sequence[NetworkItem]:
+        """It, ready to run as a file's schedule says, which need not describe its layers. `title`: the file's."""
+        from meshloom.sched.schedulers.network.restored import restored
+
+        graph, feeds = ready(self.source)
+        made = restored(graph, planned.schedule, chip)
+        prepared = network.PreparedNetwork(made, planned.program, planned.timeline, described=False)
+        return [NetworkItem(prepared, title, feed, self.source.tensors, origin) for feed in feeds]
+
+    def _on(self, chip: ChipConfig, scheduler: str | Chosen) -> NetworkSource:
+        return replace(self.source, by_channel=scales_by_channel(scheduler, chip))
+
+    def _scheduled(
+        self, graph: Graph, chip: ChipConfig, scheduler: str | Chosen, progress: Progress
+    ) -> network.PreparedNetwork:
+        progress.step("scheduling")
+        return network.prepare(graph, chip, progress.step, scheduler, progress.search)
+
+
+def _find(name: str, chip: ChipConfig | None) -> Sequence[NetworkRequest]:
+    return [NetworkRequest(NetworkSource(name))]
+
+
+def _syntax() -> str:
+    return f"networks: {', '.join(zoo.names())}, an .onnx file, regression (what `make sim` runs)"
+
+
+KIND = Kind(_find, _syntax)
