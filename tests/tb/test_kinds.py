@@ -1,0 +1,145 @@
+"""What a workload can be: every way in takes every kind, and a kind from outside is one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import meshloom
+from meshloom.hw.config import load
+from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.cli.main import app
+from meshloom.tb.results.sweep import SweepFile
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.failures import Failure
+from meshloom.tb.runs.kinds import table
+from meshloom.tb.runs.sweeps.evaluate import deciding_code
+from meshloom.tb.runs.sweeps.grid import points
+
+#: A workload of each kind that can be scheduled: its name, the one it has in tables, a chip, a scheduler of it.
+EACH = [
+    ("gemm:8x8x8", "gemm:8x8x8", "tiny", "loop_order"),
+    ("resnet8", "resnet8", "quad16", "loop_order:refine=0,between=dram"),
+    ("gradient:ncf/mlp3,b4", "gradient:ncf/mlp3,b4", "edge45", "gradient:effort=0.01"),
+    ("chain:ncf/mlp2..mlp3,b4", "chain:ncf/mlp2..mlp3,b4", "edge45", "chain"),
+]
+#: A kind of somebody else: a list of matrix products in a text file, each a layer.
+OTHERS = """
+from pathlib import Path
+
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.runs.kinds import table
+from meshloom.tb.runs.kinds.interface import Kind
+
+
+def find(name, chip):
+    path = Path(name.partition(":KIND:")[2])
+    if not path.is_file():
+        raise WorkloadError(f"workload {name}: there is no file {path}")
+    return [request for line in path.read_text().split() for request in table.find(f"gemm:{line}", chip)]
+
+
+KIND = Kind(find, lambda: "FILE.py:KIND:LIST   matrix products, one on a line")
+WRONG = find
+"""
+
+
+@pytest.mark.parametrize(("name", "title", "chip", "scheduler"), EACH)
+def test_command_line_python_and_sweeps_take_every_kind(name: str, title: str, chip: str, scheduler: str) -> None:
+    shown = CliRunner().invoke(app, ["schedule", name, "--chip", chip, "--scheduler", scheduler])
+    assert shown.exit_code == 0, shown.output
+    schedule = meshloom.schedule(name, chip, scheduler)
+    assert schedule.workload == title
+    assert schedule.predicted is not None
+    assert title in shown.output
+    assert f"{schedule.predicted.cycles:,}" in shown.output
+    (point,) = points(SweepFile(name="s", chips=[chip], schedulers=[scheduler], workloads=[name]), Path())
+    assert point.workload == name
+    items = runner.prepared_here(point.workload, load(chip), point.scheduler)
+    assert not isinstance(items, Failure), items
+    assert {item.timeline.cycles for item in items} == {schedule.predicted.cycles}
+    assert items[0].macs is not None
+    assert point.macs in (items[0].macs, None)
+
+
+def test_a_name_of_several_is_so_everywhere() -> None:
+    names = [request.reference for request in table.find("gradient:ncf", load("edge45"))]
+    assert len(names) > 1
+    sweep = SweepFile(name="s", chips=["edge45"], schedulers=["gradient"], workloads=["gradient:ncf"])
+    assert [point.workload for point in points(sweep, Path())] == names
+    assert [layer.name for layer in meshloom.Workload.of("gradient:ncf,b4").layers()] == names
+    with pytest.raises(WorkloadError, match=rf"gradient:ncf: is {len(names)} layers"):
+        meshloom.schedule("gradient:ncf", "edge45", "gradient")
+
+
+def test_what_a_name_means_can_depend_on_the_chip() -> None:
+    """The size of networks that come in two sizes, and the batch, are the chip's; a sweep asks each chip."""
+    sweep = SweepFile(name="s", chips=["edge45", "server2"], schedulers=["gradient"], workloads=["gradient:bert/qkv"])
+    assert [point.workload for point in points(sweep, Path())] == [
+        "gradient:bert_tiny/qkv,b4",
+        "gradient:bert_large/qkv,b16",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("gemm:8x8x8", "chain"), ("resnet8", "gradient"), ("gradient:ncf/mlp3", "chain"), ("chain:ncf", "gradient")],
+)
+def test_a_scheduler_that_does_not_take_a_kind_is_refused_before_anything_is_done(name: str, other: str) -> None:
+    sweep = SweepFile(name="s", chips=["edge45"], schedulers=[other], workloads=[name])
+    with pytest.raises(SchedulerError, match=f"scheduler {other} "):
+        points(sweep, Path())
+    with pytest.raises(SchedulerError, match=f"scheduler {other} "):
+        meshloom.schedule(name, "edge45", other)
+    with pytest.raises(SchedulerError, match=f"scheduler {other} "):
+        meshloom.run(name, "edge45", other, artefacts=False)
+
+
+def test_the_network_and_its_layers_have_names_of_their_own(tmp_path: Path) -> None:
+    invoke = CliRunner().invoke
+    one = invoke(app, ["schedule", "resnet8", "--scheduler", "loop_order:refine=0,between=dram"])
+    each = invoke(app, ["schedule", "resnet8/*", "--chip", "quad16", "--out", str(tmp_path)])
+    assert (one.exit_code, each.exit_code) == (0, 0)
+    assert "resnet8/conv1" not in one.output
+    assert len(list(tmp_path.glob("resnet8_*.json"))) == len(table.find("resnet8/*")) == 10
+
+
+def test_a_kind_from_outside_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "lists.py").write_text(OTHERS)
+    (tmp_path / "mine.txt").write_text("4x4x4\n8x4x4\n")
+    name = f"{tmp_path}/lists.py:KIND:{tmp_path}/mine.txt"
+    shown = CliRunner().invoke(app, ["schedule", name, "--chip", "tiny"])
+    assert shown.exit_code == 0, shown.output
+    assert "gemm:4x4x4" in shown.output
+    assert "gemm:8x4x4" in shown.output
+    sweep = SweepFile(name="s", chips=["tiny"], schedulers=["loop_order"], workloads=[name])
+    assert [point.workload for point in points(sweep, tmp_path)] == ["gemm:4x4x4", "gemm:8x4x4"]
+    assert len(table.requests(name)) == 2
+    for wrong, message in (
+        (f"{tmp_path}/lists.py:KIND:none.txt", "there is no file none.txt"),
+        (f"{tmp_path}/lists.py:WRONG:x", "it must be a Kind"),
+        (f"{tmp_path}/other.py:KIND:x", "there is no file"),
+        (f"{tmp_path}/lists.py:NOTHING:x", "has no NOTHING"),
+    ):
+        shown = CliRunner().invoke(app, ["schedule", wrong, "--chip", "tiny"])
+        assert shown.exit_code == 2
+        assert message in " ".join(shown.stderr.split())
+
+
+def test_the_list_of_workloads_has_the_syntax_of_every_kind() -> None:
+    shown = CliRunner().invoke(app, ["workloads"]).output
+    for text in ("networks: resnet8", "gemm:MxNxK[,relu]", "gradient:NETWORK/", "chain:NETWORK["):
+        assert shown.count(text) == 1
+
+
+def test_the_code_of_all_kinds_decides_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are imported by name, which nothing follows."""
+    from meshloom.sched.store import provenance
+
+    seen: list[str] = []
+    monkeypatch.setattr(provenance, "digest", lambda *modules: seen.extend(modules) or "digest")
+    deciding_code.__wrapped__("loop_order", None)
+    assert {f"tb.runs.kinds.{kind}" for kind in ("layers", "networks", "gradients", "chains")} <= set(seen)
