@@ -47,7 +47,7 @@ class Dram:
         if at + words > self._words:
             raise DoesNotFit(
                 f"DRAM tile {tile} is too small: tensors need at least {at + words} words, "
-                f"it has {self._words} ({at + words - self._words} too few)"
+                f"it has {self._words} ({at + words - self._words} too few); raise dram.words, or take a smaller batch"
             )
         self._used[tile] = at + words
         return at

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from meshloom.hw.config import OFFSET_BITS
 from meshloom.sched.schedulers.gradient.search import LEADERS
 from meshloom.sched.workload.training import TrainingLayer
 
@@ -78,9 +79,11 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         "layer among cores; `sequential` is the strong baseline (one product after the other, each with its own best "
         "tiles and loops or as `plain` has them, and the fastest split), `best` the fastest of all by the model, these "
         "included. Where an order does not fit, or cannot be shared so, the layer takes `sequential`. A first layer "
-        f"has no dX. The model decides between {LEADERS} candidates of each order; of layers with more than "
-        f"{runs.LARGE:,} products it plays one. Other splits than by rows are played where it is not certain, from "
-        "their busiest resource, that the order takes longer so. Each result is kept; parts: "
+        "has no dX. A layer whose tensors need more DRAM than its chip has is planned with "
+        f"{1 << OFFSET_BITS:,} words to a channel, the most there can be. The model decides between {LEADERS} "
+        f"candidates of each order; of layers with more than {runs.LARGE:,} products it plays one. Other splits than "
+        "by rows are played where it is not certain, from their busiest resource, that the order takes longer so. "
+        "Each result is kept; parts: "
         f"{', '.join(PARTS)}. Bars: "
         f"{', '.join(f'{count} on {chip}' for chip, count in ENOUGH.items())} layers on the RTL with every byte right, "
         f"the model's error there at most {MEAN_ERROR:g} % on average and {WORST_ERROR:g} % each.",
