@@ -12,7 +12,14 @@ from .options import examples
 app = typer.Typer()
 
 
-@app.command(epilog=examples("meshloom workloads", "meshloom workloads vgg16", "meshloom workloads regression"))
+@app.command(
+    epilog=examples(
+        "meshloom workloads",
+        "meshloom workloads vgg16",
+        "meshloom workloads gradient:bert",
+        "meshloom workloads regression",
+    )
+)
 def workloads(
     name: Annotated[
         str | None,
@@ -32,8 +39,14 @@ def workloads(
         for text in table.syntaxes():
             console().print(text, markup=False, soft_wrap=True)
         return
-    from meshloom.sched.workload.catalog import find
+    if table.is_file(name) or name.endswith(".onnx"):
+        raise typer.BadParameter(f"{name}: `meshloom check {name}` says what is in a file", param_hint="NAME")
+    from ..report.tables import request_table, workload_table
+    from ..runs.kinds.layers import SingleLayer
 
-    from ..report.tables import workload_table
-
-    show(workload_table(find(name)), console())
+    requests = table.find(f"{name}/*" if table.is_network(name) else name)
+    layers = [request.layer for request in requests if isinstance(request, SingleLayer)]
+    if len(layers) == len(requests):
+        show(workload_table(layers), console())
+    else:
+        show(request_table((request.name, request.macs) for request in requests), console())

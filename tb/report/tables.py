@@ -80,6 +80,14 @@ def workload_table(layers: Iterable[Workload]) -> Table:
     return made
 
 
+def request_table(requests: Iterable[tuple[str, int | None]]) -> Table:
+    """Workloads that are no layers, with their multiply-accumulates (None: not known)."""
+    made = _table(("workload",), ("MMAC",))
+    for name, macs in requests:
+        made.add_row(escape(name), "-" if macs is None else f"{macs / 1e6:,.3f}")
+    return made
+
+
 def prediction_table(made: Iterable[tuple[str, int | None, Schedule]], chip: ChipConfig) -> Table:
     """Predicted cycles and utilisation of schedules, one line per workload: its name, its
     multiply-accumulates (None: not known)."""

@@ -135,6 +135,16 @@ def test_the_list_of_workloads_has_the_syntax_of_every_kind() -> None:
         assert shown.count(text) == 1
 
 
+def test_the_list_of_a_name_has_what_it_means() -> None:
+    invoke = CliRunner().invoke
+    assert "gradient:ncf/mlp2,b4 │ 0.262" in invoke(app, ["workloads", "gradient:ncf"]).output
+    assert invoke(app, ["workloads", "resnet8"]).output == invoke(app, ["workloads", "resnet8/*"]).output
+    for file in ("s.json", "p.bin", "model.onnx"):
+        shown = invoke(app, ["workloads", file])
+        assert (shown.exit_code, shown.stdout) == (2, "")
+        assert f"meshloom check {file}" in shown.stderr
+
+
 def test_the_code_of_all_kinds_decides_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are imported by name, which nothing follows."""
     from meshloom.sched.store import provenance
