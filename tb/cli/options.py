@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from meshloom.sched.support.limits import MEGABYTES, SECONDS
+
 from .completion import (
     complete_chips,
     complete_devices,
@@ -73,6 +75,27 @@ Budget = Annotated[
         metavar="STEPS|SECONDS",
         help="Limit for each search, which is otherwise exhaustive: steps of work such as 100M (the same result "
         "on every machine), or seconds such as 5s.",
+    ),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        min=0,
+        metavar="SECONDS",
+        help="Most seconds that a scheduler may take for one schedule, or one decision; 0: any number. One that takes "
+        "longer fails.",
+        show_default=f"{SECONDS:g}; none for schedulers that ship with Meshloom",
+    ),
+]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-limit",
+        min=0,
+        metavar="MB",
+        help="Most memory that a scheduler may take; 0: any. One that needs more fails.",
+        show_default=f"{MEGABYTES}; none for schedulers that ship with Meshloom",
     ),
 ]
 Bind = Annotated[

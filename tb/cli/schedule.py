@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..results.exits import Exit, expected
 from .completion import complete_workloads
-from .options import Budget, Chip, Scheduler, examples
+from .errors import say_error
+from .options import Budget, Chip, MemoryLimit, Scheduler, TimeLimit, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from meshloom.hw.config import ChipConfig
     from meshloom.sched.ir.schedule import Schedule
     from meshloom.sched.lowering.programs import Planned
+    from meshloom.sched.workload.catalog import Workload
 
 app = typer.Typer()
 
@@ -41,6 +44,8 @@ def schedule(
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
     budget: Budget = None,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several layers, a folder."),
@@ -55,9 +60,11 @@ def schedule(
 ) -> None:
     """Make schedules, check them and predict their cycles, without a simulator.
 
-    `meshloom run` uses the same code path: what is predicted and saved here is what runs there.
+    `meshloom run` uses the same code path: what is predicted and saved here is what runs there. If a layer cannot be
+    scheduled, its error is printed, the others are scheduled, and the exit status is 3, as it is there.
     """
     from meshloom.hw.config import load
+    from meshloom.sched.support.limits import guard_of, guarded
     from meshloom.sched.workload.training import is_training
     from meshloom.sched.workload.training_chain import is_chain
 
@@ -74,10 +81,17 @@ def schedule(
 
     screen = console()
     made: list[tuple[str, int, Planned]] = []
-    with searching(screen) as on_progress:
+    failed: list[tuple[str, str]] = []
+    with guarded(guard_of(time_limit, memory_limit)), searching(screen) as on_progress:
         for name, macs, make in wanted(workload, config, with_budget(scheduler, budget), on_progress):
-            made.append((name, macs, planned(make(), config)))
-    show(prediction_table([(name, macs, one.schedule) for name, macs, one in made], config), screen)
+            try:
+                made.append((name, macs, planned(make(), config)))
+            except Exception as error:
+                if (problem := expected(error)) is None:
+                    raise
+                failed.append((name, problem[0]))
+    if made:
+        show(prediction_table([(name, macs, one.schedule) for name, macs, one in made], config), screen)
     for name, _, one in made:
         if operations:
             print_operations(one.schedule, screen)
@@ -89,6 +103,10 @@ def schedule(
             place = _place(program, name, ".bin", len(made))
             image.save(one.program, place, metadata_of(one.schedule))
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
+    for name, why in failed:
+        say_error(why if name in why or len(made) + len(failed) == 1 else f"{name}: {why}")
+    if failed:
+        raise typer.Exit(Exit.NOT_RUN)
 
 
 if TYPE_CHECKING:
@@ -105,11 +123,12 @@ def _layers(workload: str, chip: ChipConfig, scheduler: str, on_progress: Callab
 
     layers = find(workload)
     make = find_scheduler(scheduler, SCHEDULES.folder(), on_progress)
-    for layer in layers:
+
+    def made(layer: Workload) -> Schedule:
         check_room(layer.shape, chip)
-    return [
-        (layer.name, layer.shape.macs, lambda layer=layer: make(layer.shape, chip, layer.scale)) for layer in layers
-    ]
+        return make(layer.shape, chip, layer.scale)
+
+    return [(layer.name, layer.shape.macs, lambda layer=layer: made(layer)) for layer in layers]
 
 
 def _gradients(workload: str, chip: ChipConfig, scheduler: str, _: Callable[[Any], None]) -> _Wanted:
