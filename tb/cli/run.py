@@ -196,6 +196,8 @@ def run(
     copies += [(reports.PARQUET if csv.suffix == ".parquet" else reports.CSV, csv)] if csv else []
     if [place for _, place in copies].count(STDOUT) > 1:
         raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
+    if len({place.resolve() for _, place in copies}) < len(copies):
+        raise typer.BadParameter("two of --json, --csv and --report name the same file", param_hint="--report")
     table = None if energy is None else load_energy(energy)
     name = load(chip).name  # before the engine is imported: a wrong name is reported at once
     from ..inputs.sources import NetworkSource, is_network
