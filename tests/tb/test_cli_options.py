@@ -38,7 +38,7 @@ def test_an_option_with_one_value_is_given_once(command: Any, option: Any) -> No
     """By any of its names, whatever the values."""
     names = [*option.opts, *option.secondary_opts]
     flag = [] if option.is_flag else ["3"]
-    with pytest.raises(typer.BadParameter, match="^is given 2 times, but has one value; give it once$") as wrong:
+    with pytest.raises(typer.BadParameter, match=r"^is given 2 times, but has one value; give it once$") as wrong:
         command.make_context(command.name, [names[0], *flag, names[-1], *flag])
     assert wrong.value.param_hint == option.opts[0]
 
