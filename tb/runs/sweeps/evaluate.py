@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, Exact
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance
@@ -33,7 +33,7 @@ from ..network import dram_bytes
 from ..options import RunOptions
 
 
-class _Model(BaseModel):
+class _Model(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
