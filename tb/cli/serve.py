@@ -127,9 +127,13 @@ class _Progress:
         self._screen = console(stderr=stderr)
         self._live = self._screen.is_terminal
         self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), console=self._screen,
-            transient=True, disable=not self._live,
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[what]}", markup=False),
+            console=self._screen,
+            transient=True,
+            disable=not self._live,
+        )
         self._tasks: dict[tuple[str, int], TaskID] = {}
         self._ended: dict[str, int] = {}
         self._what: TaskID | None = None
