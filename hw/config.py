@@ -22,8 +22,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from .support.exact import Exact as Exact
 from .support.mistakes import mistakes as mistakes
 from .support.near import near as near  # of hw/, software imports this module and few others
 from .support.near import near_or_all as near_or_all
@@ -62,7 +63,7 @@ class TileKind(StrEnum):
     NONE = "."  #: a router without a tile
 
 
-class _Frozen(BaseModel):
+class _Frozen(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
@@ -381,7 +382,8 @@ def built_in_chips() -> tuple[str, ...]:
 
 
 def load(chip: str | Path) -> ChipConfig:
-    """Reads a chip: a built-in name or the path of a TOML file. Raises ConfigError with the location and the fix."""
+    """Reads a chip: a built-in name or the path of a TOML file, which may not call another chip by the name of a
+    built-in one. Raises ConfigError with the location and the fix."""
     path = Path(chip)
     if path.suffix != ".toml":
         path = CHIP_FOLDER / f"{chip}.toml"
@@ -402,6 +404,11 @@ def load(chip: str | Path) -> ChipConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: malformed TOML: {error}") from error
     try:
-        return ChipConfig.model_validate(values)
+        config = ChipConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{path}: {mistakes(error, values, ChipConfig)}") from error
+    if path.parent != CHIP_FOLDER and config.name in built_in_chips() and config != load(config.name):
+        raise ConfigError(
+            f'{path}: name = "{config.name}" is the name of a built-in chip, a different one; take another'
+        )
+    return config

@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, Exact, TileKind
 from meshloom.hw.isa import (
     INSTRUCTIONS,
     REQUANTISING,
@@ -46,7 +46,7 @@ class ScheduleError(ValueError):
     """A schedule that cannot run; the message names the operation or tensor and the fix."""
 
 
-class _Frozen(BaseModel):
+class _Frozen(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

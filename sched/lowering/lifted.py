@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, Exact
 from meshloom.hw.isa import Opcode
 
 from ..ir.schedule import (
@@ -27,7 +27,7 @@ from ..program.image import ImageError
 from ..program.program import OPERATIONS, Program
 
 
-class Metadata(BaseModel):
+class Metadata(Exact):
     """The metadata of a program image: the chip's name, what the program computes, and where its tensors are stored.
 
     An empty `workload`: what it computes is unknown. Tensors are those of a Schedule.

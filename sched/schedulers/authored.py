@@ -27,7 +27,7 @@ def adapted(name: str, thing: object) -> Scheduler:
     `Options`. Raises TypeError with what it must be.
     """
     if isinstance(thing, Scheduler):
-        return replace(thing, name=name) if ":" in name else thing
+        return replace(thing, name=name, source=thing.source or _source_of(thing)) if ":" in name else thing
     if not callable(thing):
         raise TypeError(f"is of type {type(thing).__name__}; it must be a Scheduler, or a function of a LayerTask")
     options, takes = options_taken(thing, "a LayerTask")
@@ -47,6 +47,13 @@ def adapted(name: str, thing: object) -> Scheduler:
         return schedule(graph, chip, lambda task: thing(task, *([given] if takes else [])), name, context.on_layer)
 
     return Scheduler(name, summary, Maker(layer, options), Maker(network, options), source, by_channel=True)
+
+
+def _source_of(scheduler: Scheduler) -> str:
+    """The file in which its makers are, unless they are imported by name."""
+    makers = (scheduler.layers, scheduler.networks, scheduler.gradients, scheduler.chains)
+    functions = [inspect.unwrap(maker.function) for maker in makers if maker and inspect.isfunction(maker.function)]
+    return (inspect.getsourcefile(functions[0]) or "") if functions else ""
 
 
 def options_taken(thing: Callable[..., Any], first: str) -> tuple[type[BaseModel], bool]:

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -15,22 +15,21 @@ from pydantic import BaseModel, ValidationError
 from meshloom.hw.config import ChipConfig, near
 
 from ..ir.schedule import Schedule
-from ..support.plugins import PluginError, Registry
+from ..support import apart
+from ..support.limits import Limits, guard
+from ..support.plugins import Registry
 from ..workload.graph import Graph
 from ..workload.layers import ConvShape
 from ..workload.training import TrainingLayer
 from ..workload.training_chain import Chain
 from .authored import adapted
+from .failures import SchedulerError, TracebackThere, ended, failure
 from .interface import Context, Maker, Scheduler, written
 
 T = TypeVar("T")
 
 #: Entry points of other packages that are schedulers.
 GROUP = "meshloom.schedulers"
-
-
-class SchedulerError(PluginError):
-    """A name that means no scheduler, options that it does not have, or a scheduler that failed."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,7 @@ REGISTRY: Registry[Scheduler] = Registry(
     },
     adapted,
     SchedulerError,
+    tried=True,
 )
 
 
@@ -138,7 +138,7 @@ def find(
     context = Context(folder, on_progress)
 
     def make(shape: ConvShape, chip: ChipConfig, scale: int = 1 << 15) -> Schedule:
-        return called(scheduler, shape.name, Schedule, maker, shape, chip, scale, options, context)
+        return _Call(name, maker, scheduler, shape.name)(Schedule, shape, chip, scale, options, context=context)
 
     return make
 
@@ -156,7 +156,8 @@ def find_network(
         graph: Graph, chip: ChipConfig, on_layer: Callable[[str, int, int], None] | None = None
     ) -> NetworkSchedule:
         context = Context(folder, on_progress, on_layer)
-        return called(scheduler, f"network {graph.name}", NetworkSchedule, maker, graph, chip, options, context)
+        call = _Call(name, maker, scheduler, f"network {graph.name}")
+        return call(NetworkSchedule, graph, chip, options, context=context)
 
     return make
 
@@ -168,7 +169,8 @@ def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientSch
     scheduler, maker, options = _prepared(name, "gradients")
 
     def make(layer: TrainingLayer, chip: ChipConfig) -> GradientSchedule:
-        return called(scheduler, layer.name, GradientSchedule, maker, layer, chip, options, Context(folder))
+        call = _Call(name, maker, scheduler, layer.name)
+        return call(GradientSchedule, layer, chip, options, context=Context(folder))
 
     return make
 
@@ -180,7 +182,7 @@ def find_chain(name: str | Chosen, folder: Path | None = None) -> ChainScheduler
     scheduler, maker, options = _prepared(name, "chains")
 
     def make(chain: Chain, chip: ChipConfig) -> ChainSchedule:
-        return called(scheduler, chain.name, ChainSchedule, maker, chain, chip, options, Context(folder))
+        return _Call(name, maker, scheduler, chain.name)(ChainSchedule, chain, chip, options, context=Context(folder))
 
     return make
 
@@ -243,32 +245,74 @@ def _wrong(error: ValidationError, options: Mapping[str, object]) -> str:
     return f"{key}{shown} must be {must()}" if must else f"{key}{shown}: {first['msg']}"
 
 
-def called(scheduler: Scheduler, workload: str, kind: type[T], make: Callable[..., Any], *given: Any, **more: Any) -> T:
-    """What a scheduler makes of a workload: a `kind`.
-
-    Meshloom's own errors come through as they are; all others, and other results, become a SchedulerError that names
-    scheduler, workload and the line that failed.
-    """
-    name = scheduler.name
-    try:
-        made = make(*given, **more)
-    except Exception as error:
-        raise failure(name, scheduler.source, f"on {workload}", error) from error
-    if not isinstance(made, kind):
-        raise SchedulerError(f"scheduler {name} made a {type(made).__name__} of {workload}, not a {kind.__name__}")
-    return made
+def _limits(name: str | Chosen) -> Limits | None:
+    """Under which a scheduler runs in a process of its own; None: it is called in this one."""
+    if isinstance(name, Chosen):
+        shipped = name.scheduler.name in REGISTRY.shipped and REGISTRY.get(name.scheduler.name) is name.scheduler
+    else:
+        shipped = options_of(name)[0] in REGISTRY.shipped
+    return guard().shipped if shipped else guard().foreign
 
 
-def failure(name: str, source: str, where: str, error: Exception) -> Exception:
-    """What is raised instead of `error`, which scheduler `name` has raised: one of Meshloom's own as it is, of others a
-    SchedulerError with the last line of file `source` that it came through. `where`: on what it failed."""
-    if type(error).__module__.partition(".")[0] == "meshloom" or isinstance(error, MemoryError):
-        return error
-    # a plain ValueError is how a scheduler says that something does not fit
-    what = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-    frames = extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == source]
-    place = next((f for f in reversed(own or frames) if "site-packages" not in f.filename or own), frames[-1])
-    return SchedulerError(
-        f"scheduler {name} failed {where}: {what} (line {place.lineno} of {Path(place.filename).name})"
+@dataclass(frozen=True)
+class _Call:
+    """A call of a scheduler. `name`: as it was asked for; `workload`: what it schedules, for messages."""
+
+    name: str | Chosen
+    maker: Maker
+    scheduler: Scheduler
+    workload: str
+
+    def __call__(self, kind: type[T], *given: Any, context: Context) -> T:
+        """What the scheduler makes of a workload: a `kind`.
+
+        Meshloom's own errors come through as they are; all others, other results, and a process that ends, become a
+        SchedulerError that names scheduler, workload and the line that failed.
+        """
+        limits = _limits(self.name)
+        if limits is None:
+            try:
+                return self._made(kind, given, context)
+            except (Exception, SystemExit, GeneratorExit) as error:
+                raise self._explained(error, limits) from error
+
+        def work(report: apart.Report) -> T:
+            return self._made(kind, given, _reporting(context, report))
+
+        def hear(report: tuple[str, tuple[Any, ...]]) -> None:
+            getattr(context, report[0])(*report[1])
+
+        try:
+            return apart.call(work, limits, partial(self._explained, limits=limits), hear, self.scheduler.source)
+        except apart.DiedError as death:
+            raise ended(self.scheduler.name, self.scheduler.source, f"on {self.workload}", death) from None
+        except SchedulerError as error:
+            raise error from (TracebackThere(error.trace) if error.trace else None)
+
+    def _made(self, kind: type[T], given: Sequence[Any], context: Context) -> T:
+        made = self.maker(*given, context)
+        if not isinstance(made, kind):
+            raise SchedulerError(
+                f"scheduler {self.scheduler.name} made a {type(made).__name__} of {self.workload}, not a "
+                f"{kind.__name__}"
+            )
+        return made
+
+    def _explained(self, error: BaseException, limits: Limits | None) -> BaseException:
+        return failure(self.scheduler.name, self.scheduler.source, f"on {self.workload}", error, limits)
+
+
+def _reporting(context: Context, report: apart.Report) -> Context:
+    """A context whose reports go from a scheduler's process to its caller."""
+
+    def on_progress(told: Any) -> None:
+        report(("on_progress", (told,)))
+
+    def on_layer(*layer: Any) -> None:
+        report(("on_layer", layer))
+
+    return replace(
+        context,
+        on_progress=context.on_progress and on_progress,
+        on_layer=context.on_layer and on_layer,
     )

@@ -6,8 +6,10 @@ A name is looked up among what ships, then among the entry points of installed p
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -19,6 +21,10 @@ from types import ModuleType
 from typing import Generic, TypeVar
 
 from meshloom.hw.config import near
+
+from . import apart
+from .last_words import is_same
+from .limits import guard
 
 T = TypeVar("T")
 
@@ -32,13 +38,15 @@ class Registry(Generic[T]):
 
     `what`: the kind, for messages ("scheduler"); `group`: the entry points of other packages; `shipped`: name to
     `module:thing`; `accept(name, thing)` makes a T of what was found, or raises TypeError with what it must be.
+    `tried`: what does not ship is first loaded in a process of its own, so that one that crashes or never ends is an
+    error like any other.
     """
 
     def __init__(
         self, what: str, group: str, shipped: Mapping[str, str], accept: Callable[[str, object], T],
-        error: type[PluginError] = PluginError,
+        error: type[PluginError] = PluginError, tried: bool = False,
     ) -> None:  # fmt: skip
-        self.what, self.group, self.accept, self.error = what, group, accept, error
+        self.what, self.group, self.accept, self.error, self.tried = what, group, accept, error, tried
         self.shipped = dict(shipped)
         self._loaded: dict[str, T] = {}
 
@@ -73,6 +81,8 @@ class Registry(Generic[T]):
             self._unknown(name)
         if not thing:
             raise self.error(f"{self.what} {name}: {place} is not a {self.what}; name the one in it: {place}:NAME")
+        if self.tried and name not in self.shipped:
+            self._try(name, place)
         module = self._module(name, place)
         found: object = module
         for part in thing.split("."):
@@ -91,12 +101,45 @@ class Registry(Generic[T]):
 
     def _module(self, name: str, place: str) -> ModuleType:
         try:
-            return _from_file(Path(place)) if _is_file(place) else import_module(place)
-        except Exception as wrong:
-            if isinstance(wrong, FileNotFoundError):
+            with _apart_from_us():
+                return _from_file(Path(place)) if _is_file(place) else import_module(place)
+        except (Exception, SystemExit, GeneratorExit) as wrong:
+            if isinstance(wrong, FileNotFoundError) and _is_file(place) and not Path(place).expanduser().exists():
                 raise self.error(f"{self.what} {name}: there is no file {place}") from None
-            where = _line_of(wrong, place)
-            raise self.error(f"{self.what} {name} cannot be loaded: {type(wrong).__name__}: {wrong}{where}") from wrong
+            raise self._unloaded(name, place, wrong) from wrong
+
+    def _unloaded(self, name: str, place: str, wrong: BaseException) -> PluginError:
+        kind, where = type(wrong).__name__, _line_of(wrong, place)
+        return self.error(f"{self.what} {name} cannot be loaded: {kind}{': ' * bool(str(wrong))}{wrong}{where}")
+
+    def _try(self, name: str, place: str) -> None:
+        """Loads a module in a process of its own. Raises `error` if that is the end of the process."""
+        limits = guard().foreign
+        if limits is None or (not _is_file(place) and place in sys.modules):
+            return
+
+        def load(report: apart.Report) -> None:
+            with suppress(self.error):  # it will be raised where it is loaded
+                self._module(name, place)
+
+        try:
+            apart.call(load, limits, lambda wrong: self._unloaded(name, place, wrong))
+        except apart.DiedError as death:
+            here = str(Path(place).expanduser().resolve()) if _is_file(place) else ""
+            lines = [line for path, line in death.frames if here and is_same(path, here)]
+            where = f" (line {lines[0]} of {Path(place).name})" if lines else ""
+            raise self.error(f"{self.what} {name} cannot be loaded: {death.what}{where}") from None
+
+
+@contextmanager
+def _apart_from_us() -> Generator[None]:
+    """Keeps what a module prints away from stdout, and the folder as it is."""
+    before = Path.cwd()
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 def _is_file(place: str) -> bool:
@@ -137,7 +180,7 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _line_of(error: Exception, place: str) -> str:
+def _line_of(error: BaseException, place: str) -> str:
     """The line of a plugin's own file that failed, if that is known."""
     if isinstance(error, SyntaxError) or not _is_file(place):
         return ""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
-from meshloom.hw.config import mistakes, near
+from meshloom.hw.config import Exact, mistakes, near
 from meshloom.hw.registers import WIDTH
 
 from .layers import WorkloadError
@@ -29,7 +29,7 @@ class ScenarioError(WorkloadError):
     """A scenario that cannot be; the message names the file, the network and the field, and what would be right."""
 
 
-class _Model(BaseModel):
+class _Model(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

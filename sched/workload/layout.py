@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from meshloom.hw.config import Exact
 from meshloom.hw.isa import SCALED_BIAS_WORDS
 
 Bytes = NDArray[np.uint8]
@@ -41,7 +42,7 @@ class PackedWindow(NamedTuple):
         return self.kernel_h * self.kernel_w
 
 
-class _Layout(BaseModel):
+class _Layout(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @property

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from meshloom.hw.config import mistakes, near_or_all
+from meshloom.hw.config import Exact, mistakes, near_or_all
 
 from .arrivals import LAST, Poisson, ScenarioError, Trace, cycles_of
 
@@ -57,7 +57,7 @@ class Scenario:
         return tuple(dict.fromkeys((request.network, request.batch) for request in self.requests))
 
 
-class _Model(BaseModel):
+class _Model(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

@@ -12,6 +12,7 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.schedulers.authored import adapted
 from meshloom.sched.schedulers.interface import Scheduler, written
 from meshloom.sched.schedulers.registry import Chosen, SchedulerError, options_of
+from meshloom.sched.support.limits import Guard, guard_of, guarded
 from meshloom.sched.workload.layers import WorkloadError
 
 from ..devices.registry import find as find_device
@@ -43,11 +44,19 @@ def schedule(
     chip: str | Path | ChipConfig = "quad16",
     scheduler: AnyScheduler = "loop_order",
     options: Mapping[str, object] | None = None,
+    *,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    apart: bool = True,
 ) -> Schedule:
     """The schedule of a layer or of a whole network, proven to run on the chip; `predicted` has its cycles.
 
     `scheduler`: a name (`meshloom schedulers`), a function of a `LayerTask`, or a `Scheduler`. `options`: its options
-    by name. Raises WorkloadError, SchedulerError, DoesNotFit, and what checking a program raises.
+    by name. A scheduler that does not ship with Meshloom runs in a process of its own, for at most `time_limit` seconds
+    (600), with at most `memory_limit` megabytes (4096) of its own; 0: any number. What it prints goes to stderr. With
+    `apart=False` a function is called in this process, without limits: for a debugger, or if it remembers something.
+
+    Raises WorkloadError, SchedulerError, DoesNotFit, and what checking a program raises.
     """
     config, chosen = load_chip(chip), _chosen(scheduler, options)
     requests = Workload.of(workload).requests(config)
@@ -55,7 +64,8 @@ def schedule(
         raise WorkloadError(
             f"workload {workload}: is {len(requests)} layers; schedule each of Workload.of(...).layers()"
         )
-    return requests[0].plan(config, chosen, Progress(search=report_search)).schedule
+    with guarded(_guard(time_limit, memory_limit, apart)):
+        return requests[0].plan(config, chosen, Progress(search=report_search)).schedule
 
 
 def run(
@@ -72,18 +82,20 @@ def run(
     artefacts: str | Path | bool = True,
     energy: str | Path | None = None,
     area: bool = False,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    apart: bool = True,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> Result:  # the options of `meshloom run`, by name
     """Runs workloads on the chip's RTL and compares every byte with ONNX Runtime and every cycle with the model.
 
-    `workloads`: one or several; a Schedule is run as it is, whoever made it. `scheduler`, `options`: as for `schedule`;
-    a function is called in this process. `computes`: what schedules and programs compute that do not say so; "" leaves
-    their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for schedule, program and
-    every instruction's cycles; True: in the cache, as long as there is room; False: nowhere. With them `meshloom
-    explain` knows the run by the file that `Result.save` writes. `energy`: a file with picojoules (TOML), by which
-    `Row.energy` is estimated; a 45 nm process without it. `area`: synthesise the chip, unless
-    that was done before, for `Row.area`. `on_event` is called with each row as soon as it is
-    there, and with what is being done.
+    `workloads`: one or several; a Schedule is run as it is, whoever made it. `scheduler`, `options`, `time_limit`,
+    `memory_limit`, `apart`: as for `schedule`. `computes`: what schedules and programs compute that do not say so; ""
+    leaves their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for schedule,
+    program and every instruction's cycles; True: in the cache, as long as there is room; False: nowhere. With them
+    `meshloom explain` knows the run by the file that `Result.save` writes. `energy`: a file with picojoules (TOML), by
+    which `Row.energy` is estimated; a 45 nm process without it. `area`: synthesise the chip, unless that was done
+    before, for `Row.area`. `on_event` is called with each row as soon as it is there, and with what is being done.
 
     A workload that cannot be run has a row with an `error`. Raises the errors of bad input before anything runs;
     BuildError, NoDeviceError, RunsError if nothing can run.
@@ -96,12 +108,15 @@ def run(
     recorder = Recorder("api", find_device(device).tools())
     shelf = Shelf(place) if place is not None else cached(recorder.run) if artefacts else None
     table = None if energy is None else load_energy(Path(energy))
-    found = runner.run(
-        asked, load_chip(chip), _chosen(scheduler, options), on_event,
-        RunOptions(device, count, waves, links, place, shelf, energy=table, area=area),
-    )  # fmt: skip
+    run_options = RunOptions(device, count, waves, links, place, shelf, energy=table, area=area)
+    with guarded(_guard(time_limit, memory_limit, apart)):
+        found = runner.run(asked, load_chip(chip), _chosen(scheduler, options), on_event, run_options)
     recorder.rows += found
     return Result(recorder.results(complete=True))
+
+
+def _guard(time_limit: float | None, memory_limit: int | None, apart: bool) -> Guard:
+    return guard_of(time_limit, memory_limit) if apart else Guard(None, None)
 
 
 def _chosen(scheduler: AnyScheduler, options: Mapping[str, object] | None) -> str | Chosen:

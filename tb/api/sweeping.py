@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from meshloom.hw.support.mistakes import mistakes
+from meshloom.sched.support.limits import guard_of, guarded
 
 from ..results.sweep import PointRow, SweepError, SweepFile, read
 from ..runs.sweeps import query
@@ -52,13 +53,16 @@ def sweep(
     jobs: int | None = None,
     cluster: str | None = None,
     retry: bool = False,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
     on_rows: Callable[[Sequence[PointRow]], None] = lambda rows: None,
 ) -> Swept:
     """Predicts or runs every point of a sweep that has no row yet.
 
     `points`: a file, or what stands in one (`{"name": ..., "chips": [...], ...}`, see docs/sweeps.md). `out`: the
     folder of the rows. `jobs`: worker processes (all CPUs), or `cluster`: the address of a Dask scheduler. `retry`:
-    points that failed are made again. `on_rows` hears of rows as they come. A point that fails is a row with its error.
+    points that failed are made again. `time_limit`, `memory_limit`: as of `meshloom.schedule`, for each point.
+    `on_rows` hears of rows as they come. A point that fails is a row with its error.
 
     Raises SweepError and the errors of names before anything runs, ClusterError. Worker processes begin by importing
     the script that runs: keep the call below `if __name__ == "__main__":` there.
@@ -75,5 +79,6 @@ def sweep(
         asked, folder = read(Path(points)), Path(points).parent
     place = Path(out) if out is not None else sweeps.default_folder(asked)
     count = jobs or len(os.sched_getaffinity(0))
-    found = sweeps.run(asked, folder, place, jobs=count, address=cluster, retry=retry, on_rows=on_rows)
+    with guarded(guard_of(time_limit, memory_limit)):
+        found = sweeps.run(asked, folder, place, jobs=count, address=cluster, retry=retry, on_rows=on_rows)
     return Swept(found.points, found.kept, tuple(found.rows), place)

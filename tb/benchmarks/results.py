@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from meshloom.sched.store import cache
@@ -64,11 +63,11 @@ class Result:
 def print_result(result: Result, to: Console) -> None:
     """Tables, remarks, and one red line for each bar that was missed."""
     for sheet in result.sheets:
-        made = Table(title=escape(sheet.title), title_justify="left", header_style="bold", pad_edge=False)
+        made = Table(title=sheet.title, title_justify="left", header_style="bold", pad_edge=False)
         for name in sheet.columns:
             made.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left", no_wrap=True)
         for number, row in enumerate(sheet.rows):
-            made.add_row(*map(escape, row), style="red" if number in sheet.failed else "")
+            made.add_row(*row, style="red" if number in sheet.failed else "")
         show(made, to)
     for remark in result.remarks:
         to.print(remark, markup=False, soft_wrap=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from traceback import format_exception
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from ..results.exits import Exit, expected
@@ -20,8 +21,44 @@ def say_error(message: str) -> None:
     console(stderr=True).print(f"error: {message}", style="red", markup=False, soft_wrap=True)
 
 
+def _once(command: Any, context: Any, arguments: list[str]) -> None:
+    """Refuses an option that is given several times and takes one value: the last would silently win.
+
+    Raises BadParameter that names it.
+    """
+    if context.resilient_parsing:  # of a line that is being completed
+        return
+    _, _, order = command.make_parser(context).parse_args(args=list(arguments))
+    for option, count in Counter(order).items():
+        several = getattr(option, "multiple", True) or getattr(option, "count", False)  # an argument has neither
+        if count > 1 and not several and not option.is_eager:
+            raise typer.BadParameter(
+                f"is given {count} times, but has one value; give it once", param_hint=option.opts[0]
+            )
+
+
+class Command(TyperCommand):
+    """A command whose options with one value are given once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _once(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+def strict(app: typer.Typer) -> typer.Typer:
+    """The same commands, each a `Command`."""
+    for registered in app.registered_commands:
+        registered.cls = Command
+    return app
+
+
 class Group(TyperGroup):
-    """Turns errors of any command into a message and an exit status; only a bug keeps its traceback."""
+    """Turns errors of any command into a message and an exit status; only a bug keeps its traceback. Its own options
+    with one value are given once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _once(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -28,7 +28,7 @@ from . import (
     train,
     workloads,
 )
-from .errors import Group
+from .errors import Group, strict
 
 app = typer.Typer(
     cls=Group,
@@ -77,8 +77,8 @@ for _module in (
     schemas,
     bench,
 ):  # in the order of the help
-    app.add_typer(_module.app)
-app.add_typer(cache.app, name="cache")
+    app.add_typer(strict(_module.app))
+app.add_typer(strict(cache.app), name="cache", cls=Group)
 
 
 if __name__ == "__main__":

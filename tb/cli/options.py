@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from meshloom.sched.support.limits import MEGABYTES, SECONDS
+
 from .completion import (
     complete_chips,
     complete_devices,
@@ -75,6 +77,27 @@ Budget = Annotated[
         "on every machine), or seconds such as 5s.",
     ),
 ]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        min=0,
+        metavar="SECONDS",
+        help="Most seconds that a scheduler may take for one schedule, or one decision; 0: any number. One that takes "
+        "longer fails.",
+        show_default=f"{SECONDS:g}; none for schedulers that ship with Meshloom",
+    ),
+]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-limit",
+        min=0,
+        metavar="MB",
+        help="Most memory that a scheduler may take; 0: any. One that needs more fails.",
+        show_default=f"{MEGABYTES}; none for schedulers that ship with Meshloom",
+    ),
+]
 Bind = Annotated[
     list[str] | None,
     typer.Option(
@@ -130,5 +153,7 @@ def bindings(texts: list[str] | None) -> dict[str, int]:
         name, _, number = text.rpartition("=")
         if not name or not number.isdecimal() or not int(number):
             raise typer.BadParameter(f"{text!r} must be a name and a size of 1 or more: batch=1", param_hint="--bind")
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice, {found[name]} and {number}", param_hint="--bind")
         found[name] = int(number)
     return found

@@ -15,7 +15,20 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import STDOUT, Area, Bind, Budget, Device, Energy, Reports, Scheduler, bindings, examples
+from .options import (
+    STDOUT,
+    Area,
+    Bind,
+    Budget,
+    Device,
+    Energy,
+    MemoryLimit,
+    Reports,
+    Scheduler,
+    TimeLimit,
+    bindings,
+    examples,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,6 +130,8 @@ def run(
     ] = None,
     scheduler: Scheduler = "loop_order",
     budget: Budget = None,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -159,6 +174,7 @@ def run(
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
     from meshloom.hw.config import load
+    from meshloom.sched.support.limits import guard_of, guarded
 
     from ..devices.registry import find as find_device
     from ..report import registry as reports
@@ -180,6 +196,8 @@ def run(
     copies += [(reports.PARQUET if csv.suffix == ".parquet" else reports.CSV, csv)] if csv else []
     if [place for _, place in copies].count(STDOUT) > 1:
         raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
+    if len({place.resolve() for _, place in copies}) < len(copies):
+        raise typer.BadParameter("two of --json, --csv and --report name the same file", param_hint="--report")
     table = None if energy is None else load_energy(energy)
     name = load(chip).name  # before the engine is imported: a wrong name is reported at once
     from ..inputs.sources import NetworkSource
@@ -237,7 +255,8 @@ def run(
             traces = recorder.path.with_suffix("")
             shelf = Shelf(traces) if artefacts else cached(recorder.run) if artefacts is None else None
             options = RunOptions(device, jobs, waves, links, traces, shelf, energy=table, area=area)
-            found = run_workloads(names, chip, scheduler, on_event, options)
+            with guarded(guard_of(time_limit, memory_limit)):
+                found = run_workloads(names, chip, scheduler, on_event, options)
         # rows arrive as they finish; the table lists them in the order requested
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..results.exits import Exit, expected
 from .completion import complete_workloads
-from .options import Budget, Chip, Scheduler, examples
+from .errors import say_error
+from .options import Budget, Chip, MemoryLimit, Scheduler, TimeLimit, examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +44,8 @@ def schedule(
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
     budget: Budget = None,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several workloads, a folder."),
@@ -56,11 +60,13 @@ def schedule(
 ) -> None:
     """Make schedules, check them and predict their cycles, without a simulator.
 
-    `meshloom run` uses the same code path: what is predicted and saved here is what runs there.
+    `meshloom run` uses the same code path: what is predicted and saved here is what runs there. If a layer cannot be
+    scheduled, its error is printed, the others are scheduled, and the exit status is 3, as it is there.
     """
     from meshloom.hw.config import load
     from meshloom.sched.lowering.lifted import metadata_of
     from meshloom.sched.program import image
+    from meshloom.sched.support.limits import guard_of, guarded
 
     from ..report.console import console
     from ..report.narrow import show
@@ -73,9 +79,17 @@ def schedule(
     requests = _requests(workload, config, name)
     screen = console()
     plans: list[Plan] = []
-    with searching(screen) as on_search:
-        plans += (request.plan(config, name, Progress(search=on_search)) for request in requests)
-    show(prediction_table([(plan.name, plan.macs, plan.schedule) for plan in plans], config), screen)
+    failures: list[tuple[str, str]] = []
+    with guarded(guard_of(time_limit, memory_limit)), searching(screen) as on_search:
+        for request in requests:
+            try:
+                plans.append(request.plan(config, name, Progress(search=on_search)))
+            except Exception as error:
+                if (problem := expected(error)) is None:
+                    raise
+                failures.append((request.name, problem[0]))
+    if plans:
+        show(prediction_table([(plan.name, plan.macs, plan.schedule) for plan in plans], config), screen)
     for plan in plans:
         if operations:
             print_operations(plan.schedule, screen)
@@ -87,6 +101,10 @@ def schedule(
             place = _place(program, plan.name, ".bin", len(plans))
             image.save(plan.program, place, metadata_of(plan.schedule))
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
+    for title, why in failures:
+        say_error(why if title in why or len(requests) == 1 else f"{title}: {why}")
+    if failures:
+        raise typer.Exit(Exit.NOT_RUN)
 
 
 def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Request]:

@@ -10,7 +10,7 @@ import typer
 from ..results.exits import Exit
 from .conclude import conclude
 from .errors import say_error
-from .options import STDOUT, Chip, OnlineScheduler, examples
+from .options import STDOUT, Chip, MemoryLimit, OnlineScheduler, TimeLimit, examples
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -33,6 +33,8 @@ def serve(
     ],
     chip: Chip = "lp9",
     scheduler: OnlineScheduler = "lookahead",
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
     model: Annotated[bool, typer.Option("--model", help="Serve it in the timeline model alone.")] = False,
     decision_cycles: Annotated[
         int,
@@ -68,6 +70,7 @@ def serve(
     from datetime import datetime
 
     from meshloom.hw.config import load as load_chip
+    from meshloom.sched.support.limits import guard_of, guarded
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.scenario import load
 
@@ -96,7 +99,7 @@ def serve(
 
     chosen(scheduler)  # a wrong name or option is reported at once
     screen = console(stderr=json == STDOUT)
-    with _Progress(json == STDOUT) as progress:
+    with guarded(guard_of(time_limit, memory_limit)), _Progress(json == STDOUT) as progress:
         served = runtime.serve(
             asked,
             config,
@@ -124,9 +127,13 @@ class _Progress:
         self._screen = console(stderr=stderr)
         self._live = self._screen.is_terminal
         self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), console=self._screen,
-            transient=True, disable=not self._live,
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[what]}", markup=False),
+            console=self._screen,
+            transient=True,
+            disable=not self._live,
+        )
         self._tasks: dict[tuple[str, int], TaskID] = {}
         self._ended: dict[str, int] = {}
         self._what: TaskID | None = None

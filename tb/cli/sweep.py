@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..results.exits import Exit
-from .options import examples
+from .options import MemoryLimit, TimeLimit, examples
 
 if TYPE_CHECKING:
     from ..results.sweep import PointRow
@@ -54,6 +54,8 @@ def sweep(
             "--pareto", metavar="COLUMN,COLUMN", help="Columns of --plot: least is best, with - in front greatest."
         ),
     ] = "cycles,dram_bytes",
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
     retry: Annotated[bool, typer.Option("--retry", help="Make points again that failed.")] = False,
     only_plan: Annotated[bool, typer.Option("--plan", help="Say how many points there are, and make none.")] = False,
 ) -> None:
@@ -62,6 +64,8 @@ def sweep(
     Rows are kept as they come, so an interrupted sweep goes on where it was: run the same command again. A point that
     fails is a row with its error. The exit status is 1 if a byte differs or the model is off, 3 if a point failed.
     """
+    from meshloom.sched.support.limits import guard_of, guarded
+
     from ..report.console import console
     from ..report.progress import Counted
     from ..results.sweep import read
@@ -79,7 +83,7 @@ def sweep(
         screen.print(f"{asked.name}: {len(planned):,} points, {done:,} of them in {place}", markup=False)
         return
     failed: list[PointRow] = []
-    with Counted(screen, asked.name) as progress:
+    with guarded(guard_of(time_limit, memory_limit)), Counted(screen, asked.name) as progress:
 
         def on_rows(rows: Sequence[PointRow]) -> None:
             for row in rows:

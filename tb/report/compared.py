@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ..results.comparison import Comparison, Comparisons, Side
@@ -80,7 +79,7 @@ def layer_table(found: Comparison) -> Table:
         both = layer.a is not None and layer.b is not None
         where = "" if both else f" (only {'before' if layer.b is None else 'after'})"
         made.add_row(
-            escape(layer.layer) + where,
+            layer.layer + where,
             _cycles(layer.a),
             _cycles(layer.b),
             _cycles(layer.change, "+"),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -40,8 +39,11 @@ _COLOUR = {
 
 
 def console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or as COLUMNS says, or wide enough for the table when nobody says."""
-    made = Console(stderr=stderr, highlight=False)
+    """A console as wide as the terminal, or as COLUMNS says, or wide enough for the table when nobody says.
+
+    It prints text as it is: names and messages come from users and files, and `[red]` or `:x:` in one means itself.
+    """
+    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         made.width = LOG_WIDTH
     return made
@@ -83,9 +85,9 @@ def table(rows: Sequence[Row]) -> Table:
     for row in rows:
         passed = row.status is Status.PASSED
         made.add_row(
-            escape(row.workload if passed else f"{row.workload} [{row.status}]"),
-            escape(chip_name(row, rows)),
-            escape(row.scheduler),
+            row.workload if passed else f"{row.workload} [{row.status}]",
+            chip_name(row, rows),
+            row.scheduler,
             f"{row.rtl_cycles:,}",
             f"{row.model_cycles:,}",
             percent(row.error_percent, sign="+"),
@@ -115,7 +117,7 @@ def network_table(rows: Sequence[Row]) -> Table:
             continue
         names = row.workload, found.picture, found.answer, found.expected, found.float_answer
         made.add_row(
-            *(escape(name) or "-" for name in names),
+            *(name or "-" for name in names),
             f"{found.macs / 1e6:,.1f}",
             f"{found.dram_bytes / 1e6:,.2f}",
             f"{found.tensors_checked:,}",
@@ -137,9 +139,9 @@ def micro_op_table(rows: Sequence[Row]) -> Table:
             continue
         numbers = found.count, found.planned_cycles, found.bound_cycles
         made.add_row(
-            escape(row.workload),
-            escape(row.scheduler),
-            escape(found.taken),
+            row.workload,
+            row.scheduler,
+            found.taken,
             *(f"{number:,}" for number in numbers),
             percent(None if found.gap is None else 100 * found.gap),
             f"{found.hops_bytes:,}",
@@ -160,7 +162,7 @@ def gradient_table(rows: Sequence[Row]) -> Table:
             continue
         busy = (100 * cycles / max(1, row.rtl_cycles) for cycles in (found.array_cycles, found.vector_cycles))
         made.add_row(
-            escape(row.workload),
+            row.workload,
             found.order,
             found.nest,
             f"{found.dram_bytes:,}",
@@ -173,7 +175,7 @@ def gradient_table(rows: Sequence[Row]) -> Table:
 def dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
     made = Table(
-        title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+        title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
         pad_edge=False, show_edge=False,
     )  # fmt: skip
     for index, name in enumerate(left):
@@ -189,7 +191,7 @@ def share_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if found := row.network:
             shares = (f"{found.shares.get(cause, 0):.1f}" for cause in CAUSES)
-            made.add_row(escape(row.workload), escape(found.picture), *shares)
+            made.add_row(row.workload, found.picture, *shares)
     return made
 
 
@@ -205,7 +207,7 @@ def layer_table(row: Row) -> Table:
     )
     for layer in row.network.layers:
         made.add_row(
-            escape(layer.name),
+            layer.name,
             layer.kind,
             layer.limit,
             f"{layer.macs / 1e6:,.2f}",

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from meshloom.hw.config import ChipConfig
@@ -33,7 +32,7 @@ def print_overview(found: Explanations, to: Console) -> None:
         lost = Counter({cause: cycles for cause, cycles in falls.total.items() if cause != "useful"})
         most = ", ".join(f"{cause} {_share(cycles, falls.cycles * falls.pes)}" for cause, cycles in lost.most_common(3))
         off = f"{each.spread.end_lag:+,}" if each.spread.instructions else "-"
-        made.add_row(escape(each.workload), f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
+        made.add_row(each.workload, f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
     show(made, to)
     for workload, why in found.unexplained.items():
         to.print(f"{workload}: {why}", style="yellow", markup=False, soft_wrap=True)
@@ -109,7 +108,7 @@ def waterfall_table(falls: Waterfall, layer: str | None = None) -> Table:
         if layer in (None, found.layer) and len(falls.layers) > 1:
             spent = falls.in_cycles(found.pe_cycles)
             made.add_row(
-                escape(found.layer),
+                found.layer,
                 *(_cycles(spent.get(cause, 0.0)) for cause in causes),
                 _cycles(sum(found.pe_cycles.values()) / falls.pes),
             )
@@ -144,7 +143,7 @@ def path_table(path: CriticalPath, steps: Sequence[PathStep], chip: ChipConfig) 
     for step in sorted(longest, key=lambda step: step.start):
         made.add_row(
             _doing(step.activity, step.behind),
-            escape(name(step.who)),
+            name(step.who),
             place(step.who, chip),
             *(f"{number:,}" for number in (step.start, step.end, step.cycles)),
             _share(step.cycles, path.cycles),
@@ -162,8 +161,8 @@ def wait_table(waits: Sequence[Wait], chip: ChipConfig) -> Table:
     for wait in waits:
         made.add_row(
             tile_name(chip, wait.core),
-            escape(name(wait.gemm)),
-            f"{escape(name(wait.by))}: {_doing(wait.by_activity, wait.behind)}",
+            name(wait.gemm),
+            f"{name(wait.by)}: {_doing(wait.by_activity, wait.behind)}",
             *(f"{number:,}" for number in (wait.start, wait.cycles, wait.by_cycles)),
             ", ".join(f"{cause} {cycles:,}" for cause, cycles in list(wait.causes.items())[:3]),
         )
@@ -198,7 +197,7 @@ def spread_lines(found: Spread, chip: ChipConfig) -> list[str]:
 
 
 def _doing(activity: str, behind: Who | None) -> str:
-    return activity if behind is None else f"{activity} behind {escape(name(behind))}"
+    return activity if behind is None else f"{activity} behind {name(behind)}"
 
 
 def name(who: Who) -> str:

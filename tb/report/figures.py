@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
@@ -57,7 +58,7 @@ def _waterfall(falls: Waterfall) -> tuple[list[Figure], Figure]:
 
 
 def _by_layer(falls: Waterfall) -> tuple[list[Figure], Figure]:
-    names = [each.layer for each in falls.layers]
+    names = [_plain(each.layer) for each in falls.layers]
     bars: list[Figure] = [
         {
             "type": "bar",
@@ -100,7 +101,7 @@ def _roofline(points: Sequence[LayerPoint], peak: int, bandwidth: int) -> tuple[
         "name": "layers",
         "x": x,
         "y": [point.macs / point.cycles for point in shown],
-        "text": [point.layer for point in shown],
+        "text": [_plain(point.layer) for point in shown],
         "textposition": "bottom center",
         "marker": {"size": 9, "color": "#c75b39"},
     }
@@ -183,6 +184,11 @@ def _links(found: Sequence[LinkLoad], what: str, chip: ChipConfig) -> tuple[list
         "yaxis": {**hidden, "range": [chip.height - 0.4, -0.6], "scaleanchor": "x"},
     }
     return [*traces, scale], layout
+
+
+def _plain(name: str) -> str:
+    """A layer's name as Plotly shows it as it is: it reads tags in texts."""
+    return escape(name, quote=False)
 
 
 def _shade(part: float) -> str:

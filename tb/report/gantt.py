@@ -28,7 +28,7 @@ def gantt(results: ScenarioResults, path: Path) -> None:
     figures, palette = results.scenario, mpl.colormaps["tab20"]
     cores = sorted({core for row in results.programs for core in row.cores})
     rank = {core: number for number, core in enumerate(cores)}
-    settings: Any = {"svg.hashsalt": "meshloom", "svg.fonttype": "none", "font.size": 8}
+    settings: Any = {"svg.hashsalt": "meshloom", "svg.fonttype": "none", "font.size": 8, "text.parse_math": False}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         figure, drawn = plt.subplots(figsize=(11, 1.4 + 0.3 * max(4, len(cores), min(_NAMED, len(results.instances)))))
         axes: Any = drawn  # its methods take any keyword

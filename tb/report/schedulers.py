@@ -7,7 +7,6 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from rich.markup import escape
 from rich.table import Table
 
 from meshloom.sched.schedulers.budget import Budget
@@ -29,7 +28,7 @@ def schedulers_table(found: Iterable[Scheduler]) -> Table:
     """Schedulers, what they can schedule, and what they are."""
     made = _table("scheduler", "schedules", "what it is")
     for one in found:
-        made.add_row(one.name, ", ".join(one.kinds), escape(one.summary))
+        made.add_row(one.name, ", ".join(one.kinds), one.summary)
     return made
 
 
@@ -37,7 +36,7 @@ def online_table(found: Iterable[OnlineMaker]) -> Table:
     """Online schedulers, and what they are."""
     made = _table("online scheduler", "what it is")
     for one in found:
-        made.add_row(one.name, escape(one.summary))
+        made.add_row(one.name, one.summary)
     return made
 
 
@@ -46,7 +45,7 @@ def options_table(kind: str, model: type[BaseModel]) -> Table:
     made = _table(f"for {kind}", "values", "if not given", "what it does")
     for name, field in model.model_fields.items():
         must = "must be given" if field.is_required() else _word(field.default)
-        made.add_row(name, escape(_values(field.annotation)), must, escape(field.description or ""))
+        made.add_row(name, _values(field.annotation), must, field.description or "")
     if not model.model_fields:
         made.add_row("no options", "", "", "")
     return made
@@ -55,7 +54,7 @@ def options_table(kind: str, model: type[BaseModel]) -> Table:
 def _word(value: object) -> str:
     if value is None:
         return "none"
-    return ("no", "yes")[value] if isinstance(value, bool) else escape(str(value))
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def _values(annotation: Any) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from meshloom.hw.config import ChipConfig, tile_position
@@ -68,7 +67,7 @@ def workload_table(layers: Iterable[Workload]) -> Table:
     for layer in layers:
         shape = layer.shape
         made.add_row(
-            escape(layer.name),
+            layer.name,
             "x".join(map(str, shape.x_shape)),
             "x".join(map(str, shape.y_shape)),
             f"{shape.kernel_h}x{shape.kernel_w}",
@@ -97,7 +96,7 @@ def prediction_table(made: Iterable[tuple[str, int | None, Schedule]], chip: Chi
         cycles = schedule.predicted.cycles if schedule.predicted else None
         useful = 100 * macs / (cycles * processing_elements(chip)) if cycles and macs is not None else None
         table.add_row(
-            escape(name),
+            name,
             schedule.chip,
             schedule.scheduler,
             f"{len(schedule.operations) - gemms:,}",
@@ -147,9 +146,9 @@ def frame_table(frame: polars.DataFrame) -> Table:
     """Any table: numbers aligned right, long texts cut."""
     made = Table(header_style="bold", pad_edge=False)
     for name, kind in frame.schema.items():
-        made.add_column(escape(name), justify="right" if kind.is_numeric() else "left", no_wrap=True)
+        made.add_column(name, justify="right" if kind.is_numeric() else "left", no_wrap=True)
     for row in frame.iter_rows():
-        made.add_row(*(escape(_cell(value)) for value in row))
+        made.add_row(*(_cell(value) for value in row))
     return made
 
 

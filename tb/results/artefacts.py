@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, Exact
 from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
@@ -97,7 +97,7 @@ class ArtefactsError(ResultsError):
     """A folder that holds no artefacts, or damaged ones; the message names the file and the fix."""
 
 
-class Manifest(BaseModel):
+class Manifest(Exact):
     """What the tables are of: the result row, which identifies code, chip, scheduler, options and input; the chip."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

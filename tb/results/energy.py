@@ -9,8 +9,9 @@ from math import exp, log
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
 
+from meshloom.hw.config import Exact
 from meshloom.hw.support.mistakes import mistakes
 
 from .record import Count, Record, ResultsError
@@ -24,7 +25,7 @@ class EnergyError(ResultsError):
     """A table of energies that cannot be read; the message names the file and the field."""
 
 
-class _Model(BaseModel):
+class _Model(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

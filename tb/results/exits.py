@@ -44,6 +44,10 @@ def is_ours(error: BaseException) -> bool:
 
 def expected(error: Exception) -> tuple[str, Exit] | None:
     """Message and status of an error that is not a bug: one of ours, or a file that cannot be read or written."""
+    from meshloom.sched.schedulers.failures import SchedulerError  # late: `--help` needs none of it
+
+    if isinstance(error, SchedulerError) and error.kind:
+        return str(error), Exit.NOT_RUN
     if is_ours(error):
         return str(error), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
     if isinstance(error, OSError) and error.filename is not None:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
+from meshloom.hw.config import Exact
+
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -20,7 +22,7 @@ def _close(stated: Any, right: Any) -> bool:
     return numbers and isclose(stated, right, rel_tol=1e-6, abs_tol=1e-9)
 
 
-class Record(BaseModel):
+class Record(Exact):
     """Frozen; refuses unknown fields; computed fields in the input must agree with the rest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

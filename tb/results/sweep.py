@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from meshloom.hw.config import mistakes
+from meshloom.hw.config import Exact, mistakes
 
 #: A value of a parameter or of a field of a chip.
 Scalar = bool | int | float | str
@@ -19,7 +19,7 @@ class SweepError(ValueError):
     """A sweep that cannot be made; the message names the file, the field and the fix."""
 
 
-class _Model(BaseModel):
+class _Model(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

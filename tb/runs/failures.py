@@ -32,12 +32,12 @@ class Failure:
 
 def failure(error: BaseException, stage: str) -> Failure:
     """An error as data that can be sent to any process. For a SchedulerError, the error that caused it."""
-    cause = error.__cause__ if isinstance(error, SchedulerError) else None
-    # schedulers raise a plain ValueError for what does not fit
-    known = _expected(error) and (cause is None or type(cause) is ValueError or _expected(cause))
+    if isinstance(error, SchedulerError) and error.kind:
+        return Failure(error.kind, stage, str(error), error.trace)
+    known = _expected(error)
     message = f"{error.filename}: {error.strerror}" if known and isinstance(error, OSError) else str(error)
     trace = "" if known else "".join(traceback.format_exception(error))
-    kind = type(cause or error).__name__
+    kind = type(error).__name__
     return Failure(kind, stage, message or kind, trace)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ def searching(screen: Console) -> Generator[Callable[[Told], None]]:
     """Yields a function to which a search reports: tilings done, schedules made, and the best so far with its estimated
     cost; or that it is being compiled, and the functions done."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed}/{task.total} {task.fields[what]}"),
-        TextColumn("{task.fields[best]}"),
+        TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False),
+        TextColumn("{task.fields[best]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
@@ -61,11 +60,11 @@ def searching(screen: Console) -> Generator[Callable[[Told], None]]:
             if compiling in tasks:
                 bars.remove_task(tasks.pop(compiling))  # type: ignore[arg-type]
             if told.layer not in tasks:
-                tasks[told.layer] = bars.add_task(escape(told.layer), total=told.total, best="", what="tilings")
+                tasks[told.layer] = bars.add_task(told.layer, total=told.total, best="", what="tilings")
             best = ""
             if told.best is not None:
                 cost = f"{told.best.cycles:,.0f} cycles, {told.best.words:,} words"
                 best = f"best of {told.schedules:,}: {told.best}, {cost}"
-            bars.update(tasks[told.layer], completed=told.done, total=told.total, best=escape(best))  # type: ignore[arg-type]
+            bars.update(tasks[told.layer], completed=told.done, total=told.total, best=best)  # type: ignore[arg-type]
 
         yield on_progress

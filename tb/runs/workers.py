@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from meshloom.sched.support.limits import Guard, guard, guarded
+
 from ..results.events import Stage
 
 T = TypeVar("T")
@@ -42,9 +44,10 @@ def report_search(told: Any) -> None:
     report_progress(told.layer, f"{told.done:,} of {told.total:,} tilings searched{best}")
 
 
-def _begin(parent: Connection) -> None:
-    """Ignores Ctrl-C, which the parent handles by stopping its workers."""
+def _begin(parent: Connection, by: Guard) -> None:
+    """Ignores Ctrl-C, which the parent handles by stopping its workers. `by`: what schedulers are held to."""
     global _parent
+    guarded(by).__enter__()  # as long as the process lives
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _parent = parent
 
@@ -74,7 +77,7 @@ def workers(count: int) -> Generator[Workers]:
     """Worker processes. Ends them when their use ends early, because a network may take them minutes."""
     others = set(multiprocessing.active_children())
     told, heard = multiprocessing.Pipe(duplex=False)
-    with told, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard,)) as pool:
+    with told, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard, guard())) as pool:
         try:
             yield Workers(pool, told)
         except BaseException:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from meshloom.hw.config import ChipConfig, ConfigError, TileKind, built_in_chips, load, tile_address, tile_position
+from meshloom.hw.config import (
+    CHIP_FOLDER,
+    ChipConfig,
+    ConfigError,
+    TileKind,
+    built_in_chips,
+    load,
+    tile_address,
+    tile_position,
+)
 from meshloom.hw.isa import data_flit_bits
 
 GOOD = """
@@ -103,6 +115,34 @@ def test_defaults_and_overrides(tmp_path: Path) -> None:
     assert chip.tiles == {0: TileKind.DRAM, 1: TileKind.CORE, 16: TileKind.HOST, 17: TileKind.SPM}
 
 
+def fields(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, Any]]:
+    for name, info in model.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from fields(kind, f"{place}{name}.")
+        else:
+            yield f"{place}{name}", kind
+
+
+@pytest.mark.parametrize(("field", "kind"), list(fields(ChipConfig)), ids=lambda each: str(each))
+def test_a_value_is_what_it_looks_like(tmp_path: Path, field: str, kind: Any) -> None:
+    """Of every field: no number for a text, no `true` for a number, and so on."""
+    table, _, name = field.rpartition(".")
+    head = f"\n[{table}]\n" if table else ""
+    for value, right in (("true", bool), ('"12"', str), ("12.0", float), ("1", int)):
+        if kind is right or (kind is float and right is int):
+            continue
+        text = "".join(line for line in GOOD.splitlines(True) if not line.startswith(f"{field} "))
+        with pytest.raises(ConfigError, match=re.escape(field)):
+            load(write(tmp_path, f"{text}{head}{name} = {value}\n"))
+
+
+def test_a_copy_of_a_built_in_chip_is_that_chip(tmp_path: Path) -> None:
+    copy = write(tmp_path, (CHIP_FOLDER / "tiny.toml").read_text())
+    assert load(copy) == load("tiny")
+    assert load(CHIP_FOLDER / "tiny.toml") == load("tiny")
+
+
 def test_digest_follows_content(tmp_path: Path) -> None:
     ending = "[dram]\nbytes_per_cycle = 8\n"
     one = load(write(tmp_path, GOOD + ending))
@@ -172,6 +212,13 @@ MALFORMED = [
     (GOOD.replace("host spm", "host cpre"), 'floorplan: row 1, column 1 is "cpre"; did you mean core?'),
     (GOOD.replace('"host spm"', "7"), 'floorplan.1 = 7 must be text such as "dram core"'),
     (GOOD + "core = 3", "core = 3 must be a table of fields"),
+    (GOOD + "[dram]\nlatency = true", "dram.latency = true must be a whole number"),
+    (GOOD + 'rows = "12"', 'rows = "12" must be a whole number'),
+    (GOOD + "rows = 12.0", "rows = 12.0 must be a whole number"),
+    (GOOD + "product_register = 1", "product_register = 1 must be true or false"),
+    (GOOD + 'product_register = "yes"', 'product_register = "yes" must be true or false'),
+    (GOOD + "[noc]\ndata_routing = true", 'noc.data_routing = true must be "xy" or "yx"'),
+    (GOOD.replace("good", "quad16"), 'name = "quad16" is the name of a built-in chip, a different one; take another'),
     (GOOD + "product_register = 3", "product_register = 3 must be true or false"),
     (GOOD.replace('"good"', "3"), "name = 3 must be text in quotes"),
     (GOOD.replace('"good"', f'"{"a" * 41}"'), "must have at most 40 characters"),

@@ -21,6 +21,7 @@ from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Context, Maker, Options, Scheduler, SearchOptions
 from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError
 from meshloom.sched.support import plugins
+from meshloom.sched.support.limits import Guard, guarded
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.shapes import parse
@@ -101,7 +102,8 @@ def test_one_that_fails_on_a_layer_is_named(register: Register) -> None:
     )
     with pytest.raises(SchedulerError, match=message) as error:
         registry.find("mine")(SHAPE, CHIP, 7)
-    assert isinstance(error.value.__cause__, ZeroDivisionError)
+    assert error.value.kind == "ZeroDivisionError"
+    assert "in failing" in str(error.value.__cause__)  # its traceback
 
 
 def test_one_that_fails_on_a_network_is_named(enter: Callable[[object], None]) -> None:
@@ -153,7 +155,8 @@ def test_options_come_as_their_types_say(register: Register, tmp_path: Path) -> 
         return empty(shape, chip)
 
     register(curious, Moody)
-    made = registry.find("mine:budget=5s,mood=good,really=yes", tmp_path, print)(SHAPE, CHIP, 7)
+    with guarded(Guard(None, None)):  # here, where the list is
+        made = registry.find("mine:budget=5s,mood=good,really=yes", tmp_path, print)(SHAPE, CHIP, 7)
     wanted = Moody(budget=Budget.parse("5s"), mood="good", really=True)
     assert given == [SHAPE, CHIP, 7, wanted, Context(tmp_path, print)]
     assert made.execution is Execution.TRIGGERED

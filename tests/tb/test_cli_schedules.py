@@ -102,7 +102,7 @@ def outside(made: Schedule) -> Schedule:
 def test_a_third_partys_schedule_is_checked(folder: Path, register: Any, change: Any, message: str) -> None:
     register(change)
     shown = invoke("schedule", LAYER, "--chip", "tiny", "--scheduler", "mine", "--out", "s.json", "--program", "p.bin")
-    assert shown.exit_code == 2
+    assert shown.exit_code == 3
     assert message in shown.stderr
     assert "Traceback" not in shown.output
     assert not list(folder.iterdir()), "nothing is written"

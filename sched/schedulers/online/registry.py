@@ -16,10 +16,13 @@ from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel
 
+from ...support.limits import guard
 from ...support.plugins import Registry
 from ..authored import options_taken
+from ..failures import SchedulerError, failure
 from ..interface import Options
-from ..registry import SchedulerError, failure, options_of, typed_options
+from ..registry import options_of, typed_options
+from .elsewhere import Elsewhere
 from .interface import Decision, OnlineScheduler, Platform, View
 
 
@@ -65,7 +68,7 @@ class Guarded:
     def decide(self, view: View) -> list[Decision]:
         try:
             found: object = self.scheduler.decide(view)
-        except Exception as error:
+        except (Exception, SystemExit, GeneratorExit) as error:
             raise failure(self.name, self.source, f"in cycle {view.now}", error) from error
         decisions = _decisions(found)
         if decisions is None:
@@ -134,6 +137,7 @@ ONLINE: Registry[OnlineMaker] = Registry(
     },
     _accept,
     SchedulerError,
+    tried=True,
 )
 
 
@@ -141,9 +145,17 @@ def online_scheduler(name: str, platform: Platform) -> OnlineScheduler:
     """A new scheduler for one run. Raises SchedulerError that lists what there is, says which option is wrong, or on
     which line it failed; and so does the scheduler (`Guarded`)."""
     maker, options = chosen(name)
+    shipped = options_of(name, ONLINE)[0] in ONLINE.shipped
+    limits = guard().shipped if shipped else guard().foreign
+    if limits is None:
+        return _made(maker, platform, options)
+    return Elsewhere(maker.name, maker.source, platform, lambda: _made(maker, platform, options), limits)
+
+
+def _made(maker: OnlineMaker, platform: Platform, options: BaseModel) -> Guarded:
     try:
         made = maker(platform, options)
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         raise failure(maker.name, maker.source, f"for {platform.name}", error) from error
     if not callable(getattr(made, "decide", None)):
         raise SchedulerError(f"scheduler {maker.name} is a {type(made).__name__}; it must have a method decide(view)")

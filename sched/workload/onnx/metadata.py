@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from meshloom.hw.config import Exact
 
 from ..graph import Graph, Picture
 from .errors import OnnxError
@@ -16,7 +18,7 @@ _Step = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class PictureMetadata(BaseModel):
+class PictureMetadata(Exact):
     """`workload.graph.Picture`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,7 +34,7 @@ class PictureMetadata(BaseModel):
         return self
 
 
-class Metadata(BaseModel):
+class Metadata(Exact):
     """Everything of a `Graph` that nodes cannot say. `steps`: tensor name to the real value of 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

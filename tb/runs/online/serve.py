@@ -19,6 +19,7 @@ from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.online.decisions import first_difference
 from meshloom.sched.schedulers.online.drive import Drive, Run
+from meshloom.sched.schedulers.online.elsewhere import Elsewhere
 from meshloom.sched.schedulers.online.instances import instances_of
 from meshloom.sched.schedulers.online.interface import Decision, Instance, OnlineScheduler, Platform, ServingError, View
 from meshloom.sched.schedulers.online.metrics import cores_over_time, measure
@@ -65,7 +66,8 @@ class _Timed:
     def decide(self, view: View) -> Sequence[Decision]:
         before = time.thread_time()
         found = self.scheduler.decide(view)
-        self.seconds.append(time.thread_time() - before)
+        spent = time.thread_time() - before
+        self.seconds.append(self.scheduler.seconds if isinstance(self.scheduler, Elsewhere) else spent)
         return found
 
 

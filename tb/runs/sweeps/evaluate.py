@@ -12,12 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, Exact
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance
+from meshloom.sched.support.limits import Guard, guarded
 
 from ...devices.registry import find as find_device
 from ...results.identity import code, sources
@@ -32,7 +33,7 @@ from ..network import dram_bytes
 from ..options import RunOptions
 
 
-class _Model(BaseModel):
+class _Model(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -47,9 +48,11 @@ class Task(_Model):
 
 
 class Batch(_Model):
-    """Points on one chip. `device`: None for predictions alone. `sources`: digest of the sources that sent it."""
+    """Points on one chip. `device`: None for predictions alone. `sources`: digest of the sources that sent it; `guard`:
+    what schedulers are held to."""
 
     sources: str
+    guard: Guard = Guard()
     chip: ChipConfig
     device: str | None
     tasks: tuple[Task, ...]
@@ -83,7 +86,8 @@ def evaluate(text: str) -> str:
     items: list[tuple[int, Item, float]] = []
     for index, task in enumerate(batch.tasks):
         began = time.perf_counter()
-        found = _prepared(task, batch.chip)
+        with guarded(batch.guard):
+            found = _prepared(task, batch.chip)
         seconds = time.perf_counter() - began
         if isinstance(found, Failure):
             rows[index] = failed_row(task, batch, found, seconds)

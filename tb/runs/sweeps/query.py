@@ -100,7 +100,7 @@ def draw(frame: polars.DataFrame, aims: Sequence[str], path: Path) -> None:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
+    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none", "text.parse_math": False}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         figure, axes = plt.subplots(figsize=(6, 4))
         axis: Any = axes

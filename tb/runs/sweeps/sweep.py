@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+from meshloom.sched.support.limits import guard
+
 from ...devices.registry import find as find_device
 from ...results.identity import sources
 from ...results.sweep import FAILED, PointRow, SweepFile
@@ -152,7 +154,7 @@ def _batch(some: Sequence[Planned], device: str | None) -> Batch:
         )
         for each in some
     )
-    return Batch(sources=sources(), chip=chip, device=device, tasks=tuple(tasks))
+    return Batch(sources=sources(), guard=guard(), chip=chip, device=device, tasks=tuple(tasks))
 
 
 def _impossible(each: Planned, device: str | None) -> PointRow:

@@ -1,0 +1,231 @@
+"""Calls code that does not ship with Meshloom in a process of its own, under limits: whatever it does, its caller
+learns what it has made, or how it came to its end and on which line.
+
+The process is a copy of the caller (`fork`), so functions and their arguments need not be sent; what it makes is. It
+prints to stderr only, reads nothing from stdin, and what it changes (folder, environment, arguments) stays with it. It
+dies with its caller, and takes the processes that it has started with it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn, TypeVar
+from weakref import finalize
+
+from . import last_words
+from .limits import Limits
+
+T = TypeVar("T")
+#: Seconds between two looks at a process; seconds that it has to say where it is, or to end after its last message.
+_LOOK, _PATIENCE = 0.1, 2.0
+#: Seconds between two looks of which more was no waiting: this process was stopped, or had no turn.
+_MOST = 1.0
+
+
+class DiedError(Exception):
+    """A process that ended without a result. `kind`: a signal's name, `ProcessExit` or `TimeLimit`; `what`: a phrase;
+    `frames`: file and line of its calls, the innermost first, as far as they are known."""
+
+    def __init__(self, kind: str, what: str, frames: tuple[tuple[str, int], ...]) -> None:
+        super().__init__(what)
+        self.kind, self.what, self.frames = kind, what, frames
+
+
+@dataclass(frozen=True)
+class _Message:
+    """From a process: a report to `hear`, a result, or an error."""
+
+    what: str
+    value: Any
+
+
+#: Reports something from a process to its caller.
+Report = Callable[[object], None]
+
+
+@dataclass
+class _Child:
+    """A process, and what its caller holds of it. `status`: as of `os.waitstatus_to_exitcode`, None before its end."""
+
+    pid: int
+    connection: Connection
+    words: int
+    caller: int
+    status: int | None = None
+
+    def ended(self) -> bool:
+        """Whether it has ended. It stays a zombie, so that nobody else gets its number, until `end`."""
+        if self.status is None:
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None:
+                self.status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        return self.status is not None
+
+    def end(self) -> None:
+        """Ends it, with the processes that it has started."""
+        if os.getpid() != self.caller:  # a copy of its caller, whose process it is not
+            return
+        for kill in (os.killpg, os.kill):  # one that has just begun is no group yet
+            with suppress(ProcessLookupError, PermissionError):
+                kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.connection.close()
+        os.close(self.words)
+
+
+class Process:
+    """A process that runs `body(connection)`, which talks to its caller by that connection, under `limits`.
+
+    `source`: the file whose uses of `os._exit` are traced. It ends with `close`, or else with this object.
+    """
+
+    def __init__(self, body: Callable[[Connection], None], limits: Limits, source: str = "") -> None:
+        self.limits = limits
+        here, there = Pipe()
+        words, own_words = os.pipe()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):  # there may be none, or a closed one
+                stream.flush()  # or the copy would write it again
+        caller = os.getpid()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads here: the copy uses nothing of theirs
+            pid = os.fork()
+        if pid == 0:
+            here.close()
+            os.close(words)
+            _become(body, there, own_words, limits, source, caller)
+        there.close()
+        os.close(own_words)
+        self._child = _Child(pid, here, words, caller)
+        self.close = finalize(self, self._child.end)
+
+    def send(self, message: object) -> None:
+        """Sends it a message. Raises DiedError."""
+        try:
+            self._child.connection.send(message)
+        except OSError:
+            raise self._death() from None
+
+    def receive(self) -> Any:
+        """Its next message, for which the time limit holds. Raises DiedError."""
+        child, seconds = self._child, self.limits.seconds
+        spent, last = 0.0, time.monotonic()
+        while not child.connection.poll(_LOOK if seconds is None else min(_LOOK, seconds)):
+            now = time.monotonic()
+            spent, last = spent + min(now - last, _MOST), now
+            if child.ended() and not child.connection.poll(0):
+                raise self._death()
+            if seconds is not None and spent > seconds:
+                raise self._late(seconds)
+        try:
+            return child.connection.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+
+    def _death(self) -> DiedError:
+        """How it ended. One that has only closed its connection is given some time."""
+        child, patience = self._child, time.monotonic() + _PATIENCE
+        while not child.ended() and time.monotonic() < patience:
+            time.sleep(_LOOK / 10)
+        status, frames = child.status, self._frames(0)
+        self.close()
+        if status is None:
+            return DiedError("ProcessExit", "closed the connection by which its result is sent", frames)
+        if status >= 0:
+            return DiedError("ProcessExit", f"ended its process with exit status {status}", frames)
+        name = signal.Signals(-status).name
+        if name == "SIGKILL" and not frames:
+            return DiedError(name, "its process was killed (SIGKILL), as systems do when memory runs out", frames)
+        return DiedError(name, f"its process was ended by {name} ({signal.strsignal(-status)})", frames)
+
+    def _late(self, seconds: float) -> DiedError:
+        with suppress(ProcessLookupError):
+            os.kill(self._child.pid, last_words.WHERE)
+        frames = self._frames(_PATIENCE)
+        self.close()
+        return DiedError("TimeLimit", f"no result within {seconds:g} seconds (--time-limit)", frames)
+
+    def _frames(self, patience: float) -> tuple[tuple[str, int], ...]:
+        """Where it was at last: what it writes of that within so many seconds."""
+        found, words = bytearray(), self._child.words
+        while select.select([words], [], [], patience)[0]:
+            if not (some := os.read(words, 1 << 16)):
+                break
+            found += some
+            patience = _LOOK  # for the rest
+        return last_words.frames(found.decode("ascii", "replace"))
+
+
+def call(
+    work: Callable[[Report], T],
+    limits: Limits,
+    explain: Callable[[BaseException], BaseException],
+    hear: Callable[[Any], None] = lambda report: None,
+    source: str = "",
+) -> T:
+    """What `work(report)` returns, called in a process of its own.
+
+    What it reports is handed to `hear` here. Raises DiedError, and what `explain` makes there of an error that it
+    raises. `source`: see `Process`.
+    """
+
+    def body(connection: Connection) -> None:
+        def report(value: object) -> None:
+            with suppress(Exception):  # a report that cannot be sent is none
+                connection.send(_Message("report", value))
+
+        here = os.getpid()
+        try:
+            message = _Message("result", work(report))
+        except BaseException as error:
+            last_words.lift_memory()
+            message = _Message("error", explain(error))
+        if os.getpid() != here:  # a copy that the code has made of itself
+            return
+        try:
+            connection.send(message)
+        except Exception as error:  # what was made cannot be sent
+            connection.send(_Message("error", explain(error)))
+
+    process = Process(body, limits, source)
+    try:
+        while (message := process.receive()).what == "report":
+            hear(message.value)
+    finally:
+        process.close()
+    if message.what == "error":
+        raise message.value
+    return message.value
+
+
+def _become(
+    body: Callable[[Connection], None], connection: Connection, words: int, limits: Limits, source: str, caller: int
+) -> NoReturn:
+    """The new process, from its beginning to its end."""
+    leave, status = os._exit, 1
+    try:
+        os.setpgid(0, 0)
+        last_words.die_with(caller)
+        last_words.prepare(words, source)
+        with suppress(OSError):  # there may be no stderr
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(2, 1)
+        sys.stdout = sys.stderr
+        last_words.bound_memory(limits.megabytes)
+        body(connection)
+        status = 0
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        leave(status)

@@ -1,0 +1,119 @@
+"""What a process that runs foreign code (`apart`) leaves behind of the place where it was, and its limits.
+
+`faulthandler` writes the calls of a process into a pipe when a signal hits it, without Python's help. What it cannot
+see is noted before it happens: `os._exit`, and a SIGKILL that a process sends itself.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import re
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+#: The signal on which a process says where it is.
+WHERE = signal.SIGUSR2
+#: Those that end a process by themselves, and that `faulthandler.enable` leaves out.
+_DEADLY = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGXCPU", "SIGSYS", "SIGTRAP")
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+
+def frames(words: str) -> tuple[tuple[str, int], ...]:
+    """File and line of the calls that a process has left last, the innermost first."""
+    found = [(path, int(line)) for path, line in _FRAME.findall(words.rpartition("(most recent call first)")[2])]
+    return tuple((path, line) for path, line in found if path != _plain(__file__))
+
+
+def is_same(path: str, source: str) -> bool:
+    """Whether a path among `frames` is that file."""
+    return path == _plain(source)
+
+
+def _plain(path: str) -> str:
+    """A path as faulthandler writes it: at most 500 characters, others than ASCII escaped."""
+    shown = path[:500].encode("ascii", "backslashreplace").decode()
+    return shown + ("..." if len(path) > 500 else "")
+
+
+def prepare(words: int, source: str) -> None:
+    """Makes this process leave its calls in the file descriptor `words`. `source`: the file that may have imported
+    `os._exit` by name."""
+    leave_no_core()
+    faulthandler.cancel_dump_traceback_later()
+    faulthandler.enable(words, all_threads=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its caller hears of it, and ends this process
+    for name in _DEADLY:
+        if (number := getattr(signal, name, None)) is not None:
+            signal.signal(number, signal.SIG_DFL)
+            faulthandler.register(number, words, all_threads=False, chain=True)
+    faulthandler.register(WHERE, words, all_threads=False)
+    _trace_exits(words, source)
+    here = os.getpid()
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.kill" and arguments == (here, signal.SIGKILL):
+            faulthandler.dump_traceback(words, all_threads=False)
+
+    sys.addaudithook(heard)
+
+
+def _trace_exits(words: int, source: str) -> None:
+    leave = os._exit
+
+    def traced(status: int) -> None:
+        with suppress(OSError, ValueError):
+            faulthandler.dump_traceback(words, all_threads=False)
+        leave(status)
+
+    for module_name, module in list(sys.modules.items()):
+        own = vars(module) if isinstance(module, ModuleType) else {}
+        if module_name in ("os", "posix") or (source and own.get("__file__") == source):
+            for name in [name for name, value in own.items() if value is leave]:
+                setattr(module, name, traced)
+
+
+def bound_memory(megabytes: int | None) -> None:
+    """Lets this process take so much memory beside what it has. Where the system does not say how much it has (Linux
+    does), there is no bound."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = resource.RLIM_INFINITY if megabytes is None else taken + (megabytes << 20)
+        if most != resource.RLIM_INFINITY:
+            resource.setrlimit(
+                resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+            )
+
+
+def leave_no_core() -> None:
+    """Makes this process leave no memory image when it crashes."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def lift_memory() -> None:
+    """Takes the bound away again, for what is left to do when it has been reached."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def die_with(caller: int) -> None:
+    """Makes the system end this process when its caller ends, where it can (Linux)."""
+    with suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+    if os.getppid() != caller:  # it ended before
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,246 @@
+"""Code in a process of its own: what it makes comes back, and however it ends, its caller learns of it and goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshloom.sched.support import apart
+from meshloom.sched.support.apart import DiedError, Report
+from meshloom.sched.support.limits import Guard, Limits, guard, guard_of, guarded
+
+LIMITS = Limits(seconds=20, megabytes=200)
+
+
+def call(
+    work: Callable[[Report], Any], limits: Limits = LIMITS, hear: Callable[[Any], None] = lambda report: None
+) -> Any:
+    return apart.call(work, limits, lambda error: ValueError(f"{type(error).__name__}: {error}"), hear, __file__)
+
+
+def line_of(words: str) -> int:
+    """The line of this file that ends so."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {words}"))
+
+
+def test_what_it_makes_and_reports_comes_back() -> None:
+    heard: list[Any] = []
+    here = os.getpid()
+
+    def work(report: Report) -> tuple[bool, np.ndarray]:
+        report("one")
+        report({"two": 2})
+        report(lambda: None)  # cannot be sent, and is not missed
+        return os.getpid() != here, np.arange(1 << 20)
+
+    elsewhere, array = call(work, hear=heard.append)
+    assert elsewhere
+    assert array.sum() == ((1 << 20) - 1) * (1 << 19)
+    assert heard == ["one", {"two": 2}]
+
+
+def test_what_it_changes_stays_there(tmp_path: Path) -> None:
+    mine, before = [1], Path.cwd()
+
+    def work(report: Report) -> list[int]:
+        mine.append(2)
+        os.chdir(tmp_path)
+        os.environ["CHANGED"] = "yes"
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return mine
+
+    assert call(work) == [1, 2]
+    assert (mine, Path.cwd(), "CHANGED" in os.environ) == ([1], before, False)
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(), SystemExit("bye"), KeyboardInterrupt(), GeneratorExit(), BaseException("x"), KeyError(1)],
+)
+def test_whatever_it_raises_is_an_error_here(error: BaseException) -> None:
+    def work(report: Report) -> None:
+        raise error
+
+    with pytest.raises(ValueError, match=f"^{type(error).__name__}: "):
+        call(work)
+
+
+def test_what_cannot_be_sent_is_an_error() -> None:
+    with pytest.raises(ValueError, match="pickle"):
+        call(lambda report: lambda: None)
+
+
+def test_recursion_without_end_is_an_error() -> None:
+    def work(report: Report) -> None:
+        work(report)
+
+    with pytest.raises(ValueError, match=r"^RecursionError: "):
+        call(work)
+
+
+def _exit(report: Report) -> None:
+    os._exit(7)  # exit
+
+
+def _crash(report: Report) -> None:
+    ctypes.string_at(0)  # crash
+
+
+def _abort(report: Report) -> None:
+    os.abort()  # abort
+
+
+def _terminate(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)  # terminate
+
+
+def _kill(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)  # kill
+
+
+def _close(report: Report) -> None:
+    os.closerange(3, 256)
+
+
+@pytest.mark.parametrize(
+    ("work", "kind", "what"),
+    [
+        (_exit, "ProcessExit", "ended its process with exit status 7"),
+        (_crash, "SIGSEGV", r"its process was ended by SIGSEGV \(Segmentation fault\)"),
+        (_abort, "SIGABRT", "its process was ended by SIGABRT"),
+        (_terminate, "SIGTERM", "its process was ended by SIGTERM"),
+        (_kill, "SIGKILL", "its process was ended by SIGKILL"),
+    ],
+)
+def test_one_that_ends_its_process_leaves_its_line(work: Callable[[Report], Any], kind: str, what: str) -> None:
+    with pytest.raises(DiedError, match=f"^{what}") as death:
+        call(work)
+    assert death.value.kind == kind
+    assert next(line for path, line in death.value.frames if path == __file__) == line_of(work.__name__.strip("_"))
+
+
+def test_one_that_closes_all_its_files_is_told_too() -> None:
+    with pytest.raises(DiedError, match=r"^ended its process with exit status 1$"):
+        call(_close)
+
+
+def test_one_that_is_killed_from_outside_may_have_lacked_memory() -> None:
+    def work(report: Report) -> None:
+        subprocess.run([sys.executable, "-c", f"import os; os.kill({os.getpid()}, 9)"], check=False)
+        time.sleep(20)
+
+    with pytest.raises(DiedError, match=r"was killed .* when memory runs out"):
+        call(work)
+
+
+def _loop(report: Report) -> None:
+    while True:
+        pass  # loop
+
+
+def _sleep(report: Report) -> None:
+    time.sleep(60)  # sleep
+
+
+@pytest.mark.parametrize("work", [_loop, _sleep])
+def test_one_that_never_ends_is_ended(work: Callable[[Report], Any]) -> None:
+    began = time.monotonic()
+    with pytest.raises(DiedError, match=r"^no result within 0\.2 seconds \(--time-limit\)$") as death:
+        call(work, Limits(seconds=0.2))
+    assert time.monotonic() - began < 10
+    assert death.value.kind == "TimeLimit"
+    assert line_of(work.__name__.strip("_")) - 1 <= death.value.frames[0][1] <= line_of(work.__name__.strip("_"))
+
+
+def test_memory_is_bounded_beside_what_there_was() -> None:
+    tight = Limits(megabytes=40)
+    before = np.ones(60 << 17)  # 60 MB, which count for nothing
+
+    def work(report: Report) -> float:
+        return float(before.sum() + np.ones(20 << 17).sum())
+
+    def greedy(report: Report) -> None:
+        bytearray(50 << 20)
+
+    assert call(work, tight) == 80 << 17
+    with pytest.raises(ValueError, match=r"^MemoryError"):
+        call(greedy, tight)
+    call(greedy, Limits(megabytes=None))
+
+
+def test_what_it_prints_goes_to_stderr_and_it_reads_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(report: Report) -> str:
+        sys.stdout.write("by Python")
+        os.write(1, b"by the system\n")
+        subprocess.run(["echo", "by another"], check=False)
+        return sys.stdin.read() if sys.stdin and not sys.stdin.closed and sys.stdin.fileno() == 0 else ""
+
+    sys.stdout.write("mine")
+    with contextlib.suppress(ValueError):  # pytest's stdin refuses to be read
+        assert call(work) == ""
+    out, err = capfd.readouterr()
+    assert out == "mine"
+    assert "by Python" in err
+    assert "by the system" in err
+    assert "by another" in err
+
+
+def test_threads_and_processes_that_it_leaves_behind_end_with_it(tmp_path: Path) -> None:
+    def work(report: Report) -> int:
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        return subprocess.Popen(["sleep", "60"]).pid
+
+    began = time.monotonic()
+    left = call(work)
+    assert time.monotonic() - began < 10
+    for _ in range(100):
+        if not Path(f"/proc/{left}").exists() or " Z " in Path(f"/proc/{left}/stat").read_text():
+            return
+        time.sleep(0.05)
+    pytest.fail("the process that it started lives on")
+
+
+def test_it_ends_with_its_caller() -> None:
+    script = (
+        "import os, sys, time\n"
+        "from meshloom.sched.support.apart import Process\n"
+        "from meshloom.sched.support.limits import Limits\n"
+        "process = Process(lambda connection: (connection.send(os.getpid()), time.sleep(60)), Limits())\n"
+        "print(process.receive(), flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert found.returncode == -signal.SIGKILL, found.stderr
+    other = Path(f"/proc/{found.stdout.strip()}/stat")
+    for _ in range(100):
+        if not other.exists() or " Z " in other.read_text():
+            return
+        time.sleep(0.05)
+    pytest.fail("it lives on")
+
+
+def test_limits_hold_as_they_are_asked_for() -> None:
+    assert guard() == Guard(None, Limits(600.0, 4096))
+    assert guard_of(5, None) == Guard(Limits(5, None), Limits(5, 4096))
+    assert guard_of(None, 100) == Guard(Limits(None, 100), Limits(600.0, 100))
+    assert guard_of(0, 0) == Guard(None, Limits(None, None))
+    with guarded(guard_of(5, 7)):
+        assert guard().foreign == Limits(5, 7)
+        with guarded(Guard(None, None)):
+            assert guard().foreign is None
+        assert guard().foreign == Limits(5, 7)
+    assert guard() == Guard()

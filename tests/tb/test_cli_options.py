@@ -1,0 +1,82 @@
+"""Options of all commands: one with a single value is given once, or refused, whichever command it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+from meshloom.tb.cli.main import app
+
+from .command_line import invoke
+
+
+def options() -> Iterator[tuple[list[str], Any, Any]]:
+    """Of each command its words, itself, and each of its options."""
+
+    def within(command: Any, words: list[str]) -> Iterator[tuple[list[str], Any, Any]]:
+        yield from ((words, command, each) for each in command.params if each.param_type_name == "option")
+        for name, each in getattr(command, "commands", {}).items():
+            yield from within(each, [*words, name])
+
+    return within(get_command(app), [])
+
+
+SINGLE = [
+    pytest.param(command, option, id=" ".join([*words, option.opts[0]]))
+    for words, command, option in options()
+    if not option.multiple and not option.is_eager
+]
+
+
+@pytest.mark.parametrize(("command", "option"), SINGLE)
+def test_an_option_with_one_value_is_given_once(command: Any, option: Any) -> None:
+    """By any of its names, whatever the values."""
+    names = [*option.opts, *option.secondary_opts]
+    flag = [] if option.is_flag else ["3"]
+    with pytest.raises(typer.BadParameter, match=r"^is given 2 times, but has one value; give it once$") as wrong:
+        command.make_context(command.name, [names[0], *flag, names[-1], *flag])
+    assert wrong.value.param_hint == option.opts[0]
+
+
+@pytest.mark.parametrize("words", [["run", "gemm:4x4x4"], ["cache"], ["cache", "clean"]])
+def test_its_user_is_told(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    option = "--json" if "cache" in words else "--chip"
+    shown = invoke(*words, option, "tiny", option, "quad8")
+    assert shown.exit_code == 2
+    assert "is given 2 times, but has one value" in " ".join(shown.stderr.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_walk_finds_all_commands() -> None:
+    found = {param.id for param in SINGLE}
+    assert {"run --chip", "run --scheduler", "cache --json", "cache clean --older-than"} <= found
+    assert len(found) > 60
+
+
+def test_lists_are_given_as_often_as_one_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("run", "gemm:4x4x4", "--input", "a.png", "--input", "b.png", "--chip", "nochip")
+    assert "nochip" in shown.stderr
+    assert "times" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x.onnx", "--bind", "batch=1", "--bind", "batch=2"], "batch is given twice, 1 and 2"),
+        (["gemm:4x4x4", "--json", "a", "--csv", "./a"], "two of --json, --csv and --report name the same file"),
+    ],
+)
+def test_what_would_win_silently_is_refused(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("run", *arguments)
+    assert shown.exit_code == 2
+    assert message in " ".join(shown.stderr.replace("│", " ").split())
