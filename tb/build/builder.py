@@ -21,6 +21,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
+from meshloom.sched.support.files import write_atomically
 
 from .ports import INPUTS, OUTPUTS
 from .tools import ToolError
@@ -355,7 +356,13 @@ def tool_environment(make: str = "") -> Generator[None]:
 
 
 def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
-    """Writes the synthesisable Verilog of a chip and its manifest; see `hw.verilog.write`."""
-    from meshloom.hw import verilog as chip_verilog
+    """Writes the synthesisable Verilog of a chip and its manifest (`hw.verilog.files`); returns both paths. Raises
+    EmitError, WriteError."""
+    from meshloom.hw.verilog import files
 
-    return chip_verilog.write(config, folder)
+    paths: list[Path] = []
+    for name, content in files(config).items():
+        paths.append(folder / name)
+        write_atomically(paths[-1], content)
+    text, facts = paths
+    return text, facts

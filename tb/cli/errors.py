@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from ..results.exits import Exit, expected
+from .outputs import flush
 
 
 def say_error(message: str) -> None:
@@ -25,7 +26,10 @@ class Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                flush()
         except KeyboardInterrupt as stop:
             # gateware that was being elaborated when the interrupt arrived is, rightly, never used
             warnings.filterwarnings("ignore", message=".* created but never used")

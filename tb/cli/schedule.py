@@ -10,6 +10,7 @@ import typer
 
 from .completion import complete_workloads
 from .options import Budget, Chip, Scheduler, examples
+from .outputs import check_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,18 +76,22 @@ def schedule(
     screen = console()
     made: list[tuple[str, int, Planned]] = []
     with searching(screen) as on_progress:
-        for name, macs, make in wanted(workload, config, with_budget(scheduler, budget), on_progress):
+        layers = wanted(workload, config, with_budget(scheduler, budget), on_progress)
+        count = len(layers)
+        for path, suffix in ((out, ".json"), (program, ".bin")):
+            check_places(*(path and _place(path, name, suffix, count) for name, *_ in layers))
+        for name, macs, make in layers:
             made.append((name, macs, planned(make(), config)))
     show(prediction_table([(name, macs, one.schedule) for name, macs, one in made], config), screen)
     for name, _, one in made:
         if operations:
             print_operations(one.schedule, screen)
         if out is not None:
-            place = _place(out, name, ".json", len(made))
+            place = _place(out, name, ".json", count)
             one.schedule.save(place)
             screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
         if program is not None:
-            place = _place(program, name, ".bin", len(made))
+            place = _place(program, name, ".bin", count)
             image.save(one.program, place, metadata_of(one.schedule))
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
 
@@ -137,6 +142,4 @@ def _chains(workload: str, chip: ChipConfig, scheduler: str, _: Callable[[Any], 
 
 def _place(path: Path, name: str, suffix: str, count: int) -> Path:
     """`path` itself for a single layer, otherwise a file named after the layer in the folder `path`."""
-    target = path if count == 1 else path / (re.sub(r"[^\w.-]+", "_", name) + suffix)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
+    return path if count == 1 else path / (re.sub(r"[^\w.-]+", "_", name) + suffix)

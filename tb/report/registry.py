@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from meshloom.sched.support.files import write_atomically
 from meshloom.sched.support.plugins import PluginError, Registry
 
 from ..results import flat
-from ..results.files import write_atomically
 from ..results.schema import Results
 from .junit import junit
 

@@ -22,6 +22,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
+from meshloom.sched.support.files import WriteError, write_error
 
 from .record import ResultsError
 from .schema import Row
@@ -128,8 +129,8 @@ def save(
 ) -> Path:  # fmt: skip
     """Writes a workload's artefacts to a new folder below `parent`, named after it, and returns that.
 
-    `row.artefacts` is set to it in the manifest; `code`: the program's image. Raises OSError when it cannot be written;
-    nothing is left then.
+    `row.artefacts` is set to it in the manifest; `code`: the program's image. Raises WriteError; nothing is left
+    then.
     """
     import pyarrow.parquet
 
@@ -156,10 +157,10 @@ def save(
         raise FileExistsError(errno.EEXIST, f"has too many folders of {row.workload}", str(parent))
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, pyarrow.ArrowException) or (isinstance(error, OSError) and error.filename is None):
-            raise OSError(
-                getattr(error, "errno", None) or errno.EIO, f"cannot be written: {error}", str(parent)
-            ) from error
+        if isinstance(error, pyarrow.ArrowException):
+            raise WriteError(errno.EIO, str(error), str(parent)) from error
+        if isinstance(error, OSError):
+            raise write_error(error, parent) from error
         raise
 
 

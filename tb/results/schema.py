@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, ValidationError, computed_field, model_validator
 
+from meshloom.sched.support.files import write_atomically
+
 from .area import AreaTotals
 from .energy import EnergyFigures
 from .figures import (
@@ -28,7 +30,6 @@ from .figures import (
     NetworkFigures,
     WrongByte,
 )
-from .files import write_atomically
 from .record import Count, Record, ResultsError
 
 SCHEMA_VERSION = 1

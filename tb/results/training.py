@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
-from .files import write_atomically
+from meshloom.sched.support.files import write_atomically
+
 from .record import Count, Record
 
 #: Points of accuracy that integer training may stay below training in floating point.

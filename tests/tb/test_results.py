@@ -13,12 +13,12 @@ from junitparser import Error, Failure, JUnitXml
 from pydantic import ValidationError
 
 from meshloom.hw.config import load as load_chip
+from meshloom.sched.support.files import WriteError, check_writable, write_atomically
 from meshloom.tb.devices.simulated import ICARUS, VERILATOR
 from meshloom.tb.report import console
 from meshloom.tb.report.registry import JUNIT
 from meshloom.tb.results.events import Plan, Stage
 from meshloom.tb.results.figures import Congestion, Divergence, FaultReport, LinkFigures
-from meshloom.tb.results.files import unwritable, write_atomically
 from meshloom.tb.results.record import ResultsError
 from meshloom.tb.results.recorder import Recorder
 from meshloom.tb.results.schema import (
@@ -451,11 +451,14 @@ def test_a_run_goes_on_where_nothing_can_be_written(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_written_are_seen(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert unwritable(tmp_path / "new" / "folder" / "x.json") is None
-    assert unwritable(tmp_path / "file") is None, "it would be replaced"
-    assert unwritable(tmp_path) == f"{tmp_path}: is a folder"
-    assert "Not a directory" in (unwritable(tmp_path / "file" / "x.json") or "")
-    assert unwritable(Path("/proc/nowhere/x.json")) is not None
+    check_writable(tmp_path / "new" / "folder" / "x.json", tmp_path / "file", Path("/dev/null"))
+    for place, why in (
+        (tmp_path, f"{tmp_path}: cannot be written: Is a directory; name another place"),
+        (tmp_path / "file" / "x.json", "file/x.json: cannot be written: Not a directory"),
+        (Path("/proc/nowhere/x.json"), "/proc/nowhere/x.json: cannot be written: "),
+    ):
+        with pytest.raises(WriteError, match=why):
+            check_writable(place)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
