@@ -81,14 +81,19 @@ def check_writable(*paths: Path) -> None:
             raise write_error(error, path) from error
 
 
-def full_place(*folders: Path) -> Path | None:
+def full_place(*folders: Path, scarce: int = SCARCE) -> Path | None:
     """The first of these folders, or of those that every command writes to (the working directory, the cache, that of
-    temporary files), that is on a full disk; None if none is."""
-    for folder in (*folders, Path.cwd(), cache.root(), Path(tempfile.gettempdir())):
-        with contextlib.suppress(OSError):
-            if shutil.disk_usage(folder).free < SCARCE:
-                return folder
-    return None
+    temporary files), on whose disk fewer than `scarce` bytes are free; None if there is none."""
+    places = (*folders, Path.cwd(), cache.root(), Path(tempfile.gettempdir()))
+    return next((folder for folder in places if is_full(folder, scarce)), None)
+
+
+def is_full(folder: Path, scarce: int = SCARCE) -> bool:
+    """Whether fewer than `scarce` bytes are free on the disk of a folder; False if there is no such folder."""
+    try:
+        return shutil.disk_usage(folder).free < scarce
+    except OSError:
+        return False
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Generator
 from traceback import format_exception
 from typing import Any
 
@@ -24,22 +26,32 @@ def say_error(message: str) -> None:
 class Group(TyperGroup):
     """Turns errors of any command into a message and an exit status; only a bug keeps its traceback."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _one_error():  # it prints help
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
+        with _one_error():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _one_error() -> Generator[None]:
+    try:
         try:
-            try:
-                return super().invoke(ctx)
-            finally:
-                flush()
-        except KeyboardInterrupt as stop:
-            # gateware that was being elaborated when the interrupt arrived is, rightly, never used
-            warnings.filterwarnings("ignore", message=".* created but never used")
-            say_error(f"interrupted {stop}".rstrip())
-            raise typer.Exit(Exit.INTERRUPTED) from None
-        except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):  # who reads a pipe may have had enough
-            raise
-        except Exception as error:
-            if (found := expected(error)) is None:
-                say_error(f"this is a bug in Meshloom:\n{''.join(format_exception(error))}".rstrip())
-                raise typer.Exit(Exit.TOOL) from error
-            say_error(found[0])
-            raise typer.Exit(found[1]) from error
+            yield
+        finally:
+            flush()
+    except KeyboardInterrupt as stop:
+        # gateware that was being elaborated when the interrupt arrived is, rightly, never used
+        warnings.filterwarnings("ignore", message=".* created but never used")
+        say_error(f"interrupted {stop}".rstrip())
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):  # who reads a pipe may have had enough
+        raise
+    except Exception as error:
+        if (found := expected(error)) is None:
+            say_error(f"this is a bug in Meshloom:\n{''.join(format_exception(error))}".rstrip())
+            raise typer.Exit(Exit.TOOL) from error
+        say_error(found[0])
+        raise typer.Exit(found[1]) from error

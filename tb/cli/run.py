@@ -284,7 +284,10 @@ def _publish(
 
     results = recorder.finish(complete)
     for form, place in [(JUNIT, recorder.path.with_suffix(".xml")), *copies]:
-        recorder.write(lambda path, form=form: put(path, form.make(results)), place)
+        if place == STDOUT:
+            recorder.write(lambda path, form=form: put(path, form.make(results)), place)
+        else:
+            recorder.write(lambda path, form=form: form.save(results, path), place)
     print_results(results, screen, per_layer)
     status = verdict(results)
     if recorder.trouble is None:

@@ -31,8 +31,8 @@ class Report:
     make: Callable[[Results], str | bytes]
 
     def save(self, results: Results, path: Path) -> None:
-        """Writes the file atomically. Raises OSError when it cannot be."""
-        write_atomically(path, self.make(results))
+        """Writes the file. Raises WriteError."""
+        write_atomically(path, self.make(results.for_file(path)))
 
 
 JSON = Report("all that is known, as JSON", lambda results: results.text)

@@ -24,6 +24,7 @@ from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
 from meshloom.sched.support.files import WriteError, write_error
 
+from . import paths
 from .record import ResultsError
 from .schema import Row
 
@@ -145,6 +146,7 @@ def save(
         for number in range(1, 1_000_000):
             place = parent / (folder_name(row.workload) + (f"-{number}" if number > 1 else ""))
             named = row.model_copy(update={"artefacts": os.path.relpath(place)})
+            named = named.with_paths(lambda each, file=place / MANIFEST: paths.for_file(each, file))
             text = Manifest(row=named, chip=chip).model_dump_json(indent=2)
             (part / MANIFEST).write_text(text + "\n", encoding="utf-8")
             # what is there already, perhaps since just now, is never replaced
@@ -213,7 +215,9 @@ def manifest(folder: Path) -> Manifest:
             f"{path}: cannot be read: {error.strerror}; give a folder that `meshloom run` has written"
         ) from error
     try:
-        return Manifest.model_validate_json(text)
+        found = Manifest.model_validate_json(text)
+        row = found.row.with_paths(lambda each: paths.from_file(each, path))
+        return found.model_copy(update={"row": row})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

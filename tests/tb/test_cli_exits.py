@@ -174,7 +174,7 @@ def test_results_that_cannot_be_written_are_shown(
         raise WriteError(28, "No space left on device", "x.json")
 
     monkeypatch.setattr("meshloom.tb.results.schema.write_atomically", full)
-    monkeypatch.setattr("meshloom.tb.cli.outputs.write_atomically", full)
+    monkeypatch.setattr("meshloom.tb.report.registry.write_atomically", full)
     engine(row("first"), bad, row("last"))
     shown = invoke("run", "--regression", "--chip", "tiny", "--json", "copy.json")
     assert shown.exit_code == status
