@@ -14,7 +14,7 @@ import typer
 
 from ..build.tools import ToolError
 from .options import examples
-from .outputs import STDOUT, put
+from .outputs import STDOUT, check_places, put
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,6 +98,7 @@ def clean(
     """Remove what is kept and not in use. It is rebuilt when needed."""
     from ..report.cache import megabytes
 
+    check_places(json)
     age = 0.0 if older_than is None else _seconds(older_than)
     before = time.time() - age if older_than is not None else float("inf")
     chosen = [

@@ -229,7 +229,7 @@ def run(
                 reporter(event)
 
             traces = recorder.path.with_suffix("")
-            shelf = Shelf(traces) if artefacts else cached(recorder.run) if artefacts is None else None
+            shelf = Shelf(traces) if artefacts else cached(recorder.run, on_event) if artefacts is None else None
             options = RunOptions(device, jobs, waves, links, traces, shelf, energy=table, area=area)
             found = run_workloads(names, chip, scheduler, on_event, options)
         # rows arrive as they finish; the table lists them in the order requested

@@ -121,11 +121,11 @@ def train(
     )
     digest = hashlib.sha256(repr(sorted(asked.setting().items())).encode()).hexdigest()[:12]
     keep = checkpoint or RESULTS_FOLDER / f"train-{digest}.npz"
-    asked = dataclasses.replace(asked, keep=keep)
+    asked = dataclasses.replace(asked, keep=keep, fresh=fresh)
     path = results_path(datetime.now().astimezone(), f"{config.name}-{network}-train")
     check_places(path, json, keep)
-    if fresh:
-        keep.unlink(missing_ok=True)
+    if keep.exists() and not keep.is_file():  # it is read again, which of a device might never end
+        raise typer.BadParameter(f"{keep} is no file that a later run could go on from", param_hint="--checkpoint")
     screen = console(stderr=json == STDOUT)
     with Counted(screen, f"{network} on {config.name}", "steps") as progress:
         results = run_training(
