@@ -22,7 +22,7 @@ from meshloom.sched.store.entries import entries
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.store import OnProgress
 from meshloom.sched.store.use import Use, take
-from meshloom.sched.support.files import FORBIDDEN, WriteError, full_place, is_full, unwritten, write_error
+from meshloom.sched.support.files import FORBIDDEN, WriteError, full_place, is_full, write_error
 
 from ..build.tools import ToolError
 
@@ -82,10 +82,10 @@ def room_in(folder: Path) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if unwritten(error) is not None or not is_full(folder):
+        if isinstance(error, WriteError) or isinstance(error.__cause__, WriteError) or not is_full(folder):
             raise
-        at = WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-        raise RunsError(f"{at}; simulators run in {folder}") from at
+        at = WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.parent))
+        raise RunsError(f"{at} in MESHLOOM_CACHE") from at
 
 
 def _below(runs: Path, label: str, count: int, size: int) -> Claim:

@@ -9,10 +9,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from distributed.core import clean_exception, error_message
 
 from meshloom.hw import verilog
+from meshloom.hw.config import load
 from meshloom.sched.store.store import Recipe, Store, StoreError
 from meshloom.sched.support.files import WriteError, full_place, unwritten
 from meshloom.tb.build.blocks import Compiler
@@ -25,8 +28,11 @@ from meshloom.tb.devices.folders import RunsError, claim, room_in
 from meshloom.tb.devices.interface import DeviceError
 from meshloom.tb.results.events import Event, Unwritten
 from meshloom.tb.results.exits import Exit, expected
+from meshloom.tb.results.identity import sources
 from meshloom.tb.results.shelf import cached
 from meshloom.tb.runs.sweeps import cluster
+from meshloom.tb.runs.sweeps import evaluate as evaluating
+from meshloom.tb.runs.sweeps.evaluate import Batch, Task
 
 NO_ROOM = os.strerror(errno.ENOSPC)
 #: Where not even root may write, on any Linux.
@@ -121,9 +127,14 @@ def test_no_room_for_a_run_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     assert found[1] is Exit.NOT_WRITTEN
 
 
-@pytest.mark.parametrize("error", [DeviceError("it ended"), ValueError("cannot reshape"), OSError("5 of 9 written")])
+@pytest.mark.parametrize(
+    "error", [DeviceError("it ended"), ValueError("bytes"), OSError("5 of 9 written"), OSError(28, NO_ROOM)]
+)
 def test_whatever_a_full_disk_does_to_a_run_is_said_as_that(error: Exception, tmp_path: Path, scarce: None) -> None:
-    with pytest.raises(RunsError, match=f"{tmp_path}: cannot be written: {NO_ROOM}") as caught, room_in(tmp_path):
+    with (
+        pytest.raises(RunsError, match=f"^{tmp_path}: cannot be written: {NO_ROOM}") as caught,
+        room_in(tmp_path / "x"),
+    ):
         raise error
     assert (found := expected(caught.value)) is not None
     assert found[1] is Exit.NOT_WRITTEN
@@ -143,11 +154,23 @@ def test_where_there_is_room_a_run_fails_as_it_did(
 # -- rows of sweeps, standard output, anything else -------------------------------------------------------------------
 
 
-def test_a_full_disk_ends_a_sweep_and_is_no_row() -> None:
-    """A row would be kept: the point would count as done."""
-    error = WriteError(errno.ENOSPC, NO_ROOM, "blocks")
-    with pytest.raises(WriteError, match="blocks: cannot be written"):
-        cluster._finished(SimpleNamespace(exception=lambda: error), SimpleNamespace(), print)  # pyright: ignore[reportArgumentType]
+def test_a_full_disk_ends_a_sweep_and_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row would be kept: the point would count as done. The error comes back from a worker, as dask sends it."""
+    task = Task(key="k", scheduler="loop_order", workload="gemm:4x4x4", parameters="{}", code="")
+    batch = Batch(sources=sources(), chip=load("tiny"), device="verilator", tasks=(task,))
+
+    def opened(*_: object) -> None:
+        at = WriteError(errno.ENOSPC, NO_ROOM, "blocks")
+        raise BuildError("nothing was built") from at
+
+    monkeypatch.setattr(evaluating, "find_device", lambda name: SimpleNamespace(open=opened, version=lambda: ""))
+    with pytest.raises(WriteError) as caught:
+        evaluating.evaluate(batch.model_dump_json())
+    message: Any = error_message(caught.value)
+    _, sent, _ = clean_exception(message["exception"].data)
+    lost: Any = SimpleNamespace(exception=lambda: sent)
+    with pytest.raises(WriteError, match=f"blocks: cannot be written: {NO_ROOM}"):
+        cluster._finished(lost, batch, print)
 
 
 @contextlib.contextmanager

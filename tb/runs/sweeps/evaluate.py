@@ -19,7 +19,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance
-from meshloom.sched.support.files import unwritten
+from meshloom.sched.support.files import unwritten, write_error
 
 from ...devices.registry import find as find_device
 from ...results.identity import code, sources
@@ -120,7 +120,7 @@ def _measured(items: Sequence[tuple[int, Item, float]], batch: Batch) -> dict[in
         ran = simulate([item for _, item, _ in items], opened, settings, lambda event: None, RunOptions(batch.device))
     except Exception as error:  # no simulator of this chip: other chips may have one
         if (full := unwritten(error)) is not None:  # that is nothing that a row should keep
-            raise full from None
+            raise write_error(full, str(full.filename)) from None  # a new one: in its own context it cannot be sent
         why = failure(error, "simulating")
         return {index: failed_row(batch.tasks[index], batch, why, spent) for index, _, spent in items}
     return {
