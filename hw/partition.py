@@ -15,12 +15,11 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .clocking import GATE
 from .config import TileKind
-from .verilog import MODULE, YOSYS, EmitError, merge, optimised, to_rtlil
+from .verilog import MODULE, EmitError, by_yosys, merge, optimised, to_rtlil
 
 if TYPE_CHECKING:
     from .config import ChipConfig
@@ -214,12 +213,6 @@ def _pieces(nets: Iterable[int | str], drivers: Mapping[int | str, tuple[str, st
 
 
 def _netlist(text: str) -> dict[str, Any]:
-    """The chip's module as Yosys's JSON describes it. Raises EmitError."""
-    with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
-        (Path(folder) / "top.il").write_text(text)
-        script = "read_rtlil top.il; proc; opt_clean; write_json -selected top.json"
-        done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
-        target = Path(folder) / "top.json"
-        if done.returncode or not target.exists():
-            raise EmitError((done.stderr or done.stdout).strip()[-2000:])
-        return json.loads(target.read_text())["modules"][TOP]
+    """The chip's module as Yosys's JSON describes it. Raises as `by_yosys`."""
+    script = "read_rtlil source; proc; opt_clean; write_json -selected target"
+    return json.loads(by_yosys(text, script, "}"))["modules"][TOP]

@@ -8,8 +8,10 @@ makes the simulation fast.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from amaranth.hdl import Value
 
 SCRIPT = (
-    "read_rtlil {source}; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
-    "write_verilog -noattr {target}"
+    "read_rtlil source; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; write_verilog -noattr target"
 )
 #: Runs a script of Yosys, in a process of its own: an internal error of the tool ends the process it runs in.
 YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
@@ -121,15 +122,23 @@ def verilog(config: ChipConfig, gated: bool = False, observed: bool = False, loo
 
 
 def optimised(text: str, top: str) -> str:
-    """RTLIL as Verilog, with next-state copies turned into enabled registers. Raises EmitError."""
+    """RTLIL as Verilog, with next-state copies turned into enabled registers. Raises as `by_yosys`."""
+    return by_yosys(text, SCRIPT.format(top=top), "endmodule")
+
+
+def by_yosys(text: str, script: str, end: str) -> str:
+    """What a script of Yosys writes to the file `target`, which ends with `end`, of the RTLIL in `source`. Raises
+    EmitError with the tool's last words; OSError for a full disk."""
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
-        source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
+        source, target = Path(folder) / "source", Path(folder) / "target"
         source.write_text(text)
-        script = SCRIPT.format(source=source.name, top=top, target=target.name)
         done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
             raise EmitError((done.stderr or done.stdout).strip()[-2000:])
-        return target.read_text()
+        found = target.read_text()
+        if not found.rstrip().endswith(end):  # it does not notice when what it writes is cut off
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+        return found
 
 
 def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
@@ -166,13 +175,9 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
     }
 
 
-def write(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
-    """Writes `<name>.v` and `<name>.json` (the manifest) into `folder`; returns both paths."""
-    text, facts = verilog(config), json.dumps(manifest(config), indent=2) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = folder / f"{config.name}.v", folder / f"{config.name}.json"
-    for path, content in zip(paths, (text, facts), strict=True):
-        partial = path.with_suffix(path.suffix + ".part")
-        partial.write_text(content)
-        partial.replace(path)
-    return paths
+def files(config: ChipConfig) -> dict[str, str]:
+    """Name to content: `<name>.v`, and `<name>.json` (the manifest). Raises EmitError."""
+    return {
+        f"{config.name}.v": verilog(config),
+        f"{config.name}.json": json.dumps(manifest(config), indent=2) + "\n",
+    }

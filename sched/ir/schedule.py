@@ -7,7 +7,6 @@ the operations that one tile issues start in list order.
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
@@ -30,6 +29,7 @@ from meshloom.hw.isa import (
     YWalk,
 )
 
+from ..support.files import write_atomically
 from ..workload.layout import Layout
 
 #: Version of the saved form.
@@ -314,16 +314,8 @@ class Schedule(_Frozen):
         raise ScheduleError(f"schedule of {self.workload} has no tensor {name!r}; it has {there}")
 
     def save(self, path: str | Path) -> None:
-        """Writes JSON; an existing file is replaced atomically."""
-        path = Path(path)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            part.write_text(self.model_dump_json(exclude_none=True) + "\n", encoding="utf-8")
-            part.replace(path)
-        except OSError as error:
-            raise ScheduleError(f"{path}: cannot be written: {error.strerror}; choose another place") from error
-        finally:
-            part.unlink(missing_ok=True)
+        """Writes JSON. Raises WriteError; an existing file is left then."""
+        write_atomically(Path(path), self.model_dump_json(exclude_none=True) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Schedule:

@@ -24,17 +24,15 @@ instructions, 32 bytes each.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import struct
-import tempfile
 import zlib
 from pathlib import Path
 
 from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
 from meshloom.hw.isa import IsaError, Unit, decode
 
+from ..support.files import write_atomically
 from .program import Instruction, Program, ProgramError, Stream
 
 MAGIC = b"MLPI"
@@ -190,23 +188,8 @@ def _metadata(payload: bytes) -> str:
 
 
 def save(program: Program, path: str | Path, metadata: str = "") -> None:
-    """Writes the image atomically. Raises ImageError if the file cannot be written."""
-    path, image = Path(path), to_bytes(program, metadata)
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(image)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise ImageError(f"{path}: cannot be written: {error.strerror}") from error
+    """Writes the image. Raises WriteError; an existing file is left then."""
+    write_atomically(Path(path), to_bytes(program, metadata))
 
 
 def load(path: str | Path, chip: ChipConfig | None = None) -> Program:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..support.files import FORBIDDEN, FULL, full_place, write_error
 from . import use
 from .entries import LOCKS, NEW, trim
 
@@ -155,10 +156,11 @@ class Store:
             if self._limit is not None:
                 trim(self.folder, self._limit)
         except OSError as error:
+            at = write_error(error, error.filename or full_place(self.folder) or self.folder)
             raise StoreError(
-                f"{error.filename or self.folder}: {error.strerror or error}: {self.folder.name} are built in "
-                f"{self.folder}; free disk space or permit writing there, or set MESHLOOM_CACHE to another folder"
-            ) from error
+                f"{at.filename}: {at.strerror}: {self.folder.name} are built in {self.folder}; free disk space or "
+                "permit writing there, or set MESHLOOM_CACHE to another folder"
+            ) from (at if error.errno in (*FULL, *FORBIDDEN) else error)
         return place, True
 
     def _value(self, name: str) -> Path:

@@ -106,7 +106,7 @@ def run(
     count = jobs or len(os.sched_getaffinity(0))
     place = None if isinstance(artefacts, bool) else Path(artefacts)
     recorder = Recorder("api", find_device(device).tools())
-    shelf = Shelf(place) if place is not None else cached(recorder.run) if artefacts else None
+    shelf = Shelf(place) if place is not None else cached(recorder.run, on_event) if artefacts else None
     table = None if energy is None else load_energy(Path(energy))
     run_options = RunOptions(device, count, waves, links, place, shelf, energy=table, area=area)
     with guarded(_guard(time_limit, memory_limit, apart)):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..report.plots import save_plot
 from .dtt_flows import Flows
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green")
@@ -52,6 +53,4 @@ def draw(
         right.invert_yaxis()
         right.legend()
         figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
-        plt.close(figure)
+        save_plot(figure, path)

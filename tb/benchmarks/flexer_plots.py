@@ -8,6 +8,7 @@ from typing import Any
 
 from meshloom.sched.schedulers.flexer.policy import PAPER
 
+from ..report.plots import save_plot
 from .flexer_layers import LayerCost, grouped, total
 from .flexer_reuse import KINDS, SHARED, Reuse
 from .flexer_search import TABLE_2, mean_ratio
@@ -156,9 +157,5 @@ def draw_assumptions(found: Mapping[str, Mapping[str, Sequence[Point]]], arch: s
 
 
 def _write(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot as plt
-
     figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save_plot(figure, path)

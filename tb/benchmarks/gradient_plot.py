@@ -12,6 +12,7 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
+from ..report.plots import save_plot
 from .gradient_runs import EDGE, NETWORKS, SERVERS, Case
 from .gradient_sheets import PAPER, PAPER_BATCH, PAPER_BYTES, WAYS, chosen, longest_layers, totals
 
@@ -129,9 +130,7 @@ def draw(some: Sequence[Sequence[Panel]], path: Path) -> None:
             for at, panel in enumerate(row):
                 _bars(axes[f"{number} {at}"], panel)
         figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
-        drawing.close(figure)
+        save_plot(figure, path)
 
 
 def _bars(axis: Any, panel: Panel) -> None:

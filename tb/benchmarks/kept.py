@@ -19,8 +19,8 @@ from meshloom.sched.store import provenance
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.store.store import key
+from meshloom.sched.support.files import write_atomically
 
-from ..results.files import write_atomically
 from .interface import BenchmarkError
 
 #: Results of older code that a remark names, at most.

@@ -15,6 +15,7 @@ from meshloom.hw.config import load
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import build
+from ..report.plots import save_plot
 from ..results.events import OnEvent, Plan, Stage
 from ..runs.workers import workers
 from .closed_forms import FORMS
@@ -215,6 +216,4 @@ def draw(judged: Sequence[Judged], path: Path) -> None:
         axis.grid(alpha=0.3)
         axis.legend(loc="lower right")
         figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
-        plt.close(figure)
+        save_plot(figure, path)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..report.plots import save_plot
 from .noc_curves import FACTOR, Curve
 from .noc_peers import Figures
 
@@ -56,9 +57,7 @@ def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
             axis.set_ylabel("mean packet latency, cycles")
         axes.flat[0].legend(loc="upper left")
         figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
-        plt.close(figure)
+        save_plot(figure, path)
 
 
 def _peer(axis: Any, figures: Figures, label: str, colour: str) -> None:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from meshloom.sched.store import cache
+from meshloom.sched.support.files import write_atomically
 
 from ..build.builder import ROOT
 from ..devices.simulated import VERILATOR
 from ..report.narrow import show
-from ..results.files import write_atomically
 from ..results.recorder import environment
 
 #: Pages belong to the repository; those of an installed package to the folder that it runs in.

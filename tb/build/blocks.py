@@ -23,7 +23,7 @@ from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 
 from .assembly import AWAKE, CLOCKS, COUNT, LINKS, LOOK, LOOKS, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
-from .tools import ToolError
+from .tools import ToolError, check_room
 
 #: The top module of a block, and what is kept of its compilation.
 TOP, LIBRARY = "unit", "block.a"
@@ -139,6 +139,7 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
                     command, cwd=work, env=dict(compiler.environment), stdout=printed, stderr=subprocess.STDOUT
                 )
                 if done.returncode:
+                    check_room(log.parent, log)
                     raise BlockError(f"{command[0]} failed on {block.name}; its output is in {log}")
         single_pass(block, work)
         (work / f"{prefix}__ALL.a").rename(folder / LIBRARY)

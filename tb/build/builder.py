@@ -21,9 +21,10 @@ from meshloom.hw.config import ChipConfig
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
+from meshloom.sched.support.files import write_atomically
 
 from .ports import INPUTS, OUTPUTS
-from .tools import ToolError
+from .tools import ToolError, check_room
 
 if TYPE_CHECKING:
     from .blocks import Compiler
@@ -223,6 +224,8 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     except (EmitError, ToolError, StoreError) as error:
+        if isinstance(error, EmitError):
+            check_room(folder)
         raise BuildError(f"verilator did not build {config.name}: {error}") from error
     top, control, assembly = folder / "bench.v", folder / "public.vlt", folder / "assembly.o"
     (folder / "assembly.cpp").write_text(Assembly(config, parts).text())
@@ -238,6 +241,7 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
     with log.open("w") as printed:
         done = subprocess.run(command, env=dict(recipe.environment), stdout=printed, stderr=subprocess.STDOUT)
     if done.returncode:
+        check_room(log.parent, log)
         raise BuildError(f"verilator did not build {config.name}: the compiler failed; its output is in {log}")
     linked = (assembly, *(place / blocks.LIBRARY for place in folders), *(objects / name for name in OBJECTS))
     arguments += [flag for path in linked for flag in ("-LDFLAGS", str(path))]
@@ -311,6 +315,7 @@ def _run_tools(
                 log_file=log,
             )
         except (SystemExit, RuntimeError, OSError) as error:
+            check_room(log.parent, log)
             raise BuildError(f"{simulator} did not build {config.name}: {error}; its output is in {log}") from error
 
 
@@ -355,7 +360,13 @@ def tool_environment(make: str = "") -> Generator[None]:
 
 
 def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
-    """Writes the synthesisable Verilog of a chip and its manifest; see `hw.verilog.write`."""
-    from meshloom.hw import verilog as chip_verilog
+    """Writes the synthesisable Verilog of a chip and its manifest (`hw.verilog.files`); returns both paths. Raises
+    EmitError, WriteError."""
+    from meshloom.hw.verilog import files
 
-    return chip_verilog.write(config, folder)
+    paths: list[Path] = []
+    for name, content in files(config).items():
+        paths.append(folder / name)
+        write_atomically(paths[-1], content)
+    text, facts = paths
+    return text, facts

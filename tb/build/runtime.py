@@ -11,7 +11,7 @@ from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 
 from .blocks import Compiler
-from .tools import ToolError
+from .tools import ToolError, check_room
 
 #: What Verilator's makefile for a simulator compiles of the tool's own sources, where the simulator needs it.
 OBJECTS = tuple(
@@ -40,6 +40,7 @@ def runtime(root: Path, arguments: Sequence[str], compiler: Compiler, on_progres
                     command, cwd=work, env=dict(compiler.environment), stdout=printed, stderr=subprocess.STDOUT
                 )
                 if done.returncode:
+                    check_room(log.parent, log)
                     raise RuntimeLibraryError(f"{command[0]} failed on its own runtime; its output is in {log}")
         for name in OBJECTS:
             (work / name).rename(folder / name)

@@ -14,6 +14,7 @@ from meshloom.sched.store.kinds import SYNTHESIS
 from meshloom.sched.store.store import key
 
 from .builder import OUTPUT, BuildError
+from .tools import check_room
 
 _READ = "read_rtlil design.il; "
 #: Flattening leaves a cell for each module that was there, which is no gate.
@@ -70,5 +71,6 @@ def yosys(script: str, folder: Path, name: str) -> str:
 
     done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
     if done.returncode:
+        check_room(folder)
         raise BuildError(f"yosys failed on {name}: {(done.stderr or done.stdout).strip()[-2000:]}")
     return done.stdout

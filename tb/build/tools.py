@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import subprocess
 from functools import cache
 from importlib import metadata
+from pathlib import Path
+
+from meshloom.sched.support.files import WriteError, full_place
+
+#: A compiler that fails on a disk with fewer free bytes has failed for lack of room.
+_SCARCE = 16 << 20
 
 
 class ToolError(RuntimeError):
     """What the project works with failed: a simulator, a compiler, the place for what they write."""
+
+
+def check_room(folder: Path, log: Path | None = None) -> None:
+    """Of a tool that has failed: raises WriteError if it, or what it printed, had no room. `folder`: where it wrote."""
+    said = ""
+    if log is not None:
+        with contextlib.suppress(OSError):
+            said = log.read_text(errors="replace")
+    # what it printed may have had no room either, and what it had written is removed by now
+    place = full_place(folder, scarce=_SCARCE)
+    if place is not None or os.strerror(errno.ENOSPC) in said:
+        raise WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place or folder))
 
 
 @cache

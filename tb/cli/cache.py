@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..build.tools import ToolError
-from ..results.exits import Exit
-from .errors import say_error
-from .options import STDOUT, examples
+from .options import examples
+from .outputs import STDOUT, check_places, put
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,6 +98,7 @@ def clean(
     """Remove what is kept and not in use. It is rebuilt when needed."""
     from ..report.cache import megabytes
 
+    check_places(json)
     age = 0.0 if older_than is None else _seconds(older_than)
     before = time.time() - age if older_than is not None else float("inf")
     chosen = [
@@ -210,14 +210,4 @@ def _screen(json: Path | None) -> Console:
 def _write(json: Path | None, content: dict[str, Any]) -> None:
     if json is None:
         return
-    text = json_module.dumps(content, indent=2) + "\n"
-    if json == STDOUT:
-        typer.echo(text, nl=False)
-        return
-    from ..results.files import write_atomically
-
-    try:
-        write_atomically(json, text)
-    except OSError as error:
-        say_error(f"{json} could not be written: {error.strerror or error}")
-        raise typer.Exit(Exit.NOT_WRITTEN) from None
+    put(json, json_module.dumps(content, indent=2) + "\n")

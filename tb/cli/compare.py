@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ..results.exits import Exit
-from .options import STDOUT, Energy, RunName, SavedChip, examples
+from .options import Energy, RunName, SavedChip, examples
+from .outputs import STDOUT, check_places, put
 
 app = typer.Typer()
 
@@ -46,24 +47,23 @@ def compare(
     Workloads are matched by name. Runs whose artefacts are there are compared cause by cause, exactly; of others,
     networks by the shares in their results.
     """
+
     from ..compare.compared import against_model
     from ..compare.compared import compare as compare_runs
     from ..report.compared import print_comparison
     from ..report.console import console
     from ..results.energy import load as load_energy
-    from ..results.files import write_atomically
     from ..runs.planned import find, is_saved
 
     bound = None if max_regression is None else _percent(max_regression)
     table = None if energy is None else load_energy(energy)
+    check_places(json)
     saved = [each for each in (a, b) if each is not None and is_saved(each)]
     runs = [find(each, chip if each in saved or not saved else None) for each in (a, b) if each is not None]
     found = against_model(runs[0], bound) if b is None else compare_runs(runs[0], runs[1], table, bound)
-    if json == STDOUT:
-        typer.echo(found.model_dump_json(indent=2))
-    else:
-        if json is not None:
-            write_atomically(json, found.model_dump_json(indent=2) + "\n")
+    if json is not None:
+        put(json, found.model_dump_json(indent=2) + "\n")
+    if json != STDOUT:
         print_comparison(found, console())
     if found.regressions:
         raise typer.Exit(Exit.WRONG)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import typer
 
+from meshloom.sched.support.files import WriteError
+
 from ..results.exits import Exit
 from .errors import say_error
-from .options import STDOUT
+from .outputs import STDOUT, put
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,17 +39,17 @@ def conclude(
     for place in (path, json):
         try:
             if place == STDOUT:
-                typer.echo(results.model_dump_json(indent=1))
+                put(STDOUT, results.model_dump_json(indent=1) + "\n")
             elif place is not None:
                 results.save(place)
-        except OSError as error:
-            trouble = trouble or f"{error.filename or place}: {error.strerror or error}"
+        except WriteError as error:
+            trouble = trouble or str(error)
     try:
         draw()
-    except OSError as error:
-        trouble = trouble or f"{picture}: {error.strerror or error}"
+    except WriteError as error:
+        trouble = trouble or str(error)
     if trouble:
-        say_error(f"results could not be written: {trouble}")
+        say_error(trouble)
     else:
         screen.print(f"results: {path}, picture: {picture}", markup=False, soft_wrap=True)
     if not results.ok:

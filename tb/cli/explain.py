@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import STDOUT, Area, Energy, RunName, SavedChip, examples
+from .options import Area, Energy, RunName, SavedChip, examples
+from .outputs import STDOUT, check_places, put
 
 app = typer.Typer()
 
@@ -44,16 +45,17 @@ def explain(
     backwards; the waits of arrays that cost most, and what they were for; where model and RTL differ; and
     estimates of the energy and, if it is known or `--area` is given, of the chip's area.
     """
+
     from ..compare.explained import explained, explained_all
     from ..compare.kept import kept
     from ..report.console import console
     from ..report.explained import print_explanation, print_overview
     from ..results.energy import load as load_energy
     from ..results.explanation import Explanations
-    from ..results.files import write_atomically
     from ..results.named import one
     from ..runs.planned import find
 
+    check_places(json)
     there = find(run, chip)
     if workload is not None or layer is not None or operation is not None:
         there = (one(there, workload),)
@@ -70,12 +72,10 @@ def explain(
         told, failed = explained_all(there, table, model, waits, area, tell)
         parts = [(each.why, each.run.chip) for each in told]
     said = Explanations(workloads=tuple(why for why, _ in parts), unexplained=failed)
-    text = said.model_dump_json(indent=2)
-    if json == STDOUT:
-        typer.echo(text)
-        return
     if json is not None:
-        write_atomically(json, text + "\n")
+        put(json, said.model_dump_json(indent=2) + "\n")
+    if json == STDOUT:
+        return
     screen = console()
     if len(there) > 1:
         print_overview(said, screen)

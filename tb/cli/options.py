@@ -17,10 +17,6 @@ from .completion import (
     complete_schedulers,
 )
 
-#: Stands for stdout.
-STDOUT = Path("-")
-
-
 Chip = Annotated[
     str,
     typer.Option(

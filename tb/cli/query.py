@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import STDOUT, examples
+from .options import examples
+from .outputs import STDOUT, check_places, put
 
 app = typer.Typer()
 #: Rows that are printed; a file gets all.
@@ -41,12 +42,13 @@ def query(
     ] = None,
 ) -> None:
     """Select from the rows of a sweep or a run: SQL, Pareto fronts, tables and pictures."""
+
     from ..report.console import console
     from ..report.narrow import show
     from ..report.tables import frame_table
-    from ..results.files import write_atomically
     from ..runs.sweeps import query as queries
 
+    check_places(out)
     found = queries.select(queries.rows(results), sql)
     aims = [] if pareto is None else [each.strip() for each in pareto.split(",")]
     front = queries.pareto(found, aims) if aims else found
@@ -55,16 +57,12 @@ def query(
         if front.height > _SHOWN:
             console().print(f"{_SHOWN} of {front.height:,} rows; --out writes all of them")
     elif out == STDOUT or out.suffix == ".csv":
-        text = front.write_csv()
-        if out == STDOUT:
-            typer.echo(text, nl=False)
-        else:
-            write_atomically(out, text)
+        put(out, front.write_csv())
     elif out.suffix == ".parquet":
         import io
 
         data = io.BytesIO()
         front.write_parquet(data)
-        write_atomically(out, data.getvalue())
+        put(out, data.getvalue())
     else:
         queries.draw(found, aims, out)

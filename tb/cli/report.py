@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import Area, Energy, RunName, SavedChip, examples
+from .outputs import check_places, put
 
 app = typer.Typer()
 
@@ -39,6 +40,7 @@ def report(
     """
     if out is None and trace is None:
         raise typer.BadParameter("say what to write: --out run.html, --trace run.json", param_hint="--out")
+
     from ..compare.explained import explained_all
     from ..compare.pictures import pictures
     from ..compare.timelines import timeline
@@ -46,10 +48,10 @@ def report(
     from ..report.page import Shown, page
     from ..report.trace import save_trace
     from ..results.energy import load as load_energy
-    from ..results.files import write_atomically
     from ..results.named import one
     from ..runs.planned import find
 
+    check_places(out, trace)
     there = find(run, chip)
     chosen = there if workload is None else (one(there, workload),)
     screen = console()
@@ -69,5 +71,5 @@ def report(
             Shown(each.run.row, each.why, pictures(each.run, each.found, each.why.waterfall, each.model), each.run.chip)
             for each in runs
         ]
-        write_atomically(out, page(shown, failed))
+        put(out, page(shown, failed))
         screen.print(f"page: {out}", markup=False, soft_wrap=True)

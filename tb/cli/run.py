@@ -15,20 +15,8 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import (
-    STDOUT,
-    Area,
-    Bind,
-    Budget,
-    Device,
-    Energy,
-    MemoryLimit,
-    Reports,
-    Scheduler,
-    TimeLimit,
-    bindings,
-    examples,
-)
+from .options import Area, Bind, Budget, Device, Energy, MemoryLimit, Reports, Scheduler, TimeLimit, bindings, examples
+from .outputs import STDOUT, check_places, put
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,7 +169,6 @@ def run(
     from ..report.console import Reporter, console
     from ..results.energy import load as load_energy
     from ..results.events import Unwritten
-    from ..results.files import unwritable
     from ..results.recorder import Recorder
     from ..results.schema import Row
     from ..results.shelf import Shelf, cached
@@ -209,13 +196,7 @@ def run(
     made_by = "saved" if saved and len(saved) == len(workloads or ()) else scheduler
     parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, made_by, device))
     recorder = Recorder("-".join(parts), find_device(device).tools())
-    for place in (
-        recorder.path,
-        *(place for _, place in copies if place != STDOUT),
-    ):  # before the long run, not after it
-        if problem := unwritable(place):
-            say_error(f"results could not be written: {problem}")
-            raise typer.Exit(Exit.NOT_WRITTEN)
+    check_places(recorder.path, *(place for _, place in copies))
     names: list[Any] = ["regression"] if regression else list(workloads or [])
     networks = [name for name in names if is_network(name)]
     count = len(networks) + len(saved)
@@ -253,7 +234,7 @@ def run(
                 reporter(event)
 
             traces = recorder.path.with_suffix("")
-            shelf = Shelf(traces) if artefacts else cached(recorder.run) if artefacts is None else None
+            shelf = Shelf(traces) if artefacts else cached(recorder.run, on_event) if artefacts is None else None
             options = RunOptions(device, jobs, waves, links, traces, shelf, energy=table, area=area)
             with guarded(guard_of(time_limit, memory_limit)):
                 found = run_workloads(names, chip, scheduler, on_event, options)
@@ -310,7 +291,7 @@ def _publish(
     results = recorder.finish(complete)
     for form, place in [(JUNIT, recorder.path.with_suffix(".xml")), *copies]:
         if place == STDOUT:
-            typer.echo(form.make(results), nl=False)
+            recorder.write(lambda path, form=form: put(path, form.make(results)), place)
         else:
             recorder.write(lambda path, form=form: form.save(results, path), place)
     print_results(results, screen, per_layer)
@@ -318,5 +299,5 @@ def _publish(
     if recorder.trouble is None:
         screen.print(f"results: {recorder.path}", markup=False, soft_wrap=True)
         return status
-    say_error(f"results could not be written: {recorder.trouble}")
+    say_error(recorder.trouble)
     return status or Exit.NOT_WRITTEN

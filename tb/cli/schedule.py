@@ -12,6 +12,7 @@ from ..results.exits import Exit, expected
 from .completion import complete_workloads
 from .errors import say_error
 from .options import Budget, Chip, MemoryLimit, Scheduler, TimeLimit, examples
+from .outputs import check_places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +79,8 @@ def schedule(
     name = with_budget(scheduler, budget)
     requests = _requests(workload, config, name)
     screen = console()
+    for path, suffix in ((out, ".json"), (program, ".bin")):
+        check_places(*(path and _place(path, request.name, suffix, len(requests)) for request in requests))
     plans: list[Plan] = []
     failures: list[tuple[str, str]] = []
     with guarded(guard_of(time_limit, memory_limit)), searching(screen) as on_search:
@@ -94,11 +97,11 @@ def schedule(
         if operations:
             print_operations(plan.schedule, screen)
         if out is not None:
-            place = _place(out, plan.name, ".json", len(plans))
+            place = _place(out, plan.name, ".json", len(requests))
             plan.schedule.save(place)
             screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
         if program is not None:
-            place = _place(program, plan.name, ".bin", len(plans))
+            place = _place(program, plan.name, ".bin", len(requests))
             image.save(plan.program, place, metadata_of(plan.schedule))
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
     for title, why in failures:
@@ -124,6 +127,4 @@ def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Reque
 
 def _place(path: Path, name: str, suffix: str, count: int) -> Path:
     """`path` itself for a single layer, otherwise a file named after the layer in the folder `path`."""
-    target = path if count == 1 else path / (re.sub(r"[^\w.-]+", "_", name) + suffix)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
+    return path if count == 1 else path / (re.sub(r"[^\w.-]+", "_", name) + suffix)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..results.exits import Exit
 from .conclude import conclude
-from .errors import say_error
-from .options import STDOUT, Chip, MemoryLimit, OnlineScheduler, TimeLimit, examples
+from .options import Chip, MemoryLimit, OnlineScheduler, TimeLimit, examples
+from .outputs import STDOUT, check_places
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -77,7 +76,6 @@ def serve(
     from ..build.builder import SIMULATORS
     from ..report.console import console
     from ..report.gantt import SUFFIXES
-    from ..results.files import unwritable
     from ..results.scenario import results_path
 
     config = load_chip(chip)
@@ -87,10 +85,7 @@ def serve(
     if gantt is not None and gantt.suffix not in SUFFIXES:
         raise typer.BadParameter(f"{gantt} ends with none of {', '.join(SUFFIXES)}", param_hint="--gantt")
     path = results_path(datetime.now().astimezone(), f"{config.name}-{asked.name}-serve")
-    for place in (path, json, gantt):  # before the long run, not after it
-        if place is not None and place != STDOUT and (problem := unwritable(place)):
-            say_error(f"results could not be written: {problem}")
-            raise typer.Exit(Exit.NOT_WRITTEN)
+    check_places(path, json, gantt)
     from meshloom.sched.schedulers.online.registry import chosen
 
     from ..report.gantt import gantt as draw

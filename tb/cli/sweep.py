@@ -11,6 +11,7 @@ import typer
 
 from ..results.exits import Exit
 from .options import MemoryLimit, TimeLimit, examples
+from .outputs import check_places
 
 if TYPE_CHECKING:
     from ..results.sweep import PointRow
@@ -74,6 +75,7 @@ def sweep(
     from ..runs.sweeps.store import Store
 
     asked = read(file)
+    check_places(plot)
     place = out or sweeps.default_folder(asked)
     screen = console()
     if only_plan:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..results.exits import Exit
 from .conclude import conclude
-from .errors import say_error
-from .options import STDOUT, Chip, Device, examples
+from .options import Chip, Device, examples
+from .outputs import STDOUT, check_places
 
 if TYPE_CHECKING:
     from meshloom.sched.schedulers.training.across import Across
@@ -101,7 +100,6 @@ def train(
     from ..report.console import console
     from ..report.progress import Counted
     from ..report.training import draw, print_training
-    from ..results.files import unwritable
     from ..results.recorder import RESULTS_FOLDER
     from ..results.scenario import results_path
     from ..runs.training.numbers import Update
@@ -123,14 +121,11 @@ def train(
     )
     digest = hashlib.sha256(repr(sorted(asked.setting().items())).encode()).hexdigest()[:12]
     keep = checkpoint or RESULTS_FOLDER / f"train-{digest}.npz"
-    asked = dataclasses.replace(asked, keep=keep)
+    asked = dataclasses.replace(asked, keep=keep, fresh=fresh)
     path = results_path(datetime.now().astimezone(), f"{config.name}-{network}-train")
-    for place in (path, json, keep):  # before the long run, not after it
-        if place is not None and place != STDOUT and (problem := unwritable(place)):
-            say_error(f"results could not be written: {problem}")
-            raise typer.Exit(Exit.NOT_WRITTEN)
-    if fresh:
-        keep.unlink(missing_ok=True)
+    check_places(path, json, keep)
+    if keep.exists() and not keep.is_file():  # it is read again, which of a device might never end
+        raise typer.BadParameter(f"{keep} is no file that a later run could go on from", param_hint="--checkpoint")
     screen = console(stderr=json == STDOUT)
     with Counted(screen, f"{network} on {config.name}", "steps") as progress:
         results = run_training(

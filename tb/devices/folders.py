@@ -8,20 +8,28 @@ folder that is in use is never removed, whoever uses it.
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
+import os
 import shutil
 import tempfile
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 from meshloom.sched.store.cache import SettingError, setting
 from meshloom.sched.store.entries import entries
 from meshloom.sched.store.kinds import RUNS
+from meshloom.sched.store.store import OnProgress
 from meshloom.sched.store.use import Use, take
+from meshloom.sched.support.files import FORBIDDEN, WriteError, full_place, is_full, write_error
 
 from ..build.tools import ToolError
 
 #: Environment variable that says how many are kept, and what holds without it.
 COUNT = ("MESHLOOM_KEEP_RUNS", 20)
+#: Hears what a caller need not handle: stderr, if nobody has set up logging.
+_log = logging.getLogger("meshloom.runs")
 
 
 class RunsError(ToolError):
@@ -43,26 +51,53 @@ class Claim:
             self._use.release()
 
 
-def claim(label: str, runs: Path) -> Claim:
-    """A new folder below `runs`, whose name begins with `label`. Raises RunsError."""
-    from filelock import FileLock
-
+def claim(label: str, runs: Path, on_progress: OnProgress = _log.warning) -> Claim:
+    """A new folder whose name begins with `label`: below `runs` or, where nobody may write (a cache that is shared and
+    read-only), among the system's temporary files, which `on_progress` hears. Raises RunsError."""
     try:
         count, size = setting(*COUNT), RUNS.limit()
     except SettingError as error:
         raise RunsError(str(error)) from error
     try:
-        runs.mkdir(parents=True, exist_ok=True)
-        # so that nobody takes a folder for an old one before it is in use
-        with FileLock(runs / ".lock", thread_local=False):
-            _prune(runs, count, size)
-            folder = Path(tempfile.mkdtemp(prefix=f"{label}-", dir=runs))
+        try:
+            return _below(runs, label, count, size)
+        except OSError as error:
+            if error.errno not in FORBIDDEN:
+                raise
+            folder = Path(tempfile.mkdtemp(prefix=f"meshloom-{label}-"))
+            on_progress(f"simulating in {folder}, because nothing can be written in {runs}")
             return Claim(folder, take(folder))
     except OSError as error:
+        at = write_error(error, error.filename or full_place(runs) or runs)
         raise RunsError(
-            f"{error.filename or runs}: {error.strerror or error}: simulators run below {runs}; make room or give the "
-            "right to write there, or name another folder in MESHLOOM_CACHE"
-        ) from error
+            f"{at.filename}: {at.strerror}: simulators run below {runs}; make room or give the right to write there, "
+            "or name another folder in MESHLOOM_CACHE"
+        ) from at
+
+
+@contextlib.contextmanager
+def room_in(folder: Path) -> Generator[None]:
+    """Whatever fails inside because `folder` is on a full disk (what a simulator writes is cut off there, without a
+    word) is a RunsError that says so."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, WriteError) or isinstance(error.__cause__, WriteError) or not is_full(folder):
+            raise
+        at = WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.parent))
+        raise RunsError(f"{at} in MESHLOOM_CACHE") from at
+
+
+def _below(runs: Path, label: str, count: int, size: int) -> Claim:
+    """A new folder below `runs`, which is pruned. Raises OSError."""
+    from filelock import FileLock
+
+    runs.mkdir(parents=True, exist_ok=True)
+    # so that nobody takes a folder for an old one before it is in use
+    with FileLock(runs / ".lock", thread_local=False):
+        _prune(runs, count, size)
+        folder = Path(tempfile.mkdtemp(prefix=f"{label}-", dir=runs))
+        return Claim(folder, take(folder))
 
 
 def _prune(runs: Path, count: int, size: int) -> None:

@@ -34,7 +34,7 @@ from ..build.ports import STARTED
 from ..build.simulate import JOBS
 from ..build.tools import compiler_version, simulator_version
 from . import readout
-from .folders import claim
+from .folders import claim, room_in
 from .images import read_hex, write_image
 from .interface import FILL, BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
@@ -97,10 +97,11 @@ class SimulatedDevice:
             ) from error
 
     def _claimed(self, jobs: Sequence[Job], label: str) -> Generator[Run, None, None]:
-        claimed = claim(label, RUNS.folder(OUTPUT))
+        claimed = claim(label, RUNS.folder(OUTPUT), self.on_progress)
         self.last_folder, keep = claimed.folder, self.keep
         try:
-            yield from self._run(jobs, claimed.folder)
+            with room_in(claimed.folder):
+                yield from self._run(jobs, claimed.folder)
         except DeviceError:
             keep = True  # its log is named
             raise
@@ -130,7 +131,7 @@ class SimulatedDevice:
 
         Raises NoDeviceError if the simulator does not start or is another chip, RunsError; DeviceError when it dies.
         """
-        claimed = claim(label, RUNS.folder(OUTPUT))
+        claimed = claim(label, RUNS.folder(OUTPUT), self.on_progress)
         folder = self.last_folder = claimed.folder
         os.mkfifo(folder / JOBS)
         process, keep, numbers, ended = self._start(folder), self.keep, itertools.count(), False
@@ -146,7 +147,8 @@ class SimulatedDevice:
                 return self._collect(number, job, plan, self._await(process, folder, number), folder)
 
             try:
-                yield execute
+                with room_in(folder):
+                    yield execute
             finally:
                 with contextlib.suppress(BrokenPipeError):
                     listing.close()

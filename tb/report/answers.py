@@ -3,6 +3,7 @@ tensors in files."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.sched.workload.onnx.detections import Detected, overlap
 
@@ -201,14 +203,9 @@ def _save_array(folder: Path, names: list[str], array: NDArray[Any]) -> str:
 
 
 def _save(folder: Path, names: list[str], suffix: str, write: Callable[[IO[bytes]], object]) -> str:
-    """Path of the file, relative to the working directory; it is there whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Path of the file, relative to the working directory. Raises WriteError."""
     path = folder / ("-".join(re.sub(r"[^\w.]+", "_", name, flags=re.ASCII) for name in names) + suffix)
-    part = path.with_suffix(".part")
-    try:
-        with part.open("wb") as file:
-            write(file)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    content = io.BytesIO()
+    write(content)
+    write_atomically(path, content.getvalue())
     return os.path.relpath(path)

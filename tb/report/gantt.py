@@ -8,6 +8,7 @@ from typing import Any
 from meshloom.hw.config import tile_position
 
 from ..results.scenario import InstanceRow, ScenarioResults
+from .plots import save_plot
 
 #: How the file's name may end.
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -18,7 +19,7 @@ _NAMED = 40
 
 
 def gantt(results: ScenarioResults, path: Path) -> None:
-    """Draws cores over time, coloured by instance; a dotted line is an arrival. Raises OSError."""
+    """Draws cores over time, coloured by instance; a dotted line is an arrival. Raises WriteError."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -61,10 +62,7 @@ def gantt(results: ScenarioResults, path: Path) -> None:
             handles.append(Patch(color="none", label=f"and {more} more, same colours"))
         axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        metadata: Any = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, metadata=metadata)  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
-        plt.close(figure)
+        save_plot(figure, path)
 
 
 def _label(one: InstanceRow) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from meshloom.sched.support.files import write_atomically
 from meshloom.sched.support.plugins import PluginError, Registry
 
 from ..results import flat
-from ..results.files import write_atomically
 from ..results.schema import Results
 from .junit import junit
 
@@ -31,8 +31,8 @@ class Report:
     make: Callable[[Results], str | bytes]
 
     def save(self, results: Results, path: Path) -> None:
-        """Writes the file atomically. Raises OSError when it cannot be."""
-        write_atomically(path, self.make(results))
+        """Writes the file. Raises WriteError."""
+        write_atomically(path, self.make(results.for_file(path)))
 
 
 JSON = Report("all that is known, as JSON", lambda results: results.text)

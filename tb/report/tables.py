@@ -83,7 +83,7 @@ def request_table(requests: Iterable[tuple[str, int | None]]) -> Table:
     """Workloads that are no layers, with their multiply-accumulates (None: not known)."""
     made = _table(("workload",), ("MMAC",))
     for name, macs in requests:
-        made.add_row(escape(name), "-" if macs is None else f"{macs / 1e6:,.3f}")
+        made.add_row(name, "-" if macs is None else f"{macs / 1e6:,.3f}")
     return made
 
 

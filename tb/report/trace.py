@@ -15,7 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..results.files import write_atomically
+from meshloom.sched.support.files import write_atomically
+
 from ..results.schema import Row
 from ..results.tracks import Flow, RunTimeline, Slices
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..results.files import write_atomically
+from .plots import save_plot
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +35,7 @@ def print_training(results: TrainingResults, screen: Console) -> None:
 
 
 def draw(results: TrainingResults, path: Path) -> None:
-    """The loss of each step. The same figures give the same bytes. Raises OSError."""
+    """The loss of each step. The same figures give the same bytes. Raises WriteError."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -53,7 +52,4 @@ def draw(results: TrainingResults, path: Path) -> None:
         axes.set(xlabel="step", ylabel="loss", title=f"{results.network}, int8, {results.chip} ({where})")
         axes.grid(alpha=0.3)  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
         figure.tight_layout()
-        content = io.BytesIO()
-        figure.savefig(content, format="svg", metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
-        plt.close(figure)
-    write_atomically(path, content.getvalue())
+        save_plot(figure, path)

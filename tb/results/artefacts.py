@@ -22,7 +22,9 @@ from meshloom.hw.config import ChipConfig, Exact
 from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
+from meshloom.sched.support.files import WriteError, write_error
 
+from . import paths
 from .record import ResultsError
 from .schema import Row
 
@@ -128,8 +130,8 @@ def save(
 ) -> Path:  # fmt: skip
     """Writes a workload's artefacts to a new folder below `parent`, named after it, and returns that.
 
-    `row.artefacts` is set to it in the manifest; `code`: the program's image. Raises OSError when it cannot be written;
-    nothing is left then.
+    `row.artefacts` is set to it in the manifest; `code`: the program's image. Raises WriteError; nothing is left
+    then.
     """
     import pyarrow.parquet
 
@@ -144,6 +146,7 @@ def save(
         for number in range(1, 1_000_000):
             place = parent / (folder_name(row.workload) + (f"-{number}" if number > 1 else ""))
             named = row.model_copy(update={"artefacts": os.path.relpath(place)})
+            named = named.with_paths(lambda each, file=place / MANIFEST: paths.for_file(each, file))
             text = Manifest(row=named, chip=chip).model_dump_json(indent=2)
             (part / MANIFEST).write_text(text + "\n", encoding="utf-8")
             # what is there already, perhaps since just now, is never replaced
@@ -156,10 +159,10 @@ def save(
         raise FileExistsError(errno.EEXIST, f"has too many folders of {row.workload}", str(parent))
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, pyarrow.ArrowException) or (isinstance(error, OSError) and error.filename is None):
-            raise OSError(
-                getattr(error, "errno", None) or errno.EIO, f"cannot be written: {error}", str(parent)
-            ) from error
+        if isinstance(error, pyarrow.ArrowException):
+            raise WriteError(errno.EIO, str(error), str(parent)) from error
+        if isinstance(error, OSError):
+            raise write_error(error, parent) from error
         raise
 
 
@@ -212,7 +215,9 @@ def manifest(folder: Path) -> Manifest:
             f"{path}: cannot be read: {error.strerror}; give a folder that `meshloom run` has written"
         ) from error
     try:
-        return Manifest.model_validate_json(text)
+        found = Manifest.model_validate_json(text)
+        row = found.row.with_paths(lambda each: paths.from_file(each, path))
+        return found.model_copy(update={"row": row})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

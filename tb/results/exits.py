@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from meshloom.sched.support.files import unwritten
+
 from ..build.tools import ToolError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Exit(IntEnum):
         "a workload could not be run: it does not fit, its scheduler failed, its file cannot be read; others ran",
     )
     TOOL = 4, "the simulator or a tool failed, or Meshloom has a bug"
-    NOT_WRITTEN = 5, "the results could not be written"
+    NOT_WRITTEN = 5, "a file cannot be written: no room, or no right to"
     INTERRUPTED = 130, "interrupted; what had finished is kept"
 
 
@@ -48,8 +50,13 @@ def expected(error: Exception) -> tuple[str, Exit] | None:
 
     if isinstance(error, SchedulerError) and error.kind:
         return str(error), Exit.NOT_RUN
+    unwritable = unwritten(error)
     if is_ours(error):
+        if unwritable is not None:
+            return str(error), Exit.NOT_WRITTEN
         return str(error), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
+    if unwritable is not None:
+        return str(unwritable), Exit.NOT_WRITTEN
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", Exit.BAD_INPUT
     return None

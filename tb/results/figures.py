@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Self
 
 from pydantic import Field, computed_field, model_validator
@@ -145,7 +146,7 @@ class DetectorFigures(Record):
     """What the host made of a detector's outputs. `form`: how they were read; `min_score`: of what was kept, `max_iou`:
     of what overlaps a better box of its class (null: the file suppresses by itself). `found`: best first; `exact`: what
     the float model finds, `alike`: how many of these the chip has too, of the same class and overlapping by 0.5 or more
-    (intersection over union). `picture`: PNG with the boxes, relative to the folder of the run."""
+    (intersection over union). `picture`: PNG with the boxes."""
 
     form: str
     min_score: float
@@ -232,6 +233,14 @@ class NetworkFigures(Record):
     micro_ops: MicroOpFigures | None = None
     busy: dict[str, Count] = {}
     in_turn_cycles: Count = 0
+
+    def with_paths(self, change: Callable[[str], str]) -> NetworkFigures:
+        """The same with every path changed."""
+        outputs = (each.model_copy(update={"file": each.file and change(each.file)}) for each in self.outputs)
+        detector = self.detector
+        if detector is not None and detector.picture:
+            detector = detector.model_copy(update={"picture": change(detector.picture)})
+        return self.model_copy(update={"outputs": tuple(outputs), "detector": detector})
 
     @computed_field
     @property

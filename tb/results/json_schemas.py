@@ -8,17 +8,13 @@ fields (a floorplan with one host, addresses inside their memory) no schema says
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.sched.support.files import write_atomically
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
-class SchemaError(ValueError):
-    """A folder that no schema can be written to; the message names it and the fix."""
 
 
 def chip() -> dict[str, Any]:
@@ -124,19 +120,8 @@ def text(name: str) -> str:
 
 
 def write(folder: Path) -> list[Path]:
-    """Writes `<name>.schema.json` of each into a folder; each file is replaced whole. Raises SchemaError."""
-    found: list[Path] = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in SCHEMAS:
-            path = folder / f"{name}.schema.json"
-            part = path.with_name(f"{path.name}.{os.getpid()}.part")
-            try:
-                part.write_text(text(name), encoding="utf-8")
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
-            found.append(path)
-    except OSError as error:
-        raise SchemaError(f"{folder}: cannot be written: {error.strerror}; choose another folder") from error
+    """Writes `<name>.schema.json` of each into a folder. Raises WriteError."""
+    found = [folder / f"{name}.schema.json" for name in SCHEMAS]
+    for name, path in zip(SCHEMAS, found, strict=True):
+        write_atomically(path, text(name))
     return found

@@ -42,7 +42,7 @@ class Found:
     def load(self) -> artefacts.Artefacts:
         """Its artefacts. Raises RunNameError if it has none, ArtefactsError if they are damaged."""
         if self.folder is None:
-            why = self.row.reason or "its artefacts were not kept; run it again without --no-artefacts"
+            why = self.row.reason or "its artefacts were not kept; run it again with --artefacts"
             if self.gone:
                 why = (
                     f"its artefacts are not in {self.gone} any more; run it again (--artefacts keeps them for good, "

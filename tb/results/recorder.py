@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from meshloom.sched.support.files import unwritten, write_error
+
 from .schema import Results, Row
 
 #: Where results are stored, relative to the working directory.
@@ -79,5 +81,7 @@ class Recorder:
         """Calls `save` to write a file; sets `trouble` if that fails."""
         try:
             save(path)
+        except BrokenPipeError:  # who reads it may have had enough
+            raise
         except OSError as error:
-            self.trouble = self.trouble or f"{error.filename or path}: {error.strerror or error}"
+            self.trouble = self.trouble or str(unwritten(error) or write_error(error, path))

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field, computed_field
 
 from meshloom.hw.config import tile_position
+from meshloom.sched.support.files import write_atomically
 
 from .busy import BusyRow
-from .files import write_atomically
 from .record import Record
 from .recorder import RESULTS_FOLDER
 

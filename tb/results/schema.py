@@ -8,7 +8,7 @@ and is checked against the other fields when a file is loaded, so that no file c
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,9 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, ValidationError, computed_field, model_validator
 
+from meshloom.sched.support.files import write_atomically
+
+from . import paths
 from .area import AreaTotals
 from .energy import EnergyFigures
 from .figures import (
@@ -28,7 +31,6 @@ from .figures import (
     NetworkFigures,
     WrongByte,
 )
-from .files import write_atomically
 from .record import Count, Record, ResultsError
 
 SCHEMA_VERSION = 1
@@ -52,8 +54,7 @@ class Status(StrEnum):
 
 class RowError(Record):
     """Why a workload did not run to its end. `stage`: the step that failed: reading, scheduling, lowering, checking,
-    timing, proving, predicting, simulating or comparing. `traceback`: file with the traceback of an unexpected error,
-    relative to the folder in which the run was started."""
+    timing, proving, predicting, simulating or comparing. `traceback`: the file with that of an unexpected error."""
 
     kind: str
     stage: str
@@ -95,7 +96,7 @@ class Row(Record):
     """One workload on one chip under one scheduler, run once on one simulator.
 
     `utilisation` is useful multiply-accumulates / (processing elements x RTL cycles), 0..1. `cpu_seconds` is the
-    simulator process's CPU time for this program, without building and comparing.
+    simulator process's CPU time for this program, without building and comparing. Paths: see `paths`.
     """
 
     workload: str
@@ -132,8 +133,8 @@ class Row(Record):
     error: RowError | None = None  #: the error that ended the run before the comparison
     energy: EnergyFigures | None = None  #: an estimate, by the table that it names; null if it did not run to its end
     area: AreaTotals | None = None  #: an estimate for the chip; null if it has not been measured yet
-    waves: str | None = None  #: waveform file, relative to the working directory
-    artefacts: str | None = None  #: folder of `results.artefacts`, relative to the working directory
+    waves: str | None = None  #: waveform file
+    artefacts: str | None = None  #: folder of `results.artefacts`
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -180,6 +181,16 @@ class Row(Record):
         if self.arrival_mismatches:
             return Status.MODEL
         return Status.MODEL if abs(self.error_percent) > WORST_ERROR_PERCENT else Status.PASSED
+
+    def with_paths(self, change: Callable[[str], str]) -> Row:
+        """The row with every path changed."""
+        update: dict[str, Any] = {"waves": self.waves and change(self.waves)}
+        update["artefacts"] = self.artefacts and change(self.artefacts)
+        if self.error is not None and self.error.traceback:
+            update["error"] = self.error.model_copy(update={"traceback": change(self.error.traceback)})
+        if self.network is not None:
+            update["network"] = self.network.with_paths(change)
+        return self.model_copy(update=update)
 
     @property
     def reason(self) -> str:
@@ -294,8 +305,15 @@ class Results(Record):
         return given
 
     def save(self, path: Path) -> None:
-        """Writes the JSON file atomically. Raises OSError if the folder cannot be written."""
-        write_atomically(path, self.text)
+        """Writes the JSON file. Raises WriteError."""
+        write_atomically(path, self.for_file(path).text)
+
+    def for_file(self, path: Path) -> Results:
+        """The same as the file of that path has it: see `paths`."""
+        return self._with_paths(lambda each: paths.for_file(each, path))
+
+    def _with_paths(self, change: Callable[[str], str]) -> Results:
+        return self.model_copy(update={"rows": tuple(row.with_paths(change) for row in self.rows)})
 
     @property
     def text(self) -> str:
@@ -304,13 +322,15 @@ class Results(Record):
 
 
 def load(path: Path) -> Results:
-    """Reads a results file. Raises ResultsError with file and field; OSError if it cannot be read."""
+    """Reads a results file; its paths are then relative to the working directory. Raises ResultsError with file and
+    field; OSError if it cannot be read."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ResultsError(f"{path}: is not JSON: {error}") from error
     try:
-        return Results.model_validate(values)
+        found = Results.model_validate(values)
+        return found._with_paths(lambda each: paths.from_file(each, path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

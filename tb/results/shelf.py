@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshloom.sched.store import use
+from meshloom.sched.store import cache, use
 from meshloom.sched.store.entries import trim
 from meshloom.sched.store.kinds import ARTEFACTS
+
+from .events import OnEvent, Unwritten
 
 #: Runs whose artefacts are in the cache at most: many small ones take long to look through.
 _RUNS = 500
@@ -29,11 +31,14 @@ class Shelf:
             use.keep(self.folder)
 
 
-def cached(run: str) -> Shelf | None:
-    """The shelf of a run in the cache, where room is made for it; None if nothing is to be kept there. Raises
-    SettingError."""
+def cached(run: str, on_event: OnEvent) -> Shelf | None:
+    """The shelf of a run in the cache, where room is made for it; None if nothing is to be kept there, or nothing can
+    be, which is told once. Raises SettingError."""
     folder, limit = ARTEFACTS.folder(), ARTEFACTS.limit()
     if not limit:
+        return None
+    if cache.folder(ARTEFACTS.name) is None:
+        on_event(Unwritten("this run", f"nothing can be written in {folder}; --artefacts keeps it", asked=False))
         return None
     if folder.is_dir():
         trim(folder, limit, _RUNS)

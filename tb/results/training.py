@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
-from .files import write_atomically
+from meshloom.sched.support.files import write_atomically
+
+from . import paths
 from .record import Count, Record
 
 #: Points of accuracy that integer training may stay below training in floating point.
@@ -91,5 +93,6 @@ class TrainingResults(Record):
         return not self.reasons
 
     def save(self, path: Path) -> None:
-        """Writes the JSON file. Raises OSError."""
-        write_atomically(path, self.model_dump_json(indent=1) + "\n")
+        """Writes the JSON file, with its paths (see `paths`). Raises WriteError."""
+        changed = {name: paths.for_file(getattr(self, name), path) for name in ("checkpoint", "picture")}
+        write_atomically(path, self.model_copy(update=changed).model_dump_json(indent=1) + "\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image
+from meshloom.sched.support.files import unwritten, write_error
 
 from ..build.builder import BuildError
 from ..compare.area import area_of
@@ -177,7 +178,7 @@ class _Batch:
                 saved = _save(shelf, row, item, result, self.config)
                 row = row.model_copy(update={"artefacts": os.path.relpath(saved)})
             except OSError as error:  # the comparison matters more than the files
-                why = f"{error.filename or shelf.folder}: {error.strerror or error}"
+                why = str(unwritten(error) or write_error(error, error.filename or shelf.folder))
                 self.found.put(Unwritten(item.name, why, shelf.asked))
         self.found.put((index, row))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.support.files import write_atomically
 
 from ..results.exits import is_ours
-from ..results.files import write_atomically
 from ..results.schema import RowError
 
 T = TypeVar("T")
@@ -35,7 +35,8 @@ def failure(error: BaseException, stage: str) -> Failure:
     if isinstance(error, SchedulerError) and error.kind:
         return Failure(error.kind, stage, str(error), error.trace)
     known = _expected(error)
-    message = f"{error.filename}: {error.strerror}" if known and isinstance(error, OSError) else str(error)
+    plain = known and isinstance(error, OSError) and not is_ours(error)
+    message = f"{error.filename}: {error.strerror}" if plain else str(error)
     trace = "" if known else "".join(traceback.format_exception(error))
     kind = type(error).__name__
     return Failure(kind, stage, message or kind, trace)
@@ -69,5 +70,5 @@ def row_error(found: Failure, workload: str, folder: Path | None) -> RowError:
             write_atomically(path, found.trace)
             place = path.as_posix()
         except OSError as error:
-            message += f" (its traceback could not be written: {path}: {error.strerror})"
+            message += f" (its traceback could not be written: {error})"
     return RowError(kind=found.kind, stage=found.stage, message=message, traceback=place)

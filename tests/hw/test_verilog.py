@@ -17,6 +17,7 @@ from meshloom.hw import verilog as emission
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.core.array import ArrayForm, SystolicArray
 from meshloom.hw.registers import Register
+from meshloom.tb.build.builder import emit_verilog
 
 CHIP = load("tiny")
 MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE | re.DOTALL)
@@ -25,7 +26,7 @@ MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Verilog and manifest of `tiny`."""
-    return emission.write(CHIP, tmp_path_factory.mktemp("verilog") / "new" / "folder")
+    return emit_verilog(CHIP, tmp_path_factory.mktemp("verilog") / "new" / "folder")
 
 
 @pytest.fixture(scope="module")
@@ -173,5 +174,5 @@ def test_icarus_accepts_it(written: tuple[Path, Path], tmp_path: Path) -> None:
 def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(emission, "rtlil", lambda *config: "this is no RTLIL\n")
     with pytest.raises(emission.EmitError, match=r"Verilog of tiny failed: [\s\S]*error"):
-        emission.write(CHIP, tmp_path / "out")
+        emit_verilog(CHIP, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -20,6 +20,7 @@ from meshloom.sched.program import image
 from meshloom.sched.program.disasm import format_tables, instruction_text, listing
 from meshloom.sched.program.image import ImageError, from_bytes, load, save, to_bytes
 from meshloom.sched.program.program import Instruction, Program, ProgramError
+from meshloom.sched.support.files import WriteError
 from meshloom.tb.verify.random_programs import random_instruction, random_program
 
 CHIP = load_chip("quad8")
@@ -139,10 +140,10 @@ def test_nothing_half_written(tmp_path: Path) -> None:
     assert path.read_bytes() == IMAGE
     target = tmp_path / "folder"
     target.mkdir()
-    with pytest.raises(ImageError, match="cannot be written"):
+    with pytest.raises(WriteError, match="folder: cannot be written: Is a directory"):
         save(PROGRAM, target)
-    with pytest.raises(ImageError, match="cannot be written"):
-        save(PROGRAM, tmp_path / "nowhere" / "program.bin")
+    with pytest.raises(WriteError, match=r"program\.bin: cannot be written: Not a directory"):
+        save(PROGRAM, path / "program.bin")
     assert sorted(tmp_path.iterdir()) == [target, path]
 
 

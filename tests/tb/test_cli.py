@@ -196,7 +196,7 @@ def test_artefacts_that_cannot_be_written_exit_with_5(folder: Path, engine: Any)
     engine(Unwritten("gemm:8x8x8", "there/links.parquet: No space left on device"), row())
     shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--artefacts")
     assert shown.exit_code == 5
-    assert "could not be written: there/links.parquet: No space left on device" in shown.stderr
+    assert "error: there/links.parquet: No space left on device" in shown.stderr
     assert load(results_in(folder) / "latest.json").complete
 
 

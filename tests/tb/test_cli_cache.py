@@ -79,7 +79,7 @@ def test_json_goes_to_a_file_too(root: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = invoke("--json", str(tmp_path / "file" / "out.json"))
     assert refused.exit_code == Exit.NOT_WRITTEN
-    assert "out.json could not be written" in refused.stderr
+    assert "out.json: cannot be written: Not a directory; name another place" in refused.stderr
 
 
 def test_nothing_there_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

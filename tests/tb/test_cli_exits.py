@@ -13,6 +13,7 @@ from PIL import Image
 from meshloom.hw.config import ConfigError
 from meshloom.hw.isa import IsaError
 from meshloom.sched.ir.schedule import ScheduleError
+from meshloom.sched.support.files import WriteError
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.devices.folders import RunsError
@@ -153,10 +154,13 @@ def test_a_place_that_cannot_be_written_is_told_before_the_run(folder: Path, eng
     for place in (folder, folder / "file" / "out.json"):
         shown = invoke("run", "--regression", "--chip", "tiny", "--json", str(place))
         assert shown.exit_code == 5
-        assert shown.stderr.startswith(f"error: results could not be written: {folder}")
+        assert shown.stderr.startswith(f"error: {place}: cannot be written: ")
     (folder / "sim_build").touch()
     shown = invoke("run", "--regression", "--chip", "tiny")
-    assert (shown.exit_code, shown.stderr) == (5, "error: results could not be written: sim_build: Not a directory\n")
+    assert shown.exit_code == 5
+    assert re.fullmatch(
+        r"error: sim_build/\S+\.json: cannot be written: Not a directory; name another place\n", shown.stderr
+    )
     assert calls == []
 
 
@@ -167,7 +171,7 @@ def test_results_that_cannot_be_written_are_shown(
     """The disk fills up while the run goes on."""
 
     def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device", "x.json")
+        raise WriteError(28, "No space left on device", "x.json")
 
     monkeypatch.setattr("meshloom.tb.results.schema.write_atomically", full)
     monkeypatch.setattr("meshloom.tb.report.registry.write_atomically", full)
@@ -176,7 +180,8 @@ def test_results_that_cannot_be_written_are_shown(
     assert shown.exit_code == status
     assert "of 3 passed" in shown.output
     assert "│last " in shown.output
-    assert shown.stderr == "error: results could not be written: x.json: No space left on device\n"
+    why = "No space left on device; make room there, or name another place"
+    assert shown.stderr == f"error: x.json: cannot be written: {why}\n"
     assert "results: " not in shown.stdout
 
 

@@ -268,7 +268,7 @@ def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: P
     plain = results_file(tmp_path / "plain.json", layer, artefacts=None)
     shown = invoke(plain)
     assert shown.exit_code == 2
-    assert "run it again without --no-artefacts" in shown.output
+    assert "run it again with --artefacts" in shown.output
     gone = results_file(tmp_path / "gone.json", layer, artefacts="nowhere/run/gemm")
     assert "are not in nowhere/run/gemm any more; run it again" in invoke(gone).output
     moved = results_file(

@@ -13,12 +13,12 @@ from junitparser import Error, Failure, JUnitXml
 from pydantic import ValidationError
 
 from meshloom.hw.config import load as load_chip
+from meshloom.sched.support.files import WriteError, check_writable, write_atomically
 from meshloom.tb.devices.simulated import ICARUS, VERILATOR
 from meshloom.tb.report import console
 from meshloom.tb.report.registry import JUNIT
 from meshloom.tb.results.events import Plan, Stage
 from meshloom.tb.results.figures import Congestion, Divergence, FaultReport, LinkFigures
-from meshloom.tb.results.files import unwritable, write_atomically
 from meshloom.tb.results.record import ResultsError
 from meshloom.tb.results.recorder import Recorder
 from meshloom.tb.results.schema import (
@@ -451,11 +451,14 @@ def test_a_run_goes_on_where_nothing_can_be_written(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_written_are_seen(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert unwritable(tmp_path / "new" / "folder" / "x.json") is None
-    assert unwritable(tmp_path / "file") is None, "it would be replaced"
-    assert unwritable(tmp_path) == f"{tmp_path}: is a folder"
-    assert "Not a directory" in (unwritable(tmp_path / "file" / "x.json") or "")
-    assert unwritable(Path("/proc/nowhere/x.json")) is not None
+    check_writable(tmp_path / "new" / "folder" / "x.json", tmp_path / "file", Path("/dev/null"))
+    for place, why in (
+        (tmp_path, f"{tmp_path}: cannot be written: Is a directory; name another place"),
+        (tmp_path / "file" / "x.json", "file/x.json: cannot be written: Not a directory"),
+        (Path("/proc/nowhere/x.json"), "/proc/nowhere/x.json: cannot be written: "),
+    ):
+        with pytest.raises(WriteError, match=why):
+            check_writable(place)
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
@@ -504,3 +507,38 @@ def test_a_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
         write_atomically(Path("/dev/full"), "nothing\n")
     assert full.value.filename == "/dev/full"
     assert Path("/dev/full").is_char_device()
+
+
+def test_paths_hold_wherever_a_file_is_read_and_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are relative to the file's folder there, and to the working directory here; links lead to the same."""
+    for name in ("here/sim_build/results/r/w", "here/sim_build/results/r/waves.fst", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "here" / "link.json").symlink_to(tmp_path / "elsewhere" / "x.json")
+    monkeypatch.chdir(tmp_path / "here")
+    at = "sim_build/results/r"
+    results, _ = recorded(
+        tmp_path,
+        row(artefacts=f"{at}/w", waves=f"{at}/waves.fst", error=ERROR | {"traceback": f"{at}/w"}),
+    )
+    for place in ("sim_build/results/r.json", "x.json", "link.json"):
+        results.save(Path(place))
+    written = json.loads(Path("sim_build/results/r.json").read_text())["rows"][0]
+    assert (written["artefacts"], written["waves"], written["error"]["traceback"]) == ("r/w", "r/waves.fst", "r/w")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for place in ("../here/sim_build/results/r.json", "../here/x.json", "../here/link.json", "x.json"):
+        (read,) = load(Path(place)).rows
+        assert read.artefacts == "../here/sim_build/results/r/w"
+        assert read.waves == "../here/sim_build/results/r/waves.fst"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here" / "sim_build").rename(tmp_path / "moved")
+    assert load(Path("moved/results/r.json")).rows[0].artefacts == "moved/results/r/w"
+
+
+def test_paths_of_older_files_are_those_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results, _ = recorded(tmp_path, row(artefacts="sim_build/results/r/w"))
+    Path("sim_build/results/r/w").mkdir(parents=True)
+    Path("sim_build/results/r.json").write_text(results.text)
+    assert load(Path("sim_build/results/r.json")).rows[0].artefacts == "sim_build/results/r/w"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.benchmarks import scale_sim
 from meshloom.tb.benchmarks import scale_sim_driver as driver
 from meshloom.tb.benchmarks.interface import BenchmarkError
-from meshloom.tb.results.files import write_atomically
 
 from .benchmark_rows import ran, theirs
 

@@ -135,10 +135,10 @@ def test_what_cannot_be_written_is_said(folder: Path, place: str) -> None:
         Path("out.json").mkdir()
     shown = invoke("one.toml", "--model", *arguments)
     assert shown.exit_code == Exit.NOT_WRITTEN
-    assert "error: results could not be written: " in shown.stderr
+    assert ": cannot be written: " in shown.stderr
     assert ("timeline model" in shown.output) == (place == "full")
     if place == "full":
-        assert "/dev/full: No space left on device" in shown.stderr
+        assert "error: /dev/full: cannot be written: No space left on device; make room there" in shown.stderr
         assert Path("/dev/full").is_char_device()
 
 

@@ -13,6 +13,7 @@ takes about an hour, goes on where it was interrupted, and makes the same forest
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, load
 
+from ...support.files import write_atomically
 from ..online.interface import Platform, Version
 from .samples import CHUNK, CHUNKS, Alone, Chunk, draws, measured, sample_cache
 
@@ -161,7 +163,9 @@ def chunks_of(chip: ChipConfig, count: int = CHUNKS) -> Iterable[Chunk]:
 def save(samples: Samples, path: Path = DATA) -> None:
     """Writes samples and the forest that is trained on those that are not for tests."""
     arrays: dict[str, Any] = {name: np.array(value) for name, value in vars(fitted(samples.part(test=False))).items()}
-    np.savez_compressed(path, features=samples.features, factor=samples.factor, **arrays)
+    content = io.BytesIO()
+    np.savez_compressed(content, features=samples.features, factor=samples.factor, **arrays)
+    write_atomically(path, content.getvalue())
 
 
 @cache

@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
+from ...support.files import write_atomically
 from ..graph import MOVED, By, Graph, Layer, pasted_pixels
 from ..layers import NO_CLAMP
 from . import grouped, normalising
-from .errors import OnnxError
 from .metadata import KEY, Metadata
 
 if TYPE_CHECKING:
@@ -95,11 +95,8 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Writes `to_onnx(graph)`; the same graph gives the same bytes. Raises OnnxError when it cannot be written."""
-    try:
-        Path(path).write_bytes(to_onnx(graph).SerializeToString(deterministic=True))
-    except OSError as error:
-        raise OnnxError(f"{path}: cannot be written: {error.strerror}; choose another place") from error
+    """Writes `to_onnx(graph)`; the same graph gives the same bytes. Raises WriteError."""
+    write_atomically(Path(path), to_onnx(graph).SerializeToString(deterministic=True))
 
 
 class _Writer:

@@ -16,6 +16,7 @@ from meshloom.sched.store.store import Recipe, StoreError, key
 
 from ...build.builder import OUTPUT, ROOT, BuildError, tool_variables
 from ...build.synthesis import yosys
+from ...build.tools import check_room
 
 #: Where heads of the bench hold a source route: the fields of `verilog/traffic.sv`.
 ROUTES = RouteField(flag_bit=36, first_bit=37, turns=13)
@@ -131,6 +132,7 @@ def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
             check=False,
         )
     if done.returncode:
+        check_room(log.parent, log)
         raise BuildError(f"verilator did not build the mesh {mesh.name}; its output is in {log}")
     (folder / "model" / "Vbench").rename(folder / "bench")
     (folder / "mesh.il").unlink()

@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any
 
+from meshloom.sched.support.files import WriteError
+
 from ...build.tools import ToolError
 from ..failures import Failure
 from .evaluate import Batch, Done, OtherSourcesError, evaluate, failed_row
@@ -112,7 +114,7 @@ def workers(client: Client) -> int:
 
 def run(client: Client, batches: Sequence[Batch], on_done: Callable[[Done], None]) -> None:
     """Sends batches, a few ahead of the workers, and hands over what each has become as soon as it is there. Raises
-    ClusterError if workers cannot do it at all."""
+    ClusterError if workers cannot do it at all; WriteError."""
     from distributed import as_completed
 
     waiting = list(reversed(batches))
@@ -149,6 +151,8 @@ def _finished(future: Future, batch: Batch, on_done: Callable[[Done], None]) -> 
         rows = tuple(failed_row(task, batch, why) for task in batch.tasks)
         on_done(Done(rows=rows, worker=0, began=0.0, ended=0.0))
         return []
+    if isinstance(error, WriteError):
+        raise error
     if isinstance(error, OtherSourcesError):
         raise ClusterError(str(error)) from error
     raise ClusterError(f"workers cannot do a batch: {type(error).__name__}: {error}") from error

@@ -18,6 +18,7 @@ from meshloom.hw.config import ChipConfig, Exact
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance
+from meshloom.sched.support.files import unwritten, write_error
 from meshloom.sched.support.limits import Guard, guarded
 
 from ...devices.registry import find as find_device
@@ -74,7 +75,7 @@ class OtherSourcesError(RuntimeError):
 
 def evaluate(text: str) -> str:
     """Predicts, or runs on the RTL, each point of a `Batch`; returns its `Done`. A point that fails is a row that says
-    why. Raises OtherSourcesError if the sources here are others."""
+    why. Raises OtherSourcesError if the sources here are others; WriteError."""
     started = time.time()
     batch = Batch.model_validate_json(text)
     if batch.sources != sources():
@@ -119,6 +120,8 @@ def _measured(items: Sequence[tuple[int, Item, float]], batch: Batch) -> dict[in
         opened = kind.open(batch.chip, False, lambda what: None)
         ran = simulate([item for _, item, _ in items], opened, settings, lambda event: None, RunOptions(batch.device))
     except Exception as error:  # no simulator of this chip: other chips may have one
+        if (full := unwritten(error)) is not None:  # that is nothing that a row should keep
+            raise write_error(full, str(full.filename)) from None  # a new one: in its own context it cannot be sent
         why = failure(error, "simulating")
         return {index: failed_row(batch.tasks[index], batch, why, spent) for index, _, spent in items}
     return {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...report.plots import save_plot
 from ...results import flat
 from ...results.schema import load
 from ...results.sweep import SweepError
@@ -89,7 +90,7 @@ def _numbers(frame: polars.DataFrame, names: Sequence[str]) -> None:
 def draw(frame: polars.DataFrame, aims: Sequence[str], path: Path) -> None:
     """Writes all rows and their Pareto front in the first two aims as a picture, in the form of the path's suffix.
 
-    Raises QueryError for fewer aims, or a form that there is not; OSError.
+    Raises QueryError for fewer aims, or a form that there is not; WriteError.
     """
     import matplotlib as mpl
 
@@ -112,10 +113,7 @@ def draw(frame: polars.DataFrame, aims: Sequence[str], path: Path) -> None:
         axis.grid(alpha=0.3)
         axis.legend()
         figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
+            save_plot(figure, path)
         except ValueError as error:
             raise QueryError(f"{path}: {error}; take .svg or .png") from None
-        finally:
-            plt.close(figure)

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ...results.files import write_atomically
+from meshloom.sched.support.files import write_atomically, write_error
+
 from ...results.sweep import PointRow, SweepError
 
 if TYPE_CHECKING:
@@ -35,22 +36,24 @@ def _schema() -> dict[str, Any]:
 
 class Store:
     """The folder of a sweep's rows, for one client at a time: use it as a context manager. Raises SweepError if another
-    one has it, or if something in it cannot be read."""
+    one has it, or if something in it cannot be read; WriteError."""
 
     def __init__(self, folder: Path) -> None:
         from filelock import FileLock
 
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(folder / ".lock", timeout=0)
 
     def __enter__(self) -> Self:
         from filelock import Timeout
 
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
         except Timeout:
             raise SweepError(f"{self.folder}: another sweep is adding rows; wait for it, or choose --out") from None
+        except OSError as error:
+            raise write_error(error, error.filename or self.folder) from error
         for left in self.folder.glob(f".*{_END}.*"):  # of a client that was killed while it wrote
             left.unlink()
         return self
@@ -66,7 +69,7 @@ class Store:
         return set((frame if failed_too else frame.filter(frame["error_kind"].is_null()))["key"].to_list())
 
     def add(self, rows: Sequence[PointRow]) -> None:
-        """Adds the rows of a batch. Raises OSError."""
+        """Adds the rows of a batch. Raises WriteError."""
         if rows:
             self._write(_BATCH, _frame(rows))
         small = list(self.folder.glob(f"{_BATCH}*{_END}"))

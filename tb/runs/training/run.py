@@ -34,7 +34,7 @@ OnProgress = Callable[[str], None]
 @dataclass(frozen=True)
 class Training:
     """What is to be trained, and how. `device`: None for the timeline model and the functional executor; `keep`: the
-    checkpoint, which is gone on from if it is there."""
+    checkpoint, which is gone on from if it is there, unless `fresh`."""
 
     network: str
     chip: ChipConfig
@@ -46,6 +46,7 @@ class Training:
     device: str | None = "verilator"
     rates: Rates = field(default_factory=Rates)
     seed: int = 0
+    fresh: bool = False
 
     def setting(self) -> dict[str, str | int | float]:
         """What decides the weights after a number of steps, and so belongs to a checkpoint; chips, orders
@@ -72,7 +73,8 @@ def train(
     started = datetime.now(UTC)
     net, examples = trainable.load(asked.network)
     examples.batch(0, asked.batch, asked.seed)  # a batch that is too large is reported at once
-    state = load(asked.keep, net, asked.setting()) if asked.keep.exists() else begun(net, asked.seed)
+    there = asked.keep.exists() and not asked.fresh
+    state = load(asked.keep, net, asked.setting()) if there else begun(net, asked.seed)
     update = asked.rates.update is Update.CHIP
     step = training_step(net, asked.chip, asked.batch, asked.order, on_progress, asked.across, update)
     kind = None if asked.device is None else find_device(asked.device)

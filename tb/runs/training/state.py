@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.training_net import TrainingNet
 
-from ...results.files import write_atomically
 from .numbers import Reals
 
 #: Version of the saved form.

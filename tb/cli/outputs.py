@@ -1,0 +1,43 @@
+"""Where a command writes what it was asked for: files, and standard output for `-`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import typer
+
+from meshloom.sched.support.files import check_writable, write_atomically, write_error
+
+#: Stands for stdout.
+STDOUT = Path("-")
+
+
+def put(place: Path, content: str | bytes) -> None:
+    """Writes to a file, or to standard output for STDOUT. Raises WriteError."""
+    if place != STDOUT:
+        write_atomically(place, content)
+        return
+    try:
+        typer.echo(content, nl=False)
+    except BrokenPipeError:
+        raise  # who reads it may have had enough
+    except OSError as error:
+        raise write_error(error, "standard output") from error
+
+
+def check_places(*places: Path | None) -> None:
+    """Looks whether all that is asked for can be written, before a long run and not after it. Raises WriteError."""
+    check_writable(*(place for place in places if place is not None and place != STDOUT))
+
+
+def flush() -> None:
+    """Writes out what has been printed. Raises WriteError; nothing is tried again when the process ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise write_error(error, "standard output") from error
