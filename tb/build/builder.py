@@ -224,6 +224,8 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
                 raise
     except (EmitError, ToolError, StoreError) as error:
         raise BuildError(f"verilator did not build {config.name}: {error}") from error
+    places = [_linked(folder / f"part{number}", place) for number, place in enumerate(folders)]
+    objects = _linked(folder / "runtime", objects)
     top, control, assembly = folder / "bench.v", folder / "public.vlt", folder / "assembly.o"
     (folder / "assembly.cpp").write_text(Assembly(config, parts).text())
     top.write_text(bench.apart(config, FUNCTIONS))
@@ -233,15 +235,21 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
     command = [
         *(["ccache"] if shutil.which("ccache") else []),
         *(compiler(), "-O3", *_compiler_flags().split(), "-c", str(folder / "assembly.cpp"), "-o", str(assembly)),
-        *(f"-I{place}" for place in (*folders, _SOURCES, headers, headers / "vltstd")),
+        *(f"-I{place}" for place in (*places, _SOURCES, headers, headers / "vltstd")),
     ]
     with log.open("w") as printed:
         done = subprocess.run(command, env=dict(recipe.environment), stdout=printed, stderr=subprocess.STDOUT)
     if done.returncode:
         raise BuildError(f"verilator did not build {config.name}: the compiler failed; its output is in {log}")
-    linked = (assembly, *(place / blocks.LIBRARY for place in folders), *(objects / name for name in OBJECTS))
+    linked = (assembly, *(place / blocks.LIBRARY for place in places), *(objects / name for name in OBJECTS))
     arguments += [flag for path in linked for flag in ("-LDFLAGS", str(path))]
     _run_tools(folder, config, "verilator", [control, top], arguments, False, log, MADE)
+
+
+def _linked(link: Path, place: Path) -> Path:
+    """Another name of a folder of the cache, whose own makefiles may not be able to say."""
+    link.symlink_to(place, target_is_directory=True)
+    return link
 
 
 def block_compiler() -> Compiler:
