@@ -23,7 +23,7 @@ from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
 from .ports import INPUTS, OUTPUTS
-from .tools import ToolError
+from .tools import ToolError, simulator_version
 
 if TYPE_CHECKING:
     from .blocks import Compiler
@@ -97,10 +97,13 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         *sorted((here / "verilog").glob("*.v")),
         *sorted(_SOURCES.glob("*.h")),
     ]:
-        sources.update(path.name.encode() + b"\0" + path.read_bytes())
+        text = path.read_bytes()
+        sources.update(f"{path.relative_to(ROOT)}\0{len(text)}\0".encode() + text)
     return {
         "chip": config.digest,
         "simulator": f"{simulator} waves={waves}",
+        # what one version of Icarus has compiled another does not run; Verilator's is among the tools
+        "version": simulator_version(simulator) if simulator == "icarus" else "",
         "sources": sources.hexdigest(),
         "flags": f"{_VERILATOR_FLAGS} {_compiler_flags()}",
         **_machine(),
@@ -112,7 +115,7 @@ def _machine() -> dict[str, str]:
     tools = ("amaranth", "pyosys", "verilator", "cocotb")
     return {
         "tools": " ".join([compiler(), *(f"{name}={metadata.version(name)}" for name in tools)]),
-        "processor": _processor() if target() == "native" else "",
+        "processor": processor() if target() == "native" else "",
     }
 
 
@@ -134,7 +137,7 @@ def compiler() -> str:
     return "clang++-19" if shutil.which("clang++-19") else "g++"
 
 
-def _processor() -> str:
+def processor() -> str:
     """What `-march=native` means here: a cache may be seen by several machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -21,11 +21,15 @@ from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
 from meshloom.sched.lowering.templates.schemes import Scheme
+from meshloom.sched.mapping.expansion import Expansion
+from meshloom.sched.mapping.problem import pose
 from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers.ahead.search import Laid, shortest
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.layer import Layer as FlexerLayer
 from meshloom.sched.schedulers.flexer.policy import Policy
+from meshloom.sched.schedulers.gradient.orders import Order
+from meshloom.sched.schedulers.gradient.pair import Split
 from meshloom.sched.schedulers.gradient.scheduler import Searches
 from meshloom.sched.schedulers.klotski.dag import Dag
 from meshloom.sched.schedulers.klotski.judging import Judge, trial_cache
@@ -34,7 +38,7 @@ from meshloom.sched.schedulers.klotski.trying import Try, Trying, outcomes
 from meshloom.sched.schedulers.klotski.work import Extent, stages_of
 from meshloom.sched.schedulers.layer_puzzle.samples import Draw, measured, sample_cache
 from meshloom.sched.schedulers.loop_order import kept as loop_order
-from meshloom.sched.schedulers.network import refine
+from meshloom.sched.schedulers.network import conv, refine
 from meshloom.sched.schedulers.network.form import form
 from meshloom.sched.schedulers.network.scheduler import schedule as network_schedule
 from meshloom.sched.schedulers.network.scheduler import search_cache
@@ -45,10 +49,10 @@ from meshloom.sched.store.described import described
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
 from meshloom.sched.workload.layers import ConvShape
-from meshloom.sched.workload.training import Order, Split, TrainingLayer
+from meshloom.sched.workload.training import TrainingLayer
 from meshloom.sched.workload.training_chain import Chain
 
-from .network_graphs import Grower, square
+from .network_graphs import POINT, Grower, square
 
 TINY = load("tiny")
 OTHER = ChipConfig.model_validate(TINY.model_dump() | {"spm_words": TINY.spm_words // 2})
@@ -206,9 +210,7 @@ def _loop_order(given: Mapping[str, Any]) -> Callable[[], object]:
 
 
 def _schedule(label: str = "base") -> Schedule:
-    return Schedule(
-        chip=TINY.name, chip_digest=TINY.digest, workload=label, scheduler="x", operations=(), tensors=()
-    )
+    return Schedule(chip=TINY.name, chip_digest=TINY.digest, workload=label, scheduler="x", operations=(), tensors=())
 
 
 def _ahead(given: Mapping[str, Any]) -> Callable[[], object]:
@@ -284,7 +286,8 @@ def _shapes(*left: str) -> list[ConvShape]:
     """The layer with each of its fields changed, but for those that decide nothing."""
     otherwise: dict[str, Any] = {"name": "other", "relu": True, "clamp": 6, "dilation": 2}
     names = [field.name for field in fields(ConvShape) if field.name not in left]
-    return [replace(SHAPE, **{name: otherwise.get(name, getattr(SHAPE, name) + 1)}) for name in names]
+    values = vars(SHAPE) | otherwise
+    return [replace(SHAPE, **{name: values[name] if name in otherwise else values[name] + 1}) for name in names]
 
 
 def _sharings() -> list[SharingOptions]:
@@ -363,7 +366,7 @@ USES: dict[str, tuple[Use, dict[str, Any], dict[str, list[Any]]]] = {
         },
     ),
     "nests of networks": (_nests, {"graph": _small(), "chip": TINY, "sharing": SharingOptions()}, {
-        "graph": _networks(), "chip": [OTHER], "sharing": [SharingOptions(staging=3), SharingOptions(Between.DRAM)],
+        "graph": _networks(), "chip": [OTHER], "sharing": [SharingOptions(staging=3)],
     }),
     "refined networks": (_refined, {"graph": _small(), "chip": TINY, "sharing": SharingOptions()}, {
         "graph": [_small(kernel=3), _small(relu=True)], "chip": [OTHER], "sharing": _sharings(),
@@ -411,6 +414,37 @@ def test_whatever_differs_in_one_input_is_another_entry(use: str, name_of: Calla
         for number, value in enumerate(values):
             names[f"{field} {number}"] = name_of(call({**given, field: value}))
     assert len(set(names.values())) == len(names), _shared(names)
+
+
+def _task(**values: object) -> Any:
+    """A convolution of a network; nothing of it is looked at but what decides its loop nests."""
+    stored = SimpleNamespace(homes={1}, rows=6, width=6)
+    base: dict[str, object] = {
+        "shape": SHAPE, "packed": False, "whole": False, "staging": 2, "epilogue": None, "before": None,
+        "fixed": {"scale": 1}, "x": stored, "y": stored, "r": None,
+    }  # fmt: skip
+    return SimpleNamespace(**(base | values))
+
+
+def test_each_part_of_a_convolution_that_decides_its_nests_is_part_of_their_key() -> None:
+    def before(window: Window = POINT, rows: int = 6, width: int = 6, **fixed: int) -> Any:
+        return SimpleNamespace(window=window, fixed=fixed, x=SimpleNamespace(homes={1}, rows=rows, width=width))
+
+    def expanding(shape: ConvShape = SHAPE, **fixed: int) -> Any:
+        expansion: Any = Expansion("e", pose(shape, TINY), fixed, SimpleNamespace(homes={1}, rows=6, width=6))
+        return SimpleNamespace(window=POINT, fixed=fixed, x=expansion)
+
+    other, by_channel = SimpleNamespace(homes={2}), {"by_channel": 1}
+    tasks = [_task(shape=shape) for shape in [SHAPE, *_shapes("name")]]
+    tasks += [_task(packed=True), _task(whole=True), _task(staging=3), _task(fixed=by_channel)]
+    tasks += [_task(x=other), _task(y=other), _task(r=other)]
+    tasks += [_task(epilogue=SimpleNamespace(pooling=pooling)) for pooling in (None, (2, 2), (3, 3))]
+    befores = [before(), before(Window(2, 2)), before(rows=7), before(width=7), before(**by_channel)]
+    befores += [expanding(), expanding(replace(SHAPE, in_channels=9)), expanding(**by_channel)]
+    tasks += [_task(before=each) for each in befores]
+    texts = [described(conv.decisive(task)) for task in tasks]
+    assert len(set(texts)) == len(texts)
+    assert described(conv.decisive(_task(shape=replace(SHAPE, name="other")))) == texts[0]
 
 
 def _shared(names: Mapping[str, str]) -> list[tuple[str, str]]:
