@@ -1,22 +1,26 @@
 """The timeline model as machine code, compiled by mypyc from the source files of `sched/model/`.
 
-There is one definition of the model. Compiled, it runs several times as fast with the same result to the cycle; if it
-is not compiled, or if MESHLOOM_PURE is set, Python runs it. `python -m meshloom.sched.model` compiles it.
+There is one definition of the model. Compiled, it runs several times as fast with the same result to the cycle; if
+MESHLOOM_PURE is set, or if it cannot be compiled, Python runs it. The first process that needs it compiles it, and so
+does `python -m meshloom.sched.model`.
 
-Compiled code cannot be stale: it is stored in `native/` of the cache (see `sched.store.cache`), in a folder named after
-a digest of its sources (and of `hw/contracts.py`, whose constants it contains), and `sched/model/__init__.py` only uses
-the folder of the current sources. An edited source runs as Python until it is compiled."""
+Compiled code can be neither stale nor damaged: it is an entry of the store in `native/` of the cache (see
+`sched.store.store`), named after a digest of its sources (and of `hw/contracts.py`, whose constants it contains), and
+its own digest is compared before it is loaded. With another cache, a checkout's own entry serves too."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from time import time
 
-from ..store import cache
+from ..store import cache, use
+from ..store.kinds import NATIVE
+from ..store.store import Recipe, Store, StoreError, damage
 
 #: If set to anything but 0, Python runs the model.
 PURE = "MESHLOOM_PURE"
@@ -29,8 +33,12 @@ _INTERPRETED = ("__init__", "__main__", "latency", "native", "records")
 SHARED = "native__mypyc"
 #: Names the interpreter and platform, as in `flow.cpython-311-x86_64-linux-gnu.so`.
 _SUFFIX = EXTENSION_SUFFIXES[0]
-#: Seconds for which code compiled from other sources is kept, because a process may have just begun to load it.
-_KEEP = 24 * 3600
+#: How long it takes, for people.
+_TAKES = "about a minute, once"
+#: The command that compiles it.
+_COMMAND = f"{Path(sys.executable).name} -m {__package__}"
+#: Its lines go to stderr, if nobody has set up logging.
+_log = logging.getLogger("meshloom.model")
 #: A script that compiles the modules named in its arguments, in its working directory.
 _SETUP = """
 import sys
@@ -58,15 +66,37 @@ def digest(model: Path = MODEL) -> str:
     return found.hexdigest()[:20]
 
 
+def pure() -> bool:
+    """Whether the user wants Python to run the model."""
+    return os.environ.get(PURE, "0") not in ("", "0")
+
+
 def folder(model: Path = MODEL) -> Path | None:
-    """The folder of the compiled modules for the sources in `model`; None if Python is to run these."""
-    if os.environ.get(PURE, "0") not in ("", "0"):
+    """The folder of the compiled modules for the sources in `model`, every byte of it as compiled, in use until this
+    process ends; None if there is none, or Python is to run these."""
+    return None if pure() else _whole(next(_homes(model)), model)
+
+
+def ready() -> Path | None:
+    """The same, compiled now if need be. What this does, or why Python runs the model, is logged in one line."""
+    if pure():
         return None
+    if (there := folder()) is not None:
+        return there
     try:
-        made = [path for path in _home(model).iterdir() if path.name.startswith(f"{digest(model)}-")]
-    except FileNotFoundError:
+        build(again=False)
+        return folder()
+    except NativeError as error:
+        if (there := _elsewhere(MODEL)) is not None:  # where nothing can be written
+            return there
+        as_python(str(error))
         return None
-    return max(made, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def as_python(why: str) -> None:
+    """Logs that Python runs the model, in this process and, without a further word, in those that it starts."""
+    _log.warning("timeline model: Python runs it, several times slower: %s", why)
+    os.environ[PURE] = "1"
 
 
 def compiled() -> bool:
@@ -76,35 +106,72 @@ def compiled() -> bool:
     return not hasattr(flow.Link.evaluate, "__code__")
 
 
-def build(model: Path = MODEL) -> bool:
+def build(model: Path = MODEL, again: bool = True) -> bool:
     """Compiles the modules in `model` unless this version of mypy has done so; returns whether it had to.
 
-    Concurrent processes wait for each other. Raises NativeError if it fails.
+    Not `again`: takes what any version has compiled in a checkout, and raises if compiling these sources has failed
+    before. Concurrent processes wait for each other. Raises NativeError if it fails.
     """
-    from filelock import FileLock
+    home, made = next(_homes(model)), digest(model)
+    copied = None if again else _elsewhere(model)
+    name = copied.name if copied is not None else f"{_prefix(model)}{_compiler()}"
+    failed = home / f"{name}.log"
+    if not again and copied is None and failed.is_file():
+        raise NativeError(f"mypyc or the C compiler has failed; see {failed}; `{_COMMAND}` tries again")
 
-    version = _compiler()
-    home = _home(model)
+    def make(place: Path, log: Path) -> None:
+        if copied is None:
+            _log.warning("timeline model: compiling it, %s (%s=1: Python runs it, several times slower)", _TAKES, PURE)
+            _compile(model, made, place, log)
+        else:
+            _copy(copied, place, _files(model))
+
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / ".lock"):
-            there = home / f"{digest(model)}-{version}"
-            if there.is_dir():
-                return False
-            _compile(model, home, version)
-            _forget(home, keep=there)
-    except OSError as error:
-        raise NativeError(f"{error.filename}: {error.strerror}") from None
-    return True
+        return Store(home, NATIVE.limit(), _log.warning).build(Recipe(name, make, _files(model)))[1]
+    except (StoreError, cache.SettingError) as error:
+        raise NativeError(str(error)) from None
+
+
+def _whole(home: Path, model: Path) -> Path | None:
+    """The latest folder of compiled modules in `home` that is whole, in use until this process ends."""
+    try:
+        places = [path for path in home.iterdir() if path.name.startswith(_prefix(model)) and path.is_dir()]
+    except OSError:
+        return None
+    for place in sorted(places, key=lambda path: path.stat().st_mtime, reverse=True):
+        if damage(place, _files(model)) is None and use.keep(place):
+            return place
+    return None
+
+
+def _elsewhere(model: Path) -> Path | None:
+    """The same in a checkout, whose cache is not the present one."""
+    first, *others = _homes(model)
+    return next((place for home in others if home != first and (place := _whole(home, model)) is not None), None)
 
 
 def _sources(model: Path) -> list[Path]:
     return sorted(path for path in model.glob("*.py") if path.stem not in _INTERPRETED)
 
 
-def _home(model: Path) -> Path:
-    """The folder of all code compiled for this interpreter."""
-    return (cache.root() / "native" if model == MODEL else model / "native") / _SUFFIX.removesuffix(".so").strip(".")
+def _files(model: Path) -> list[str]:
+    """The compiled modules, and the library that they share."""
+    return [f"{name}{_SUFFIX}" for name in (SHARED, *(path.stem for path in _sources(model)))]
+
+
+def _prefix(model: Path) -> str:
+    """Of the names of all code compiled from these sources for this interpreter; the version of mypy follows."""
+    return f"{_SUFFIX.removesuffix('.so').strip('.')}-{digest(model)}-"
+
+
+def _homes(model: Path) -> Iterator[Path]:
+    """The folder of compiled code, and others where it may be found."""
+    if model != MODEL:
+        yield model / "native"
+        return
+    yield NATIVE.folder()
+    if (checkout := cache.checkout()) is not None:
+        yield NATIVE.folder(checkout / cache.OWN)
 
 
 def _compiler() -> str:
@@ -125,8 +192,9 @@ def _compiler() -> str:
         raise NativeError(f"{missing.name} is not installed; install meshloom[dev]") from None
 
 
-def _compile(model: Path, home: Path, version: str) -> None:
-    """Compiles a copy of the sources elsewhere, and moves the result into place when it is complete."""
+def _compile(model: Path, made: str, place: Path, log: Path) -> None:
+    """Compiles a copy of the sources elsewhere, and puts the result into `place`. Raises NativeError, also if the
+    sources have another digest than `made` by now."""
     import shutil
     import subprocess
     from tempfile import TemporaryDirectory
@@ -144,33 +212,25 @@ def _compile(model: Path, home: Path, version: str) -> None:
                 (copy.parent / path.name).symlink_to(path)
         for path in model.glob("*.py"):
             shutil.copyfile(path, copy / path.name)
+        if digest(copy) != made:
+            raise NativeError("its sources have just been changed; run the command again")
         (at / "setup.py").write_text(_SETUP)
         names = [str(path.relative_to(at)) for path in _sources(copy)]
         variables = {name: value for name, value in os.environ.items() if name != "MYPYPATH"}
         command = [sys.executable, "setup.py", *names]
         ran = subprocess.run(command, cwd=at, env=variables, capture_output=True, text=True, check=False)
-        made = [*copy.glob(f"*{_SUFFIX}")]
-        if ran.returncode or len(made) <= len(names):  # one for each module, and the shared library
-            log = home / "failed.log"
+        if ran.returncode or not all((copy / file).is_file() for file in _files(copy)):
             log.write_text(ran.stdout + ran.stderr)
             raise NativeError(f"mypyc or the C compiler failed; see {log}")
-        place = home / f"{digest(copy)}-{version}"
-        with TemporaryDirectory(prefix=".new-", dir=home) as new:
-            whole = Path(new, place.name)
-            whole.mkdir()
-            for path in made:
-                shutil.copyfile(path, whole / path.name)
-            if not place.exists():  # the sources may have been changed back meanwhile
-                whole.rename(place)
+        _copy(copy, place, _files(copy))
+        log.unlink(missing_ok=True)
 
 
-def _forget(home: Path, keep: Path) -> None:
-    """Removes code that was compiled from other sources and is not recent."""
+def _copy(source: Path, place: Path, files: Iterable[str]) -> None:
     import shutil
 
-    for path in home.iterdir():
-        if path.is_dir() and path != keep and path.stat().st_mtime < time() - _KEEP:
-            shutil.rmtree(path, ignore_errors=True)
+    for name in files:
+        shutil.copyfile(source / name, place / name)
 
 
 def main() -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 VARIABLE = "MESHLOOM_CACHE"
 #: Environment variable that says how many megabytes are kept below the root, and what holds without it.
 MEGABYTES = ("MESHLOOM_CACHE_MB", 20_000)
+#: The folder of a checkout that is the root there.
+OWN = "sim_build"
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
@@ -39,7 +41,7 @@ def root() -> Path:
     if named := os.environ.get(VARIABLE):
         return Path(named).expanduser().absolute()
     if home := checkout():
-        return home / "sim_build"
+        return home / OWN
     from platformdirs import user_cache_path
 
     return user_cache_path("meshloom", appauthor=False)

@@ -19,7 +19,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ _log = logging.getLogger("meshloom.store")
 _VALUE = ".value"
 #: Hexadecimal digits of a digest in a name.
 _DIGITS = 24
+#: Paths that mean themselves wherever tools write them.
+_PLAIN = re.compile(r"[A-Za-z0-9._/+-]+")
 #: A store that grows by this part of its limit is trimmed.
 _PART = 64
 #: Folders of which it has been said that nothing is kept there.
@@ -45,9 +47,10 @@ class StoreError(RuntimeError):
 
 
 def key(label: str, **ingredients: str) -> str:
-    """The name of an entry: a label for people, and a digest of all ingredients with their names."""
+    """The name of an entry: a label for people, and a digest of the whole label and of all ingredients with their
+    names."""
     found = hashlib.sha256()
-    for name, text in sorted(ingredients.items()):
+    for name, text in [("", label), *sorted(ingredients.items())]:
         content = text.encode(errors="surrogatepass")
         found.update(f"{name}\0{len(content)}\0".encode())
         found.update(content)
@@ -80,10 +83,10 @@ class Store:
             return None
         path = self._value(name)
         try:
-            head, _, value = path.read_bytes().partition(b"\n")
+            value = _unsealed(path.read_bytes())
         except OSError:
             return None
-        if head != _digest(value):
+        if value is None:
             self._tell(f"{path} is damaged: it is made again")
             return None
         use.touch(path)
@@ -98,7 +101,7 @@ class Store:
             handle, part = tempfile.mkstemp(prefix=NEW, dir=self.folder)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_digest(value) + b"\n" + value)
+                    file.write(_sealed(value))
                 Path(part).chmod(0o644)
                 os.replace(part, self._value(name))
             except BaseException:
@@ -144,14 +147,15 @@ class Store:
         if self.folder is None:
             raise StoreError(f"{recipe.name} is a folder, and this store keeps none")
         place = self.folder / recipe.name
-        if _serves(place, instead_of):  # also where nothing can be written
+        if _serves(recipe, place, instead_of):  # also where nothing can be written
             return place, False
         try:
             with self._making(recipe.name, self._tell):
-                if _serves(place, instead_of):
+                if _serves(recipe, place, instead_of):
                     return place, False
                 if place.exists():
-                    self._tell(f"building it again, {damage(place) or 'the one there does not work'}: {place}")
+                    why = damage(place, recipe.files) or "the one there does not work"
+                    self._tell(f"building it again, {why}: {place}")
                 self._make(recipe, place)
             if self._limit is not None:
                 trim(self.folder, self._limit)
@@ -194,7 +198,10 @@ class Store:
         making = use.take(new)
         try:
             new.chmod(0o755)
-            recipe.make(new, self.folder / f"{recipe.name}.log")
+            with _plain(new) as work:
+                recipe.make(work, self.folder / f"{recipe.name}.log")
+                if work != new:
+                    shutil.copytree(work, new, symlinks=True, dirs_exist_ok=True)
             files = {name: _entry(new / name) for name in recipe.files}
             (new / MANIFEST).write_text(json.dumps({"made": uuid.uuid4().hex, "files": files}, indent=2))
             with contextlib.suppress(FileNotFoundError):
@@ -220,10 +227,28 @@ class Store:
             trim(self.folder, self._limit)
 
 
-def damage(place: Path) -> str | None:
-    """What is wrong with a folder, in words; None if it is as it was made."""
+@contextlib.contextmanager
+def _plain(folder: Path) -> Generator[Path]:
+    """A folder, or an empty one elsewhere if makefiles cannot name it: in them, blanks part names, and $ and # mean
+    something. Raises StoreError if there is no other place."""
+    if _PLAIN.fullmatch(str(folder.resolve())):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="meshloom-") as elsewhere:
+        if not _PLAIN.fullmatch(str(Path(elsewhere).resolve())):
+            raise StoreError(
+                f"nothing can be built in {folder.parent}, nor in {tempfile.gettempdir()}: makefiles cannot name them; "
+                "set MESHLOOM_CACHE or TMPDIR to a folder whose path has letters, digits and ./_+- alone"
+            )
+        yield Path(elsewhere)
+
+
+def damage(place: Path, needed: Iterable[str] = ()) -> str | None:
+    """What is wrong with a folder, in words; None if it is as it was made. `needed`: files that it must have."""
     try:
         files = json.loads((place / MANIFEST).read_text())["files"]
+        if unlisted := set(needed) - set(files):
+            return f"its {MANIFEST} lacks {min(unlisted)}"
         for name, entry in files.items():
             if not (place / name).is_file():
                 return f"{name} is missing"
@@ -247,10 +272,10 @@ def fingerprint(place: Path) -> str:
         return ""
 
 
-def _serves(place: Path, instead_of: str | None) -> bool:
+def _serves(recipe: Recipe, place: Path, instead_of: str | None) -> bool:
     if not use.keep(place):
         return False
-    return damage(place) is None and (instead_of is None or fingerprint(place) != instead_of)
+    return damage(place, recipe.files) is None and (instead_of is None or fingerprint(place) != instead_of)
 
 
 def _entry(path: Path) -> dict[str, object]:
@@ -258,5 +283,12 @@ def _entry(path: Path) -> dict[str, object]:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _digest(value: bytes) -> bytes:
-    return hashlib.sha256(value).hexdigest().encode()
+def _sealed(value: bytes) -> bytes:
+    """A value behind its digest."""
+    return hashlib.sha256(value).hexdigest().encode() + b"\n" + value
+
+
+def _unsealed(data: bytes) -> bytes | None:
+    """The value in what `_sealed` has made; None if it is damaged."""
+    value = data.partition(b"\n")[2]
+    return value if data == _sealed(value) else None

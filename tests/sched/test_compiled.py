@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from meshloom.sched.routing import compiled
+from meshloom.sched.store import provenance
+from meshloom.sched.support import kept_code
+
+ROOT = Path(__file__).parents[2]
 
 MODULE = """
 from meshloom.sched.routing.compiled import jit
@@ -99,3 +106,76 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path) -> None:
     cache = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
     found = subprocess.run([sys.executable, "-c", script], env=cache, capture_output=True, text=True, check=True)
     assert found.stdout == "42\n"
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) * 2 // 3] ^= 4
+    path.write_bytes(data)
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "cut": _cut,
+    "flipped": _flipped,
+    "empty": lambda path: path.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_damaged_files_count_as_none(suffix: str, harm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing in them is unpickled; that is said once."""
+    files = kept_code._Sealed(str(tmp_path), "function", "its source")
+    files.save("types", "code" * 100)
+    files.save("other types", "other")
+    assert (files.load("types"), files.load("other types"), files.load("none")) == ("code" * 100, "other", None)
+    assert caplog.messages == []
+    path = min(tmp_path.glob(f"*{suffix}"))
+    HARM[harm](path)
+    assert (files.load("types"), files.load("types")) == (None, None)
+    assert caplog.messages == [f"{path} is damaged: it is compiled again"]
+    files.save("types", "anew")
+    assert files.load("types") == "anew"
+    assert kept_code._Sealed(str(tmp_path), "function", "an edited source").load("types") is None
+
+
+@pytest.mark.slow
+def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "doubled.py").write_text(MODULE)
+    cache = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+
+    def ran() -> tuple[list[str], list[str]]:
+        done = subprocess.run(
+            [sys.executable, "-c", PROCESS, "int", "fast"], env=cache, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split(), done.stderr.splitlines()
+
+    assert ran() == (["42", "0"], [])
+    for suffix in (".nbi", ".nbc"):
+        (path,) = (tmp_path / "cache").rglob(f"*{suffix}")
+        _flipped(path)
+        assert ran() == (["42", "0"], [f"{path} is damaged: it is compiled again"])
+        assert ran() == (["42", "1"], [])
+        path.unlink()
+        assert ran() == (["42", "0"], [])
+
+
+def test_every_source_that_compiled_code_is_made_of_names_its_folder(tmp_path: Path) -> None:
+    """Also those without compiled functions, which constants and layouts of records come from."""
+    package = tmp_path / "sched" / "routing"
+    for name in provenance.needed(ROOT, ["sched.routing.fetch"]):
+        path = tmp_path / name.relative_to(ROOT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.read_bytes())
+    before = compiled._digest(package, tmp_path)
+    for name in ("routing/fetch", "routing/tables", "support/records", "support/kept_code"):
+        path = tmp_path / "sched" / f"{name}.py"
+        text = path.read_text()
+        path.write_text(text + "\nMORE = 1\n")
+        assert compiled._digest(package, tmp_path) != before, name
+        path.write_text(text)
+    assert compiled._digest(package, tmp_path) == before
