@@ -167,7 +167,7 @@ def place(
         if free[dram] + words > chip.dram.words:
             raise ProgramError(
                 f"{words} words of code for tile {tile:#04x} do not fit after the tensors: the emptiest DRAM tile has "
-                f"{chip.dram.words - min(free.values())} of {chip.dram.words} words left; raise dram.words"
+                f"{max(0, chip.dram.words - min(free.values()))} of {chip.dram.words} words left; raise dram.words"
             )
         stream = Stream(tile, unit, dram, free[dram], instructions)
         free[dram] += -(-words // 64) * 64
