@@ -18,7 +18,7 @@ from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.model.timeline import Executed, Timeline
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.gradient.scheduler import GradientSchedule
-from meshloom.sched.schedulers.network.limits import totals
+from meshloom.sched.schedulers.network.limits import limit
 from meshloom.sched.schedulers.training.chain_search import ChainSchedule
 from meshloom.sched.workload.catalog import Workload
 from meshloom.sched.workload.chain_data import random_chain
@@ -259,9 +259,9 @@ def arrays_used(
         for op in schedule.operations
         if isinstance(op, Gemm)
     )
-    pes, busy = chip.rows * chip.cols, totals(schedule, chip)
+    pes = chip.rows * chip.cols
     return ArrayFigures(
-        limit=max(busy, key=busy.__getitem__),
+        limit=limit(schedule, chip),
         span_cycles=spans,
         fed_cycles=fed,
         within=min(1.0, macs / (pes * spans)),

@@ -27,7 +27,7 @@ from meshloom.hw.isa import (
 from meshloom.hw.routes import NEIGHBOURS
 from meshloom.hw.timing import table_words
 from meshloom.sched.checker.channel_dependences import DependenceGraph
-from meshloom.sched.program.program import Instruction, Program, Stream, place
+from meshloom.sched.program.program import Instruction, Program, Stream, end_post, place
 from meshloom.sched.program.routes import route_fields, route_of
 
 #: Words of each memory that one thread of a random program uses; of VEC as many as a TRANSPOSE writes, if that is more.
@@ -399,8 +399,8 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
         if thread.token is not None:
             tile, unit = thread.token
             builder.add(tile, unit, Opcode.SYNC, **builder.take(thread, tile, unit))
-    for tile, unit in list(builder.codes):
-        builder.add(tile, unit, Opcode.SYNC, tile=chip.host, sem=0, n=1)
+    for number, (tile, unit) in enumerate(builder.codes):
+        builder.add(tile, unit, Opcode.SYNC, **end_post(number, chip))
     streams, boot = _placed(builder, chip, threads * outside[chip.drams[0]])
     return Program(chip.digest, streams, boot, {})
 

@@ -56,10 +56,13 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "code_apart": {"floorplan": _CODE_APART, "controller_channel": True, "noc": {"route_hops": 4}},
     "several_programs": {"floorplan": _TWO_BY_TWO, "programs": 4, "counters": True},
     "everything": {
-        "floorplan": _TWO_BY_TWO, "core": _FEATURES | {"operand_sources": True},
-        "noc": {"arrivals": True, "data_vcs": 3}, "product_register": True, "dram": {"bytes_per_cycle": 3, "whole_packets": True},
+        "floorplan": _TWO_BY_TWO,
+        "core": _FEATURES | {"operand_sources": True},
+        "noc": {"arrivals": True, "data_vcs": 3},
+        "product_register": True,
+        "dram": {"bytes_per_cycle": 3, "whole_packets": True},
     },
-}  # fmt: skip
+}
 
 
 def odd_chip(name: str) -> ChipConfig:
