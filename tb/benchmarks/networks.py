@@ -297,8 +297,8 @@ def run(on_progress: OnEvent) -> Result:
         "then the cycles for which the whole schedule keeps the busiest resource of each kind: an array with its "
         "edges, a vector unit, the port into a core and out of one, a DRAM tile (its channel or its port), a port of a "
         "scratchpad. The largest is a bound: with these tiles, cores and places no order of operations takes less. "
-        "`in turn`: the same layer by layer, each with the resource that it keeps longest, added up: what layers would take "
-        "one after another, each at its limit. "
+        "`in turn`: the same layer by layer, each with the resource that it keeps longest, added up: what layers would "
+        "take one after another, each at its limit. "
         "docs/architecture.md says what the causes mean.",
         (*sheets, *details),
         failures=tuple(failures),
