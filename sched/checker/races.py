@@ -218,5 +218,5 @@ def not_awaited(order: Order, names: Names, problems: Problems) -> None:
         if (kind, stream) == (Kind.FRONT, 0) or clock[chain] >= tick:
             continue
         what = f"END does not wait {_UNTIL[Kind(kind)]}"
-        fix = "the boot stream must wait for a post that follows it (host semaphore 0, one from every stream)"
+        fix = "the boot stream must wait for a post that follows it (to a semaphore of the host, one from every stream)"
         problems.add(names.instruction(stream, position), what, fix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
-from meshloom.hw.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
+from meshloom.hw.contracts import SEMAPHORE_MAX
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
 
 #: Opcodes of schedule operations; lowering adds the other instructions.
 OPERATIONS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC)
+#: Posts that one instruction can wait for.
+MOST_WAIT = (1 << INSTRUCTIONS[Opcode.SYNC].offsets["wait_n"][1]) - 1
 #: Number of tags; longer programs reuse them from the first on.
 TAGS = FETCH_TAG - 1
 #: All fields except the opcode of each kind of instruction, with their default of 0.
@@ -145,19 +148,23 @@ def next_tag(number: int) -> int:
     return number % TAGS + 1
 
 
+def end_post(number: int, chip: ChipConfig) -> dict[str, int]:
+    """Fields of the SYNC that ends a program's stream of this number, counted from 0: its post to the host.
+
+    Streams take the host's semaphores in turn, so that none overflows if all of its streams end before the boot stream
+    has started the last. The largest chip has three streams in each of 255 tiles, so three semaphores are enough.
+    """
+    return {"tile": chip.host, "sem": number // SEMAPHORE_MAX, "n": 1}
+
+
 def place(
     codes: dict[tuple[int, Unit], tuple[Instruction, ...]], used: dict[int, int], chip: ChipConfig
 ) -> tuple[tuple[Stream, ...], Stream]:
     """Places streams after the data of the DRAM tiles, each where there is least code so far; makes the boot stream.
 
-    `used`: DRAM tile to its first free word. Raises ProgramError if the code does not fit, or if so many streams may
-    end at once that the host's semaphore would overflow.
+    Each stream ends with the `end_post` of its number in `codes`. `used`: DRAM tile to its first free word. Raises
+    ProgramError if the code does not fit.
     """
-    if len(codes) > SEMAPHORE_MAX:
-        raise ProgramError(
-            f"{len(codes)} streams report their end to one {SEMAPHORE_BITS}-bit semaphore of the host; use at most "
-            f"{SEMAPHORE_MAX} streams"
-        )
     free = {tile: -(-used.get(tile, 0) // 64) * 64 for tile in chip.channels}
     load = dict.fromkeys(chip.channels, 0)
 
@@ -167,7 +174,7 @@ def place(
         if free[dram] + words > chip.dram.words:
             raise ProgramError(
                 f"{words} words of code for tile {tile:#04x} do not fit after the tensors: the emptiest DRAM tile has "
-                f"{chip.dram.words - min(free.values())} of {chip.dram.words} words left; raise dram.words"
+                f"{max(0, chip.dram.words - min(free.values()))} of {chip.dram.words} words left; raise dram.words"
             )
         stream = Stream(tile, unit, dram, free[dram], instructions)
         free[dram] += -(-words // 64) * 64
@@ -189,10 +196,10 @@ def place(
         )
         for index, stream in enumerate(streams)
     ]
-    left = len(streams)
-    while left:
-        wait = min(left, 63)
-        boot.append(Instruction(Opcode.SYNC, {"tag": next_tag(len(boot)), "wait_sem": 0, "wait_n": wait}))
-        left -= wait
+    ends = Counter(end_post(number, chip)["sem"] for number in range(len(streams)))
+    for semaphore, left in ends.items():
+        for done in range(0, left, MOST_WAIT):
+            wait = {"wait_sem": semaphore, "wait_n": min(left - done, MOST_WAIT)}
+            boot.append(Instruction(Opcode.SYNC, {"tag": next_tag(len(boot))} | wait))
     boot.append(Instruction(Opcode.END, {"tag": next_tag(len(boot))}))
     return streams, put(chip.host, Unit.MOVER, tuple(boot))

@@ -51,8 +51,8 @@ BUSY = {
     "vector": "vector units",
     "receiving": "into a core",
     "sending": "out of a core",
-    "dram": "DRAM channel",
-    "memories": "memory port",
+    "dram": "DRAM tile",
+    "memories": "scratchpad port",
 }
 #: CPU-seconds of simulating that a network may take.
 SECONDS = {("quad16", "resnet8"): 3.0, ("quad16", "squeezenet"): 15.0, ("quad32", "resnet50"): 90.0}
@@ -156,7 +156,7 @@ def limited(rows: Sequence[Row]) -> Sheet:
 def _bound(row: Row) -> tuple[float, float] | None:
     """Of the layers that the arrays bound: PE cycles with a useful product, and with operands, in percent."""
     assert row.network is not None
-    bound = [layer for layer in row.network.layers if layer.limit == "compute" and layer.shares]
+    bound = [layer for layer in row.network.layers if layer.limit.partition("+")[0] == "compute" and layer.shares]
     cycles = sum(layer.core_cycles for layer in bound)
     if not cycles:
         return None
@@ -295,10 +295,10 @@ def run(on_progress: OnEvent) -> Result:
         "longer is an option of the scheduler (`refine`: schedules that are compared); each of these networks has a "
         "bar of useful PE cycles. *What limits these schedules*: `useful` are the cycles of all products on all PEs, "
         "then the cycles for which the whole schedule keeps the busiest resource of each kind: an array with its "
-        "edges, a vector unit, the port into a core and out of one, a DRAM channel, a port of a scratchpad or DRAM "
-        "tile. The largest is a bound: with these tiles, cores and places no order of operations takes less. `in turn`"
-        ": the same layer by layer, each with the resource that it keeps longest, added up: what layers would take "
-        "one after another, each at its limit. "
+        "edges, a vector unit, the port into a core and out of one, a DRAM tile (its channel or its port), a port of a "
+        "scratchpad. The largest is a bound: with these tiles, cores and places no order of operations takes less. "
+        "`in turn`: the same layer by layer, each with the resource that it keeps longest, added up: what layers would "
+        "take one after another, each at its limit. "
         "docs/architecture.md says what the causes mean.",
         (*sheets, *details),
         failures=tuple(failures),

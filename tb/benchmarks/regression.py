@@ -70,7 +70,7 @@ def bounded(chip: str, rows: Sequence[Row]) -> tuple[Sheet, list[str]]:
     bad: set[int] = set()
     for row in rows:
         used = row.arrays
-        if used is None or used.limit != "compute":
+        if used is None or used.limit.partition("+")[0] != "compute":
             continue
         left = 100 * used.edges
         shares = (("within its cores", 100 * used.within, WITHIN), ("end to end", 100 * row.utilisation, END_TO_END))

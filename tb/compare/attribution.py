@@ -52,7 +52,7 @@ class Share:
 
     `compute`: useful multiply-accumulates. `edges`: the array is fed, but rows, columns or lanes carry padding.
     Otherwise the array is idle. `operands`: another core's GEMM has not computed them yet; `vector`: a VEC has not;
-    `network`: they are in flight or wait for a mover, or a request or post does; `dram`: they are read from DRAM or
+    `noc`: they are in flight or wait for a mover, or a request or post does; `dram`: they are read from DRAM or
     written to it, or queue there; `drain`: a result buffer or the pipeline is not empty yet; `start`: before the core's
     first GEMM, the program is fetched and issued; `fetch`: the same later on; `idle`: the core has no GEMM left, but
     others have.
@@ -63,7 +63,7 @@ class Share:
     edges: int = 0
     operands: int = 0
     vector: int = 0
-    network: int = 0
+    noc: int = 0
     dram: int = 0
     drain: int = 0
     start: int = 0
@@ -105,8 +105,8 @@ _CATEGORY = {
     Cause.VECTOR: "vector",
     Cause.DRAM: "dram",
     Cause.DRAM_QUEUE: "dram",
-    Cause.PORT: "network",
-    Cause.NOC: "network",
+    Cause.PORT: "noc",
+    Cause.NOC: "noc",
     Cause.START: "start",
     Cause.FETCH: "fetch",
     Cause.IMBALANCE: "idle",

@@ -102,7 +102,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 #: Causes for which an array stands still, in the order of the table; `Share` in `attribution` says what they mean.
-CAUSES = ("compute", "edges", "operands", "vector", "network", "dram", "drain", "start", "fetch", "idle")
+CAUSES = ("compute", "edges", "operands", "vector", "noc", "dram", "drain", "start", "fetch", "idle")
 
 
 def network_table(rows: Sequence[Row]) -> Table:

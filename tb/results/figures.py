@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Self
 
-from pydantic import Field, computed_field, model_validator
+from pydantic import AfterValidator, Field, computed_field, model_validator
 
 from .record import Count, Record
 
@@ -77,11 +77,21 @@ class FaultReport(Record):
     explanation: str = ""  #: after a watchdog: what waited for what, and the cycle of waits
 
 
+def _renamed(shares: dict[str, float]) -> dict[str, float]:
+    """Shares by the names that causes have now: files of before call the NoC `network`."""
+    return {"noc" if cause == "network" else cause: share for cause, share in shares.items()}
+
+
+#: Cause to percent.
+Shares = Annotated[dict[str, float], AfterValidator(_renamed)]
+
+
 class LayerFigures(Record):
     """One layer of a network. Cycles: from the start of its first GEMM or VEC to the end of its last, on RTL and in the
     model; layers overlap, so their cycles do not add up.
 
-    `limit`: what bounds it at best: compute (the arrays), vector, dram or network. `utilisation`: useful
+    `limit`: what bounds it at best: compute (the arrays), vector, dram or noc, or several (`sched.schedulers.network.
+    limits.bounding`). `utilisation`: useful
     multiply-accumulates / processing elements x the time that the arrays spent on it or waiting for it. `shares`: how
     that time was spent, in percent of the layer's, by cause. `snr_db`: of a float model that was quantised, how far the
     layer's result is from the float one over the calibration data; None where there is none, or no difference.
@@ -90,12 +100,12 @@ class LayerFigures(Record):
     name: str
     kind: str
     macs: Count
-    limit: str
+    limit: Annotated[str, AfterValidator(lambda name: "noc" if name == "network" else name)]
     rtl_cycles: Count
     model_cycles: Count
     core_cycles: Count
     utilisation: Annotated[float, Field(ge=0, le=1)]
-    shares: dict[str, float]
+    shares: Shares
     snr_db: float | None = None
 
     @computed_field
@@ -197,7 +207,7 @@ class GradientFigures(Record):
 
 class ArrayFigures(Record):
     """Of a single layer. `limit`: the kind of resource that its schedule keeps longest
-    (`sched.schedulers.network.limits.totals`). Cycles of all cores added up: `span_cycles` from the start of a core's
+    (`sched.schedulers.network.limits.bounding`). Cycles of all cores added up: `span_cycles` from the start of a core's
     first GEMM to the end of its last, `fed_cycles` for which operands are read into the array (folds x K windows).
     `within`: useful multiply-accumulates / processing elements x `span_cycles`, and `edges` the same by `fed_cycles`:
     what rows, columns and lanes without use leave."""
@@ -229,7 +239,7 @@ class NetworkFigures(Record):
     dram_bytes: Count
     spilled: tuple[str, ...] = ()
     layers: tuple[LayerFigures, ...]
-    shares: dict[str, float]
+    shares: Shares
     micro_ops: MicroOpFigures | None = None
     busy: dict[str, Count] = {}
     in_turn_cycles: Count = 0

@@ -14,7 +14,7 @@ from meshloom.hw.isa import Opcode
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.model.timeline import Executed
-from meshloom.sched.schedulers.network.limits import totals
+from meshloom.sched.schedulers.network.limits import limit
 
 from ..compare import mismatch, records
 from ..compare.arrivals import arrivals
@@ -58,9 +58,9 @@ def arrays_used(
         for op in schedule.operations
         if isinstance(op, Gemm)
     )
-    pes, busy = chip.rows * chip.cols, totals(schedule, chip)
+    pes = chip.rows * chip.cols
     return ArrayFigures(
-        limit=max(busy, key=busy.__getitem__),
+        limit=limit(schedule, chip),
         span_cycles=spans,
         fed_cycles=fed,
         within=min(1.0, macs / (pes * spans)),

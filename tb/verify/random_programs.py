@@ -27,7 +27,7 @@ from meshloom.hw.isa import (
 from meshloom.hw.routes import NEIGHBOURS
 from meshloom.hw.timing import table_words
 from meshloom.sched.checker.channel_dependences import DependenceGraph
-from meshloom.sched.program.program import Instruction, Program, Stream, place
+from meshloom.sched.program.program import Instruction, Program, Stream, end_post, place
 from meshloom.sched.program.routes import route_fields, route_of
 
 #: Words of each memory that one thread of a random program uses; of VEC as many as a TRANSPOSE writes, if that is more.
@@ -310,8 +310,10 @@ class _Builder:
         thread.token = (thread.core, goal)
 
 
-def _slices(chip: ChipConfig, thread: int, threads: int) -> tuple[dict[int, dict[Region, int]], dict[Region, int]]:
-    """First word of the thread's slice of each memory of each tile, and the words of a slice (ACC: P int32)."""
+def _sizes(chip: ChipConfig, threads: int) -> tuple[dict[Region, int], dict[int, int]]:
+    """Words of a thread's slice of each memory of a core (ACC: P int32), and of each tile outside of the cores: a DRAM
+    tile holds what a core's largest slice does, a scratchpad as much as it has room for. Raises ValueError when the
+    chip has too few words for the threads."""
     core = chip.core
     # B holds one array's worth of weights for 3x3 taps if it can.
     sizes = {
@@ -321,11 +323,22 @@ def _slices(chip: ChipConfig, thread: int, threads: int) -> tuple[dict[int, dict
         Region.OUT: min(SLICE, core.out_words // threads),
         Region.VEC: min(max(SLICE, chip.lanes), core.vec_words // threads),
     }
-    found = {tile: {region: thread * size for region, size in sizes.items()} for tile in chip.cores}
     big = max(max(sizes.values()), 4 * sizes[Region.ACC])
-    for tile in (*chip.spms, *chip.drams):
-        found[tile] = {Region.MAIN: thread * big}
-    return found, sizes
+    small = min(sizes[Region.B], sizes[Region.VEC]) < chip.lanes or min(sizes.values()) < 4
+    if small or threads * big > chip.dram.words:
+        raise ValueError(f"{threads} threads leave too few words per memory of {chip.name}: use fewer threads")
+    outside = dict.fromkeys(chip.drams, big)
+    if bank := min(big, chip.spm_words // threads):
+        outside = dict.fromkeys(chip.spms, bank) | outside
+    return sizes, outside
+
+
+def _slices(
+    chip: ChipConfig, thread: int, sizes: dict[Region, int], outside: dict[int, int]
+) -> dict[int, dict[Region, int]]:
+    """First word of the thread's slice of each memory of each tile. `sizes`, `outside`: as from `_sizes`."""
+    cores = {tile: {region: thread * size for region, size in sizes.items()} for tile in chip.cores}
+    return cores | {tile: {Region.MAIN: thread * size} for tile, size in outside.items()}
 
 
 def random_program(random: Random, chip: ChipConfig, operations: int, threads: int = 2) -> Program:
@@ -338,13 +351,11 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
     if _UNITS * threads >= chip.semaphores:
         raise ValueError(f"{threads} threads need {_UNITS * threads + 1} semaphores, {chip.name} has {chip.semaphores}")
     builder = _Builder(random, chip)
-    rows = [_Thread(i, random.choice(chip.cores), _slices(chip, i, threads)[0]) for i in range(threads)]
-    sizes = _slices(chip, 0, threads)[1]
-    if min(sizes[Region.B], sizes[Region.VEC]) < chip.lanes or min(sizes.values()) < 4:
-        raise ValueError(f"{threads} threads leave too few words per memory of {chip.name}: use fewer threads")
+    sizes, outside = _sizes(chip, threads)
+    rows = [_Thread(i, random.choice(chip.cores), _slices(chip, i, sizes, outside)) for i in range(threads)]
     room = {region: 4 * words if region is Region.ACC else words for region, words in sizes.items()}
-    big = max(room.values())
-    memories = [(tile, Region.MAIN) for tile in (*chip.spms, *chip.drams)]
+    memories = [(tile, Region.MAIN) for tile in outside]
+    spms = [place for place in memories if place[0] in chip.spms]
 
     def slot(thread: _Thread, tile: int, region: Region) -> tuple[int, int]:
         start = thread.slices[tile][region]
@@ -355,8 +366,8 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
 
     goals = [region for region in room if region is not Region.VEC]
     for thread in rows:  # every word is written before anything reads
-        for tile, region in [(thread.core, region) for region in goals] + [(tile, Region.MAIN) for tile in chip.spms]:
-            words = room[region] if tile == thread.core else big
+        for tile, region in [(thread.core, region) for region in goals] + spms:
+            words = room[region] if tile == thread.core else outside[tile]
             source = random.choice(chip.drams)
             body: dict[str, int] = {"words": words}
             for name, (at, start) in (
@@ -381,16 +392,16 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
             src = random.choice(memories + core)
             places = [*memories, *((thread.core, region) for region in goals)]
             dst = random.choice([place for place in places if place != src])
-            space = min(room[r] if t == thread.core else big for t, r in (src, dst))
+            space = min(room[r] if t == thread.core else outside[t] for t, r in (src, dst))
             body = random_move(random, slot(thread, *src), slot(thread, *dst), space)
             builder.move(thread, issuer(thread, src[0]), body)
     for thread in rows:
         if thread.token is not None:
             tile, unit = thread.token
             builder.add(tile, unit, Opcode.SYNC, **builder.take(thread, tile, unit))
-    for tile, unit in list(builder.codes):
-        builder.add(tile, unit, Opcode.SYNC, tile=chip.host, sem=0, n=1)
-    streams, boot = _placed(builder, chip, threads * big)
+    for number, (tile, unit) in enumerate(builder.codes):
+        builder.add(tile, unit, Opcode.SYNC, **end_post(number, chip))
+    streams, boot = _placed(builder, chip, threads * outside[chip.drams[0]])
     return Program(chip.digest, streams, boot, {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -13,6 +14,7 @@ from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.tb.verify.random_programs import random_program
 
+from ..tiers import slow_but
 from .hand_made import (
     CORE,
     DRAM,
@@ -31,6 +33,7 @@ from .hand_made import (
     sync,
 )
 from .interleave import Hang, Interleaver, Overflow
+from .odd_chips import random_chip
 
 
 def test_good_program() -> None:
@@ -44,6 +47,34 @@ def test_random_programs_pass(chip: str, seed: int) -> None:
     config = load(chip)
     report = check(random_program(Random(seed), config, 12, threads=1 + seed), config)
     assert report.warnings == ()
+
+
+@pytest.mark.parametrize("seeds", slow_but([range(24), range(24, 400)], range(24)), ids=["some", "many"])
+def test_random_programs_pass_on_every_chip_that_has_room_for_them(seeds: range) -> None:
+    """A chip with too little room is refused with a reason."""
+    refused: list[str] = []
+    for seed in seeds:
+        random = Random(seed)
+        chip, operations, threads = random_chip(random), random.choice((2, 9)), random.randint(1, 3)
+        try:
+            one = random_program(random, chip, operations, threads)
+        except ValueError as error:
+            refused.append(str(error))
+        else:
+            assert check(one, chip).warnings == ()
+    reasons = re.compile(r"too few words|do not fit after the tensors|threads need \d+ semaphores")
+    assert all(map(reasons.search, refused))
+    assert len(refused) < 2 / 3 * len(seeds)
+
+
+@pytest.mark.parametrize("words", [1, 2, 127, 128, 300])
+def test_random_programs_use_no_more_of_a_scratchpad_than_there_is(words: int) -> None:
+    chip = ChipConfig.model_validate(load("quad8").model_dump() | {"name": "small", "spm_words": words})
+    for threads in (1, 2, 3):
+        one = random_program(Random(words), chip, 8, threads)
+        check(one, chip)
+        spms = {i.fields["dst_tile"] for s in one.streams for i in s.instructions if i.opcode is Opcode.MOVE}
+        assert bool(spms & {*chip.spms}) == (words >= threads)
 
 
 # -- hangs ----------------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Opcode, Region, Unit, address, decode
 from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.disasm import listing
-from meshloom.sched.program.program import Instruction, Program, place
+from meshloom.sched.program.program import Instruction, Program, end_post, place
 from meshloom.tb.verify.random_programs import random_instruction
 
 CHIP = load("tiny")
@@ -66,3 +66,30 @@ def test_what_is_left_out_is_played_checked_and_listed_as_0() -> None:
     report = check(given, CHIP, initial=[(DRAM, 0, 8)], outputs=[(DRAM, 64, 5)])
     assert report == check(decoded, CHIP, initial=[(DRAM, 0, 8)], outputs=[(DRAM, 64, 5)])
     assert list(listing(given, CHIP)) == list(listing(decoded, CHIP))
+
+
+#: The largest mesh with the most streams: three in each tile but the host's and the DRAM's.
+_ROWS = (("host", "dram", *["core"] * 14), *[("core",) * 16] * 15)
+LARGEST = ChipConfig.model_validate({"name": "largest", "lanes": 4, "semaphores": 8, "floorplan": _ROWS})
+
+
+def ending(count: int) -> Program:
+    """A program of so many streams that do nothing but end."""
+    units = [(core, unit) for core in LARGEST.cores for unit in (Unit.MOVER, Unit.MATRIX, Unit.VECTOR)]
+    units.append((LARGEST.drams[0], Unit.MOVER))
+    codes = {at: (sync(tag=1, **end_post(number, LARGEST)),) for number, at in enumerate(units[:count])}
+    assert len(codes) == count
+    streams, boot = place(codes, dict.fromkeys(LARGEST.drams, 0), LARGEST)
+    return Program(LARGEST.digest, streams, boot, {})
+
+
+@pytest.mark.parametrize(("count", "semaphores"), [(255, 1), (256, 2), (510, 2), (511, 3), (763, 3)])
+def test_any_number_of_streams_may_end_at_once(count: int, semaphores: int) -> None:
+    """As many of the host's semaphores count them as it takes, of eight bits each."""
+    program = ending(count)
+    posted = {stream.instructions[-1].fields["sem"] for stream in program.streams}
+    assert posted == {*range(semaphores)}
+    report = check(program, LARGEST)
+    assert report.warnings == ()
+    assert report.peak == min(count, 255)
+    assert play(program, LARGEST).cycles > 0

@@ -146,7 +146,7 @@ def test_data_of_another_core_is_waited_for() -> None:
     # all that lies before the first GEMM's end, and the post that tells of it, is its business
     assert first.end < store.start < first.end + 5
     assert two.operands == pes(QUAD) * store.start
-    assert two.network == pes(QUAD) * (second.start - store.start)
+    assert two.noc == pes(QUAD) * (second.start - store.start)
     assert (two.start, two.dram, two.vector, two.edges) == (0, 0, 0, 0)
     assert (one.operands, one.start) == (0, pes(QUAD) * first.start)
     # the two other cores never have anything to do: they follow the core that ends last
@@ -174,7 +174,7 @@ def test_a_result_buffer_that_is_not_empty_is_drain() -> None:
     gap = second.start - first.start - gemm_occupancy(slow, GemmShape(60))
     assert gap > 200, "60 words at a quarter of a word a cycle"
     assert found.layers[1].drain >= pes(slow) * gap
-    assert (found.layers[1].network, found.layers[1].dram, found.layers[1].fetch) == (0, 0, 0)
+    assert (found.layers[1].noc, found.layers[1].dram, found.layers[1].fetch) == (0, 0, 0)
 
 
 def test_a_layer_of_the_vector_unit_is_waited_for() -> None:
@@ -201,7 +201,7 @@ def test_a_layer_of_the_vector_unit_is_waited_for() -> None:
     assert share.vector == pes(QUAD) * (pooled.start - pool.start)
     # the windows of the first end `gemm_tail` before it does; the post to the vector unit is part of the waiting
     tail = pool.start - first.start - gemm_occupancy(QUAD, GemmShape(256))
-    assert share.network == pes(QUAD) * (second.start - pooled.start)
+    assert share.noc == pes(QUAD) * (second.start - pooled.start)
     end = play(lower(schedule, QUAD), QUAD).cycles
     after = second.end - second.start - gemm_occupancy(QUAD, GemmShape(64))
     # pipelines of the two, and all four cores from the last GEMM's end on

@@ -234,6 +234,16 @@ def test_round_trip(tmp_path: Path) -> None:
     assert results.rows == tuple(rows)
 
 
+def test_files_of_before_call_the_noc_network(tmp_path: Path) -> None:
+    shares = {"compute": 40.0, "noc": 60.0}
+    layer = LAYERS[0] | {"limit": "noc", "shares": shares}
+    results, path = recorded(tmp_path, row(network=NETWORK | {"layers": [layer], "shares": shares}))
+    text = path.read_text()
+    assert text.count('"noc"') == 3
+    path.write_text(text.replace('"noc"', '"network"'))
+    assert load(path) == results
+
+
 def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     parts: dict[str, Any] = {"first_divergence": DIVERGENCE, "network": NETWORK, "wrong_byte": WRONG}
     parts |= {"links": LINKS, "congestion": CONGESTION}

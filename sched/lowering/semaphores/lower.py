@@ -14,7 +14,7 @@ from meshloom.hw.isa import Opcode, Unit
 from ...ir.hazards import Event, dependences, unit_of
 from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError, intervals
 from ...ir.validation import validate
-from ...program.program import OPERATIONS, Instruction, Program, ProgramError, next_tag, place, skips_of
+from ...program.program import OPERATIONS, Instruction, Program, ProgramError, end_post, next_tag, place, skips_of
 from ...program.routes import route_fields
 from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post
 
@@ -116,7 +116,6 @@ def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass
         if not items:
             continue
         code: list[Instruction] = []
-        end = {"tile": chip.host, "sem": 0, "n": 1}
         for item in (*items, Item(-1, done.ends.get(number, []), None)):
             for channel in item.waits[:-1]:
                 code.append(Instruction(Opcode.SYNC, {"tag": next_tag(syncs)} | _wait(channel)))
@@ -135,7 +134,7 @@ def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass
                 header |= {"tile": item.post.tile, "sem": item.post.semaphore, "n": 1}
             code.append(Instruction(Opcode.SYNC, header))
         last = code.pop()
-        code.append(Instruction(Opcode.SYNC, last.fields | end))
+        code.append(Instruction(Opcode.SYNC, last.fields | end_post(len(codes), chip)))
         stream = numbers.streams[number]
         codes[stream] = tuple(code)
         turns = iter([item.op for item in items if item.op >= 0])

@@ -80,14 +80,20 @@ class AheadNetworkOptions(TransferOptions, NetworkOptions):
     """Options of `dtt` for networks."""
 
 
-def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
+def _controlled(chip: ChipConfig) -> None:
+    """Raises DttError for a chip without a controller, before anything is searched for it."""
     from ...routing.hardware import DttError
-    from ..registry import find
 
     if chip.dtt is None:
         raise DttError(
             f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
         )
+
+
+def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
+    from ..registry import find
+
+    _controlled(chip)
     made = find(options.base, context.folder, context.on_progress)(shape, chip, scale)
     plans = options.plans
     if plans is None:
@@ -104,6 +110,7 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
 
 
 def _network(graph: Graph, chip: ChipConfig, options: AheadNetworkOptions, context: Context) -> NetworkSchedule:
+    _controlled(chip)
     plain = NetworkOptions.model_validate(options.model_dump(include=set(NetworkOptions.model_fields)))
     made = network(graph, chip, plain, context)
     return replace(made, schedule=options.started(options.laid(timed(made.schedule), chip)))

@@ -91,7 +91,9 @@ class Arena:
         """The one that is used again last leaves, of those that were not used just before if there are any."""
         free = [stay for stay in self._stays if stay.last < now]
         if not free:
-            raise DoesNotFit(f"{self.name} is too small: {words} words for a tile, {self.end - self.base} in all")
+            raise DoesNotFit(
+                f"{self.name} is too small: {words} words for a tile, {max(0, self.end - self.base)} in all"
+            )
         idle = [stay for stay in free if stay.last < now - 1] or free
         victim = max(idle, key=lambda stay: (self._following(stay.key), -stay.last, stay.words))
         self._leave(victim.key, victim.start)

@@ -209,5 +209,5 @@ class Pair:
             if words > have:
                 raise DoesNotFit(
                     f"{self.layer.name}: tiles of {m[1]}x{k[1]}x{n[1]} (m x k x n) need {words} of {what}, "
-                    f"{self.chip.name} has {have}"
+                    f"{self.chip.name} has {max(0, have)}"
                 )

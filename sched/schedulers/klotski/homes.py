@@ -107,11 +107,12 @@ class Homes:
         else:
             self._sent[tile] += words
         if (stage, tile) not in self._constants:
-            self._constants[stage, tile] = self._laid(stage, drams if tile == EVERYWHERE else (tile,))
+            self._constants[stage, tile] = self._laid(stage, tile)
         return self._constants[stage, tile]
 
-    def _laid(self, stage: int, turn: Sequence[int]) -> tuple[Stored, Stored]:
-        """Constants of a stage in these DRAM tiles."""
+    def _laid(self, stage: int, tile: int) -> tuple[Stored, Stored]:
+        """Constants of a stage: a copy in one DRAM tile, or those across `EVERYWHERE`, which bear the stage's name."""
+        turn, copy = (self.chip.drams, "") if tile == EVERYWHERE else ((tile,), f"@{tile:#04x}")
         work = self.works[stage]
         problem, layer, planes = work.problem, work.stage.layer, work.whole.planes
         if work.op is None:
@@ -123,7 +124,6 @@ class Homes:
             w = Stored(self.dram, planes, 1, problem.taps, [], lambda plane, _: turn[plane * len(turn) // planes])
         bias = Stored(self.dram, 1, planes, 4, [], lambda _plane, _at: turn[stage % len(turn)])
         pieces: dict[str, tuple[Piece, ...]] = {"w": w.pieces(), "bias": bias.pieces()}
-        copy = f"@{turn[0]:#04x}" if len(turn) == 1 else ""
         if work.op is None:
             self.tensors.conv_constants(layer, pieces, copy)
         else:
