@@ -147,11 +147,16 @@ def check_integer(model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays,
                 _same_reals(original, output, theirs[output], golden[tensor] * step, 1e-5 * step, graph.values, "")
 
 
+def quantised_inputs(model: ModelProto) -> dict[str, str]:
+    """The tensors of 8 bits that a model makes of real numbers, by these."""
+    return {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+
+
 def _integer_feeds(model: ModelProto, graph: Graph, inputs: Arrays) -> dict[str, NDArray[Any]]:
     """The network's inputs as those of the model: bytes, or the real numbers that its QuantizeLinear makes bytes of."""
     from onnx import TensorProto
 
-    quantised = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    quantised = quantised_inputs(model)
     known = {item.name for item in model.graph.initializer}
     feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
