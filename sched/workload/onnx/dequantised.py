@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
 from .integer_operators import OPERATORS, IntegerOperators
-from .pairs import without_pairs
+from .pairs import with_quantised_constants, without_pairs
 from .pins import Pin, Rounding, pin_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def has_integer_operators(model: ModelProto) -> bool:
 
 def in_real_numbers(model: ModelProto, name: str) -> tuple[ModelProto, dict[str, Pin], Dequantised | None]:
     """A model without anything of 8 bits, what the file's tensors had, and, if more than pairs was taken out, more."""
+    model = with_quantised_constants(model)
     stripped, pins = without_pairs(model)
     if not has_integer_operators(stripped):
         return stripped, pins, None

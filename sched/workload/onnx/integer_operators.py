@@ -83,12 +83,13 @@ class IntegerOperators(IntegerTensors):
         """How far rounding before takes the sum or the product of a tensor and a constant, which the layer before may
         compute as well."""
         for at, other in ((0, 3), (3, 0)):
-            if node.input[other] in self.constants and (before := self.rounded.get(self._named(node.input[at]))):
+            name = self._named(node.input[at])
+            if node.input[other] in self.constants and (before := self.rounded.get(name)):
                 if operator == "Add":
-                    return Rounded(-inf, inf, before.off)
+                    return Rounded(-inf, inf, before.off, before=name)
                 numbers = self._number(node, other + 1), self._number(node, other + 2)
                 real = real_numbers(self.constants[node.input[other]], *numbers, None)
-                return Rounded(-inf, inf, before.off * float(np.abs(real).max(initial=0.0)))
+                return Rounded(-inf, inf, before.off * float(np.abs(real).max(initial=0.0)), before=name)
         return EXACT
 
     def of_one(self, node: NodeProto) -> None:

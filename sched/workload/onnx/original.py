@@ -8,7 +8,7 @@ network will see. The network's tensors keep the names that they have in the fil
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -211,7 +211,8 @@ def check_float(
             ours = session(float_model(net, given), net.name)
             wanted = {value.name for value in ours.get_inputs()}
         begun = {key: net.feed(key, net.inputs[key].value(theirs[name])) for key, name in rounding.inputs.items()}
-        operands = {**feed, **begun, **{tensor: _value(theirs[tensor], net, tensor) for tensor in given}}
+        operands = {**feed, **begun}
+        operands |= {name: _value(theirs[_read(name, net, rounding, theirs)], net, name) for name in given}
         named = {_given(name, given): np.asarray(array, np.float32) for name, array in operands.items()}
         found = run(ours, {name: array for name, array in named.items() if name in wanted}, net.name)
         where = f" for calibration input {index}"
@@ -224,13 +225,26 @@ def check_float(
                 raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; fix the weights or the data")
             weights, bias = most[layer.output]
             sums = weights * _largest(layer, operands) + bias
-            bound = tolerance * float(np.abs(right).max()) + DIGITS * sums
+            bound = np.array(tolerance * float(np.abs(right).max()) + DIGITS * sums)
             mine = found[layer.output]
             if tensor in net.orders:
                 mine = mine.ravel()[net.orders[tensor]]
             if (own := rounding.tensors.get(tensor)) is not None:
                 mine, bound = np.clip(mine, own.low, own.high), bound + own.off
+                before = theirs.get(own.before)
+                if before is not None and before.shape == right.shape:
+                    bound = np.where(rounding.tensors[own.before].cut(before), inf, bound)
             _same_reals(original, tensor, right, mine, bound, operands, where)
+
+
+def _read(name: str, net: FloatNet, rounding: Rounding, theirs: Arrays) -> str:
+    """The tensor of the file that readers of a layer's result read: that result, as the file rounds it last."""
+    same = [
+        tensor
+        for tensor in rounding.tensors
+        if net.values.get(tensor) == name and tensor in theirs and theirs[tensor].shape == theirs[name].shape
+    ]
+    return [name, *same][-1]
 
 
 def _given(name: str, given: Iterable[str]) -> str:
@@ -270,7 +284,7 @@ def _same_reals(
     tensor: str,
     theirs: NDArray[Any],
     ours: NDArray[Any],
-    bound: float,
+    bound: float | NDArray[Any],
     known: Iterable[str],
     where: str,
 ) -> None:
