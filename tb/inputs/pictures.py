@@ -1,7 +1,8 @@
-"""What a network is fed: a picture, or an array from an .npy file, as its int8 input tensor."""
+"""What a network is fed: a picture, or an array, as its int8 input tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Value
-from meshloom.sched.workload.layers import WorkloadError
 
-
-class InputError(WorkloadError):
-    """A file that cannot be the input of a network; the message names it, what is wrong and the fix."""
-
-
-def read_pictures(path: str | Path, graph: Graph) -> list[NDArray[np.int8]]:
-    """As `read_picture`, for each tensor of an .npy file that holds several, [N, channels, rows, columns]."""
-    path = Path(path)
-    if path.suffix != ".npy" or len(graph.inputs) != 1:
-        return [read_picture(path, graph)]
-    array, value = _loaded(path), graph.inputs[0]
-    several = array.ndim == 4 and array.shape[1:] == value.shape[1:] and len(array) > 1
-    return [_as_input(path, one, value, graph) for one in (np.split(array, len(array)) if several else [array])]
+from .arrays import SUFFIXES, Declared, InputError, read_samples
 
 
 def inputs_in(path: Path) -> int:
@@ -46,9 +34,35 @@ def read_picture(path: str | Path, graph: Graph) -> NDArray[np.int8]:
     """
     path = Path(path)
     if len(graph.inputs) != 1:
-        raise InputError(f"network {graph.name} has {len(graph.inputs)} inputs; a file can be the input of one")
-    value = graph.inputs[0]
-    return _as_input(path, _loaded(path), value, graph) if path.suffix == ".npy" else _read_picture(path, value, graph)
+        raise one_picture(graph.name, [value.name for value in graph.inputs])
+    (value,) = graph.inputs
+    if path.suffix not in SUFFIXES:
+        return _read_picture(path, value, graph)
+    some = read_samples(path, [declared_by(graph, value)])
+    if len(some) > 1:
+        raise InputError(f"{path}: holds {len(some)} inputs, not one")
+    return as_input(some[0][value.name], value)
+
+
+def one_picture(network: str, inputs: Sequence[str]) -> InputError:
+    """That a picture is not enough for several inputs."""
+    names = ", ".join(inputs)
+    return InputError(
+        f"network {network} has inputs {names}; a picture can be the input of one: give an .npz file with an array for "
+        "each, by name"
+    )
+
+
+def declared_by(graph: Graph, value: Value) -> Declared:
+    """An input of a network without a file of its own."""
+    return Declared(value.name, np.dtype(np.float32), value.shape, graph.name)
+
+
+def as_input(array: NDArray[Any], value: Value) -> NDArray[np.int8]:
+    """The input tensor for an array with its elements in their order: int8 as they are, or real numbers, which are
+    divided by the step. Raises InputError."""
+    array = array.reshape(value.shape)
+    return array if array.dtype == np.int8 else quantise_input(array, value)
 
 
 def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]:
@@ -58,25 +72,6 @@ def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]
     if not np.all(np.isfinite(real)):
         raise InputError(f"input {value.name}: the array has values that are not finite; fix the file")
     return np.clip(np.rint(real.astype(np.float64) / value.step), -128, 127).astype(np.int8)
-
-
-def _loaded(path: Path) -> NDArray[Any]:
-    try:
-        with path.open("rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read as an .npy file ({error}); save it with numpy.save") from error
-
-
-def _as_input(path: Path, array: NDArray[Any], value: Value, graph: Graph) -> NDArray[np.int8]:
-    if array.shape == value.shape[1:]:
-        array = array[None]
-    if array.shape != value.shape or array.dtype not in (np.dtype(np.int8), np.dtype(np.float32)):
-        raise InputError(
-            f"{path}: holds {array.dtype}{list(array.shape)}; input {value.name} of network {graph.name} is int8 or "
-            f"float32 {list(value.shape)}"
-        )
-    return array if array.dtype == np.int8 else quantise_input(array, value)
 
 
 def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:

@@ -16,8 +16,10 @@ from meshloom.sched.workload.graph import Graph, Picture
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE
 
+from .arrays import SUFFIXES, declared
 from .class_names import check_names, classes, named, read_names
 from .detecting import Detecting, is_picture, shown
+from .samples import fed_exactly, fed_quantised, real_input, samples_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -102,11 +104,10 @@ def model_settings(source: NetworkSource) -> dict[str, Any]:
     """What decided the network: fields of `results.Settings`; none for a built-in one."""
     if not source.name.endswith(".onnx"):
         return {}
-    from meshloom.sched.workload.onnx.load import bound, load_model
     from meshloom.sched.workload.onnx.reader import as_it_is
 
     found: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
-    model = bound(load_model(source.name), {}, dict(source.bind), source.name)
+    model = _model(source)
     if as_it_is(model, source.name, source.by_channel) is None:
         files = source.calibration or source.inputs
         found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
@@ -133,18 +134,17 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
     `load` and `feeds` do, and OnnxError, naming node and tensor, where file and network differ.
     """
     graph, model, found = _network(source)
-    made = feeds(source, graph) if found is None or found.start is None else _looked_up(source, found, found.start)
     if model is None:
-        return graph, made
+        return graph, feeds(source, graph)
     if found is None:
-        from meshloom.sched.workload.onnx.original import check_integer
-
-        from .golden.graph import golden_values
-
-        cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
-        check_integer(model, graph, cases, source.name)
+        made = _exactly(source, model, graph)
+    elif found.start is not None:
+        made = _looked_up(source, model, found, found.start)
     else:
-        made = _with_floats(_for_bytes(source, model), model, found, made)
+        made = _quantised_feeds(_for_bytes(source, model), model, found)
+    if not made:
+        raise WorkloadError(f"network {graph.name}: give it something to work on with --input")
+    if found is not None:
         graph = named(source.labels, graph, model, found, [(feed.detecting, feed.floats) for feed in made])
     finish = found.finish if found is not None and found.host is not None else None
     snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
@@ -155,7 +155,6 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     """The network; of a file also the model in it, and how its quantisation went if it is a float one."""
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.onnx.labels import labels_in
-    from meshloom.sched.workload.onnx.load import bound, load_model
     from meshloom.sched.workload.onnx.reader import as_it_is
 
     names = None if source.labels is None else read_names(source.labels)
@@ -163,7 +162,7 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     if not source.name.endswith(".onnx"):
         graph = zoo.load(source.name)
     else:
-        model = bound(load_model(source.name), {}, dict(source.bind), source.name)
+        model = _model(source)
         exact = as_it_is(model, source.name, source.by_channel)
         if exact is None:
             found = _quantised(_for_bytes(source, model), model)
@@ -179,20 +178,54 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     return graph, model, found
 
 
-def _looked_up(source: NetworkSource, found: Quantised, start: Start) -> list[Feed]:
+def _model(source: NetworkSource) -> ModelProto:
+    """The model in a file. Sizes that it leaves open are those that `bind` says, or those of the first file that it is
+    fed."""
+    from meshloom.sched.workload.onnx.load import bound, load_model
+    from meshloom.sched.workload.onnx.start import looks_up
+
+    model = bound(load_model(source.name), {}, dict(source.bind), source.name)
+    inputs, files = declared(model, source.title), source.calibration or source.inputs
+    if not files or all(all(each.shape) for each in inputs) or looks_up(model):
+        return model
+    first = samples_of(files[:1], inputs)[0]
+    if first.pixels is not None:
+        return bound(model, {each.name: first.pixels.shape for each in inputs[:1]}, {}, source.name)
+    return bound(model, {name: array.shape for name, array in first.arrays.items()}, {}, source.name)
+
+
+def _exactly(source: NetworkSource, model: ModelProto, graph: Graph) -> list[Feed]:
+    """Feeds of a network that computes its file to the last bit: compared with it. Raises InputError, OnnxError."""
+    from meshloom.sched.workload.onnx.original import check_integer, quantised_inputs
+
+    from .golden.graph import golden_values
+
+    inputs = declared(model, source.title)
+    made = [
+        Feed(sample.name, fed_exactly(sample, graph, inputs, quantised_inputs(model)))
+        for sample in samples_of(source.inputs, inputs)
+    ]
+    cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
+    check_integer(model, graph, cases, source.name)
+    return made
+
+
+def _looked_up(source: NetworkSource, model: ModelProto, found: Quantised, start: Start) -> list[Feed]:
     """Feeds of a network whose model begins on the host, one for each file. Raises InputError."""
+    from meshloom.sched.workload.onnx.original import Original
+
     from .numbers import read_numbers
     from .pictures import quantise_input
 
-    feeds: list[Feed] = []
+    original = Original(found.reference or model, source.name, found.origins.values(), found.sources)
+    values = {value.name: value for value in found.graph.inputs}
+    made: list[Feed] = []
     for path in source.inputs:
         begun = start.run(read_numbers(path, start.inputs))
-        values = {value.name: value for value in found.graph.inputs}
-        arrays = {name: quantise_input(found.sources[name].value(array), values[name]) for name, array in begun.items()}
-        feeds.append(Feed(path.name, arrays))
-    if not feeds:
-        raise WorkloadError(f"network {found.graph.name}: give it something to work on with --input")
-    return feeds
+        real = {name: found.sources[name].value(array) for name, array in begun.items()}
+        arrays = {name: quantise_input(array, values[name]) for name, array in real.items()}
+        made.append(Feed(path.name, arrays, **_floats(found, original.run(real))))
+    return made
 
 
 def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> list[str]:
@@ -250,13 +283,21 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
         return quantise_with_report(model, numbers, name=name, **how)
-    arrays = [array for path in files for array in _reals(path)]
-    if all(path.suffix == ".npy" for path in files):
-        return quantise_with_report(model, arrays, name=name, **how)
-    channels = arrays[0].shape[1]
+    inputs = declared(model, source.title)
+    samples = samples_of(files, inputs)
+    shown = [sample.pixels for sample in samples if sample.pixels is not None]
+    own = in_real_numbers(model, source.name)[2]
+    data = [
+        {inputs[0].name: _normalised(source, sample.pixels)}
+        if sample.pixels is not None
+        else {name: array if own is None else own.real(name, array) for name, array in sample.arrays.items()}
+        for sample in samples
+    ]
+    if not shown:
+        return quantise_with_report(model, data, name=name, **how)
+    channels = shown[0].shape[1]
     mean, std = (_per_channel(source, numbers, channels) for numbers in (source.mean, source.std))
     picture = Picture("RGB" if channels == 3 else "L", mean, std)
-    data = [_normalised(source, array) for array in arrays]
     return quantise_with_report(model, data, name=name, picture=picture, **how)
 
 
@@ -286,48 +327,44 @@ def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np
     return ((array - mean) / std).astype(np.float32)
 
 
-def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, made: list[Feed]) -> list[Feed]:
-    """The feeds with what the float model makes of the same files. A float model cannot take int8 files."""
-    from meshloom.sched.workload.onnx.detector_forms import recognised
-    from meshloom.sched.workload.onnx.labels import labels_in
+def _quantised_feeds(source: NetworkSource, model: ModelProto, found: Quantised) -> list[Feed]:
+    """Feeds of a network that was quantised, with what the float model makes of the same samples. It cannot take the
+    network's own bytes."""
     from meshloom.sched.workload.onnx.original import Original
 
-    from .numbers import read_numbers
-
-    done: list[Feed] = []
+    original = Original(found.reference or model, source.name, found.origins.values(), found.sources)
+    made: list[Feed] = []
     detector: Detector | None = None
-    graph, start = found.graph, found.start
-    model = found.reference or model
-    original = Original(model, source.name, found.origins.values(), found.sources)
-    if start is not None:
-        for path, feed in zip(source.inputs, made, strict=True):
-            begun = start.run(read_numbers(path, start.inputs))
-            values = original.run({name: found.sources[name].value(array) for name, array in begun.items()})
-            done.append(replace(feed, **_floats(found, values)))
-        return done
-    given = [(path, x) for path in source.inputs for x in _reals(path)]
-    for (path, x), feed in zip(given, made, strict=True):
-        if path.suffix == ".npy":
-            if np.load(path, mmap_mode="r", allow_pickle=False).dtype != np.float32:
-                done.append(feed)
-                continue
-            x = x.reshape(graph.inputs[0].shape)
-            given_x = x
+    for sample in samples_of(source.inputs, declared(model, source.title)):
+        feed = Feed(sample.name, fed_quantised(sample, found))
+        if sample.own:
+            made.append(feed)
+            continue
+        if sample.pixels is not None:
+            given = {original.inputs[0]: _normalised(source, sample.pixels)}
         else:
-            given_x = _normalised(source, x)
-        feed = replace(feed, **_floats(found, original.run({original.inputs[0]: given_x})))
-        if is_picture(graph.inputs[0]):
+            given = {name: real_input(sample, found, name) for name in sample.arrays}
+        feed = replace(feed, **_floats(found, original.run(given)))
+        if is_picture(found.graph.inputs[0]) and len(given) == 1:
             said = found.said(feed.floats)
-            if detector is None:
-                by = () if found.host is None else found.host.suppressions
-                outputs = {name: said[name] for name in original.outputs if name in said}
-                detector = recognised(outputs, graph.inputs[0].shape[2:], len(labels_in(model)), by, said)
+            detector = detector or _detector(found, model, said)
             if detector is not None:
                 thresholds = source.min_score, source.max_iou
-                picture, exact = shown(x, as_it_is=path.suffix != ".npy"), detector.detect(said, *thresholds)
+                x = given[original.inputs[0]] if sample.pixels is None else sample.pixels
+                picture, exact = shown(x, as_it_is=sample.pixels is not None), detector.detect(said, *thresholds)
                 feed = replace(feed, detecting=Detecting(detector, found.said, picture, *thresholds, exact))
-        done.append(feed)
-    return done
+        made.append(feed)
+    return made
+
+
+def _detector(found: Quantised, model: ModelProto, said: Mapping[str, NDArray[Any]]) -> Detector | None:
+    """The form of a detector, by what the model says."""
+    from meshloom.sched.workload.onnx.detector_forms import recognised
+    from meshloom.sched.workload.onnx.labels import labels_in
+
+    by = () if found.host is None else found.host.suppressions
+    outputs = {value.name: said[value.name] for value in model.graph.output if value.name in said}
+    return recognised(outputs, found.graph.inputs[0].shape[2:], len(labels_in(model)), by, said)
 
 
 def _floats(found: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -344,30 +381,6 @@ def _per_channel(source: NetworkSource, numbers: tuple[float, ...], channels: in
     return numbers * channels if len(numbers) == 1 else numbers
 
 
-def _real(path: Path) -> NDArray[np.float32]:
-    """Calibration data from a file: a picture's bytes, or an array, as float32 [1, channels, rows, columns]."""
-    if path.suffix == ".npy":
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise WorkloadError(f"{path}: cannot be read as an .npy file ({error})") from error
-        return np.asarray(array, np.float32)
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise WorkloadError(f"{path}: cannot be read as a picture ({error}); give PNG, WebP, JPEG or .npy") from error
-    return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
-
-
-def _reals(path: Path) -> list[NDArray[np.float32]]:
-    """As `_real`, for each tensor of an .npy file that holds several, [N, channels, rows, columns]."""
-    array = _real(path)
-    return np.split(array, len(array)) if path.suffix == ".npy" and array.ndim == 4 and len(array) > 1 else [array]
-
-
 def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
     """What to run a network with: the files asked for, otherwise the first stored picture, or arrays.
 
@@ -375,7 +388,7 @@ def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
     """
     from meshloom.sched.workload import zoo
 
-    from .pictures import read_pictures
+    from .pictures import as_input, declared_by, read_picture
 
     known: dict[Path, tuple[int, int]] = {}
     stored: dict[str, NDArray[np.int8]] = {}
@@ -390,10 +403,12 @@ def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
         found: list[Feed] = []
         for path in files:
             label, float_label = known.get(path.resolve(), (-1, -1))
-            arrays = read_pictures(path, graph)
-            for index, array in enumerate(arrays):
-                name = path.name if len(arrays) == 1 else f"{path.name}[{index}]"
-                found.append(Feed(name, {graph.inputs[0].name: array}, label, float_label))
+            if path.suffix not in SUFFIXES:
+                found.append(Feed(path.name, {graph.inputs[0].name: read_picture(path, graph)}, label, float_label))
+                continue
+            for sample in samples_of((path,), [declared_by(graph, value) for value in graph.inputs]):
+                arrays = {value.name: as_input(sample.arrays[value.name], value) for value in graph.inputs}
+                found.append(Feed(sample.name, arrays, label, float_label))
         return found
     if stored:
         return [Feed("stored arrays" if graph.real else "random bytes", stored)]

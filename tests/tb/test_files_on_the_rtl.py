@@ -22,8 +22,10 @@ from meshloom.tb.results.schema import load as load_results
 from meshloom.tb.runs import network
 
 from ..sched.float_models import FloatModel
+from ..sched.qdq_files import QdqFile
 from ..sched.test_onnx_attention import attention
 from ..sched.test_onnx_dequantised import product
+from .test_arrays import two_inputs
 from .test_sources import detector_file
 
 CHIP = "tiny"
@@ -57,6 +59,31 @@ def test_integer_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (output,) = row.network.outputs
     assert output.snr_db is not None
     assert output.snr_db > 30
+
+
+def test_bytes_of_a_quantised_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uint8 in a file of opset 13, with zero points by channel and biases of 32 bits: its own array, as it is."""
+    monkeypatch.chdir(tmp_path)
+    file = QdqFile(opset=13, bytes_in=True, bytes_out=True, per_channel=True, zeros=True)
+    onnx.save(file.build(), "q.onnx")
+    np.save("x.npy", file.x())
+    row = passed("q.onnx", "--input", "x.npy")
+    assert row.network is not None
+    (output,) = row.network.outputs
+    assert output.snr_db is not None
+    assert output.snr_db > 20
+
+
+@pytest.mark.slow
+def test_two_inputs_and_a_rank_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    np.savez("xz.npz", **{name: random.normal(0, 1, (1, 3, 8, 8)).astype(np.float32) for name in ("x", "z")})
+    passed(two_inputs(tmp_path).name, "--input", "xz.npz")
+    m = FloatModel((1, 5, 16))
+    onnx.save(m.build(m.node("Conv", ["x", m.normal(4, 5, 3)], "y")), "c.onnx")
+    np.save("c.npy", m.data(1)[0])
+    passed("c.onnx", "--input", "c.npy")
 
 
 def test_a_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_wrong_pictures(tmp_path, pixels):
         path, net(None), r"the input of network net is not a picture; give an .npy file, int8 or float32 \[1, 3, 4, 6\]"
     )
     refused(path, net(RGB.picture, 1), "another number of channels than input x0")
-    refused(path, net(RGB.picture, inputs=2), "network net has 2 inputs")
+    refused(path, net(RGB.picture, inputs=2), "network net has inputs x0, x1; a picture can be the input of one")
     Image.fromarray(np.zeros((4, 6), np.uint16)).save(path)
     refused(path, GREY, "more than 8 bits for a channel")
     refused(tmp_path / "none.png", RGB, "none.png: cannot be read")
@@ -107,7 +107,7 @@ def test_wrong_pictures(tmp_path, pixels):
 
 def test_wrong_arrays(tmp_path):
     path = tmp_path / "a.npy"
-    for array in (np.zeros((1, 3, 4, 5), np.int8), np.zeros((1, 3, 4, 6), np.float64), np.zeros((), np.int8)):
+    for array in (np.zeros((1, 3, 4, 5), np.int8), np.full((1, 3, 4, 6), 0.1), np.zeros((), np.int8)):
         np.save(path, array)
         refused(path, RGB, r"a.npy: holds .*; input x0 of network net is int8 or float32 \[1, 3, 4, 6\]")
     np.save(path, np.full((1, 3, 4, 6), np.nan, np.float32))

@@ -7,6 +7,7 @@ saturated. Written so, the file is a float model, whose tensors get the chip's s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
 from .integer_operators import OPERATORS, IntegerOperators
-from .pairs import without_pairs
+from .pairs import with_quantised_constants, without_pairs
 from .pins import Pin, Rounding, pin_of
 
 if TYPE_CHECKING:
@@ -44,10 +45,17 @@ class Dequantised:
 
     def real(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """What an input of the file is for `model`."""
-        if name not in self.inputs:
-            return array
-        scale, zero = self.inputs[name]
-        return ((array.astype(np.float64) - zero) * scale).astype(np.float32)
+        return real_input(self.inputs, name, array)
+
+
+def real_input(
+    numbers: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], name: str, array: NDArray[Any]
+) -> NDArray[Any]:
+    """The real numbers that an input stands for; itself, unless its scale and zero point are in `numbers`."""
+    if name not in numbers:
+        return array
+    scale, zero = numbers[name]
+    return ((array.astype(np.float64) - zero) * scale).astype(np.float32)
 
 
 def has_integer_operators(model: ModelProto) -> bool:
@@ -61,6 +69,7 @@ def has_integer_operators(model: ModelProto) -> bool:
 
 def in_real_numbers(model: ModelProto, name: str) -> tuple[ModelProto, dict[str, Pin], Dequantised | None]:
     """A model without anything of 8 bits, what the file's tensors had, and, if more than pairs was taken out, more."""
+    model = with_quantised_constants(model)
     stripped, pins = without_pairs(model)
     if not has_integer_operators(stripped):
         return stripped, pins, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,14 @@ class Source:
     shape: tuple[int, ...]
     index: NDArray[np.int64] | None = None
 
+    def placed(self, array: NDArray[Any]) -> NDArray[Any] | None:
+        """The value [1, C, H, W] of an array that is one already (of one pixel also [1, C]), or has the model's shape;
+        None for others."""
+        shape = (1, *self.size)
+        if array.shape == shape or (array.shape == shape[:2] and shape[2:] == (1, 1)):
+            return array.reshape(shape)
+        return self.value(array) if array.shape == self.shape else None
+
     def value(self, array: NDArray[Any]) -> NDArray[Any]:
         """The value [1, C, H, W] of the model's array."""
         found = np.empty(self.size, array.dtype)
@@ -101,11 +109,16 @@ class FloatNet:
 
     def feed(self, name: str, array: NDArray[np.floating]) -> NDArray[np.float32]:
         """The network's input for an input of the ONNX model, both [1, C, H, W]."""
-        x = array.astype(np.float64).reshape(1, *self.inputs[name].size)
-        if name in self.normalise:
-            gain, offset = (numbers[:, None, None] for numbers in self.normalise[name])
-            x = gain * x + offset
-        return x.astype(np.float32)
+        return normalised(self.normalise, name, array.reshape(1, *self.inputs[name].size))
+
+
+def normalised(normalise: Mapping[str, PerChannel], name: str, array: NDArray[np.floating]) -> NDArray[np.float32]:
+    """An input [1, C, H, W] with the gain and the offset of each channel, if it has any."""
+    x = array.astype(np.float64)
+    if name in normalise:
+        gain, offset = (numbers[:, None, None] for numbers in normalise[name])
+        x = gain * x + offset
+    return x.astype(np.float32)
 
 
 def _normalised(

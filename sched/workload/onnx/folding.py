@@ -18,6 +18,7 @@ from .errors import OnnxError, Refused, operator_name
 from .floats import FloatLayer, FloatNet, PerChannel, Source
 from .kernels import Kernels
 from .load import CheckedModel, attributes
+from .runtime import evaluate
 from .views import NO_PAD, Size, View, natural
 
 if TYPE_CHECKING:
@@ -100,25 +101,23 @@ class Folding(Kernels):
 
     def _compute(self, node: NodeProto, names: list[str]) -> dict[str, NDArray[Any]]:
         from onnx import helper
-        from onnx.reference import ReferenceEvaluator
 
         feeds = {name: self.constants[name] for name in names}
         types = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in feeds.items()
         ]
-        results = [helper.make_empty_tensor_value_info(name) for name in node.output]
+        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([node], "constant", types, results)
-        opset = helper.make_opsetid("", self.model.opset)
+        opsets = [helper.make_opsetid("", self.model.opset)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True))
         try:
-            reference: Any = ReferenceEvaluator(helper.make_model(graph, opset_imports=[opset]))
-            computed = reference.run(None, feeds)
-        except Exception as error:  # whatever the reference implementation stumbles over
+            return evaluate(model, feeds)
+        except OnnxError as error:
             raise OnnxError(
                 f"{self.model.name}: {operator_name(node)} of constants cannot be computed ({error}); simplify the "
                 "model first"
             ) from error
-        return dict(zip(node.output, (np.asarray(array) for array in computed), strict=True))
 
     # -- layers ---------------------------------------------------------------------------------------------
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .errors import Refused
-from .integer_tensors import IntegerTensors, along
+from .integer_tensors import IntegerTensors, along, real_numbers
 from .load import CheckedModel, attributes
 from .pairs import weights_before
-from .pins import scales_of
+from .pins import EXACT, Rounded, scales_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -75,7 +76,21 @@ class IntegerOperators(IntegerTensors):
     def of_two(self, node: NodeProto) -> None:
         sides = [self._operand(node.input[at], self._number(node, at + 1), self._number(node, at + 2)) for at in (0, 3)]
         numbers = self._number(node, 6), self._number(node, 7, np.uint8(0))
-        self._rounded(node, node.op_type.removeprefix("QLinear"), sides, numbers)
+        operator = node.op_type.removeprefix("QLinear")
+        self._rounded(node, operator, sides, numbers, before=self._with_constant(node, operator))
+
+    def _with_constant(self, node: NodeProto, operator: str) -> Rounded:
+        """How far rounding before takes the sum or the product of a tensor and a constant, which the layer before may
+        compute as well."""
+        for at, other in ((0, 3), (3, 0)):
+            name = self._named(node.input[at])
+            if node.input[other] in self.constants and (before := self.rounded.get(name)):
+                if operator == "Add":
+                    return Rounded(-inf, inf, before.off, before=name)
+                numbers = self._number(node, other + 1), self._number(node, other + 2)
+                real = real_numbers(self.constants[node.input[other]], *numbers, None)
+                return Rounded(-inf, inf, before.off * float(np.abs(real).max(initial=0.0)), before=name)
+        return EXACT
 
     def of_one(self, node: NodeProto) -> None:
         given = attributes(node)
@@ -99,7 +114,9 @@ class IntegerOperators(IntegerTensors):
             if any(value.name == node.input[0] for value in self.file.graph.input):
                 self.entries[node.input[0]] = node.output[0]
             weights = weights_before(node.input[0], self.makers, self.constants)
-            self._rounded(node, "Identity", [self._named(node.input[0])], (scale, zero), weights)
+            source = self._named(node.input[0])
+            before = self.rounded.get(source, EXACT)
+            self._rounded(node, "Identity", [source], (scale, zero), weights, before)
             return
         if scale.ndim != 1 or zero.dtype.name not in ("uint8", "int8"):
             raise Refused("scales in blocks, or zero points not of 8 bits")

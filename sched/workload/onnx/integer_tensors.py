@@ -68,7 +68,7 @@ class IntegerTensors:
         """A quantised operand as a real tensor; a constant becomes one."""
         if name in self.constants:
             array = self.constants[name]
-            return self._constant(f"{name}//real", _real(array, scale, zero, axis))
+            return self._constant(f"{name}//real", real_numbers(array, scale, zero, axis))
         if name in self.scales:
             known = self.scales[name]
             if not all(np.array_equal(_flat(a), _flat(b)) for a, b in zip(known, (scale, zero), strict=True)):
@@ -94,12 +94,12 @@ class IntegerTensors:
 
     def _rounded(
         self, node: NodeProto, operator: str, inputs: Sequence[str], numbers: tuple[NDArray[Any], NDArray[Any]],
-        weights: tuple[float, ...] = (), **attributes: Any,
+        weights: tuple[float, ...] = (), before: Rounded = EXACT, **attributes: Any,
     ) -> None:  # fmt: skip
-        """A node whose result has 8 bits; what is below the least of them is cut off where that is 0."""
+        """A node whose result has 8 bits; what is below the least of them is cut off where that is 0. `before`: what
+        the file has rounded before, where the network may round once for both."""
         output = node.output[0]
         self.scales[output] = numbers
-        before = self.rounded.get(inputs[0], EXACT) if operator == "Identity" else EXACT
         pin = pin_of(*numbers, weights or before.weights)
         if pin is None:
             raise Refused("the scale of its result is none, or its zero point not of 8 bits")
@@ -124,7 +124,7 @@ def along(numbers: NDArray[Any], axis: int | None, rank: int) -> NDArray[Any]:
     return numbers.reshape([-1 if at == axis % rank else 1 for at in range(rank)])
 
 
-def _real(array: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], axis: int | None) -> NDArray[np.float32]:
+def real_numbers(array: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], axis: int | None) -> NDArray[np.float32]:
     """What the integers of a constant stand for."""
     scale, zero = (along(np.asarray(numbers), axis, array.ndim) for numbers in (scale, zero))
     try:

@@ -8,7 +8,7 @@ network will see. The network's tensors keep the names that they have in the fil
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -147,11 +147,16 @@ def check_integer(model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays,
                 _same_reals(original, output, theirs[output], golden[tensor] * step, 1e-5 * step, graph.values, "")
 
 
+def quantised_inputs(model: ModelProto) -> dict[str, str]:
+    """The tensors of 8 bits that a model makes of real numbers, by these."""
+    return {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+
+
 def _integer_feeds(model: ModelProto, graph: Graph, inputs: Arrays) -> dict[str, NDArray[Any]]:
     """The network's inputs as those of the model: bytes, or the real numbers that its QuantizeLinear makes bytes of."""
     from onnx import TensorProto
 
-    quantised = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    quantised = quantised_inputs(model)
     known = {item.name for item in model.graph.initializer}
     feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
@@ -206,7 +211,8 @@ def check_float(
             ours = session(float_model(net, given), net.name)
             wanted = {value.name for value in ours.get_inputs()}
         begun = {key: net.feed(key, net.inputs[key].value(theirs[name])) for key, name in rounding.inputs.items()}
-        operands = {**feed, **begun, **{tensor: _value(theirs[tensor], net, tensor) for tensor in given}}
+        operands = {**feed, **begun}
+        operands |= {name: _value(theirs[_read(name, net, rounding, theirs)], net, name) for name in given}
         named = {_given(name, given): np.asarray(array, np.float32) for name, array in operands.items()}
         found = run(ours, {name: array for name, array in named.items() if name in wanted}, net.name)
         where = f" for calibration input {index}"
@@ -219,13 +225,26 @@ def check_float(
                 raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; fix the weights or the data")
             weights, bias = most[layer.output]
             sums = weights * _largest(layer, operands) + bias
-            bound = tolerance * float(np.abs(right).max()) + DIGITS * sums
+            bound = np.array(tolerance * float(np.abs(right).max()) + DIGITS * sums)
             mine = found[layer.output]
             if tensor in net.orders:
                 mine = mine.ravel()[net.orders[tensor]]
             if (own := rounding.tensors.get(tensor)) is not None:
                 mine, bound = np.clip(mine, own.low, own.high), bound + own.off
+                before = theirs.get(own.before)
+                if before is not None and before.shape == right.shape:
+                    bound = np.where(rounding.tensors[own.before].cut(before), inf, bound)
             _same_reals(original, tensor, right, mine, bound, operands, where)
+
+
+def _read(name: str, net: FloatNet, rounding: Rounding, theirs: Arrays) -> str:
+    """The tensor of the file that readers of a layer's result read: that result, as the file rounds it last."""
+    same = [
+        tensor
+        for tensor in rounding.tensors
+        if net.values.get(tensor) == name and tensor in theirs and theirs[tensor].shape == theirs[name].shape
+    ]
+    return [name, *same][-1]
 
 
 def _given(name: str, given: Iterable[str]) -> str:
@@ -265,7 +284,7 @@ def _same_reals(
     tensor: str,
     theirs: NDArray[Any],
     ours: NDArray[Any],
-    bound: float,
+    bound: float | NDArray[Any],
     known: Iterable[str],
     where: str,
 ) -> None:

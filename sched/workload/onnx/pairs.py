@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import OnnxError
 from .pins import Pin, pin_of, scales_of
+from .runtime import run, session
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -26,6 +28,37 @@ POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus
 _BETWEEN = {"Clip", "DequantizeLinear", "Identity", "QuantizeLinear", "Relu"}
 
 
+def with_quantised_constants(model: ModelProto) -> ModelProto:
+    """The model with the integers that its QuantizeLinears make of constants, as ONNX Runtime makes them, for these;
+    itself if there are none."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    constants = _constants(model)
+    settled: dict[int, TensorProto] = {}
+    for index, node in enumerate(model.graph.node):
+        names = [name for name in node.input if name]
+        if node.op_type == "QuantizeLinear" and all(name in constants for name in names):
+            graph = helper.make_graph(
+                [node], "constant", [], [helper.make_empty_tensor_value_info(node.output[0])],
+                [numpy_helper.from_array(constants[name], name) for name in dict.fromkeys(names)],
+            )  # fmt: skip
+            single = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+            try:
+                made = run(session(single, node.name), {})
+            except OnnxError:  # which who reads the node will say better
+                continue
+            settled[index] = numpy_helper.from_array(made[node.output[0]], node.output[0])
+    if not settled:
+        return model
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    del found.graph.node[:]
+    found.graph.node.extend(node for index, node in enumerate(model.graph.node) if index not in settled)
+    found.graph.initializer.extend(settled.values())
+    return found
+
+
 def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     """The model with weights as numbers and without pairs around activations, and what these had, by the tensor before
     them. A pair whose halves differ, or between whose halves anything is computed, stays; without any it is the model
@@ -33,10 +66,7 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     import onnx
     from onnx import helper, numpy_helper
 
-    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    constants = _constants(model)
     makers = {output: node for node in model.graph.node for output in node.output}
     readers: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
@@ -76,6 +106,16 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     found.graph.node.extend(nodes)
     found.graph.initializer.extend(weights)
     return found, pins
+
+
+def _constants(model: ModelProto) -> dict[str, NDArray[Any]]:
+    from onnx import numpy_helper
+
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return constants
 
 
 def _dequantised(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[np.float32] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,16 +49,24 @@ class Pin:
 @dataclass(frozen=True)
 class Rounded:
     """A real tensor that a file has rounded: numbers of `low`..`high`, each at most `off` from what it was before.
-    `weights`: as in `Pin`."""
+    `weights`: as in `Pin`. `before`: a rounded tensor that it is made of, where the network may compute both at once.
+    """
 
     low: float
     high: float
     off: float
     weights: tuple[float, ...] = ()
+    before: str = ""
 
     def then(self, pin: Pin) -> Rounded:
         """Rounded again."""
-        return Rounded(max(self.low, pin.low), min(self.high, pin.high), self.off + pin.scale / 2, pin.weights)
+        low, high = max(self.low, pin.low), min(self.high, pin.high)
+        return Rounded(low, high, self.off + pin.scale / 2, pin.weights, self.before)
+
+    def cut(self, array: NDArray[Any]) -> NDArray[np.bool_]:
+        """Where the file may have cut off what was beyond the range."""
+        near = 1e-6 * max(abs(self.low), abs(self.high))
+        return (array <= self.low + near) | (array >= self.high - near)
 
 
 #: What has not been rounded.

@@ -35,10 +35,10 @@ from ..graph import Graph, Picture
 from ..layers import WorkloadError
 from .calibrate import BEST, FILE, RAREST, Feeds, Range, measure, run_all
 from .calibrate import ranges as ranges_of
-from .dequantised import in_real_numbers
+from .dequantised import in_real_numbers, real_input
 from .equalise import equalised
 from .errors import OnnxError
-from .floats import FloatNet, Source
+from .floats import FloatNet, PerChannel, Source, normalised
 from .host import HostPart, fold_to_end
 from .load import bound, load_model
 from .nearness import note_of
@@ -80,7 +80,8 @@ class Quantised:
     output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
     `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph, `start`:
     before it (then `sources` are the inputs of `start.rest`). `reference`: the model with whose results those of the
-    graph are compared, if it is not the one that was given."""
+    graph are compared, if it is not the one that was given. `numbers`: scale and zero point of inputs of 8 bits;
+    `normalise`: as in `FloatNet`."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -95,6 +96,17 @@ class Quantised:
     host: HostPart | None = None
     start: Start | None = None
     reference: ModelProto | None = None
+    numbers: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict[str, Any])
+    normalise: dict[str, PerChannel] = field(default_factory=dict[str, PerChannel])
+
+    def real(self, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
+        """An input of the model, in its shape or as [1, C, H, W], as the real numbers that it stands for, [1, C, H, W];
+        None if it has another shape."""
+        return self.sources[name].placed(real_input(self.numbers, name, array))
+
+    def feed(self, name: str, real: NDArray[Any]) -> NDArray[np.float32]:
+        """The graph's input for what `real` gives."""
+        return normalised(self.normalise, name, real)
 
     def finish(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The model's outputs that are left to the host, by name, for real outputs of the graph, [1, C, H, W]."""
@@ -161,7 +173,7 @@ def quantise_with_report(
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
     model, pins, own = in_real_numbers(model, name)
-    normalised = picture is not None or _bytes_only(data)
+    bytes_only = picture is not None or _bytes_only(data)
     file, rounding, reference = model, NOTHING, None
     if own is not None:
         reference = own.reference
@@ -176,7 +188,9 @@ def quantise_with_report(
         data = [start.run(item) for item in data]
         file, rounding = model, NOTHING
         notes = (*notes, start.note)
-    net = fold_to_end(model, name, normalised=normalised)
+    net = fold_to_end(model, name, normalised=bytes_only)
+    if picture is None and net.normalise and not _may_be_picture(net):
+        net = fold_to_end(model, name, normalised=False)
     picture = _picture(net, picture)
     data = _as_values(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
@@ -193,7 +207,7 @@ def quantise_with_report(
     host = HostPart(model, net.origins, name)
     return replace(
         best, origins=origins, ends=ends, sources=net.inputs, host=host if host.outputs else None, start=start,
-        reference=reference,
+        reference=reference, numbers={} if own is None else own.inputs, normalise=net.normalise,
     )  # fmt: skip
 
 
@@ -285,16 +299,13 @@ def _as_values(net: FloatNet, data: list[dict[str, NDArray[np.floating]]]) -> li
     for index, item in enumerate(data):
         values: dict[str, NDArray[np.floating]] = {}
         for key, array in item.items():
-            source, shape = net.inputs[key], (1, *net.inputs[key].size)
-            if array.shape == shape or (array.shape == shape[:2] and shape[2:] == (1, 1)):
-                values[key] = array.reshape(shape)
-            elif array.shape == source.shape:
-                values[key] = source.value(array)
-            else:
+            value = net.inputs[key].placed(array)
+            if value is None:
                 raise OnnxError(
                     f"{net.name}: calibration {index}: {key} has shape {list(array.shape)}, must be "
-                    f"{list(source.shape)}"
+                    f"{list(net.inputs[key].shape)}"
                 )
+            values[key] = value
         found.append(values)
     return found
 
@@ -303,6 +314,10 @@ def _bytes_only(data: list[dict[str, NDArray[np.floating]]]) -> bool:
     return all(
         np.all((array >= 0) & (array <= 255) & (array == np.rint(array))) for item in data for array in item.values()
     )
+
+
+def _may_be_picture(net: FloatNet) -> bool:
+    return [source.size[0] in (1, 3) for source in net.inputs.values()] == [True]
 
 
 def _picture(net: FloatNet, picture: Picture | None) -> Picture | None:

@@ -234,10 +234,8 @@ class Rounder:
         unit, weight = self._unit(layer, y_step), self._power(layer)
         largest = float(np.abs(layer.w).max())
         full = largest / 127 / unit
-        # weights of zero: any scale does; otherwise m < 1/2 would round all weights away
-        wanted = int(np.ceil(full)) if full >= 0.5 or not largest else 0
+        wanted = max(1, int(np.ceil(full)))  # where the bias is much larger than all products, too
         top = min(wanted, SCALE_LIMIT) if self._may_clip(layer, weight, unit) else self._multiplier(layer, wanted)
-        top = top if largest else 1
         low = min(max(1, full * _NARROWEST), top)
         tries = sorted({round(m) for m in np.linspace(low, top, _TRIES)}, reverse=True)
         if (own := self._own(layer, unit)) is not None:

@@ -1,0 +1,198 @@
+"""Arrays from .npy and .npz files, as the inputs of a network: of the type and the shape that these have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile, ZipFile
+from zlib import error as ZlibError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.layers import WorkloadError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+#: Types of files that hold arrays.
+SUFFIXES = (".npy", ".npz")
+#: Bytes of all arrays of an archive, unpacked.
+MOST_BYTES = 1 << 28
+#: What reading a damaged file raises.
+_DAMAGED = (
+    OSError, ValueError, EOFError, SyntaxError, TypeError, KeyError, MemoryError, NotImplementedError, RecursionError,
+    RuntimeError, BadZipFile, ZlibError, TokenError,
+)  # fmt: skip
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class InputError(WorkloadError):
+    """A file that cannot be the input of a network; the message names it, what is wrong and the fix."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An input of `network`: its name, type and shape; a size of 0 may be anything.
+
+    `shapes`: others that arrays may have, those of the network's tensor. Where the type is float32, an int8
+    array holds the network's own bytes.
+    """
+
+    name: str
+    type: np.dtype[Any]
+    shape: tuple[int, ...]
+    network: str
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    def __str__(self) -> str:
+        sizes = ", ".join("?" if size == 0 else str(size) for size in self.shape)
+        kind = "int8 or float32" if self.type == np.float32 else self.type.name
+        return f"input {self.name} of network {self.network} is {kind} [{sizes}]"
+
+
+def declared(model: ModelProto, network: str) -> tuple[Declared, ...]:
+    """The inputs of an ONNX model. Those of bfloat16, which .npy files lack, are float32 here."""
+    from onnx import TensorProto, helper
+
+    known = {item.name for item in model.graph.initializer}
+    found: list[Declared] = []
+    for value in model.graph.input:
+        if value.name in known:
+            continue
+        kind = value.type.tensor_type
+        element = TensorProto.FLOAT if kind.elem_type == TensorProto.BFLOAT16 else kind.elem_type
+        shape = tuple(max(0, dim.dim_value) for dim in kind.shape.dim)
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
+        found.append(Declared(value.name, dtype, shape, network, _values(shape)))
+    return tuple(found)
+
+
+def _values(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The shapes, [1, channels, rows, columns], that the network's tensor may have for an input of this shape."""
+    match shape:
+        case (channels,) | (1, channels):
+            return ((1, channels, 1, 1),)
+        case (rows, channels):
+            return ((1, channels, 1, rows),)
+        case (_, first, last):
+            return ((1, first, 1, last), (1, last, 1, first), (1, first, last, 1))
+        case (_, height, width, channels):
+            return ((1, channels, height, width),)
+        case _:
+            return ()
+
+
+def read_samples(path: Path, inputs: Sequence[Declared]) -> list[dict[str, NDArray[Any]]]:
+    """The arrays of a file by input, for each sample that it holds.
+
+    An .npz file has an array for each input, by its name or (as `numpy.savez` calls those without one) in order; an
+    .npy file is for a network with one input. Arrays hold one sample, with or without the batch of 1, or several, along
+    an axis in front or instead of the batch. They have the input's type, or another one that holds the same numbers.
+    Raises InputError.
+    """
+    samples = {each.name: _samples(path, array, each) for each, array in _by_input(path, inputs)}
+    counts = {name: len(some) for name, some in samples.items()}
+    if len(set(counts.values())) > 1:
+        each = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        raise InputError(f"{path}: holds other numbers of samples: {each}; save as many of each")
+    return [dict(zip(samples, some, strict=True)) for some in zip(*samples.values(), strict=True)]
+
+
+def load_array(path: Path) -> NDArray[Any]:
+    """The array in an .npy file. Raises InputError."""
+    try:
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except _DAMAGED as error:
+        why = f"cannot be read as an .npy file ({_reason(error)})"
+        raise InputError(f"{path}: {why}; save it with numpy.save") from error
+
+
+def load_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in an .npz file by name. Raises InputError."""
+    try:
+        with ZipFile(path) as archive:
+            total = sum(item.file_size for item in archive.infolist())
+        if total <= MOST_BYTES:
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: np.asarray(arrays[name]) for name in arrays.files}
+    except _DAMAGED as error:
+        raise InputError(
+            f"{path}: cannot be read as an .npz file ({_reason(error)}); save it with numpy.savez"
+        ) from error
+    raise InputError(f"{path}: holds {total} bytes unpacked, more than {MOST_BYTES}; save fewer samples in each file")
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says, in one line of which not much is the file's own."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+    return text[:200] or type(error).__name__
+
+
+def _by_input(path: Path, inputs: Sequence[Declared]) -> list[tuple[Declared, NDArray[Any]]]:
+    names = ", ".join(each.name for each in inputs)
+    if path.suffix != ".npz":
+        if len(inputs) > 1:
+            raise InputError(
+                f"{path}: is one array, network {inputs[0].network} has inputs {names}; give an .npz file "
+                "with an array for each, by name (numpy.savez)"
+            )
+        return [(inputs[0], load_array(path))]
+    arrays = load_archive(path)
+    if set(arrays) == {f"arr_{index}" for index in range(len(inputs))}:
+        return [(each, arrays[f"arr_{index}"]) for index, each in enumerate(inputs)]
+    if len(arrays) == len(inputs) == 1:
+        return [(inputs[0], *arrays.values())]
+    if set(arrays) != {each.name for each in inputs}:
+        raise InputError(
+            f"{path}: has arrays {', '.join(sorted(arrays)) or 'none'}; network {inputs[0].network} has inputs "
+            f"{names}: save an array for each, by name"
+        )
+    return [(each, arrays[each.name]) for each in inputs]
+
+
+def _samples(path: Path, array: NDArray[Any], declared: Declared) -> list[NDArray[Any]]:
+    """The samples in an array, each of the input's type, in its shape or in another one of `shapes`."""
+    whole, first = declared.shape, declared.shape[:1] in ((0,), (1,))
+    sample = (1, *whole[1:]) if first else whole
+    if _fits(array.shape, sample):
+        some = [array]
+    elif first and len(whole) > 1 and _fits(array.shape, sample[1:]):
+        some = [array[None]]
+    elif first and len(whole) > 1 and _fits(array.shape[1:], sample[1:]):
+        some = np.split(array, len(array)) if len(array) else []
+    elif _fits(array.shape[1:], sample):
+        some = list(array)
+    elif any(_fits(array.shape, each) for each in declared.shapes):
+        some = [array]
+    else:
+        raise InputError(f"{path}: holds {array.dtype}{list(array.shape)}; {declared}")
+    if not some:
+        raise InputError(f"{path}: holds no sample, {array.dtype}{list(array.shape)}; {declared}")
+    return [_typed(path, one, declared) for one in some]
+
+
+def _fits(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    return len(shape) == len(sizes) and all(b in (0, a) for a, b in zip(shape, sizes, strict=True)) and prod(shape) > 0
+
+
+def _typed(path: Path, array: NDArray[Any], declared: Declared) -> NDArray[Any]:
+    """The array in the input's type. Raises InputError where that has not the same numbers."""
+    if array.dtype == declared.type or (declared.type == np.float32 and array.dtype == np.int8):
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind in "biuf" and declared.type.kind in "biuf":
+        with np.errstate(all="ignore"):
+            same = array.astype(declared.type)
+            back = same.astype(array.dtype)
+            if np.array_equal(same, array, equal_nan=True) and np.array_equal(back, array, equal_nan=True):
+                return same
+    raise InputError(
+        f"{path}: holds {array.dtype}{list(array.shape)}, not all of which are numbers of {declared.type}; {declared}: "
+        "save it as that"
+    )

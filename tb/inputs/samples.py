@@ -1,0 +1,105 @@
+"""What an ONNX file is fed, sample by sample: pictures and arrays as its inputs, and what its network makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.layers import WorkloadError
+
+from .arrays import SUFFIXES, Arrays, Declared, InputError, read_samples
+from .pictures import as_input, one_picture, quantise_input, read_picture
+
+if TYPE_CHECKING:
+    from meshloom.sched.workload.onnx.quantise import Quantised
+
+
+Fed = dict[str, NDArray[np.int8]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One sample of the file `path`. `arrays`: by input of the model, in its type; a picture has `pixels` instead,
+    float32 [1, channels, rows, columns] of bytes. `own`: whether arrays are the network's own bytes, of which the model
+    knows nothing."""
+
+    name: str
+    path: Path
+    arrays: Arrays = field(default_factory=dict[str, NDArray[Any]])
+    pixels: NDArray[np.float32] | None = None
+    own: bool = False
+
+
+def samples_of(files: Iterable[Path], inputs: Sequence[Declared]) -> list[Sample]:
+    """All samples of files of pictures and arrays. Raises WorkloadError for a file that does not fit."""
+    found: list[Sample] = []
+    for path in files:
+        if path.suffix not in SUFFIXES:
+            if len(inputs) > 1:
+                raise one_picture(inputs[0].network, [each.name for each in inputs])
+            found.append(Sample(path.name, path, pixels=read_pixels(path)))
+            continue
+        some = read_samples(path, inputs)
+        for index, arrays in enumerate(some):
+            own = any(each.type == np.float32 and arrays[each.name].dtype == np.int8 for each in inputs)
+            found.append(Sample(path.name if len(some) == 1 else f"{path.name}[{index}]", path, arrays, own=own))
+    return found
+
+
+def read_pixels(path: Path) -> NDArray[np.float32]:
+    """A picture's bytes, float32 [1, channels, rows, columns]. Raises WorkloadError."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise WorkloadError(f"{path}: cannot be read as a picture ({error}); give PNG, WebP, JPEG or .npy") from error
+    return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
+
+
+def fed_exactly(sample: Sample, graph: Graph, inputs: Sequence[Declared], inside: Mapping[str, str]) -> Fed:
+    """The inputs of a network that computes its file to the last bit. `inside`: the tensors of 8 bits that the file
+    makes of its inputs of real numbers. Raises InputError."""
+    if sample.pixels is not None:
+        return {graph.inputs[0].name: read_picture(sample.path, graph)}
+    values = {value.name: value for value in graph.inputs}
+    found: Fed = {}
+    for each in inputs:
+        array, value = sample.arrays[each.name], values[inside.get(each.name, each.name)]
+        if each.type == np.uint8:
+            array = array.view(np.int8) ^ np.int8(-128)
+        found[value.name] = as_input(array, value)
+    return found
+
+
+def fed_quantised(sample: Sample, found: Quantised) -> Fed:
+    """The inputs of a network that was quantised. Raises InputError."""
+    if sample.pixels is not None:
+        return {found.graph.inputs[0].name: read_picture(sample.path, found.graph)}
+    arrays: Fed = {}
+    for value in found.graph.inputs:
+        if sample.own and sample.arrays[value.name].dtype == np.int8:
+            arrays[value.name] = as_input(sample.arrays[value.name], value)
+        else:
+            real = real_input(sample, found, value.name)
+            arrays[value.name] = quantise_input(found.feed(value.name, real), value)
+    return arrays
+
+
+def real_input(sample: Sample, found: Quantised, name: str) -> NDArray[Any]:
+    """An input of the model that was quantised, in real numbers as [1, C, H, W]. Raises InputError."""
+    array = found.real(name, sample.arrays[name])
+    if array is None:
+        held = sample.arrays[name]
+        raise InputError(
+            f"{sample.path}: holds {held.dtype}{list(held.shape)}; input {name} of network {found.graph.name} is "
+            f"{list(found.sources[name].shape)}"
+        )
+    return array
