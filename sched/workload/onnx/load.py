@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import OnnxError, Problem, UnsupportedError, node_name, operator_name
+from .subgraphs import reads
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -91,7 +92,7 @@ class CheckedModel:
         found: list[NodeProto] = []
         for node in reversed(self.model.graph.node if self.others is None else self.others):
             if needed.intersection(node.output):
-                needed.update(node.input)
+                needed.update(reads(node))
                 found.append(node)
         return found[::-1]
 
@@ -161,7 +162,7 @@ class CheckedModel:
     @cached_property
     def uses(self) -> Counter[str]:
         """How often each tensor is read, results of the model included."""
-        return Counter([name for node in self.nodes for name in node.input] + self.outputs)
+        return Counter([name for node in self.nodes for name in reads(node)] + self.outputs)
 
 
 def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedModel:
