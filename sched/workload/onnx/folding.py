@@ -40,7 +40,6 @@ class Folding(Kernels):
         self.normalised = normalised
         self.inputs: dict[str, Source] = {}
         self.normalise: dict[str, PerChannel] = {}
-        self.notes: list[str] = []
         self._given = sum(array.size for array in self.constants.values())  # numbers in the file, ...
         self._computed = 0  # ... and those computed from them
         for value in model.inputs:
@@ -266,6 +265,8 @@ class Folding(Kernels):
             origins.append(origin)
             if not view.is_picture:
                 self.orders[origin] = view.order
+            elif view.value != origin:  # a picture made of a part of what a layer of that name makes
+                self.orders.pop(origin, None)
         needed = set(outputs)
         for layer in reversed(self.layers.values()):
             if layer.output in needed:
