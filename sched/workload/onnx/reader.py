@@ -121,7 +121,7 @@ class _Reader(Sums):
 
     def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.tensor(node.input[0])
-        if len(node.output) > 1:
+        if any(self.model.uses[name] for name in node.output[1:]):
             raise Refused("the indices of the maxima are not computed")
         if attributes.get("ceil_mode"):
             raise Refused("ceil_mode; write pads out")
