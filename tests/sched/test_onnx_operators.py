@@ -257,7 +257,7 @@ def vectors(m):
     return m.node("Add", [b, "x"], "y")
 
 
-@operator("slice slice slice slice slice concat conv", shape=(1, 3, 40, 33))
+@operator("slice slice slice concat slice slice concat conv", shape=(1, 3, 40, 33))
 def large_strides(m):
     return m.conv("x", "y", (4, 3, 8, 8), strides=[8, 8])
 
@@ -340,7 +340,7 @@ def test_everything_unsupported_is_listed_at_once():
     m = FloatModel(opset=13)
     a = m.conv("x", "a", (4, 3, 3, 3))
     b = m.node("LpNormalization", a, "b")
-    c = m.node("Hardmax", m.conv(b, "c", (4, 4, 3, 3), dilations=[9, 9], pads=[9, 9, 9, 9]), "d")
+    c = m.node("Hardmax", m.conv(b, "c", (4, 4, 3, 3), kernel_shape=[3, 2]), "d")
     m.node("AveragePool", b, "g", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     m.node("Concat", ["g", "g"], "h", axis=0)
     m.node("Add", ["g", m.normal(1, 1, 6, 6)], "i")
@@ -359,7 +359,7 @@ def test_everything_unsupported_is_listed_at_once():
         "net: 10 nodes cannot run on the chip",
         "n_b (LpNormalization): no layer does that",
         "n_d (Hardmax) and 2 more: no layer does that",
-        "n_c (Conv): dilation = 9, a GEMM instruction holds at most 7",
+        "n_c (Conv): its kernel_shape, strides or dilations contradict its weights or are less than 1",
         "n_h (Concat): along axis 0 of operands of shapes",
         "-> t (Conv): its weights ('computed') is computed, must be a constant",
         "n_u (Reshape): from [1, 4, 6, 6] to [1, 6, 6, 5], which has another number of elements",
@@ -373,8 +373,6 @@ def test_everything_unsupported_is_listed_at_once():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda m: m.conv("x", "y", (4, 3, 3, 2), dilations=[9, 9], pads=[9, 9, 9, 9]), "dilation = 9, a GEMM"),
-        (lambda m: m.conv("x", "y", (3, 1, 3, 3), group=3, strides=[8, 8]), "stride_h = 8, a VEC instruction"),
         (lambda m: m.conv(m.node("Transpose", m.node("Resize", ["x", "", "", m.integers(1, 3, 40, 40)], "r"), "t",
                                  perm=[0, 1, 3, 2]), "y", (4, 3, 3, 3)),
          "rows and columns do not move as wholes"),

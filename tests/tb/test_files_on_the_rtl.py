@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,10 +22,11 @@ from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.results.schema import load as load_results
 from meshloom.tb.runs import network
 
-from ..sched.float_models import FloatModel
+from ..sched.float_models import FloatModel, decibels, run_float
 from ..sched.qdq_files import QdqFile
 from ..sched.test_onnx_attention import attention
 from ..sched.test_onnx_dequantised import product
+from ..sched.test_onnx_settling import detector as open_detector
 from .test_arrays import two_inputs
 from .test_sources import detector_file
 
@@ -106,14 +108,77 @@ def test_masked_attention(mask: str) -> None:
     """Causal masks and additive ones, two heads of 6: what a mask takes out has no share."""
     m = FloatModel((1, 7, 12), opset=17)
     attention(m, "x", 7, 12, 2, mask)
-    report, chip, data = quantise_with_report(m.build("attended"), m.data()), load(CHIP), m.data(2)
+    on_the_rtl(m, "attended", CHIP, 2)
+
+
+def on_the_rtl(m: FloatModel, output: str, name: str, count: int = 1) -> None:
+    """Every tensor of a model on a chip, byte for byte and to the cycle."""
+    report, chip, data = quantise_with_report(m.build(output), m.data()), load(name), m.data(count)
     made = network.prepare(report.graph, chip)
     (value,) = report.graph.inputs
     feeds = [Feed("noise", {value.name: quantise_input(report.sources["x"].value(x), value)}) for x in data]
-    jobs = [network.job(made, feed.arrays, chip, 4, 20_000) for feed in feeds]
+    jobs = [network.job(made, feed.arrays, chip, 4, 500_000) for feed in feeds]
     for feed, run in zip(feeds, SimulatedDevice(build(chip, "verilator")).run(jobs), strict=True):
-        row = network.row(made, "attention", feed, run, chip)
+        row = network.row(made, "model", feed, run, chip)
         assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
         assert row.rtl_cycles == row.model_cycles > 0
         assert row.network is not None
-        assert row.network.tensors_checked == len(report.graph.layers)
+        placed = {"concat", "paste"}  # whose operands are checked where they lie
+        computed = sum(layer.kind not in placed for layer in report.graph.layers)
+        assert row.network.tensors_checked == computed
+
+
+def test_a_stride_beyond_an_instruction() -> None:
+    """A patch embedding: 8x9 patches, next to each other."""
+    m = FloatModel((1, 3, 16, 18))
+    m.conv("x", "y", (4, 3, 8, 9), strides=[8, 9])
+    on_the_rtl(m, "y", CHIP)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["tiny", "quad16"])
+@pytest.mark.parametrize(
+    ("shape", "operator", "attributes"),
+    [
+        ((3, 64, 64), "Conv", {"kernel_shape": [32, 32], "strides": [32, 32]}),
+        ((3, 40, 20), "Conv", {"kernel_shape": [15, 3], "strides": [13, 1], "pads": [3, 1, 2, 1]}),
+        ((3, 24, 24), "Conv", {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [9, 9], "pads": [9] * 4}),
+        ((9, 24, 24), "Conv", {"kernel_shape": [8, 8], "strides": [8, 8], "group": 9}),
+        ((3, 36, 9), "Conv", {"kernel_shape": [33, 3], "pads": [16, 1, 16, 1], "group": 3}),
+        ((5, 28, 30), "MaxPool", {"kernel_shape": [9, 3], "strides": [9, 10], "pads": [4, 0, 4, 1]}),
+        ((3, 20, 20), "MaxPool", {"kernel_shape": [2, 2], "strides": [1, 2], "dilations": [8, 8]}),
+        ((5, 24, 24), "AveragePool", {"kernel_shape": [8, 8], "strides": [8, 8]}),
+        ((3, 37, 37), "GlobalAveragePool", {}),
+    ],
+)
+def test_windows_beyond_an_instruction(
+    shape: tuple[int, int, int], operator: str, attributes: dict[str, Any], chip: str
+) -> None:
+    m, group = FloatModel((1, *shape), opset=19), attributes.get("group", 1)
+    weights: list[str] = []
+    if operator == "Conv":
+        outputs = shape[0] if group > 1 else 4
+        weights = [m.normal(outputs, shape[0] // group, *attributes["kernel_shape"])]
+    m.node(operator, ["x", *weights], "y", **attributes)
+    on_the_rtl(m, "y", chip)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["tiny", "quad16"])
+def test_a_detector_with_open_sizes(chip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes, strides and anchors are computed in the file; what the chip and the host make is what the file makes."""
+    monkeypatch.chdir(tmp_path)
+    model = open_detector().build("y")
+    onnx.save(model, "net.onnx")
+    x = np.random.default_rng(1).normal(0, 1, (1, 3, 16, 24)).astype(np.float32)
+    np.save("x.npy", x)
+    invoke("check", "net.onnx", "--bind", "height=16", "--bind", "width=24")
+    bind = ("--bind", "height=16", "--bind", "width=24")
+    invoke("run", "net.onnx", "--input", "x.npy", "--chip", chip, *bind, "--no-artefacts", "--json", "out.json")
+    (row,) = load_results(Path("out.json")).rows
+    assert (row.status, row.mismatches, row.rtl_cycles) == (Status.PASSED, 0, row.model_cycles)
+    assert row.network is not None
+    saved = {output.name: np.load(output.file) for output in row.network.outputs if output.file}
+    exact = run_float(model, x)["y"]
+    assert saved["y"].shape == exact.shape
+    assert decibels(exact, saved["y"]) > 30

@@ -18,6 +18,7 @@ from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
 from .integer_operators import OPERATORS, IntegerOperators
 from .pairs import with_quantised_constants, without_pairs
 from .pins import Pin, Rounding, pin_of
+from .settling import settled
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -69,7 +70,7 @@ def has_integer_operators(model: ModelProto) -> bool:
 
 def in_real_numbers(model: ModelProto, name: str) -> tuple[ModelProto, dict[str, Pin], Dequantised | None]:
     """A model without anything of 8 bits, what the file's tensors had, and, if more than pairs was taken out, more."""
-    model = with_quantised_constants(model)
+    model = settled(with_quantised_constants(model), name)
     stripped, pins = without_pairs(model)
     if not has_integer_operators(stripped):
         return stripped, pins, None

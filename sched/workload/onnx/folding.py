@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Window
-from .errors import OnnxError, Refused, operator_name
+from .constant_nodes import MOST_ELEMENTS, computable, computed
+from .errors import OnnxError, Refused
 from .floats import FloatLayer, FloatNet, PerChannel, Source
 from .kernels import Kernels
 from .load import CheckedModel, attributes
-from .runtime import evaluate
 from .views import NO_PAD, Size, View, natural
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Tile", "Transpose"}
 #: Operators before the first that mixes channels, which treat all axes alike.
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
+#: So many numbers may be computed from each number of a file, besides `MOST_ELEMENTS`.
+_PER_ELEMENT = 8
 
 
 class Folding(Kernels):
@@ -37,7 +40,8 @@ class Folding(Kernels):
         self.normalised = normalised
         self.inputs: dict[str, Source] = {}
         self.normalise: dict[str, PerChannel] = {}
-        self.notes: list[str] = []
+        self._given = sum(array.size for array in self.constants.values())  # numbers in the file, ...
+        self._computed = 0  # ... and those computed from them
         for value in model.inputs:
             self._check_type(value)
             view = _input(value.name, model.input_sizes[value.name], self._channels_last(value.name))
@@ -67,20 +71,30 @@ class Folding(Kernels):
 
     def _channels_last(self, name: str) -> bool:
         """Whether channels are the last axis of an input: where nodes first mix them, that is what they take."""
+        reader = self._first_readers.get(name)
+        while reader is not None and reader.op_type in _ALIKE:
+            name = reader.output[0]
+            reader = self._first_readers.get(name)
+        if reader is None:
+            return False
+        if reader.op_type == "Transpose":
+            perm = attributes(reader).get("perm", (3, 2, 1, 0))
+            return len(perm) > 2 and perm[1] == len(perm) - 1
+        if reader.op_type == "MatMul":
+            return reader.input[0] == name
+        if reader.op_type == "LayerNormalization":
+            return attributes(reader).get("axis", -1) in (-1, len(self.model.input_sizes.get(name, ())) - 1)
+        # a grey picture, whose one channel goes elsewhere
+        return reader.op_type in ("Reshape", "Squeeze") and self.model.input_sizes.get(name, (0,))[-1] == 1
+
+    @cached_property
+    def _first_readers(self) -> dict[str, NodeProto]:
+        """The first node that reads each tensor."""
+        found: dict[str, NodeProto] = {}
         for node in self.model.nodes:
-            if name not in node.input:
-                continue
-            if node.op_type == "Transpose":
-                perm = attributes(node).get("perm", (3, 2, 1, 0))
-                return len(perm) > 2 and perm[1] == len(perm) - 1
-            if node.op_type == "MatMul":
-                return node.input[0] == name
-            if node.op_type == "LayerNormalization":
-                return attributes(node).get("axis", -1) in (-1, len(self.model.input_sizes.get(name, ())) - 1)
-            if node.op_type in ("Reshape", "Squeeze"):  # a grey picture, whose one channel goes elsewhere
-                return self.model.input_sizes.get(name, (0,))[-1] == 1
-            return node.op_type in _ALIKE and self._channels_last(node.output[0])
-        return False
+            for name in node.input:
+                found.setdefault(name, node)
+        return found
 
     def fold(self, node: NodeProto) -> bool:
         """Also computes nodes whose operands are all constants, and Shape."""
@@ -92,32 +106,19 @@ class Folding(Kernels):
             ]
             return True
         names = [name for name in node.input if name]
-        if node.domain not in ("", "ai.onnx") or not all(name in self.constants for name in names):
+        if not computable(node) or not all(name in self.constants for name in names):
             return False
-        if not names and node.op_type != "Constant":  # random generators
+        if not names and node.op_type != "Constant":
             return False
-        self.constants |= self._compute(node, names)
+        for name, array in computed(node, self.constants, self.model.opset).items():
+            self._computed += array.size
+            if self._computed > MOST_ELEMENTS + _PER_ELEMENT * self._given:
+                raise Refused(
+                    f"of constants: with its result, {self._computed:,} numbers would be computed from constants; a "
+                    f"model of {self._given:,} may have {MOST_ELEMENTS + _PER_ELEMENT * self._given:,}"
+                )
+            self.constants[name] = array
         return True
-
-    def _compute(self, node: NodeProto, names: list[str]) -> dict[str, NDArray[Any]]:
-        from onnx import helper
-
-        feeds = {name: self.constants[name] for name in names}
-        types = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in feeds.items()
-        ]
-        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = helper.make_graph([node], "constant", types, results)
-        opsets = [helper.make_opsetid("", self.model.opset)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True))
-        try:
-            return evaluate(model, feeds)
-        except OnnxError as error:
-            raise OnnxError(
-                f"{self.model.name}: {operator_name(node)} of constants cannot be computed ({error}); simplify the "
-                "model first"
-            ) from error
 
     # -- layers ---------------------------------------------------------------------------------------------
 
@@ -264,6 +265,8 @@ class Folding(Kernels):
             origins.append(origin)
             if not view.is_picture:
                 self.orders[origin] = view.order
+            elif view.value != origin:  # a picture made of a part of what a layer of that name makes
+                self.orders.pop(origin, None)
         needed = set(outputs)
         for layer in reversed(self.layers.values()):
             if layer.output in needed:

@@ -19,6 +19,7 @@ from .float_reader import fold
 from .floats import FloatNet
 from .pointwise import UNARY
 from .runtime import run, session
+from .subgraphs import nodes_within, reads
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -53,7 +54,7 @@ class HostPart:
         self.suppressions = suppressions(model, self.nodes)
         made = {output for node in self.nodes for output in node.output} - set(self.outputs)
         inside = [name for each in self.suppressions for name in (each.boxes, each.scores, each.selected)]
-        read = {name for node in self.nodes for name in node.input}
+        read = {name for node in self.nodes for name in reads(node)}
         values = [helper.make_tensor_value_info(name, 1, None) for name in self.sources if name in read]
         graph = helper.make_graph(
             self.nodes, "host", values,
@@ -111,16 +112,16 @@ def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
     behind, constants = set(refused), set(known)
     tail: list[NodeProto] = []
     for node in model.graph.node:
-        if set(node.input) & behind or set(node.output) & refused:
+        if behind.intersection(reads(node)) or refused.intersection(node.output):
             tail.append(node)
             behind.update(node.output)
-        elif set(node.input) - {""} <= constants:
+        elif constants.issuperset(reads(node)):
             constants.update(node.output)
-    if any(node.op_type in _HEAVY and not _small(model, node) for node in tail):
+    if any(node.op_type in _HEAVY and not _small(model, node) for outer in tail for node in nodes_within(outer)):
         return []
     tail = _widened(model, tail)
     behind.update(output for node in tail for output in node.output)
-    read = [name for node in tail for name in node.input if name and name not in behind and name not in constants]
+    read = [name for node in tail for name in reads(node) if name not in behind and name not in constants]
     read += [value.name for value in model.graph.output if value.name not in behind]
     found = list(dict.fromkeys(read))
     return [] if set(found) & inputs else found
@@ -139,7 +140,7 @@ def _widened(model: ModelProto, tail: list[NodeProto]) -> list[NodeProto]:
     outputs = {value.name for value in model.graph.output}
     readers: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
-        for name in node.input:
+        for name in reads(node):
             readers.setdefault(name, []).append(node)
     known = {output for node in tail for output in node.output}
     for node in reversed(model.graph.node):
@@ -169,6 +170,6 @@ def _between(model: ModelProto, sources: Sequence[str]) -> list[NodeProto]:
     found: list[NodeProto] = []
     for node in reversed(model.graph.node):
         if needed.intersection(node.output):
-            needed.update(name for name in node.input if name not in sources)
+            needed.update(name for name in reads(node) if name not in sources)
             found.append(node)
     return found[::-1]

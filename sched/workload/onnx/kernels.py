@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.hw.isa import Opcode
+
 from ..graph import Place, Window
 from .arranging import Arranging
 from .errors import Refused
 from .floats import FloatLayer
-from .views import NO_PAD, Size, View
+from .strides import MOST_STRIDE, factors, first_step, next_product
+from .views import MOST_PIECES, NO_PAD, Size, View
 from .windows import limit
 
 
@@ -23,25 +26,123 @@ class Kernels(Arranging):
         """A convolution over a value, put into a form that instructions can hold.
 
         A stride beyond what a GEMM holds becomes a smaller one over phases of the map, one behind the other in the
-        channels; so do the parts of a kernel that is too large: the sums are the same, and rounded once.
+        channels; so do the parts of a kernel that is too large: the sums are the same, and rounded once. A depthwise
+        one has results between those that are wanted, or, where its kernel is too large, zeros between its channels.
         """
         assert layer.w is not None
         _widened(layer)
-        w, size = layer.window, view.size
-        outputs = (len(layer.w), *w.output(*size[1:]))
-        if layer.kind != "conv":
-            self.emit(layer, outputs)
-            return
-        name, most, stride = view.value, limit("kernel_h"), limit("stride_h")
-        rows = _factor(w.kernel_h, w.stride_h, w.dilation, most, stride)
-        columns = _factor(w.kernel_w, w.stride_w, w.dilation, most, stride)
-        if min(outputs) > 0 and (rows > 1 or columns > 1):
-            name, size = self._phases(layer, name, size, (rows, columns))
-        w = layer.window
-        if min(outputs) > 0 and max(w.kernel_h, w.kernel_w) > most:
+        outputs = (len(layer.w), *layer.window.output(*view.size[1:]))
+        if min(outputs) < 1:
+            raise Refused("its window does not fit the input")
+        name, size = self._within_pads(layer, view.value, view.size)
+        if layer.kind == "depthwise":
+            w = layer.window
+            if max(w.kernel_h, w.kernel_w) <= limit("kernel_h", Opcode.VEC) and w.dilation <= limit("dilation"):
+                self.with_stride(layer, name, size)
+                return
+            self._as_dense(layer)
+        name, size = self._with_small_strides(layer, name, size, outputs[1:])
+        w, most = layer.window, limit("kernel_h")
+        if w.dilation > limit("dilation"):
+            most = 1  # each tap is a part
+        if max(w.kernel_h, w.kernel_w) > most:
             name, size = self._shifted(layer, name, size, most, outputs[1:])
         layer.inputs = (name,)
         self.emit(layer, outputs)
+
+    def with_stride(self, layer: FloatLayer, name: str, size: Size) -> str:
+        """A layer that slides over a value, with a stride that an instruction holds; what is too much is sliced out."""
+        w, output = layer.window, layer.output
+        (down, more_down), (right, more_right) = first_step(w.stride_h), first_step(w.stride_w)
+        layer.window, layer.inputs = replace(w, stride_h=down, stride_w=right), (name,)
+        made = size[0], *layer.window.output(*size[1:])
+        every = Window(1, 1, more_down, more_right)
+        if every == Window():
+            return self.emit(layer, made)
+        layer.output = self.fresh(f"{output}/all")
+        self.emit(layer, made)
+        rows, columns = w.output(*size[1:])
+        return self.rename_value(
+            self.slice_of(layer.output, f"{output}/every", made, every), output, (size[0], rows, columns)
+        )
+
+    def rename_value(self, name: str, output: str, size: Size) -> str:
+        """A value that was just made becomes the result `output`."""
+        layer = self.layers.pop(name)
+        del self.views[name], self.sizes[name]
+        layer.output = output
+        return self.emit(layer, size)
+
+    def _within_pads(self, layer: FloatLayer, name: str, size: Size) -> tuple[str, Size]:
+        """The map with its zeros around it, where these are more than an instruction holds."""
+        w, most = layer.window, limit("pad_top")
+        if max(w.pad_top, w.pad_left) <= most:
+            return name, size
+        name, size = self._fitted(name, size, (w.pad_top, w.pad_left, w.pad_bottom, w.pad_right))
+        layer.window = replace(w, pad_top=0, pad_left=0, pad_bottom=0, pad_right=0)
+        return name, size
+
+    def _as_dense(self, layer: FloatLayer) -> None:
+        """A depthwise convolution as one with zeros between its channels."""
+        assert layer.w is not None
+        channels = len(layer.w)
+        w = np.zeros((channels, channels, *layer.w.shape[2:]))
+        w[np.arange(channels), np.arange(channels)] = layer.w[:, 0]
+        layer.kind, layer.w = "conv", w
+        self.notes.append(
+            f"The depthwise {layer.output} runs as a convolution with zeros between its {channels} channels, since no "
+            "instruction of the vector unit holds its window."
+        )
+
+    def _with_small_strides(
+        self, layer: FloatLayer, name: str, size: Size, result: tuple[int, int]
+    ) -> tuple[str, Size]:
+        """A convolution whose stride a GEMM holds, or whose kernel with it: over phases of the map."""
+        assert layer.w is not None
+        w, most = layer.window, limit("kernel_h")
+        if w.dilation > 1 and max(w.stride_h, w.stride_w) > MOST_STRIDE:
+            layer.w = inflated(layer.w, w.dilation, w.dilation)
+            layer.window = w = replace(w, kernel_h=layer.w.shape[2], kernel_w=layer.w.shape[3], dilation=1)
+        for axis, stride in enumerate((w.stride_h, w.stride_w)):
+            if factors(stride) is None:
+                name, size = self._apart(layer, name, size, axis, result[axis])
+        w = layer.window
+        rows = _factor(w.kernel_h, w.stride_h, w.dilation, most)
+        columns = _factor(w.kernel_w, w.stride_w, w.dilation, most)
+        return self._phases(layer, name, size, (rows, columns)) if rows > 1 or columns > 1 else (name, size)
+
+    def _apart(self, layer: FloatLayer, name: str, size: Size, axis: int, count: int) -> tuple[str, Size]:
+        """The map with its rows (`axis` 0) or columns taken apart, for `count` windows whose stride has large prime
+        factors: what each window reads, further from the next one's, so that the distance is a product of steps."""
+        w = layer.window
+        kernel, stride = (w.kernel_w, w.stride_w) if axis else (w.kernel_h, w.stride_h)
+        wide = next_product(max(kernel, stride))
+        if count > MOST_PIECES:
+            raise Refused(
+                f"a stride of {stride} with {count} windows along {'columns' if axis else 'rows'}; {MOST_PIECES} at "
+                f"most, or a stride of factors up to {MOST_STRIDE}"
+            )
+        reach = (count - 1) * stride + wide
+        pad = (
+            (0, w.pad_left, 0, reach - size[2] - w.pad_left) if axis else (w.pad_top, 0, reach - size[1] - w.pad_top, 0)
+        )
+        name, size = self._fitted(name, size, pad)
+        parts: list[str] = []
+        places: list[Place] = []
+        for index in range(count):
+            first = index * stride
+            rest = size[axis + 1] - first - wide
+            window = Window(1, 1, 1, 1, 0, first, 0, rest) if axis else Window(1, 1, 1, 1, first, 0, rest)
+            parts.append(self.slice_of(name, f"{layer.output}/window{index}", size, window))
+            places.append(Place(0, index * wide, 1, 1, size[1], wide) if axis
+                          else Place(index * wide, 0, 1, 1, wide, size[2]))  # fmt: skip
+        size = (size[0], size[1], count * wide) if axis else (size[0], count * wide, size[2])
+        paste = FloatLayer("paste", self.fresh(f"{layer.output}/apart"), tuple(parts), places=tuple(places))
+        layer.window = (
+            replace(w, stride_w=wide, pad_left=0, pad_right=0) if axis
+            else replace(w, stride_h=wide, pad_top=0, pad_bottom=0)
+        )  # fmt: skip
+        return self.emit(paste, size), size
 
     def _phases(self, layer: FloatLayer, name: str, size: Size, factor: tuple[int, int]) -> tuple[str, Size]:
         """Rows and columns of equal remainders, all behind each other in the channels; the layer's kernel likewise."""
@@ -53,18 +154,22 @@ class Kernels(Arranging):
         high, wide = (out_h - 1) * step_h + kernel[0], (out_w - 1) * step_w + kernel[1]
         pad = (w.pad_top, w.pad_left, high * down - size[1] - w.pad_top, wide * right - size[2] - w.pad_left)
         name, size = self._fitted(name, size, pad)
-        parts = [
-            self.slice_of(name, f"{layer.output}/phase{y}_{x}", size, Window(1, 1, down, right, y, x))
-            for y in range(down)
-            for x in range(right)
-        ]
         weights = np.zeros((*layer.w.shape[:2], kernel[0] * down, kernel[1] * right))
         weights[:, :, : w.kernel_h, : w.kernel_w] = layer.w
-        folded = weights.reshape(*layer.w.shape[:2], kernel[0], down, kernel[1], right).transpose(0, 3, 5, 1, 2, 4)
+        folded = weights.reshape(*layer.w.shape[:2], kernel[0], down, kernel[1], right).transpose(0, 5, 3, 1, 2, 4)
         layer.w = folded.reshape(len(layer.w), -1, *kernel)
         layer.window = Window(*kernel, step_h, step_w)
-        one = size[0], high, wide
-        return self.concat_of(parts, self.fresh(f"{layer.output}/phases"), one), (one[0] * len(parts), high, wide)
+        for side, count in (("rows", down), ("columns", right)):  # one step after the other: few slices, each once
+            for step in factors(count) or ():
+                name, size = self._remainders(f"{layer.output}/{side}{step}", name, size, step, side == "columns")
+        return name, size
+
+    def _remainders(self, output: str, name: str, size: Size, step: int, columns: bool) -> tuple[str, Size]:
+        """Rows, or columns, of one remainder after the other, behind each other in the channels."""
+        windows = [Window(1, 1, 1, step, 0, at) if columns else Window(1, 1, step, 1, at) for at in range(step)]
+        parts = [self.slice_of(name, f"{output}/{at}", size, window) for at, window in enumerate(windows)]
+        one = (size[0], size[1], size[2] // step) if columns else (size[0], size[1] // step, size[2])
+        return self.concat_of(parts, self.fresh(output), one), (one[0] * step, one[1], one[2])
 
     def _shifted(
         self, layer: FloatLayer, name: str, size: Size, most: int, result: tuple[int, int]
@@ -91,7 +196,8 @@ class Kernels(Arranging):
                 across = slice(x * kernel[1], (x + 1) * kernel[1])
                 pieces.append(weights[:, :, y * kernel[0] : (y + 1) * kernel[0], across])
         layer.w = np.concatenate(pieces, axis=1)
-        layer.window = replace(Window(*kernel, w.stride_h, w.stride_w), dilation=w.dilation)
+        dilation = w.dilation if max(kernel) > 1 else 1
+        layer.window = replace(Window(*kernel, w.stride_h, w.stride_w), dilation=dilation)
         one = size[0], high, wide
         return self.concat_of(parts, self.fresh(f"{layer.output}/parts"), one), (one[0] * len(parts), high, wide)
 
@@ -157,20 +263,17 @@ def _widened(layer: FloatLayer) -> None:
     )  # fmt: skip
 
 
-def _factor(kernel: int, stride: int, dilation: int, most: int, most_stride: int) -> int:
-    """By what a stride that no GEMM holds is divided; 1 if it need not be."""
-    if stride <= most_stride and (kernel <= most or stride == 1):
+def _factor(kernel: int, stride: int, dilation: int, most: int) -> int:
+    """By what a stride that no GEMM holds, or not with its kernel, is divided; 1 if it need not be."""
+    if stride <= MOST_STRIDE and (kernel <= most or stride == 1 or dilation > 1):
         return 1
-    for factor in range(2, stride + 1):
-        if (
-            stride % factor == 0
-            and stride // factor <= most_stride
-            and (-(-kernel // factor) <= most or factor == stride)
-        ):
-            if dilation > 1:
-                raise Refused(f"a stride of {stride} with dilation {dilation}")
-            return factor
-    return 1
+    return next(
+        factor
+        for factor in range(2, stride + 1)
+        if stride % factor == 0
+        and stride // factor <= MOST_STRIDE
+        and (-(-kernel // factor) <= most or factor == stride)
+    )
 
 
 def inflated(w: NDArray[Any], rows: int, columns: int) -> NDArray[Any]:

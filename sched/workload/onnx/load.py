@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import OnnxError, Problem, UnsupportedError, node_name, operator_name
+from .functions import without_calls
+from .subgraphs import reads
+from .validity import check_external, check_opset, check_structure, check_tensors, one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
-#: Operators of older sets mean other things (BatchNormalization, Add with `axis`).
-OLDEST_OPSET = 7
 #: Operators that only integer models have.
 _INTEGER = {
     "ConvInteger", "MatMulInteger", "QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul",
@@ -35,6 +36,8 @@ def load_model(path: str | Path) -> ModelProto:
 
     path = Path(path)
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OnnxError(f"{path}: is a device, a pipe or a socket; give an ONNX file")
         content = path.read_bytes()
     except OSError as error:
         raise OnnxError(f"{path}: cannot be read: {error.strerror}; give an ONNX file") from error
@@ -45,11 +48,15 @@ def load_model(path: str | Path) -> ModelProto:
         raise OnnxError(f"{path}: is damaged or not an ONNX file ({error}); export or copy it again") from error
     if not model.ir_version or not model.graph.node:
         raise OnnxError(f"{path}: is not an ONNX model, or one without nodes; export it again")
+    check_external(model, path)
     try:
         load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise OnnxError(f"{path}: its weights lie in another file that cannot be read: {error}") from error
-    return model
+        raise OnnxError(f"{path}: its weights lie in another file that cannot be read: {one_line(error)}") from error
+    check_opset(model, str(path))
+    check_tensors(model, str(path))
+    check_structure(model, str(path))
+    return without_calls(model, str(path))
 
 
 def is_float_model(model: ModelProto) -> bool:
@@ -91,7 +98,7 @@ class CheckedModel:
         found: list[NodeProto] = []
         for node in reversed(self.model.graph.node if self.others is None else self.others):
             if needed.intersection(node.output):
-                needed.update(node.input)
+                needed.update(reads(node))
                 found.append(node)
         return found[::-1]
 
@@ -161,7 +168,7 @@ class CheckedModel:
     @cached_property
     def uses(self) -> Counter[str]:
         """How often each tensor is read, results of the model included."""
-        return Counter([name for node in self.nodes for name in node.input] + self.outputs)
+        return Counter([name for node in self.nodes for name in reads(node)] + self.outputs)
 
 
 def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedModel:
@@ -173,11 +180,7 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
     """
     import onnx
 
-    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
-    newest = onnx.defs.onnx_opset_version()
-    if len(versions) != 1 or not OLDEST_OPSET <= versions[0] <= newest:
-        given = ", ".join(map(str, versions)) or "none"
-        raise OnnxError(f"{name}: opset {given} must be one of {OLDEST_OPSET}..{newest}; export it with another opset")
+    check_opset(model, name)
     checked = onnx.ModelProto()
     checked.CopyFrom(model)
     del checked.graph.value_info[:]  # shapes are inferred anew, for a batch of 1
@@ -193,7 +196,7 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
         ]
         if unknown:
             raise UnsupportedError(name, unknown) from error
-        raise OnnxError(f"{name}: is not a valid ONNX model: {str(error).strip()}; export it again") from error
+        raise OnnxError(f"{name}: is not a valid ONNX model: {one_line(error)}; export it again") from error
     found = CheckedModel(name, checked)
     try:
         _ = found.constants

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from ..layers import WorkloadError
 from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
 from .load import CheckedModel, attributes
+from .subgraphs import reads
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -78,13 +80,15 @@ class Lowering(ABC, Generic[V]):
         """Lowers all nodes. Raises UnsupportedError that lists every node that was refused."""
         handlers = self.handlers()
         for node in self.model.nodes:
-            if self.fold(node):
+            try:
+                if self.fold(node):
+                    continue
+            except Refused as refusal:
+                self._refuse(node, str(refusal))
                 continue
             if any(name and name not in self.views and name not in self.constants for name in node.input):
                 known = operator_name(node) in handlers or self.at_end(node)
-                self._refuse(
-                    node, None if known else "no layer does that"
-                )  # None: its operand's maker has been refused
+                self._refuse(node, None if known else _no_layer(node))  # None: its operand's maker has been refused
                 continue
             try:
                 self._lower(node, handlers.get(operator_name(node)))
@@ -106,7 +110,7 @@ class Lowering(ABC, Generic[V]):
         elif node.input and node.input[0] not in self.before:
             try:
                 if handler is None:
-                    raise Refused("no layer does that")
+                    raise Refused(_no_layer(node))
                 handler(node, attributes(node))
                 return
             except Refused:
@@ -133,10 +137,21 @@ class Lowering(ABC, Generic[V]):
 
     def at_end(self, node: NodeProto) -> bool:
         """Whether a node and all that follow it are of `ENDS`, each with one operand besides constants."""
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ENDS or len(set(node.output) - {""}) != 1:
-            return False
-        readers = [other for other in self.model.nodes if node.output[0] in other.input]
-        return all(node.output[0] not in other.input[1:] and self.at_end(other) for other in readers)
+        return node.output[0] in self._at_end
+
+    @cached_property
+    def _at_end(self) -> set[str]:
+        """The results of nodes at the end."""
+        found: set[str] = set()
+        read_inside: set[str] = set()  # by others, or not as their first operand
+        for node in reversed(self.model.nodes):
+            standard = node.domain in ("", "ai.onnx") and node.op_type in ENDS
+            if standard and len(set(node.output) - {""}) == 1 and node.output[0] not in read_inside:
+                found.add(node.output[0])
+                read_inside.update(node.input[1:])
+            else:
+                read_inside.update(reads(node))
+        return found
 
     def end_notes(self) -> list[str]:
         """What was left out at the end, in a sentence for people; none if nothing was."""
@@ -184,3 +199,13 @@ class Lowering(ABC, Generic[V]):
     def used_once(self, name: str) -> bool:
         """Whether only one node reads a tensor, and nothing else."""
         return self.model.uses[name] == 1
+
+
+def _no_layer(node: NodeProto) -> str:
+    """Why a node is refused whose operator nobody knows."""
+    if node.op_type == "If" and node.domain in ("", "ai.onnx") and node.input:
+        return (
+            f"its condition ({node.input[0]!r}) depends on the input's values; the chip takes no branches: export the "
+            "model with the branch that is meant"
+        )
+    return "no layer does that"

@@ -19,6 +19,7 @@ from .errors import OnnxError, node_name, operator_name
 from .floats import FloatLayer, FloatNet, Source, float_model
 from .pins import NOTHING, Rounding
 from .runtime import run, session
+from .subgraphs import reads
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -94,7 +95,7 @@ class Original:
             node = self._makers.get(open_.pop())
             if node is not None and node not in found:
                 found.append(node)
-                open_ += [name for name in node.input if name not in stop]
+                open_ += [name for name in reads(node) if name not in stop]
         named = [f"{node_name(node)} ({operator_name(node)})" for node in reversed(found) if node.op_type != "Constant"]
         return ("nodes " if len(named) > 1 else "node ") + ", ".join(named) if named else "the input"
 

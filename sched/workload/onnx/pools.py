@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from meshloom.hw.isa import Opcode
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 class Pools(Convolutions):
     def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        if len([name for name in node.output if name]) > 1:
+        if any(self.model.uses[name] for name in node.output[1:]):
             raise Refused("the indices of the maxima are not computed")
         rank, attributes = len(attributes["kernel_shape"]), two_axes(attributes)
         layer = self.layers.get(self.view(node.input[0]).value)
@@ -30,14 +33,31 @@ class Pools(Convolutions):
         if view.pad != NO_PAD and not all(_has_pixels(one) for one in windows if one.dilation == 1):
             view = self.picture(node.input[0])
             windows = [self._pool_window(view, one) for one in _by_axis(attributes)]
-        steps = [part for window in windows for part in _composed(window)]
         name, size = view.value, view.size
-        for index, window in enumerate(steps):
-            output = node.output[0] if index == len(steps) - 1 else self.fresh(f"{node.output[0]}/part{index}")
-            size = size[0], *window.output(*size[1:])
-            name = self.emit(FloatLayer("max_pool", output, (name,), window), size)
+        for index, window in enumerate(windows):
+            output = node.output[0] if index == len(windows) - 1 else self.fresh(f"{node.output[0]}/part{index}")
+            name, size = self.maxima(output, name, size, window), (size[0], *window.output(*size[1:]))
         if rank == 1:
             self.views[name] = replace(self.views[name], shape=(1, size[0], size[2]))
+
+    def maxima(self, output: str, name: str, size: Size, window: Window) -> str:
+        """Maxima in windows of any size: windows of windows, and, where their taps are too far apart, over the rows and
+        columns of one remainder each."""
+        pads = window.pad_top, window.pad_left, window.pad_bottom, window.pad_right
+        kernel = window.kernel_h, window.kernel_w
+        beyond = any(pad >= taps for pad, taps in zip(pads, kernel * 2, strict=True))  # of taps that are next to others
+        if window.dilation > limit("dilation", Opcode.VEC) or (window.dilation > 1 and beyond):
+            axes = [axis for axis in (0, 1) if _one_axis(window, axis) != Window(dilation=window.dilation)]
+            for axis in axes:
+                part, one = output if axis == axes[-1] else self.fresh(f"{output}/rows"), _one_axis(window, axis)
+                name, size = self._of_remainders(part, name, size, one, axis), (size[0], *one.output(*size[1:]))
+            return name
+        steps = _composed(window)
+        for index, step in enumerate(steps):
+            part = output if index == len(steps) - 1 else self.fresh(f"{output}/part{index}")
+            name = self.with_stride(FloatLayer("max_pool", part, (name,), step), name, size)
+            size = size[0], *step.output(*size[1:])
+        return name
 
     def average_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         rank, attributes = len(attributes["kernel_shape"]), two_axes(attributes)
@@ -45,8 +65,6 @@ class Pools(Convolutions):
         counted = bool(attributes.get("count_include_pad")) or not (own or attributes.get("ceil_mode"))
         view = self.picture(node.input[0], padded=counted)
         window = self._pool_window(view, attributes)
-        if window.dilation != 1:
-            raise Refused("dilations of an average")
         if view.pad != NO_PAD and not _has_pixels(window):
             view = self.picture(node.input[0])
             window = self._pool_window(view, attributes)
@@ -54,13 +72,26 @@ class Pools(Convolutions):
         plain = self._pool_window(view, attributes | {"ceil_mode": 0})
         pads = window.pad_top, window.pad_left, window.pad_bottom, window.pad_right
         if plain == window and (pads == NO_PAD or counted):
-            self.emit(FloatLayer("average_pool", node.output[0], (view.value,), window), size)
+            self.averages(node.output[0], view, window)
         elif counted and pads != NO_PAD:
             raise Refused("ceil_mode with padding that counts in the average")
+        elif window.dilation != 1:
+            raise Refused("dilations of an average, beside padding that does not count")
         else:
             self._inside(node.output[0], view, window, size)
         if rank == 1:
             self.views[node.output[0]] = replace(self.views[node.output[0]], shape=(1, size[0], size[2]))
+
+    def averages(self, output: str, view: View, window: Window) -> str:
+        """Averages in windows of any size, whose padding counts as zeros: where no instruction adds so many, those of a
+        convolution."""
+        padded, fits = max(window.pad_top, window.pad_left), max(window.kernel_h, window.kernel_w)
+        if window.dilation == 1 and padded <= limit("pad_top", Opcode.VEC) and fits <= limit("kernel_h", Opcode.VEC):
+            return self.with_stride(FloatLayer("average_pool", output, (view.value,), window), view.value, view.size)
+        taps = (window.kernel_h, window.kernel_w)
+        w = np.full((view.channels, 1, *taps), 1 / prod(taps))
+        self.emit_conv(FloatLayer("depthwise", output, (view.value,), window, w=w, bias=np.zeros(view.channels)), view)
+        return output
 
     def _inside(self, output: str, view: View, window: Window, size: Size) -> None:
         """Averages of the pixels that there are: windows that have as many of them together."""
@@ -74,9 +105,51 @@ class Pools(Convolutions):
                 cut = Window(1, 1, 1, 1, top, left, view.size[1] - top - high, view.size[2] - left - wide)
                 source = self.slice_of(view.value, f"{part}/pixels", view.size, cut)
                 inner = Window(kernel_h, kernel_w, window.stride_h, window.stride_w)
-                names.append(self.emit(FloatLayer("average_pool", part, (source,), inner), (size[0], rows, columns)))
+                made = View(source, (size[0], high, wide), (1, size[0], high, wide))
+                names.append(self.averages(part, made, inner))
                 places.append(Place(y, x, 1, 1, rows, columns))
         self.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
+
+    def _of_remainders(self, output: str, name: str, size: Size, window: Window, axis: int) -> str:
+        """Maxima along rows (`axis` 0) or columns, of taps far apart: rows of the result that leave one remainder are
+        made of rows that leave one."""
+        apart, pad, extent = window.dilation, (window.pad_left if axis else window.pad_top), size[axis + 1]
+        kernel, stride = (window.kernel_w, window.stride_w) if axis else (window.kernel_h, window.stride_h)
+        count = window.output(*size[1:])[axis] * stride - stride + 1  # without the stride
+        full = [size[0], *size[1:]]
+        full[axis + 1] = count
+        names: list[str] = []
+        places: list[Place] = []
+        for remainder in range(min(apart, count)):
+            first = (remainder - pad) % apart
+            before, rows = (first - remainder + pad) // apart, -(-(count - remainder) // apart)
+            there = max(0, -(-(extent - first) // apart))
+            behind = rows - 1 + kernel - before - there
+            if before >= kernel or not there:
+                raise Refused(f"windows of {kernel} taps {apart} apart lie in the padding alone")
+            cut = Window(1, 1, 1, apart, 0, first) if axis else Window(1, 1, apart, 1, first, 0)
+            part = self.slice_of(name, f"{output}/remainder{remainder}", size, cut)
+            some = [*size]
+            some[axis + 1] = there
+            if behind < 0:
+                end = Window(pad_right=-behind) if axis else Window(pad_bottom=-behind)
+                part = self.slice_of(part, f"{output}/cut{remainder}", (some[0], some[1], some[2]), end)
+                some[axis + 1], behind = there + behind, 0
+            inner = (
+                Window(1, kernel, 1, 1, 0, before, 0, behind) if axis else Window(kernel, 1, 1, 1, before, 0, behind, 0)
+            )
+            names.append(self.maxima(self.fresh(f"{output}/{remainder}"), part, (some[0], some[1], some[2]), inner))
+            places.append(Place(0, remainder, 1, apart, size[1], rows) if axis
+                          else Place(remainder, 0, apart, 1, rows, size[2]))  # fmt: skip
+        whole = self.fresh(f"{output}/all") if stride > 1 else output
+        made = full[0], full[1], full[2]
+        self.emit(FloatLayer("paste", whole, tuple(names), places=tuple(places)), made)
+        if stride == 1:
+            return output
+        sliced = self.slice_of(
+            whole, f"{output}/every", made, Window(1, 1, 1, stride) if axis else Window(1, 1, stride, 1)
+        )
+        return self.rename_value(sliced, output, (size[0], *window.output(*size[1:])))
 
     def _pool_window(self, view: View, attributes: dict[str, Any]) -> Window:
         """With `ceil_mode`, padding at the end grows until the last window fits."""
@@ -122,19 +195,28 @@ def _by_axis(attributes: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _composed(window: Window) -> list[Window]:
     """A window of maxima as windows of windows that a VEC holds: k and j taps reach as far as k + j - 1."""
-    most = limit("kernel_h", Opcode.VEC)
-    if max(window.kernel_h, window.kernel_w) <= most or window.dilation > 1:
+    most, most_pad = limit("kernel_h", Opcode.VEC), limit("pad_top", Opcode.VEC)
+    pad = [window.pad_top, window.pad_left, window.pad_bottom, window.pad_right]
+    if max(pad) > most_pad:
+        most = most_pad + 1  # so that each takes less padding than it has taps, as ONNX wants
+    if max(window.kernel_h, window.kernel_w) <= most:
         return [window]
     found: list[Window] = []
     high, wide = window.kernel_h, window.kernel_w
-    pad = [window.pad_top, window.pad_left, window.pad_bottom, window.pad_right]
     while max(high, wide) > most:
         k, j = min(high, most) if high > most else 1, min(wide, most) if wide > most else 1
         own = [min(side, size - 1) for side, size in zip(pad, (k, j, k, j), strict=True)]
         pad = [side - part for side, part in zip(pad, own, strict=True)]
-        found.append(Window(k, j, 1, 1, *own))
+        found.append(Window(k, j, 1, 1, *own, dilation=window.dilation))
         high, wide = high - k + 1, wide - j + 1
-    return [*found, Window(high, wide, window.stride_h, window.stride_w, *pad)]
+    return [*found, Window(high, wide, window.stride_h, window.stride_w, *pad, dilation=window.dilation)]
+
+
+def _one_axis(window: Window, axis: int) -> Window:
+    """The rows (`axis` 0) or the columns of a window of maxima."""
+    if axis:
+        return replace(window, kernel_h=1, stride_h=1, pad_top=0, pad_bottom=0)
+    return replace(window, kernel_w=1, stride_w=1, pad_left=0, pad_right=0)
 
 
 def _regions(count: int, size: int, kernel: int, stride: int, pad: int) -> list[tuple[int, int, int, int, int]]:

@@ -172,9 +172,12 @@ def quantise_with_report(
     hows = ranges_of(ranges)
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
+    own_file = model
     model, pins, own = in_real_numbers(model, name)
     bytes_only = picture is not None or _bytes_only(data)
     file, rounding, reference = model, NOTHING, None
+    if own is None and not pins:
+        file, reference = own_file, None if model is own_file else model
     if own is not None:
         reference = own.reference
         if not own.dynamic:

@@ -29,6 +29,7 @@ from .integers import Tensor
 from .load import check, is_float_model, load_model
 from .lowering import ENDS
 from .metadata import KEY, Metadata
+from .settling import settled
 from .windows import slice_window, sliding_window
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def as_it_is(model: ModelProto, name: str, by_channel: bool = False) -> Graph | 
     """The network of a model that the chip computes to the last bit; None for a float model, and for one of integer
     operators that it does not, which `quantise` takes. `by_channel`: the chip has multipliers by channel. Raises
     OnnxError for others, as `read` does."""
+    model = settled(model, name)
     if is_float_model(model):
         return None
     try:
@@ -119,7 +121,7 @@ class _Reader(Sums):
 
     def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.tensor(node.input[0])
-        if len(node.output) > 1:
+        if any(self.model.uses[name] for name in node.output[1:]):
             raise Refused("the indices of the maxima are not computed")
         if attributes.get("ceil_mode"):
             raise Refused("ceil_mode; write pads out")

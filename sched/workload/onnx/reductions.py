@@ -16,6 +16,7 @@ from .errors import Refused
 from .floats import FloatLayer
 from .pointwise import Function, function
 from .pools import Pools
+from .strides import MOST_STRIDE
 from .views import View, natural
 from .windows import limit
 
@@ -88,7 +89,11 @@ class Reductions(Pools):
             view, _ = self.laid(name, view, np.ascontiguousarray(moved))
         self._global(pool, output, view, shape or (1,))
         if kind == "sum":
-            self.layers[output].gain = float(count)
+            layer = self.layers[output]
+            if layer.w is None:
+                layer.gain = float(count)
+            else:
+                layer.w = layer.w * count
 
     def _global(self, kind: PlainKind, output: str, view: View, shape: tuple[int, ...] | None = None) -> None:
         """One window, or, where no instruction holds it, windows of windows."""
@@ -96,17 +101,17 @@ class Reductions(Pools):
         step = 0
         while max(height, width) > most:
             kernel = _divisor(height, most), _divisor(width, most)
-            window = Window(*kernel, *kernel)
-            if max(kernel) > limit("stride_h", Opcode.VEC):
-                raise Refused(
-                    f"over {view.size[1]}x{view.size[2]} pixels; {most}x{most} at most, or with small divisors"
-                )
+            if max(kernel) > MOST_STRIDE:
+                break
             height, width = height // kernel[0], width // kernel[1]
             part = self.fresh(f"{output}/part{step}")
-            name = self.emit(FloatLayer(kind, part, (name,), window), (channels, height, width))
+            name = self.emit(FloatLayer(kind, part, (name,), Window(*kernel, *kernel)), (channels, height, width))
             step += 1
-        layer = FloatLayer(kind, output, (name,), Window(height, width))
-        self.emit(layer, (channels, 1, 1))
+        size, window = (channels, height, width), Window(height, width)
+        if kind == "max_pool":
+            self.maxima(output, name, size, window)
+        else:
+            self.averages(output, View(name, size, (1, *size)), window)
         shape = shape or (*view.shape[:2], *(1 for _ in view.shape[2:]))
         self.views[output] = replace(self.views[output], shape=shape)
 

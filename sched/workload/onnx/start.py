@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .errors import OnnxError, operator_name
 from .runtime import run, session
+from .subgraphs import reads
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -63,7 +64,7 @@ class Start:
             self._same(item)
         made = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
         nodes = [node for node in model.graph.node if not made.intersection(node.output)]
-        read = {tensor for node in nodes for tensor in node.input}
+        read = {tensor for node in nodes for tensor in reads(node)}
         self.rest = onnx.ModelProto()
         self.rest.CopyFrom(model)
         graph = self.rest.graph
@@ -157,7 +158,7 @@ class _Cut:
         self.tables: list[NodeProto] = []
         border: dict[str, None] = {}
         for node in model.graph.node:
-            read = [name for name in node.input if name]
+            read = reads(node)
             depends = frozenset[str]().union(*(self.depends.get(name, frozenset()) for name in read))
             sizes = node.op_type in _SIZES
             for output in node.output:

@@ -125,8 +125,17 @@ def arranged(index: NDArray[np.int64], size: Size) -> list[list[Piece]]:
     for first, end in zip(starts, starts[1:], strict=False):
         runs.append(_pieces(channel[first:end], *np.divmod(pixel[first], size[2]), size))
         if sum(map(len, runs)) > MOST_PIECES:
-            raise Refused(f"it takes more than {MOST_PIECES} copies of parts of a map")
+            raise _too_many(size, index.shape, "channels", len(starts) - 1)
     return runs
+
+
+def _too_many(size: Size, result: Sequence[int], axis: str, parts: int) -> Refused:
+    """Why a rearrangement is refused: `axis` of its result is cut into so many parts."""
+    return Refused(
+        f"from {list(size)} to {list(result)} channels, rows and columns it takes more than {MOST_PIECES} copies of "
+        f"parts of a map, since its {axis} are of {parts} parts that do not move together; fewer {axis} or a simpler "
+        "order of them would do"
+    )
 
 
 def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[np.int64], size: Size) -> list[Piece]:
@@ -134,7 +143,9 @@ def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[
     kinds, which = np.unique(channel.reshape(len(channel), -1), axis=1, return_inverse=True)
     which = which.reshape(row.shape)
     found: list[Piece] = []
-    for kind in range(min(kinds.shape[1], MOST_PIECES + 1)):
+    if kinds.shape[1] > MOST_PIECES:
+        raise _too_many(size, channel.shape, "pixels", kinds.shape[1])
+    for kind in range(kinds.shape[1]):
         here = which == kind
         rows, columns = np.flatnonzero(here.any(axis=1)), np.flatnonzero(here.any(axis=0))
         grid = np.ix_(rows, columns)
@@ -143,7 +154,9 @@ def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[
             raise Refused("rows and columns do not move as wholes; the chip moves words of channels")
         down, right = _progressions(rows, ys[:, 0]), _progressions(columns, xs[0])
         if len(found) + len(down) * len(right) > MOST_PIECES:
-            raise Refused(f"it takes more than {MOST_PIECES} copies of parts of a map")
+            axis, parts = ("rows", len(down)) if len(down) >= len(right) else ("columns", len(right))
+            more = ("pixels", kinds.shape[1]) if kinds.shape[1] > parts else (axis, parts)
+            raise _too_many(size, channel.shape, *more)
         found += [Piece(kinds[:, kind], *_piece(a, b, size)) for a in down for b in right]
     return found
 

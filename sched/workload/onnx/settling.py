@@ -1,0 +1,195 @@
+"""What follows from the sizes of a model's inputs, before anything else is read in it.
+
+Exporters that leave sizes open compute shapes (Shape, Gather, Concat) that are constants as soon as the inputs have
+sizes, and choose between branches (If) by them. Here both become what they are then: constants, and the nodes of the
+branch that is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .constant_nodes import computable, computed, result_types, sizes, type_of
+from .errors import OnnxError, Refused, node_name
+from .subgraphs import bodies, rename
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TypeProto
+
+#: Elements up to which constants are computed here: shapes, indices, anchors. What is larger stays as it is.
+_MOST = 1 << 16
+#: Where none of these is, nothing follows from sizes.
+_SEEDS = {"If", "Shape", "Size"}
+
+
+def settled(model: ModelProto, name: str) -> ModelProto:
+    """A model in which what depends on nothing but the sizes of its inputs is a Constant, and an If whose condition is
+    constant is the nodes of its branch; the model itself if there is no such node.
+
+    The first size of an input of several axes is 1 where it is open (`load.check`). `name` is for messages. Raises
+    OnnxError for an If that has no branch for its condition.
+    """
+    import onnx
+
+    if not any(node.op_type in _SEEDS for node in model.graph.node):
+        return model
+    settling = _Settling(model, name)
+    nodes = list(settling.nodes(model.graph.node))
+    if not settling.changed:
+        return model
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    del found.graph.node[:], found.graph.value_info[:]
+    found.graph.node.extend(nodes)
+    return found
+
+
+class _Settling:
+    """`types`, `constants`: what is known of tensors, of constants up to `_MOST` elements also what they are."""
+
+    def __init__(self, model: ModelProto, name: str) -> None:
+        from onnx import numpy_helper
+
+        self.name, self.changed = name, False
+        self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+        self.types: dict[str, TypeProto] = {}
+        self.constants: dict[str, NDArray[Any]] = {}
+        self.outputs = {value.name for value in model.graph.output}
+        self.used = {name for node in model.graph.node for name in (*node.input, *node.output)}
+        for item in model.graph.initializer:
+            self._type_of_dims(item.name, item.data_type, item.dims)
+            if prod(item.dims) <= _MOST:
+                self.constants[item.name] = numpy_helper.to_array(item)
+        for value in model.graph.input:
+            if value.name not in self.types:
+                self.types[value.name] = _first_is_1(value.type)
+
+    def _type_of_dims(self, name: str, element: int, dims: Iterable[int]) -> None:
+        from onnx import helper
+
+        self.types[name] = helper.make_tensor_type_proto(element, list(dims))
+
+    def nodes(self, nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+        """The nodes that stay, and those that take the place of others, in their order."""
+        for node in nodes:
+            if node.op_type == "If" and node.input and node.input[0] in self.constants and bodies(node):
+                self.changed = True
+                yield from self.nodes(self._branch(node))
+            elif (known := self._known(node)) is None:
+                self._note(node)
+                yield node
+            else:
+                self.changed = True
+                for output, array in known.items():
+                    self._constant(output, array)
+                    yield _constant_node(output, array)
+
+    def _known(self, node: NodeProto) -> dict[str, NDArray[Any]] | None:
+        """The results of a node, where they are constants that are to take its place."""
+        names = [name for name in node.input if name]
+        if not names or not computable(node) or self.outputs.intersection(node.output):
+            return None
+        if node.op_type in ("Shape", "Size"):
+            kind = self.types.get(names[0])
+            size = None if kind is None else sizes(kind)
+            if size is None:
+                return None
+            bounds = {item.name: item.i for item in node.attribute}
+            whole = np.array(size, np.int64)[bounds.get("start") : bounds.get("end")]
+            return {node.output[0]: whole if node.op_type == "Shape" else np.array(prod(size), np.int64)}
+        if any(name not in self.constants for name in names):
+            return None
+        made = result_types(node, self.types, self.constants, self.opset)
+        known = [sizes(made[name]) if name in made else None for name in node.output]
+        if any(size is None or prod(size) > _MOST for size in known):
+            return None
+        try:
+            return computed(node, self.constants, self.opset)
+        except Refused:
+            return None  # whoever reads it says so
+
+    def _note(self, node: NodeProto) -> None:
+        """What is known of the results of a node that stays."""
+        from onnx import numpy_helper
+
+        if node.op_type == "Constant" and [item.name for item in node.attribute] == ["value"]:
+            tensor = node.attribute[0].t
+            self._type_of_dims(node.output[0], tensor.data_type, tensor.dims)
+            if prod(tensor.dims) <= _MOST:
+                self.constants[node.output[0]] = numpy_helper.to_array(tensor)
+        elif node.op_type == "Constant":
+            try:
+                self.constants |= computed(node, {}, self.opset)
+            except Refused:
+                return
+            self.types[node.output[0]] = type_of(self.constants[node.output[0]])
+        else:
+            self.types |= result_types(node, self.types, self.constants, self.opset)
+
+    def _constant(self, name: str, array: NDArray[Any]) -> None:
+        self.constants[name], self.types[name] = array, type_of(array)
+
+    # -- branches -------------------------------------------------------------------------------------------
+
+    def _branch(self, node: NodeProto) -> list[NodeProto]:
+        """The nodes of the branch that an If takes, its results named as the If's."""
+        from onnx import helper
+
+        taken = "then_branch" if np.any(self.constants[node.input[0]]) else "else_branch"
+        branch = next((item.g for item in node.attribute if item.name == taken), None)
+        if branch is None or len(branch.output) != len(node.output):
+            raise OnnxError(
+                f"{self.name}: {node_name(node)} (If): its {taken} does not make its {len(node.output)} results; "
+                "export the model again"
+            )
+        made = [name for inner in branch.node for name in inner.output if name]
+        names = {name: self._fresh(name, node.output[0]) for name in (*made, *_stored(branch))}
+        copies: list[NodeProto] = []
+        for result, value in zip(node.output, branch.output, strict=True):
+            if value.name in made and names[value.name] not in node.output:
+                names[value.name] = result
+            elif result:
+                copies.append(helper.make_node("Identity", [names.get(value.name, value.name)], [result]))
+        found = [_constant_node(names[item.name], item) for item in branch.initializer]
+        for inner in branch.node:
+            copy = type(inner)()
+            copy.CopyFrom(inner)
+            rename(copy, names)
+            found.append(copy)
+        return found + copies
+
+    def _fresh(self, name: str, output: str) -> str:
+        """A name that no other tensor has: branches may have the same ones."""
+        while name in self.used:
+            name = f"{output}/{name}"
+        self.used.add(name)
+        return name
+
+
+def _stored(branch: GraphProto) -> list[str]:
+    return [item.name for item in branch.initializer]
+
+
+def _constant_node(name: str, value: Any) -> NodeProto:
+    from onnx import helper, numpy_helper
+
+    tensor = numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
+    return helper.make_node("Constant", [], [name], value=tensor)
+
+
+def _first_is_1(kind: TypeProto) -> TypeProto:
+    """The type of an input, with a batch of 1 where it is open."""
+    found = type(kind)()
+    found.CopyFrom(kind)
+    dims = found.tensor_type.shape.dim
+    if len(dims) > 1 and not dims[0].HasField("dim_value"):
+        dims[0].dim_value = 1
+    for dim in dims:
+        if dim.HasField("dim_value") and dim.dim_value < 1:
+            dim.ClearField("dim_value")
+    return found

@@ -1,0 +1,39 @@
+"""Steps that no instruction holds, as products of steps that one does."""
+
+from __future__ import annotations
+
+from meshloom.hw.isa import Opcode
+
+from .windows import limit
+
+#: The largest step between rows or columns: the same for both units.
+MOST_STRIDE = min(limit("stride_h", Opcode.VEC), limit("stride_h", Opcode.GEMM))
+
+
+def factors(stride: int) -> list[int] | None:
+    """Steps that instructions hold and whose product is the stride, as few as can be, the largest first; None if a
+    prime factor is larger than any."""
+    found: list[int] = []
+    rest = stride
+    while rest > 1:
+        best = next((step for step in range(MOST_STRIDE, 1, -1) if rest % step == 0), None)
+        if best is None:
+            return None
+        found.append(best)
+        rest //= best
+    return found
+
+
+def next_product(least: int) -> int:
+    """The least number that is a product of steps, and not below `least`."""
+    while factors(least) is None:
+        least += 1
+    return least
+
+
+def first_step(stride: int) -> tuple[int, int]:
+    """A step that an instruction holds, and what is left of the stride for a slice behind it."""
+    if stride <= MOST_STRIDE:
+        return stride, 1
+    step = max(step for step in range(1, MOST_STRIDE + 1) if stride % step == 0)
+    return step, stride // step
