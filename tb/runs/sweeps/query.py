@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meshloom.sched.support.text import shortened
+
 from ...results import flat
 from ...results.schema import load
 from ...results.sweep import SweepError
 from . import store
+from .sql import SqlError, run
 
 if TYPE_CHECKING:
     import polars
@@ -47,13 +50,12 @@ def rows(place: Path) -> polars.DataFrame:
 
 def select(frame: polars.DataFrame, sql: str) -> polars.DataFrame:
     """What a SELECT on table `points` gives. Raises QueryError."""
-    import polars
-
     try:
-        return polars.SQLContext({TABLE: frame}, eager=True).execute(sql)
-    except (polars.exceptions.PolarsError, TypeError) as error:
-        why = str(error).partition("\n")[0].partition("; valid columns")[0]
-        raise QueryError(f"{sql!r}: {why}; the table is {TABLE}, its columns are {', '.join(frame.columns)}") from None
+        return run(frame, TABLE, sql)
+    except SqlError as error:
+        raise QueryError(
+            f"{shortened(sql)!r}: {error}; the table is {TABLE}, its columns are {', '.join(frame.columns)}"
+        ) from None
 
 
 def pareto(frame: polars.DataFrame, aims: Sequence[str]) -> polars.DataFrame:
