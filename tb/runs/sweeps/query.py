@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meshloom.sched.support.text import shortened
+from meshloom.sched.support.text import printable, shortened
 
 from ...results import flat
 from ...results.schema import load
@@ -102,15 +102,15 @@ def draw(frame: polars.DataFrame, aims: Sequence[str], path: Path) -> None:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
+    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none", "text.parse_math": False}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         figure, axes = plt.subplots(figsize=(6, 4))
         axis: Any = axes
         groups = frame.partition_by("chip", as_dict=True) if "chip" in frame.columns else {("rows",): frame}
         for (name,), some in groups.items():
-            axis.scatter(some[across].to_list(), some[up].to_list(), s=8, alpha=0.6, label=str(name))
+            axis.scatter(some[across].to_list(), some[up].to_list(), s=8, alpha=0.6, label=printable(str(name)))
         axis.plot(front[across].to_list(), front[up].to_list(), color="black", linewidth=0.8, label="Pareto front")
-        axis.set(xlabel=across, ylabel=up)
+        axis.set(xlabel=printable(across), ylabel=printable(up))
         axis.grid(alpha=0.3)
         axis.legend()
         figure.tight_layout()
