@@ -1,10 +1,13 @@
-"""The words that an instruction reads and writes, as intervals. Exact: words that are skipped do not count."""
+"""The words that an instruction reads and writes, as intervals. Exact: words that are skipped do not count.
+
+An instruction of 32 bytes can touch tens of thousands of intervals. So an access keeps how its words are walked, and
+lists its intervals where they are looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,15 +20,103 @@ from meshloom.hw.isa import SCALED_BIAS_WORDS, TABLE_BYTES, Addend, Region, Vect
 Ends = npt.NDArray[np.int64]
 
 
+#: Intervals of accesses that are kept as lists (16 bytes each).
+_KEPT = 1 << 22
+
+
+class Strided(NamedTuple):
+    """Word i of `words` is `start + (i // run) * stride + i % run`. `run`, `words` >= 1."""
+
+    start: int
+    run: int
+    stride: int
+    words: int
+
+    @property
+    def count(self) -> int:
+        """Intervals at most."""
+        return 1 if self.stride <= self.run else -(-self.words // self.run)
+
+    @property
+    def end(self) -> int:
+        """The word behind the last one."""
+        whole, left = divmod(self.words - 1, self.run)
+        last = whole * self.stride + left + 1
+        return self.start + (max(last, (whole - 1) * self.stride + self.run) if whole else last)
+
+    def listed(self) -> tuple[Ends, Ends]:
+        """Where the intervals begin and end."""
+        return runs(*self)
+
+
+class Windowed(NamedTuple):
+    """The words under some windows in each of `blocks`, which begin at `base` and are `plane` words apart; each is
+    `scale` words of the region."""
+
+    base: int
+    blocks: int
+    scale: int
+    windows: _Windows
+
+    @property
+    def count(self) -> int:
+        """Intervals at most."""
+        return self.blocks * len(_plane_words(self.windows)[0])
+
+    @property
+    def end(self) -> int:
+        """The word behind the last one."""
+        last = self.base + self.windows.plane * (self.blocks - 1) + int(_plane_words(self.windows)[1][-1])
+        return self.scale * last
+
+    def listed(self) -> tuple[Ends, Ends]:
+        """Where the intervals begin and end."""
+        begins, ends = _plane_words(self.windows)
+        firsts = self.base + self.windows.plane * np.arange(self.blocks, dtype=np.int64)[:, None]
+        begins, ends = merge((firsts + begins).ravel(), (firsts + ends).ravel())
+        return begins * self.scale, ends * self.scale
+
+
+class _Lists:
+    """Lists of intervals, as many as fit into `_KEPT`."""
+
+    def __init__(self) -> None:
+        self._lists: dict[Hashable, tuple[Ends, Ends]] = {}
+        self._count = 0
+
+    def of(self, key: Hashable, make: Callable[[], tuple[Ends, Ends]]) -> tuple[Ends, Ends]:
+        """Where the intervals of `key` begin and end; `make` lists them the first time."""
+        if (lists := self._lists.get(key)) is None:
+            lists = make()
+            if self._count + len(lists[0]) > _KEPT:
+                self._lists.clear()
+                self._count = 0
+            self._lists[key] = lists
+            self._count += len(lists[0]) + 1
+        return lists
+
+
+_lists = _Lists()
+
+
 @dataclass(frozen=True)
 class Access:
-    """Words [begins[i], ends[i]) of one region of one tile; the intervals ascend and are disjoint."""
+    """Words of one region of one tile: [begins[i], ends[i]) for each i; the intervals ascend and are disjoint."""
 
     tile: int
     region: int
-    begins: Ends
-    ends: Ends
+    walk: Strided | Windowed
     write: bool
+
+    @property
+    def begins(self) -> Ends:
+        """The first word of each interval."""
+        return _lists.of(self.walk, self.walk.listed)[0]
+
+    @property
+    def ends(self) -> Ends:
+        """The word behind each interval."""
+        return _lists.of(self.walk, self.walk.listed)[1]
 
 
 def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "dst"] | None) -> int:
@@ -83,13 +174,19 @@ def merge(begins: Ends, ends: Ends) -> tuple[Ends, Ends]:
     return begins[fresh], np.concatenate((ends[:-1][fresh[1:]], ends[-1:]))
 
 
+def words_of(begins: Ends, ends: Ends) -> Ends:
+    """Every word of some intervals, one interval after the other."""
+    sizes = ends - begins
+    return np.repeat(ends - np.cumsum(sizes), sizes) + np.arange(int(sizes.sum()))
+
+
 def move_accesses(fields: Mapping[str, int]) -> tuple[Access, Access]:
     """(source read, destination write) of a MOVE with counts and runs >= 1."""
     both: list[Access] = []
     for end, tile in (("src", fields["src_tile"]), ("dst", fields["dst_tile"])):
         region, offset = split_address(fields[end])
-        begins, ends = runs(offset, fields[f"{end}_run"], fields[f"{end}_stride"], fields["words"])
-        both.append(Access(tile, region, begins, ends, end == "dst"))
+        walk = Strided(offset, fields[f"{end}_run"], fields[f"{end}_stride"], fields["words"])
+        both.append(Access(tile, region, walk, end == "dst"))
     return both[0], both[1]
 
 
@@ -113,9 +210,12 @@ def _windows(f: Mapping[str, int], plane: int) -> _Windows:
     return _Windows(f["in_w"], plane, kernel, stride, f["dilation"], pad, f["out_w"], f["pixels"], repeat)
 
 
-@lru_cache(maxsize=4096)
 def _plane_words(windows: _Windows) -> tuple[Ends, Ends]:
     """Words of one channel block that the windows touch, relative to the block."""
+    return _lists.of(windows, lambda: _touched(windows))
+
+
+def _touched(windows: _Windows) -> tuple[Ends, Ends]:
     in_w, plane, kernel, stride, dilation, pad, out_w, pixels, repeat = windows
     mask = np.zeros(plane + in_w, bool)
     full, rest = divmod(pixels, out_w)
@@ -136,29 +236,24 @@ def _plane_words(windows: _Windows) -> tuple[Ends, Ends]:
     return edges[0::2].astype(np.int64), edges[1::2].astype(np.int64)
 
 
-def _tiles(core: int, region: Region, base: int, plane: int, blocks: int, words: tuple[Ends, Ends]) -> list[Access]:
-    """Reads of the same `words` of each block, blocks `plane` apart (ACC: in words of P int32)."""
-    begins, ends = words
-    if not len(begins):
+def _tiles(core: int, region: Region, base: int, blocks: int, windows: _Windows) -> list[Access]:
+    """Reads of the words under the windows of each block, blocks a plane apart (ACC: in words of P int32)."""
+    if not len(_plane_words(windows)[0]):
         return []
-    scale = 4 if region is Region.ACC else 1
-    firsts = base + plane * np.arange(blocks, dtype=np.int64)[:, None]
-    begins, ends = merge((firsts + begins).ravel(), (firsts + ends).ravel())
-    return [Access(core, region, begins * scale, ends * scale, False)]
+    return [Access(core, region, Windowed(base, blocks, 4 if region is Region.ACC else 1, windows), False)]
 
 
 def _block(core: int, region: Region, base: int, words: int, write: bool = False) -> Access:
     """Adjacent words (ACC: of P int32)."""
     scale = 4 if region is Region.ACC else 1
-    return Access(core, region, np.array([base * scale], np.int64), np.array([(base + words) * scale], np.int64), write)
+    return Access(core, region, Strided(base * scale, words * scale, 0, words * scale), write)
 
 
 def _numbers(core: int, base: int, blocks: int, by_channel: int) -> Access:
     """Reads of a word of ACC, a number for each channel, for each block: every other word `by_channel`."""
     if not by_channel:
         return _block(core, Region.ACC, base, blocks)
-    begins = 4 * (base + SCALED_BIAS_WORDS * np.arange(blocks, dtype=np.int64))
-    return Access(core, Region.ACC, begins, begins + 4, False)
+    return Access(core, Region.ACC, Strided(4 * base, 4, 4 * SCALED_BIAS_WORDS, 4 * blocks), False)
 
 
 def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Access]:
@@ -168,8 +263,7 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
     the addend; multipliers `by_channel`; the result.
     """
     f = fields
-    words = _plane_words(_windows(f, f["a_plane"]))
-    found = _tiles(core, Region.MAIN, f["a_base"], f["a_plane"], f["k_blocks"], words)
+    found = _tiles(core, Region.MAIN, f["a_base"], f["k_blocks"], _windows(f, f["a_plane"]))
     windows = f["k_blocks"] * f["kernel_h"] * f["kernel_w"]
     found.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
     results = f["n_blocks"] * f["pixels"]
@@ -189,9 +283,8 @@ def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Acces
     x: exactly the words under some window; y (filters, table or the second operand); bias and multipliers; the result.
     """
     f, op = fields, fields["op"]
-    words = _plane_words(_windows(f, f["x_plane"]))
     x = Region.ACC if op == VectorOp.REQUANT else Region.OUT if f["x_out"] else Region.MAIN
-    found = _tiles(core, x, f["x_base"], f["x_plane"], f["blocks"], words)
+    found = _tiles(core, x, f["x_base"], f["blocks"], _windows(f, f["x_plane"]))
     results = f["blocks"] * f["pixels"]
     if op == VectorOp.MAC and f["y_walk"] != YWalk.WHOLE:
         found.append(_block(core, Region.B, f["y_base"], f["blocks"] * f["kernel_h"] * f["kernel_w"]))

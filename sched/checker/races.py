@@ -7,7 +7,7 @@ accesses of which one writes must be ordered; a read must find a writer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from meshloom.hw.isa import Opcode, Region
 
 from ..program.names import Names
+from .accesses import Strided, Windowed
 from .order import Clock, Event, Kind, Order
 from .problems import Problems
 from .static import Step
@@ -23,7 +24,10 @@ from .static import Step
 Extent = tuple[int, int, int]
 #: Writers before the first access.
 NOBODY, HOST = 0, 1
-Ints = npt.NDArray[np.int64]
+#: Words, segments and numbers of events fit into 32 bits.
+Places = npt.NDArray[np.int32]
+#: Segments of walks that are kept for each memory.
+_KEPT = 1 << 20
 _UNTIL = {
     Kind.FRONT: "for the stream's end",
     Kind.UNIT: "until it is complete",
@@ -36,18 +40,27 @@ _UNTIL = {
 class _Memory:
     """Shadow of one region of one tile: segment i holds the words [cuts[i], cuts[i+1])."""
 
-    cuts: Ints
-    writer: npt.NDArray[np.int32]  # NOBODY, HOST, or HOST + 1 + number of the event
-    readers: npt.NDArray[np.int32]  # number of a set of readers
+    cuts: Places
+    writer: Places  # NOBODY, HOST, or HOST + 1 + number of the event
+    readers: Places  # number of a set of readers
+    _kept: dict[Strided | Windowed, Places] = field(default_factory=dict["Strided | Windowed", "Places"])
+    _size: int = 0
 
-    def at(self, begins: Ints, ends: Ints) -> slice | Ints:
-        """Segments of some intervals (whose ends are cuts)."""
+    def at(self, walk: Strided | Windowed) -> slice | Places:
+        """Segments of a walk (whose intervals end at cuts)."""
+        if (kept := self._kept.get(walk)) is not None:
+            return kept
+        begins, ends = walk.listed()
         low, high = np.searchsorted(self.cuts, begins), np.searchsorted(self.cuts, ends)
         if len(low) == 1:
             return slice(int(low[0]), int(high[0]))
         sizes = high - low
-        firsts: Ints = np.repeat(low + sizes - np.cumsum(sizes), sizes)
-        return firsts + np.arange(len(firsts))
+        segments = np.repeat((low + sizes - np.cumsum(sizes)).astype(np.int32), sizes)
+        segments += np.arange(len(segments), dtype=np.int32)
+        if self._size + len(segments) <= _KEPT:
+            self._kept[walk] = segments
+            self._size += len(segments)
+        return segments
 
 
 class RaceCheck:
@@ -73,23 +86,23 @@ class RaceCheck:
         self._known: set[tuple[object, ...]] = set()
 
     def _build(self, initial: list[Extent] | None) -> dict[tuple[int, int], _Memory]:
-        edges: dict[tuple[int, int], list[Ints]] = {}
+        walks: dict[tuple[int, int], dict[Strided | Windowed, None]] = {}
         for event in self.events:
             access = event.access
-            edges.setdefault((access.tile, int(access.region)), []).extend((access.begins, access.ends))
+            walks.setdefault((access.tile, int(access.region)), {})[access.walk] = None
         for tile, begin, words in (initial or []) + self.outputs:
-            edges.setdefault((tile, int(Region.MAIN)), []).append(np.array([begin, begin + words], np.int64))
+            walks.setdefault((tile, int(Region.MAIN)), {})[Strided(begin, words, 0, words)] = None
         memories: dict[tuple[int, int], _Memory] = {}
         drams = self.names.chip.channels
-        for (tile, region), pieces in edges.items():
-            cuts = np.unique(np.concatenate(pieces))
+        for (tile, region), touched in walks.items():
+            cuts = _cuts(touched)
             loaded = region in (Region.TRACE, Region.STATS) or (tile in drams and initial is None)
             count = len(cuts)
             fill = HOST if loaded else NOBODY
             memories[tile, region] = _Memory(cuts, np.full(count, fill, np.int32), np.zeros(count, np.int32))
         for tile, begin, words in initial or []:
             memory = memories[tile, int(Region.MAIN)]
-            memory.writer[memory.at(np.array([begin]), np.array([begin + words]))] = HOST
+            memory.writer[memory.at(Strided(begin, words, 0, words))] = HOST
         return memories
 
     def run(self) -> None:
@@ -99,7 +112,7 @@ class RaceCheck:
                 return
             access = event.access
             memory = self._memories[access.tile, int(access.region)]
-            where = memory.at(access.begins, access.ends)
+            where = memory.at(access.walk)
             for writer in _distinct(memory.writer[where]):
                 if writer == NOBODY and not access.write:
                     self._unwritten(event, memory, where)
@@ -146,7 +159,7 @@ class RaceCheck:
 
     # -- problems ---------------------------------------------------------------------------------------------
 
-    def _words(self, event: Event, memory: _Memory, where: slice | Ints, chosen: npt.NDArray[np.bool_]) -> str:
+    def _words(self, event: Event, memory: _Memory, where: slice | Places, chosen: npt.NDArray[np.bool_]) -> str:
         """Names the first stretch of chosen segments."""
         segments = np.arange(len(memory.cuts))[where][chosen]
         first = int(segments[0])
@@ -156,7 +169,7 @@ class RaceCheck:
         access = event.access
         return self.names.words(access.tile, access.region, int(memory.cuts[first]), int(memory.cuts[last + 1]))
 
-    def _unwritten(self, event: Event, memory: _Memory, where: slice | Ints) -> None:
+    def _unwritten(self, event: Event, memory: _Memory, where: slice | Places) -> None:
         if self._seen("unwritten", event.stream, event.position):
             return
         words = self._words(event, memory, where, memory.writer[where] == NOBODY)
@@ -168,8 +181,8 @@ class RaceCheck:
         earlier: int,
         event: Event,
         memory: _Memory,
-        where: slice | Ints,
-        marks: npt.NDArray[np.int32],
+        where: slice | Places,
+        marks: Places,
         values: tuple[int, ...],
     ) -> None:
         first = self.events[earlier]
@@ -194,7 +207,7 @@ class RaceCheck:
     def _check_outputs(self) -> None:
         for tile, begin, words in self.outputs:
             memory = self._memories[tile, int(Region.MAIN)]
-            where = memory.at(np.array([begin]), np.array([begin + words]))
+            where = memory.at(Strided(begin, words, 0, words))
             missing = memory.writer[where] <= HOST
             if missing.any():
                 first = int(memory.cuts[where][np.argmax(missing)])
@@ -202,7 +215,21 @@ class RaceCheck:
                 self.problems.add("program", what, "the schedule leaves a hole in the result")
 
 
-def _distinct(values: npt.NDArray[np.int32]) -> list[int]:
+def _cuts(walks: Iterable[Strided | Windowed]) -> Places:
+    """Where some interval of these walks begins or ends, ascending."""
+    walks = list(walks)
+    end = max(walk.end for walk in walks)
+    if sum(walk.count for walk in walks) < end // 64:
+        edges = [edge for walk in walks for edge in walk.listed()]
+        return np.unique(np.concatenate(edges)).astype(np.int32)
+    marks = np.zeros(end + 1, np.bool_)  # many: these need less room
+    for walk in walks:
+        for edge in walk.listed():
+            marks[edge] = True
+    return np.flatnonzero(marks).astype(np.int32)
+
+
+def _distinct(values: Places) -> list[int]:
     """Distinct values; most accesses have one."""
     first = values[0]
     if len(values) == 1 or (values == first).all():

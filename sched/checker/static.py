@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,8 @@ COUNTS = {
     Opcode.MOVE: ("words", "src_run", "dst_run"),
     Opcode.FETCH: ("count",),
 }  # fmt: skip
+#: Intervals of words that a program's instructions may touch in all, and on average.
+MOST_INTERVALS, MEAN_INTERVALS = 1 << 24, 512
 #: Fields of a FETCH that say what the stream may do.
 _RIGHTS = ("slot", "cores", "first_page", "end_page")
 
@@ -73,6 +75,7 @@ class StaticCheck:
         #: Code intervals [begin, end) of each DRAM tile, with the number of the stream.
         self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.channels}
         self._route: tuple[int, Step] | None = None  # position and step of a ROUTE that no MOVE has used yet
+        self._intervals = 0  # that the instructions so far touch
         self._earliest = 0  # earliest cycle in which the instruction can fire
 
     def run(self) -> None:
@@ -258,9 +261,20 @@ class StaticCheck:
             if len(self.problems.found) > before:
                 return None
             accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
+        self._count(accesses)
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
         return Step(opcode, fields, accesses, route)
+
+    def _count(self, accesses: Sequence[Access]) -> None:
+        """Raises CheckError if the program touches more intervals of words than can be followed."""
+        self._intervals += sum(access.walk.count for access in accesses)
+        instructions = sum(len(stream.instructions) for stream in self.names.streams)
+        most = max(MOST_INTERVALS, MEAN_INTERVALS * instructions)
+        if self._intervals > most:
+            what = f"touches more than {most:,} separate stretches of words, which is more than the checker follows"
+            self.problems.add("program", what, "let its MOVEs and windows touch words in longer runs")
+            self.problems.settle()
 
     def _rights(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """A FETCH gives rights on chips that run several programs at once, and only such as there are."""
@@ -388,7 +402,7 @@ class StaticCheck:
 
     def _inside(self, access: Access, move: bool, problem: Callable[[str, str], None]) -> None:
         verb = "writes" if access.write else "reads"
-        end = int(access.ends[-1])
+        end = access.walk.end
         end_of_move = ("dst" if access.write else "src") if move else None
         size = region_words(self.chip, access.tile, access.region, end_of_move)
         if access.tile not in self.chip.tiles:

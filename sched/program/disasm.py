@@ -9,6 +9,7 @@ from meshloom.hw.config import MOST_HOPS, MOST_POINTS, ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
 from meshloom.hw.routes import DIRECTIONS, TURN_BITS, Turn
 
+from ..support.text import one_line
 from .names import Names, address_name, opcode_name, streams_of, tile_name, unit_name
 from .program import Instruction, Program
 
@@ -169,7 +170,7 @@ def listing(program: Program, chip: ChipConfig, labels: Sequence[str] = ()) -> I
             operation = names.operation(number, position)
             note = ""
             if operation is not None:
-                label = f' "{labels[operation]}"' if operation < len(labels) else ""
+                label = f' "{one_line(labels[operation])}"' if operation < len(labels) else ""
                 note = f"  ; operation {operation}{label}"
             yield f"{position:6d} {tag:5d}  {instruction_text(instruction, chip)}{note}"
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from meshloom.hw.config import ChipConfig, tile_position
 from meshloom.hw.isa import Opcode, Region, Unit, split_address
 
+from ..support.text import one_line
 from .program import Program, Stream
 
 
@@ -77,7 +78,7 @@ class Names:
         operation = self.operation(stream, position)
         if operation is None:
             return text
-        label = f' "{self.labels[operation]}"' if operation < len(self.labels) else ""
+        label = f' "{one_line(self.labels[operation])}"' if operation < len(self.labels) else ""
         return f"{text} (operation {operation}{label})"
 
     def words(self, tile: int, region: int, begin: int, end: int) -> str:

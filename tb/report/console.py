@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from meshloom.hw.config import built_in_chips, load, tile_position
+from meshloom.sched.support.text import printable
 
 from ..results.events import Event, Plan, Stage, Unwritten
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
@@ -38,12 +41,23 @@ _COLOUR = {
 }
 
 
+class _Console(Console):
+    """Shows control characters in texts, which may be from a file, as escapes; it sends its own only."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)  # before the width of a cell is taken
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
 def console(stderr: bool = False) -> Console:
     """A console as wide as the terminal, or as COLUMNS says, or wide enough for the table when nobody says.
 
     It prints text as it is: names and messages come from users and files, and `[red]` or `:x:` in one means itself.
     """
-    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    made = _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         made.width = LOG_WIDTH
     return made

@@ -6,16 +6,17 @@ millions of boxes; its data are binary, in base64.
 
 from __future__ import annotations
 
+import html
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.support.text import printable
 
 from ..results.area import AreaFigures
 from ..results.energy import EnergyFigures
@@ -141,6 +142,11 @@ def _sections(shown: Shown, number: int) -> Iterable[str]:
     links = plot("links-busy") + plot("links-blocked")
     yield f'<div class="pair">{links}</div>' if found.links else _text("Nothing was counted.")
     yield "<h2>Memories</h2>" + plot("memory")
+
+
+def escape(text: str) -> str:
+    """Text from wherever, as HTML that shows it."""
+    return html.escape(printable(text))
 
 
 def _text(words: str, style: str = "") -> str:

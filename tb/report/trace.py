@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from meshloom.sched.support.files import write_atomically
+from meshloom.sched.support.text import printable
 
 from ..results.schema import Row
 from ..results.tracks import Flow, RunTimeline, Slices
@@ -55,7 +56,7 @@ def events(found: RunTimeline, row: Row, before: int = 0) -> Iterator[_Event]:
 
 
 def _named(what: str, process: int, thread: int, name: str) -> _Event:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": printable(name)}}
 
 
 class _Placed:
@@ -96,10 +97,10 @@ def _slices(found: RunTimeline, slices: Slices, placed: _Placed, process: int) -
         name = opcode
         if operation >= 0:
             name = found.labels[operation] or opcode
-            args |= {"operation": operation, "layer": found.layer_names[found.layers[operation]]}
+            args |= {"operation": operation, "layer": printable(found.layer_names[found.layers[operation]])}
         yield {
             "ph": "X",
-            "name": name,
+            "name": printable(name),
             "cat": found.tracks[tracks[number]].kind,
             "pid": process,
             "tid": placed.threads[number],

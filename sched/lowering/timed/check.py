@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Region
 
-from ...checker.accesses import region_words
+from ...checker.accesses import region_words, words_of
 from ...checker.check import tensors_inside
 from ...checker.problems import Problems, Report
 from ...checker.races import Extent
@@ -162,14 +162,13 @@ def _defined(
     for position, step in steps:
         for access in step.accesses:
             there = words(access.tile, access.region)
-            for begin, end in zip(access.begins.tolist(), access.ends.tolist(), strict=True):
-                if access.write:
-                    there[begin:end] = True
-                elif not there[begin:end].all():
-                    word = begin + int(np.argmin(there[begin:end]))
-                    what = f"reads {names.words(access.tile, access.region, word, word + 1)}, which nothing has written"
-                    problems.add(names.instruction(1, position), what, "write it first, or load it as a tensor")
-                    break
+            touched = words_of(access.begins, access.ends)
+            if access.write:
+                there[touched] = True
+            elif not there[touched].all():
+                word = int(touched[np.argmin(there[touched])])
+                what = f"reads {names.words(access.tile, access.region, word, word + 1)}, which nothing has written"
+                problems.add(names.instruction(1, position), what, "write it first, or load it as a tensor")
     for tile, begin, count in outputs:
         missing = ~words(tile, Region.MAIN)[begin : begin + count]
         if missing.any():

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 from meshloom.hw.config import ChipConfig, ConfigError, load
 from meshloom.sched.schedulers.registry import check_scheduler
+from meshloom.sched.support.text import shortened
 from meshloom.sched.workload import topology
 
 from ...inputs.chips import UnknownFieldError, changed
 from ...results.sweep import Scalar, SweepError, SweepFile
 from ..kinds import table
+from .sql import SqlError, check_condition, run
 
 #: Points that a sweep may have before conditions and sample. They are all looked at.
 MOST = 1_000_000
@@ -212,10 +214,9 @@ def _where(sweep: SweepFile, given: Sequence[Point]) -> list[int]:
     frame = polars.DataFrame(columns, strict=False).with_row_index("index of the point")
     for condition in sweep.where:
         try:
-            frame = frame.sql(f"SELECT * FROM self WHERE ({condition})")
-        except polars.exceptions.PolarsError as error:
-            why = str(error).partition("\n")[0]
-            raise SweepError(
-                f"sweep {sweep.name}: where {condition!r}: {why}; columns are {', '.join(columns)}"
-            ) from None
+            check_condition(condition)
+            frame = run(frame, "self", f"SELECT * FROM self WHERE ({condition}\n)")
+        except SqlError as error:
+            why = f"where {shortened(condition)!r}: {error}; columns are {', '.join(columns)}"
+            raise SweepError(f"sweep {sweep.name}: {why}") from None
     return frame["index of the point"].to_list()

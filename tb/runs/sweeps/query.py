@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meshloom.sched.support.text import printable, shortened
+
 from ...report.plots import save_plot
 from ...results import flat
 from ...results.schema import load
 from ...results.sweep import SweepError
 from . import store
+from .sql import SqlError, run
 
 if TYPE_CHECKING:
     import polars
@@ -48,13 +51,12 @@ def rows(place: Path) -> polars.DataFrame:
 
 def select(frame: polars.DataFrame, sql: str) -> polars.DataFrame:
     """What a SELECT on table `points` gives. Raises QueryError."""
-    import polars
-
     try:
-        return polars.SQLContext({TABLE: frame}, eager=True).execute(sql)
-    except (polars.exceptions.PolarsError, TypeError) as error:
-        why = str(error).partition("\n")[0].partition("; valid columns")[0]
-        raise QueryError(f"{sql!r}: {why}; the table is {TABLE}, its columns are {', '.join(frame.columns)}") from None
+        return run(frame, TABLE, sql)
+    except SqlError as error:
+        raise QueryError(
+            f"{shortened(sql)!r}: {error}; the table is {TABLE}, its columns are {', '.join(frame.columns)}"
+        ) from None
 
 
 def pareto(frame: polars.DataFrame, aims: Sequence[str]) -> polars.DataFrame:
@@ -107,9 +109,9 @@ def draw(frame: polars.DataFrame, aims: Sequence[str], path: Path) -> None:
         axis: Any = axes
         groups = frame.partition_by("chip", as_dict=True) if "chip" in frame.columns else {("rows",): frame}
         for (name,), some in groups.items():
-            axis.scatter(some[across].to_list(), some[up].to_list(), s=8, alpha=0.6, label=str(name))
+            axis.scatter(some[across].to_list(), some[up].to_list(), s=8, alpha=0.6, label=printable(str(name)))
         axis.plot(front[across].to_list(), front[up].to_list(), color="black", linewidth=0.8, label="Pareto front")
-        axis.set(xlabel=across, ylabel=up)
+        axis.set(xlabel=printable(across), ylabel=printable(up))
         axis.grid(alpha=0.3)
         axis.legend()
         figure.tight_layout()

@@ -1,0 +1,35 @@
+"""Text from files, made fit to be shown: short, and without characters that a terminal or a page would obey."""
+
+from __future__ import annotations
+
+import unicodedata
+
+#: Characters of a bad value that an error shows.
+SHOWN = 60
+#: Categories of Unicode that do something instead of showing something: controls, marks of direction and the like,
+#: halves of pairs, private ones, line and paragraph separators.
+_UNSHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: Zero-width joiner, non-joiner and soft hyphen: parts of words.
+_JOINERS = "\u200c\u200d\u00ad"
+
+
+def printable(text: str, stays: str = "\n\t") -> str:
+    """The text with its control characters as escapes (`\\x1b`), but for those in `stays` and joiners of letters."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in stays or unicodedata.category(c) not in _UNSHOWN else _escape(c) for c in text)
+
+
+def one_line(text: str) -> str:
+    """The text as a part of a line: line breaks are escapes, too."""
+    return printable(text, "")
+
+
+def _escape(character: str) -> str:
+    return character if character in _JOINERS else character.encode("unicode_escape").decode("ascii")
+
+
+def shortened(value: object, most: int = SHOWN) -> str:
+    """A value as an error shows it: its beginning, and how long it is if there is more."""
+    text = one_line(value if isinstance(value, str) else str(value))
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
