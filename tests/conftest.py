@@ -6,9 +6,15 @@ import pytest
 
 from meshloom.sched.model.native import compiled
 
+from .collecting import pytest_collection_finish
 from .tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]  # hooks
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+]  # hooks
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""In which order test files run, what tests cost, and when a bounded run ends. Loaded by `conftest.py`.
+"""In which order test files run, what tests cost and may cost, and when a bounded run ends. Loaded by `conftest.py`.
 
 Files go to the workers dearest first, by `costs.txt`: a long one that starts last would leave the other worker idle.
 A file that is not listed goes first. `pytest --record-costs` measures anew the files that it runs completely; with
@@ -26,6 +26,8 @@ COMPILED = tuple(ROOT / "sim_build" / name for name in ("simulators", "blocks", 
 FIRST_TIER = "not slow"
 #: CPU seconds that the first tier may take by `costs.txt`: of two CPUs' eight minutes, what collecting leaves.
 BUDGET = 840
+#: Seconds until a slow test counts as hanging; those of the first tier have `timeout` of pyproject.toml.
+SLOW_LIMIT = 900
 _HEADING = (
     "# CPU seconds of test files, with all that they start: first tier, all. `pytest --record-costs` writes it.\n"
 )
@@ -60,6 +62,9 @@ def file_of(node_id: str) -> str:
 
 @pytest.hookimpl(trylast=True)  # after `-m` has chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
     if config.getoption("--stop-after") is not None:
         return  # the order of the command line says what matters most
     known = costs()

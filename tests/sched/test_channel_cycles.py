@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-import networkx
 import pytest
 
 from meshloom.hw.config import ChipConfig, tile_address
@@ -86,6 +85,8 @@ def test_a_way_can_be_a_circle_by_itself() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_ways_make_circles_where_another_library_finds_some(seed: int) -> None:
+    import networkx
+
     random = Random(seed)
     width, height = random.randint(2, 4), random.randint(2, 4)
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]

@@ -7,7 +7,6 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-import networkx
 import pytest
 
 from meshloom.sched.papers.dtt.routing import Router
@@ -71,6 +70,8 @@ class Graph:
         )
 
     def least(self, datum: int, target: str, due: int) -> Fraction | None:
+        import networkx
+
         graph: Any = networkx.DiGraph()
         graph.add_node("source")
         for name, node in self.hardware.nodes.items():

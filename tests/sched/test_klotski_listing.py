@@ -7,7 +7,6 @@ from itertools import permutations
 from random import Random
 from typing import Any
 
-import networkx
 import numpy as np
 import pytest
 
@@ -69,6 +68,8 @@ def test_windows_of_figure_3() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_windows_are_longest_paths(seed: int) -> None:
+    import networkx
+
     graph = random_dag(Random(seed), 20)
     known: Any = networkx.DiGraph()
     known.add_nodes_from(range(20))
@@ -197,6 +198,8 @@ def test_a_check_finds_what_is_wrong() -> None:
 
 def test_segments_lose_nothing() -> None:
     """Two graphs behind each other: the best of both is the sum, and each is proven by itself."""
+    import networkx
+
     random = Random(8)
     one, two = random_dag(random, 6), random_dag(random, 6)
     across = [(first, 6 + second) for first in range(6) for second in range(6)]

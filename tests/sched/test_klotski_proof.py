@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import permutations
 from random import Random
 
-import networkx as nx
 import pytest
 
 from meshloom.hw.config import load
@@ -67,13 +66,15 @@ def test_no_schedule_is_below_it(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_no_weaker_than_chains_and_work(seed: int) -> None:
     """Of whole networks, and plans are above it."""
+    import networkx
+
     chip = load("klotski9")
     graph = micro_ops(stages_of(random_network(seed), chip), chip, Partition(4, 9, chip.lanes, chip.cols))
     found = proven(graph, len(chip.cores))
-    chains = nx.DiGraph((edge.producer, edge.consumer) for edge in graph.edges)
+    chains = networkx.DiGraph((edge.producer, edge.consumer) for edge in graph.edges)
     chains.add_nodes_from(range(len(graph.ops)))
     ends: dict[int, int] = {}
-    for number in nx.topological_sort(chains):
+    for number in networkx.topological_sort(chains):
         ends[number] = graph.ops[number].cycles + max((ends[one] for one in chains.predecessors(number)), default=0)
     work = {unit: sum(op.cycles for op in graph.ops if op.unit is unit) for unit in Unit}
     assert found >= max(max(ends.values()), *(-(-each // len(chip.cores)) for each in work.values()))

@@ -161,13 +161,46 @@ def test_operations_that_cannot_run_are_named(op: Operation, message: str) -> No
     [
         ((tensor(pieces=(Piece(tile=SPM, address=0, first=0, words=4),)),), "is not a DRAM tile"),
         ((tensor(start=65534),), r"words 65534\.\.65537 end past the 65536 words"),
+        ((tensor(start=65533),), r"words 65533\.\.65536 end past the 65536 words"),
         ((tensor(pieces=(Piece(tile=DRAM, address=0, first=0, words=3),)),), "hold 3 words, its layout takes 4"),
+        ((tensor(pieces=(Piece(tile=DRAM, address=0, first=0, words=5),)),), "hold 5 words, its layout takes 4"),
+        ((tensor("y", "output"), tensor("z", "output", start=3)), "'y' and 'z' both claim word 3"),
+        ((tensor("w", start=3), tensor("x", "input")), "'x' and 'w' both claim word 3"),
         ((tensor("x", "input"), tensor("w", start=3)), "'x' and 'w' both claim word 3"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(tensors: tuple[Tensor, ...], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         validate(schedule_of([], CHIP).model_copy(update={"tensors": tensors}), CHIP)
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        (tensor(start=65532),),  # up to the last word
+        (tensor("x", "input"), tensor("w", start=4)),  # one behind the other
+        (tensor("x", "input"), tensor("w", pieces=(Piece(tile=OTHER_DRAM, address=3, first=0, words=4),))),
+        (tensor(pieces=tuple(Piece(tile=DRAM, address=9 - n, first=n, words=1) for n in range(4))),),
+    ],
+)
+def test_tensors_that_just_fit(tensors: tuple[Tensor, ...]) -> None:
+    validate(schedule_of([], CHIP).model_copy(update={"tensors": tensors}), CHIP)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        move((SPM, 36), (DRAM, 0)),
+        move((DRAM, 0), (CORE, address(Region.ACC, 36))),
+        move((DRAM, 0), (DRAM, 4)),
+        move((DRAM, 0), (SPM, 0), dst_run=2, dst_stride=2),
+        move((DRAM, 0), (SPM, 0), dst_run=4, dst_stride=2),  # one run: its stride is not walked
+        gemm(a_base=18),
+        gemm(dest_base=14),
+    ],
+)
+def test_operations_that_just_fit(op: Operation) -> None:
+    validate(schedule_of([op], CHIP), CHIP)
 
 
 def test_outputs_may_reuse_the_room_of_inputs() -> None:

@@ -10,12 +10,11 @@ from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import load
@@ -29,6 +28,9 @@ from meshloom.tb.results.artefacts import Artefacts
 from meshloom.tb.results.artefacts import load as load_artefacts
 from meshloom.tb.results.figures import FaultReport
 from meshloom.tb.results.tracks import RunTimeline, Slices, Track
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 from .kept_runs import keep
 
@@ -171,6 +173,8 @@ def test_the_command_writes_a_page(folder: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def browser_page() -> Iterator[Page]:
     """A page of Debian's Chromium, which `make setup` installs."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         yield chromium.new_page(viewport={"width": 1200, "height": 900})

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars
 import pytest
 
 import meshloom
@@ -28,6 +27,9 @@ from meshloom.tb.runs.sweeps import sweep as sweeps
 from meshloom.tb.runs.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, deciding_code, evaluate
 
 from .command_line import invoke
+
+if TYPE_CHECKING:
+    import polars
 
 TEXT = """
 name = "trial"
@@ -268,6 +270,8 @@ def test_many_files_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_folder_is_for_one_client_and_damage_is_named(tmp_path: Path) -> None:
+    import polars
+
     with store.Store(tmp_path), pytest.raises(SweepError, match="another sweep is adding rows"), store.Store(tmp_path):
         pass
     (tmp_path / "batch-0.parquet").write_text("half a file")
@@ -282,6 +286,8 @@ def test_a_folder_is_for_one_client_and_damage_is_named(tmp_path: Path) -> None:
 
 
 def test_sql_and_fronts(tmp_path: Path) -> None:
+    import polars
+
     frame = polars.DataFrame({"n": [1, 2, 3, 4, 5], "x": [3, 1, 2, 3, None], "y": [1.0, 5.0, 5.0, 1.0, 0.0]})
     assert query.select(frame, "select n from points where x > 2").rows() == [(1,), (4,)]
     assert query.pareto(frame, ["x", "y"])["n"].to_list() == [2, 1, 4]
@@ -296,6 +302,8 @@ def test_sql_and_fronts(tmp_path: Path) -> None:
 
 
 def test_a_picture_is_the_same_every_time(tmp_path: Path) -> None:
+    import polars
+
     frame = polars.DataFrame({"chip": ["a", "b", "b"], "x": [1, 2, 3], "y": [3, 2, 2]})
     first, second = tmp_path / "1.svg", tmp_path / "2.svg"
     query.draw(frame, ["x", "y"], first)

@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from ..tiers import BUDGET, costs, slow_but
+from ..tiers import BUDGET, SLOW_LIMIT, costs, slow_but
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = "from tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure\n"
@@ -116,6 +117,60 @@ def test_a_bounded_run_names_what_it_leaves_out(suite: Path, workers: tuple[str,
         "NOT RUN tests/test_b.py::test_slow",
     ]
     assert not any(line.startswith("NOT RUN") for line in run(suite, "--stop-after", "300", *workers))
+
+
+#: A test that hangs, one that is slower than the first tier's limit and slow, and one after both.
+HANGS = """
+import time
+import pytest
+
+def test_hangs():
+    {wait}  # here
+
+@pytest.mark.slow
+def test_slow():
+    time.sleep(1.2)
+
+def test_last():
+    pass
+"""
+
+
+def hanging(suite: Path, wait: str, settings: str, *options: str) -> str:
+    """What pytest prints of these tests."""
+    (suite / "pytest.ini").write_text(f"[pytest]\nmarkers =\n    slow: second tier\n{settings}")
+    (suite / "tests" / "test_c.py").write_text(HANGS.format(wait=wait))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *options, "tests/test_c.py"]
+    done = subprocess.run(command, cwd=suite, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("workers", slow_but([(), ("-n", "1")], ()))
+def test_a_test_that_hangs_fails_with_its_stack_and_the_others_run(suite: Path, workers: tuple[str, ...]) -> None:
+    text = hanging(suite, "time.sleep(100)", "timeout = 1\ntimeout_method = signal\n", *workers)
+    assert "time.sleep(100)  # here" in text
+    assert "Failed: Timeout (>1" in text
+    assert "1 failed, 2 passed" in text, text
+
+
+@pytest.mark.slow
+def test_one_that_hears_no_signal_ends_its_process_with_its_stack(suite: Path) -> None:
+    """Like a loop in compiled code. pytest-xdist names it and goes on with another worker."""
+    deaf = "sum(range(10**13))"
+    settings = "timeout = 1\ntimeout_method = signal\nfaulthandler_timeout = 2\nfaulthandler_exit_on_timeout = true\n"
+    text = hanging(suite, deaf, settings, "-n", "1")
+    assert re.search(r"test_c\.py., line 6 in test_hangs", text), text
+    assert "crashed while running 'tests/test_c.py::test_hangs'" in text
+    assert "1 failed, 2 passed" in text, text
+
+
+def test_every_test_has_a_limit() -> None:
+    """Slow tests more than others, and all a hard one above both."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert 0 < settings["timeout"] < SLOW_LIMIT < settings["faulthandler_timeout"]
+    assert settings["timeout_method"] == "signal"
+    assert settings["faulthandler_exit_on_timeout"] is True
 
 
 def test_every_listed_file_is_there() -> None:
