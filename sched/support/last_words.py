@@ -26,7 +26,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 def frames(words: str) -> tuple[tuple[str, int], ...]:
     """File and line of the calls that a process has left last, the innermost first."""
     found = [(path, int(line)) for path, line in _FRAME.findall(words.rpartition("(most recent call first)")[2])]
-    return tuple((path, line) for path, line in found if path != _plain(__file__))
+    own = {_plain(__file__), _plain(str(Path(__file__).with_name("apart.py")))}
+    return tuple((path, line) for path, line in found if path not in own)
 
 
 def is_same(path: str, source: str) -> bool:
