@@ -13,7 +13,6 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 #: The signal on which a process says where it is.
@@ -72,7 +71,7 @@ def _trace_exits(words: int, source: str) -> None:
         leave(status)
 
     for module_name, module in list(sys.modules.items()):
-        own = vars(module) if isinstance(module, ModuleType) else {}
+        own: dict[str, Any] = getattr(module, "__dict__", {})
         if module_name in ("os", "posix") or (source and own.get("__file__") == source):
             for name in [name for name, value in own.items() if value is leave]:
                 setattr(module, name, traced)
