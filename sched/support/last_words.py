@@ -13,7 +13,6 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 #: The signal on which a process says where it is.
@@ -26,7 +25,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 def frames(words: str) -> tuple[tuple[str, int], ...]:
     """File and line of the calls that a process has left last, the innermost first."""
     found = [(path, int(line)) for path, line in _FRAME.findall(words.rpartition("(most recent call first)")[2])]
-    return tuple((path, line) for path, line in found if path != _plain(__file__))
+    own = {_plain(__file__), _plain(str(Path(__file__).with_name("apart.py")))}
+    return tuple((path, line) for path, line in found if path not in own)
 
 
 def is_same(path: str, source: str) -> bool:
@@ -71,7 +71,7 @@ def _trace_exits(words: int, source: str) -> None:
         leave(status)
 
     for module_name, module in list(sys.modules.items()):
-        own = vars(module) if isinstance(module, ModuleType) else {}
+        own: dict[str, Any] = getattr(module, "__dict__", {})
         if module_name in ("os", "posix") or (source and own.get("__file__") == source):
             for name in [name for name, value in own.items() if value is leave]:
                 setattr(module, name, traced)

@@ -32,7 +32,8 @@ def _once(command: Any, context: Any, arguments: list[str]) -> None:
     if context.resilient_parsing:  # of a line that is being completed
         return
     _, _, order = command.make_parser(context).parse_args(args=list(arguments))
-    for option, count in Counter(order).items():
+    counts: Counter[Any] = Counter(order)
+    for option, count in counts.items():
         several = getattr(option, "multiple", True) or getattr(option, "count", False)  # an argument has neither
         if count > 1 and not several and not option.is_eager:
             raise typer.BadParameter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import select
 import signal
 import time
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from meshloom.sched.support.last_words import die_with
 from meshloom.sched.support.limits import Guard, guard, guarded
 
 from ..results.events import Stage
@@ -45,8 +47,10 @@ def report_search(told: Any) -> None:
 
 
 def _begin(parent: Connection, by: Guard) -> None:
-    """Ignores Ctrl-C, which the parent handles by stopping its workers. `by`: what schedulers are held to."""
+    """Ignores Ctrl-C, which the parent handles by stopping its workers, and ends when the parent does. `by`: what
+    schedulers are held to."""
     global _parent
+    die_with(os.getppid())
     guarded(by).__enter__()  # as long as the process lives
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _parent = parent

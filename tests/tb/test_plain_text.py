@@ -48,6 +48,11 @@ def test_progress_has_it_as_it_is(name: str, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.count(name) == 8
 
 
+def shown_by(bars: Progress) -> list[str]:
+    """What each column shows of each task."""
+    return [str(column(task)) for column in bars.columns if not isinstance(column, str) for task in bars.tasks]
+
+
 def test_bars_have_it_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a terminal: what each column shows of a task."""
     shown: list[str] = []
@@ -57,12 +62,12 @@ def test_bars_have_it_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     screen._force_terminal = True
     with Reporter(screen) as report:
         report(Stage(workload=name, what=name))
-        shown += [str(column(task)) for bar in bars for column in bar.columns for task in bar.tasks]
+        shown += [text for bar in bars for text in shown_by(bar)]
     assert any(f"{name}: {name}" in text for text in shown)
     bars.clear()
     with searching(screen):
         bars[0].add_task(name, total=3, best=name, what=name)
-        texts = [str(column(task)) for column in bars[0].columns for task in bars[0].tasks]
+        texts = shown_by(bars[0])
     assert sum(name in text for text in texts) == 3
 
 
