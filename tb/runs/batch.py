@@ -16,7 +16,8 @@ from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
-from meshloom.sched.support.files import unwritten, write_error
+from meshloom.sched.store.room import unwritten
+from meshloom.sched.support.files import write_error
 
 from ..build.builder import BuildError
 from ..compare.area import area_of

@@ -35,8 +35,9 @@ def failure(error: BaseException, stage: str) -> Failure:
     cause = error.__cause__ if isinstance(error, SchedulerError) else None
     # schedulers raise a plain ValueError for what does not fit
     known = _expected(error) and (cause is None or type(cause) is ValueError or _expected(cause))
-    plain = known and isinstance(error, OSError) and not is_ours(error)
-    message = f"{error.filename}: {error.strerror}" if plain else str(error)
+    message = str(error)
+    if known and isinstance(error, OSError) and not is_ours(error):
+        message = f"{error.filename}: {error.strerror}"
     trace = "" if known else "".join(traceback.format_exception(error))
     kind = type(cause or error).__name__
     return Failure(kind, stage, message or kind, trace)
