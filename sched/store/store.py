@@ -23,9 +23,10 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..support.files import FORBIDDEN, FULL, full_place, write_error
+from ..support.files import FORBIDDEN, FULL, write_error
 from . import use
 from .entries import LOCKS, NEW, trim
+from .room import full_place
 
 MANIFEST = "manifest.json"
 OnProgress = Callable[[str], None]

@@ -15,8 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..store import cache
-
 #: There is no room, or no more than a limit allows.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Nobody may write there.
@@ -47,18 +45,6 @@ def write_error(error: OSError, path: str | os.PathLike[str]) -> WriteError:
     return WriteError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path))
 
 
-def unwritten(error: BaseException | None) -> WriteError | None:
-    """The WriteError that an error is, or comes from; also made of a full disk that was met elsewhere. None if it has
-    another reason."""
-    while error is not None:
-        if isinstance(error, WriteError):
-            return error
-        if isinstance(error, OSError) and error.errno in FULL:
-            return write_error(error, error.filename or full_place() or "standard output")
-        error = error.__cause__
-    return None
-
-
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes a file so that readers see the old or the complete new one. Makes its folder if need be.
 
@@ -79,13 +65,6 @@ def check_writable(*paths: Path) -> None:
             _check(path)
         except OSError as error:
             raise write_error(error, path) from error
-
-
-def full_place(*folders: Path, scarce: int = SCARCE) -> Path | None:
-    """The first of these folders, or of those that every command writes to (the working directory, the cache, that of
-    temporary files), on whose disk fewer than `scarce` bytes are free; None if there is none."""
-    places = (*folders, Path.cwd(), cache.root(), Path(tempfile.gettempdir()))
-    return next((folder for folder in places if is_full(folder, scarce)), None)
 
 
 def is_full(folder: Path, scarce: int = SCARCE) -> bool:

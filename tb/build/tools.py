@@ -10,7 +10,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from meshloom.sched.support.files import WriteError, full_place
+from meshloom.sched.store.room import full_place
+from meshloom.sched.support.files import WriteError
 
 #: A compiler that fails on a disk with fewer free bytes has failed for lack of room.
 _SCARCE = 16 << 20

@@ -20,9 +20,10 @@ from pathlib import Path
 from meshloom.sched.store.cache import SettingError, setting
 from meshloom.sched.store.entries import entries
 from meshloom.sched.store.kinds import RUNS
+from meshloom.sched.store.room import full_place
 from meshloom.sched.store.store import OnProgress
 from meshloom.sched.store.use import Use, take
-from meshloom.sched.support.files import FORBIDDEN, WriteError, full_place, is_full, write_error
+from meshloom.sched.support.files import FORBIDDEN, WriteError, is_full, write_error
 
 from ..build.tools import ToolError
 

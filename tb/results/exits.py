@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from meshloom.sched.support.files import unwritten
+from meshloom.sched.store.room import unwritten
 
 from ..build.tools import ToolError
 

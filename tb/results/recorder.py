@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from meshloom.sched.support.files import unwritten, write_error
+from meshloom.sched.store.room import unwritten
+from meshloom.sched.support.files import write_error
 
 from .schema import Results, Row
 

@@ -310,9 +310,10 @@ class Results(Record):
 
     def for_file(self, path: Path) -> Results:
         """The same as the file of that path has it: see `paths`."""
-        return self._with_paths(lambda each: paths.for_file(each, path))
+        return self.with_paths(lambda each: paths.for_file(each, path))
 
-    def _with_paths(self, change: Callable[[str], str]) -> Results:
+    def with_paths(self, change: Callable[[str], str]) -> Results:
+        """The same with every path of its rows changed."""
         return self.model_copy(update={"rows": tuple(row.with_paths(change) for row in self.rows)})
 
     @property
@@ -330,7 +331,7 @@ def load(path: Path) -> Results:
         raise ResultsError(f"{path}: is not JSON: {error}") from error
     try:
         found = Results.model_validate(values)
-        return found._with_paths(lambda each: paths.from_file(each, path))
+        return found.with_paths(lambda each: paths.from_file(each, path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -12,7 +12,8 @@ from pathlib import Path
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image
-from meshloom.sched.support.files import unwritten, write_error
+from meshloom.sched.store.room import unwritten
+from meshloom.sched.support.files import write_error
 
 from ..build.builder import BuildError
 from ..compare.area import area_of

@@ -35,8 +35,9 @@ def failure(error: BaseException, stage: str) -> Failure:
     if isinstance(error, SchedulerError) and error.kind:
         return Failure(error.kind, stage, str(error), error.trace)
     known = _expected(error)
-    plain = known and isinstance(error, OSError) and not is_ours(error)
-    message = f"{error.filename}: {error.strerror}" if plain else str(error)
+    message = str(error)
+    if known and isinstance(error, OSError) and not is_ours(error):
+        message = f"{error.filename}: {error.strerror}"
     trace = "" if known else "".join(traceback.format_exception(error))
     kind = type(error).__name__
     return Failure(kind, stage, message or kind, trace)

@@ -16,8 +16,9 @@ from distributed.core import clean_exception, error_message
 
 from meshloom.hw import verilog
 from meshloom.hw.config import load
+from meshloom.sched.store.room import full_place, unwritten
 from meshloom.sched.store.store import Recipe, Store, StoreError
-from meshloom.sched.support.files import WriteError, full_place, unwritten
+from meshloom.sched.support.files import WriteError
 from meshloom.tb.build.blocks import Compiler
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.build.runtime import OBJECTS, RuntimeLibraryError, runtime

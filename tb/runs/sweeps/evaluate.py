@@ -18,7 +18,8 @@ from meshloom.hw.config import ChipConfig, Exact
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance
-from meshloom.sched.support.files import unwritten, write_error
+from meshloom.sched.store.room import unwritten
+from meshloom.sched.support.files import write_error
 from meshloom.sched.support.limits import Guard, guarded
 
 from ...devices.registry import find as find_device
