@@ -431,7 +431,8 @@ def test_each_part_of_a_convolution_that_decides_its_nests_is_part_of_their_key(
         return SimpleNamespace(window=window, fixed=fixed, x=SimpleNamespace(homes={1}, rows=rows, width=width))
 
     def expanding(shape: ConvShape = SHAPE, **fixed: int) -> Any:
-        expansion: Any = Expansion("e", pose(shape, TINY), fixed, SimpleNamespace(homes={1}, rows=6, width=6))
+        stored: Any = SimpleNamespace(homes={1}, rows=6, width=6)
+        expansion = Expansion("e", pose(shape, TINY), fixed, stored)
         return SimpleNamespace(window=POINT, fixed=fixed, x=expansion)
 
     other, by_channel = SimpleNamespace(homes={2}), {"by_channel": 1}
@@ -439,8 +440,8 @@ def test_each_part_of_a_convolution_that_decides_its_nests_is_part_of_their_key(
     tasks += [_task(packed=True), _task(whole=True), _task(staging=3), _task(fixed=by_channel)]
     tasks += [_task(x=other), _task(y=other), _task(r=other)]
     tasks += [_task(epilogue=SimpleNamespace(pooling=pooling)) for pooling in (None, (2, 2), (3, 3))]
-    befores = [before(), before(Window(2, 2)), before(rows=7), before(width=7), before(**by_channel)]
-    befores += [expanding(), expanding(replace(SHAPE, in_channels=9)), expanding(**by_channel)]
+    befores = [before(), before(Window(2, 2)), before(rows=7), before(width=7), before(by_channel=1)]
+    befores += [expanding(), expanding(replace(SHAPE, in_channels=9)), expanding(by_channel=1)]
     tasks += [_task(before=each) for each in befores]
     texts = [described(conv.decisive(task)) for task in tasks]
     assert len(set(texts)) == len(texts)
@@ -475,6 +476,16 @@ def test_a_second_network_gets_its_own_trials(tmp_path: Path) -> None:
     assert makespan(second, tmp_path) == makespan(second, None)
 
 
+@pytest.mark.parametrize("use", ["klotski: where and when", "gradients"])
+def test_what_is_asked_for_in_turn_has_entries_of_its_own(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two stages of a search, or two kinds of results for the same inputs."""
+    names: list[str] = []
+    monkeypatch.setattr(SearchCache, "get", lambda self, asked, form: names.append(self._name(asked)))
+    call, given, _ = USES[use]
+    call(given)()
+    assert len(set(names)) == len(names) == 2
+
+
 def test_stages_that_are_cut_otherwise_have_other_trials(name_of: Callable[..., str]) -> None:
     """Of one network, in which nothing else differs."""
     grower = Grower(1, Value("x", 4, 6, 6))
@@ -487,7 +498,12 @@ def test_stages_that_are_cut_otherwise_have_other_trials(name_of: Callable[..., 
         made = cut(graph, chip, apart={"a", "b"})
         return replace(made, roots={name: (root, first + 1) for name, (root, first) in made.roots.items()})
 
-    assert name_of(_judge(given)) != name_of(_judge(given | {"cut": renamed}))
+    def reordered(graph: Graph, chip: ChipConfig) -> Any:
+        made = cut(graph, chip, apart={"a", "b"})
+        return replace(made, stages=made.stages[::-1])
+
+    names = {name_of(_judge(given | {"cut": how})) for how in (given["cut"], renamed, reordered)}
+    assert len(names) == 3
 
 
 def test_a_planner_that_makes_nothing_decides_nothing() -> None:
