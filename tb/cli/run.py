@@ -15,7 +15,7 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import STDOUT, Area, Bind, Budget, Device, Energy, Reports, Scheduler, bindings, examples
+from .options import STDOUT, Area, Bind, Budget, Device, Energy, Reports, Scheduler, Seed, bindings, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,7 @@ def run(
         typer.Option(
             "--input",
             metavar="FILE",
-            help="Picture, .npy or (numbers of words) .npz file to run on, one run per input; default: a stored one.",
+            help="Picture, .npy or .npz file (an array for each input) to run on, one run each; default: a stored one.",
         ),
     ] = None,
     calibrate: Annotated[
@@ -90,6 +90,7 @@ def run(
         ),
     ] = 0.45,
     bind: Bind = None,
+    seed: Seed = 0,
     per_layer: Annotated[
         bool, typer.Option("--layers", help="Show each layer of a network: its cycles, and where the time went.")
     ] = False,
@@ -212,9 +213,8 @@ def run(
         files = tuple(inputs or ()), tuple(calibrate or ())
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
         sizes = tuple(bindings(bind).items())
-        fed = NetworkSource(
-            "", *files, *numbers, labels, sizes, recorder.path.with_suffix(""), _ranges(calibration), min_score, max_iou
-        )
+        how = recorder.path.with_suffix(""), _ranges(calibration), min_score, max_iou
+        fed = NetworkSource("", *files, *numbers, labels, sizes, *how, seed=seed)
         names = [
             replace(fed, name=name)
             if name in networks
