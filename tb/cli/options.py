@@ -100,7 +100,16 @@ Bind = Annotated[
         "--bind",
         metavar="SIZE=N",
         help="Give a size that an ONNX file leaves open a number, by its name in the file or as INPUT:AXIS; "
-        "a picture gives rows and columns by itself.",
+        "a picture or an array gives it by itself.",
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        min=0,
+        metavar="N",
+        help="Of the weights that an ONNX file has shapes of and no numbers; they are drawn.",
     ),
 ]
 RunName = Annotated[

@@ -15,7 +15,20 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import Area, Bind, Budget, Device, Energy, MemoryLimit, Reports, Scheduler, TimeLimit, bindings, examples
+from .options import (
+    Area,
+    Bind,
+    Budget,
+    Device,
+    Energy,
+    MemoryLimit,
+    Reports,
+    Scheduler,
+    Seed,
+    TimeLimit,
+    bindings,
+    examples,
+)
 from .outputs import STDOUT, check_places, put
 
 if TYPE_CHECKING:
@@ -53,7 +66,7 @@ def run(
         typer.Option(
             "--input",
             metavar="FILE",
-            help="Picture, .npy or (numbers of words) .npz file to run on, one run per input; default: a stored one.",
+            help="Picture, .npy or .npz file (an array for each input) to run on, one run each; default: a stored one.",
         ),
     ] = None,
     calibrate: Annotated[
@@ -91,6 +104,7 @@ def run(
         ),
     ] = 0.45,
     bind: Bind = None,
+    seed: Seed = 0,
     per_layer: Annotated[
         bool, typer.Option("--layers", help="Show each layer of a network: its cycles, and where the time went.")
     ] = False,
@@ -211,9 +225,8 @@ def run(
         files = tuple(inputs or ()), tuple(calibrate or ())
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
         sizes = tuple(bindings(bind).items())
-        fed = NetworkSource(
-            "", *files, *numbers, labels, sizes, recorder.path.with_suffix(""), _ranges(calibration), min_score, max_iou
-        )
+        how = recorder.path.with_suffix(""), _ranges(calibration), min_score, max_iou
+        fed = NetworkSource("", *files, *numbers, labels, sizes, *how, seed=seed)
         names = [
             replace(fed, name=name)
             if name in networks

@@ -148,7 +148,7 @@ def _by_input(path: Path, inputs: Sequence[Declared]) -> list[tuple[Declared, ND
     if set(arrays) == {f"arr_{index}" for index in range(len(inputs))}:
         return [(each, arrays[f"arr_{index}"]) for index, each in enumerate(inputs)]
     if len(arrays) == len(inputs) == 1:
-        return [(inputs[0], *arrays.values())]
+        return [(inputs[0], next(iter(arrays.values())))]
     if set(arrays) != {each.name for each in inputs}:
         raise InputError(
             f"{path}: has arrays {', '.join(sorted(arrays)) or 'none'}; network {inputs[0].network} has inputs "

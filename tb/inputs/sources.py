@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,71 +14,19 @@ from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Picture
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE
 
-from .arrays import SUFFIXES, declared
+from .arrays import SUFFIXES
 from .class_names import check_names, classes, named, read_names
-from .detecting import Detecting, is_picture, shown
-from .samples import fed_exactly, fed_quantised, real_input, samples_of
+from .feeding import fed_bytes, fed_numbers, fed_real, normalised, per_channel
+from .network_source import Feed, NetworkSource
+from .onnx_files import OnnxFile, opened
+from .samples import samples_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from meshloom.sched.workload.onnx.detections import Detector
+    from meshloom.sched.workload.onnx.floats import FloatNet
     from meshloom.sched.workload.onnx.quantise import Quantised
-    from meshloom.sched.workload.onnx.start import Start
-
-
-@dataclass(frozen=True)
-class NetworkSource:
-    """A network by built-in name or by the path of an ONNX file, with the files that it is fed, one run for each.
-
-    A float model is quantised with `calibration` (if empty: with the inputs), the ranges of its tensors chosen as
-    `ranges` says (`onnx.calibrate.ranges`). `mean`, `std`: how its pictures are
-    normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
-    class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
-    that are no vectors. `min_score`, `max_iou`: of what a detector finds (`onnx.detections.Detector.detect`).
-    `by_channel`: layers may have a multiplier for each channel (`registry.scales_by_channel`).
-    """
-
-    name: str
-    inputs: tuple[Path, ...] = ()
-    calibration: tuple[Path, ...] = ()
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (255.0,)
-    labels: Path | None = None
-    bind: tuple[tuple[str, int], ...] = ()
-    tensors: Path | None = field(default=None, compare=False)
-    ranges: str = "best"
-    min_score: float = MIN_SCORE
-    max_iou: float = MAX_IOU
-    by_channel: bool = False
-
-    @property
-    def title(self) -> str:
-        """Its name in tables."""
-        return Path(self.name).stem if self.name.endswith(".onnx") else self.name
-
-
-@dataclass(frozen=True, eq=False)
-class Feed:
-    """One run's inputs, where they are from, and the class that they show, if that is known (index, or -1).
-
-    `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
-    `notes`: what the run is to say about the network's file. `finish`: what the host makes of the network's real
-    outputs, [1, C, H, W] by name: those of the model that the chip leaves to it. `snr_db`: how far each layer's result
-    is from the float model's over the calibration data, by name (inf: not at all). `detecting`: of a detector.
-    """
-
-    name: str
-    arrays: dict[str, NDArray[np.int8]]
-    label: int = -1
-    float_label: int = -1
-    floats: dict[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
-    notes: tuple[str, ...] = ()
-    finish: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]] | None = None
-    snr_db: Mapping[str, float] = field(default_factory=dict[str, float])
-    detecting: Detecting | None = None
 
 
 def is_network(name: str) -> bool:
@@ -107,9 +55,11 @@ def model_settings(source: NetworkSource) -> dict[str, Any]:
     from meshloom.sched.workload.onnx.reader import as_it_is
 
     found: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
-    model = _model(source)
-    if as_it_is(model, source.name, source.by_channel) is None:
-        files = source.calibration or source.inputs
+    files = source.calibration or source.inputs
+    file = opened(source.name, dict(source.bind), source.seed, files)
+    if file.drawn:
+        found["seed"] = source.seed
+    if as_it_is(file.model, source.name, source.by_channel) is None:
         found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
         found |= {"mean": source.mean, "std": source.std}
     if source.bind:
@@ -133,99 +83,49 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
     gives; of a float model, feeds get what it makes of them (its layers are compared when it is quantised). Raises as
     `load` and `feeds` do, and OnnxError, naming node and tensor, where file and network differ.
     """
-    graph, model, found = _network(source)
-    if model is None:
+    graph, file, found = _network(source)
+    if file is None:
         return graph, feeds(source, graph)
     if found is None:
-        made = _exactly(source, model, graph)
+        made = fed_bytes(source, file, graph)
     elif found.start is not None:
-        made = _looked_up(source, model, found, found.start)
+        made = fed_numbers(source, file, found, found.start)
     else:
-        made = _quantised_feeds(_for_bytes(source, model), model, found)
+        made = fed_real(_for_bytes(source, file.model), file, found)
     if not made:
         raise WorkloadError(f"network {graph.name}: give it something to work on with --input")
     if found is not None:
-        graph = named(source.labels, graph, model, found, [(feed.detecting, feed.floats) for feed in made])
+        graph = named(source.labels, graph, file.model, found, [(feed.detecting, feed.floats) for feed in made])
     finish = found.finish if found is not None and found.host is not None else None
     snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
     return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
 
 
-def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised | None]:
-    """The network; of a file also the model in it, and how its quantisation went if it is a float one."""
+def _network(source: NetworkSource) -> tuple[Graph, OnnxFile | None, Quantised | None]:
+    """The network; of a file also that, and how its quantisation went if it is a float one."""
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.onnx.labels import labels_in
     from meshloom.sched.workload.onnx.reader import as_it_is
 
     names = None if source.labels is None else read_names(source.labels)
-    model = found = None
+    file = found = None
     if not source.name.endswith(".onnx"):
         graph = zoo.load(source.name)
     else:
-        model = _model(source)
-        exact = as_it_is(model, source.name, source.by_channel)
+        file = opened(source.name, dict(source.bind), source.seed, source.calibration or source.inputs)
+        exact = as_it_is(file.model, source.name, source.by_channel)
         if exact is None:
-            found = _quantised(_for_bytes(source, model), model)
+            found = _quantised(_for_bytes(source, file.model), file)
             exact = found.graph
-        graph = exact
-        own = labels_in(model)
+        graph = replace(exact, notes=(*file.notes, *exact.notes)) if file.notes else exact
+        own = labels_in(file.model)
         if not graph.labels and len(own) == classes(graph):
             graph = replace(graph, labels=own)
     if names is not None and source.labels is not None:
         if found is None or classes(graph):  # what others say is known when the float model has said it
             check_names(source.labels, len(names), graph, {classes(graph)})
         graph = replace(graph, labels=names)
-    return graph, model, found
-
-
-def _model(source: NetworkSource) -> ModelProto:
-    """The model in a file. Sizes that it leaves open are those that `bind` says, or those of the first file that it is
-    fed."""
-    from meshloom.sched.workload.onnx.load import bound, load_model
-    from meshloom.sched.workload.onnx.start import looks_up
-
-    model = bound(load_model(source.name), {}, dict(source.bind), source.name)
-    inputs, files = declared(model, source.title), source.calibration or source.inputs
-    if not files or all(all(each.shape) for each in inputs) or looks_up(model):
-        return model
-    first = samples_of(files[:1], inputs)[0]
-    if first.pixels is not None:
-        return bound(model, {each.name: first.pixels.shape for each in inputs[:1]}, {}, source.name)
-    return bound(model, {name: array.shape for name, array in first.arrays.items()}, {}, source.name)
-
-
-def _exactly(source: NetworkSource, model: ModelProto, graph: Graph) -> list[Feed]:
-    """Feeds of a network that computes its file to the last bit: compared with it. Raises InputError, OnnxError."""
-    from meshloom.sched.workload.onnx.original import check_integer, quantised_inputs
-
-    from .golden.graph import golden_values
-
-    inputs = declared(model, source.title)
-    made = [
-        Feed(sample.name, fed_exactly(sample, graph, inputs, quantised_inputs(model)))
-        for sample in samples_of(source.inputs, inputs)
-    ]
-    cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
-    check_integer(model, graph, cases, source.name)
-    return made
-
-
-def _looked_up(source: NetworkSource, model: ModelProto, found: Quantised, start: Start) -> list[Feed]:
-    """Feeds of a network whose model begins on the host, one for each file. Raises InputError."""
-    from meshloom.sched.workload.onnx.original import Original
-
-    from .numbers import read_numbers
-    from .pictures import quantise_input
-
-    original = Original(found.reference or model, source.name, found.origins.values(), found.sources)
-    values = {value.name: value for value in found.graph.inputs}
-    made: list[Feed] = []
-    for path in source.inputs:
-        begun = start.run(read_numbers(path, start.inputs))
-        real = {name: found.sources[name].value(array) for name, array in begun.items()}
-        arrays = {name: quantise_input(array, values[name]) for name, array in real.items()}
-        made.append(Feed(path.name, arrays, **_floats(found, original.run(real))))
-    return made
+    return graph, file, found
 
 
 def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> list[str]:
@@ -233,12 +133,13 @@ def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> 
     `NetworkSource`. Raises WorkloadError."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.host import fold_to_end
-    from meshloom.sched.workload.onnx.load import bound, load_model
     from meshloom.sched.workload.onnx.reader import as_it_is
+    from meshloom.sched.workload.onnx.runtime import session
     from meshloom.sched.workload.onnx.start import Start, examples, looks_up
 
     check_files(NetworkSource(str(path)))
-    model = bound(load_model(path), {}, bind, str(path))
+    file = opened(str(path), bind)
+    model = file.model
     operators = len(model.graph.node)
     first: tuple[str, ...] = ()
     graph, kind = as_it_is(model, str(path), by_channel), "float"
@@ -252,19 +153,33 @@ def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> 
         net = fold_to_end(model, str(path), normalised=True)
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
         kinds, notes = Counter(layer.kind for layer in net.layers), (*first, *net.notes)
-        files = "text: .npz or .npy files of numbers" if first else "pictures"
+        files = "text: .npz or .npy files of numbers" if first else _data_for(net)
         what = f"{kind}; it is quantised with {files} (--input or --calibrate)"
     else:
         sizes = {value.name: list(value.shape) for value in graph.inputs}
         kinds, notes = Counter(layer.kind for layer in graph.layers), graph.notes
         what = "8 bits; it runs as it is"
+    session(file.model, str(path))  # `run` compares with the file itself
     layers = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     inputs = ", ".join(f"{name} {size}" for name, size in sizes.items())
     count = sum(kinds.values())
-    return [f"{path}: {operators} nodes can run as {count} layers ({layers}); input {inputs}; {what}", *notes]
+    return [
+        f"{path}: {operators} nodes can run as {count} layers ({layers}); input {inputs}; {what}",
+        *file.notes,
+        *notes,
+    ]
 
 
-def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
+def _data_for(net: FloatNet) -> str:
+    """What files calibrate a float network."""
+    if len(net.inputs) > 1:
+        return f".npz files with arrays {', '.join(net.inputs)}"
+    ((size, shape),) = [(source.size, source.shape) for source in net.inputs.values()]
+    picture = len(shape) == 4 and size[0] in (1, 3) and min(size[1:]) > 1
+    return "pictures or .npy files" if picture else f".npy files {list(shape)}"
+
+
+def _quantised(source: NetworkSource, file: OnnxFile) -> Quantised:
     """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -272,10 +187,10 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
 
     from .numbers import read_numbers
 
-    files = source.calibration or source.inputs
-    if not files:
+    model, files = file.model, source.calibration or source.inputs
+    if not files and not file.drawn:
         raise WorkloadError(
-            f"{source.name}: is a float model; give pictures to calibrate it with (--input or --calibrate)"
+            f"{source.name}: is a float model; give pictures or arrays to calibrate it with (--input or --calibrate)"
         )
     name = Path(source.name).stem
     how: dict[str, Any] = {"ranges": source.ranges, "by_channel": source.by_channel}
@@ -283,12 +198,11 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
         return quantise_with_report(model, numbers, name=name, **how)
-    inputs = declared(model, source.title)
-    samples = samples_of(files, inputs)
+    samples = file.samples(files)
     shown = [sample.pixels for sample in samples if sample.pixels is not None]
     own = in_real_numbers(model, source.name)[2]
     data = [
-        {inputs[0].name: _normalised(source, sample.pixels)}
+        {file.inputs[0].name: normalised(source, sample.pixels)}
         if sample.pixels is not None
         else {name: array if own is None else own.real(name, array) for name, array in sample.arrays.items()}
         for sample in samples
@@ -296,7 +210,7 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
     if not shown:
         return quantise_with_report(model, data, name=name, **how)
     channels = shown[0].shape[1]
-    mean, std = (_per_channel(source, numbers, channels) for numbers in (source.mean, source.std))
+    mean, std = (per_channel(source, numbers, channels) for numbers in (source.mean, source.std))
     picture = Picture("RGB" if channels == 3 else "L", mean, std)
     return quantise_with_report(model, data, name=name, picture=picture, **how)
 
@@ -316,69 +230,6 @@ def _for_bytes(source: NetworkSource, model: ModelProto) -> NetworkSource:
     first = 0 if zero.dtype == np.uint8 else 128
     mean = tuple((zero.astype(np.float64).ravel() + first).tolist())
     return replace(source, mean=mean, std=tuple((1 / scale.astype(np.float64).ravel()).tolist()))
-
-
-def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A picture as a float model takes it."""
-    shape = (1, array.shape[1], 1, 1)
-    mean, std = (
-        np.reshape(_per_channel(source, numbers, array.shape[1]), shape) for numbers in (source.mean, source.std)
-    )
-    return ((array - mean) / std).astype(np.float32)
-
-
-def _quantised_feeds(source: NetworkSource, model: ModelProto, found: Quantised) -> list[Feed]:
-    """Feeds of a network that was quantised, with what the float model makes of the same samples. It cannot take the
-    network's own bytes."""
-    from meshloom.sched.workload.onnx.original import Original
-
-    original = Original(found.reference or model, source.name, found.origins.values(), found.sources)
-    made: list[Feed] = []
-    detector: Detector | None = None
-    for sample in samples_of(source.inputs, declared(model, source.title)):
-        feed = Feed(sample.name, fed_quantised(sample, found))
-        if sample.own:
-            made.append(feed)
-            continue
-        if sample.pixels is not None:
-            given = {original.inputs[0]: _normalised(source, sample.pixels)}
-        else:
-            given = {name: real_input(sample, found, name) for name in sample.arrays}
-        feed = replace(feed, **_floats(found, original.run(given)))
-        if is_picture(found.graph.inputs[0]) and len(given) == 1:
-            said = found.said(feed.floats)
-            detector = detector or _detector(found, model, said)
-            if detector is not None:
-                thresholds = source.min_score, source.max_iou
-                x = given[original.inputs[0]] if sample.pixels is None else sample.pixels
-                picture, exact = shown(x, as_it_is=sample.pixels is not None), detector.detect(said, *thresholds)
-                feed = replace(feed, detecting=Detecting(detector, found.said, picture, *thresholds, exact))
-        made.append(feed)
-    return made
-
-
-def _detector(found: Quantised, model: ModelProto, said: Mapping[str, NDArray[Any]]) -> Detector | None:
-    """The form of a detector, by what the model says."""
-    from meshloom.sched.workload.onnx.detector_forms import recognised
-    from meshloom.sched.workload.onnx.labels import labels_in
-
-    by = () if found.host is None else found.host.suppressions
-    outputs = {value.name: said[value.name] for value in model.graph.output if value.name in said}
-    return recognised(outputs, found.graph.inputs[0].shape[2:], len(labels_in(model)), by, said)
-
-
-def _floats(found: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """What a float model made, as fields of a feed."""
-    graph = found.graph
-    floats = {name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()}
-    best = int(floats[graph.outputs[0]].argmax()) if classes(graph) > 1 else -1
-    return {"floats": floats, "float_label": best}
-
-
-def _per_channel(source: NetworkSource, numbers: tuple[float, ...], channels: int) -> tuple[float, ...]:
-    if len(numbers) not in (1, channels):
-        raise WorkloadError(f"{source.name}: --mean and --std take 1 or {channels} numbers, not {len(numbers)}")
-    return numbers * channels if len(numbers) == 1 else numbers
 
 
 def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:

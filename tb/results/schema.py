@@ -75,7 +75,8 @@ class Settings(Record):
     `code`: version, commit and digest of the sources. `scheduler`: as requested, with all its options. `input`: what it
     was fed, and `input_digest` the SHA-256 of those arrays. `model_digest`: SHA-256 of an ONNX file; built-in networks
     and layers are determined by `code`, and random data is seeded by the workload's name. A float model was quantised
-    with the files `calibration` (name and SHA-256 of each) and `mean`, `std`; `bind`: sizes that its file leaves open.
+    with the files `calibration` (name and SHA-256 of each) and `mean`, `std`; `bind`: sizes that its file leaves open;
+    `seed`: of the weights that its file has no numbers for (None: it has them all).
     """
 
     code: str
@@ -90,6 +91,7 @@ class Settings(Record):
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     bind: tuple[str, ...] = ()
+    seed: int | None = None
 
 
 class Row(Record):

@@ -224,7 +224,7 @@ def test_all_unsupported_operators_are_listed_with_their_names(tmp_path: Path) -
 
 def test_a_float_model_needs_something_to_calibrate_with(tmp_path: Path) -> None:
     path = float_file(tmp_path)
-    with pytest.raises(WorkloadError, match=r"small.onnx: is a float model; give pictures to calibrate it with"):
+    with pytest.raises(WorkloadError, match=r"small.onnx: is a float model; give pictures or arrays to calibrate"):
         load(NetworkSource(str(path)))
 
 

@@ -261,6 +261,8 @@ class Folding(Kernels):
                 raise OnnxError(f"{self.model.name}: output {name!r} is a constant; remove it")
             origin = self.before.get(name, name)
             view = self._result(origin)
+            if view.value in self.inputs:
+                view = self._copied(view)
             outputs.append(view.value)
             origins.append(origin)
             if not view.is_picture:
@@ -286,6 +288,12 @@ class Folding(Kernels):
             self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes, orders, self.sizes,
             values,
         )  # fmt: skip
+
+    def _copied(self, view: View) -> View:
+        """An input that is an output, too: moved by a layer."""
+        if (copy := f"{view.value}//copy") not in self.layers:
+            self.emit(FloatLayer("max_pool", copy, (view.value,)), view.size)
+        return replace(view, value=copy)
 
     def _result(self, name: str) -> View:
         """A result of the network: a value with its axes in any order, or a picture made of some; if no picture can be
@@ -320,8 +328,14 @@ def _input(name: str, shape: tuple[int, ...], channels_last: bool) -> View:
         return View(name, (shape[0], 1, 1), shape)
     if len(shape) == 2 and shape[0] > 1:
         return View(name, (shape[1], 1, shape[0]), shape, np.arange(prod(shape)).reshape(shape[::-1]).T)
-    if len(shape) > 4:
-        shape = (*shape[:3], prod(shape[3:]))
+    if len(shape) > 4:  # what is behind the rows are columns
+        whole = (shape[0], *shape[1:3], prod(shape[3:]))
+        if shape[1] == 1 and not channels_last:
+            whole = (shape[0], *shape[2:4], prod(shape[4:]))
+        if channels_last:
+            whole = (shape[0], shape[1], prod(shape[2:-1]), shape[-1])
+        made = _input(name, whole, channels_last)
+        return View(name, made.size, shape, None if made.index is None else made.index.reshape(shape))
     middle = (1,) if len(shape) == 3 else ()
     order = (1, *range(2, len(shape)))
     if channels_last and len(shape) > 2:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .errors import Refused
 from .integer_tensors import IntegerTensors, along, real_numbers
@@ -20,11 +21,33 @@ if TYPE_CHECKING:
 MICROSOFT = "com.microsoft"
 
 
+def check_sums(
+    w: NDArray[Any], zeros: NDArray[Any], bias: NDArray[Any] | None, x_zero: NDArray[Any], axis: int
+) -> None:
+    """Raises Refused where sums of 32 bits that an integer operator of the file makes may not fit: ONNX Runtime lets
+    them overflow. `w`: with its outputs along `axis`, less `zeros`; `x_zero`: of the operand, in its type."""
+    integers = np.moveaxis(w.astype(np.int64) - along(zeros.astype(np.int64), axis, w.ndim), axis, 0)
+    flat, range_, zero = integers.reshape(len(integers), -1), np.iinfo(x_zero.dtype), int(x_zero.flat[0])
+    ends = flat * (range_.min - zero), flat * (range_.max - zero)
+    start = np.zeros(len(flat), np.int64) if bias is None else bias.astype(np.int64).ravel()
+    high, low = start + np.maximum(*ends).sum(axis=1), start + np.minimum(*ends).sum(axis=1)
+    most = np.where(high > -low, high, low)
+    worst = int(np.abs(most).argmax())
+    if high.max() >= 1 << 31 or low.min() < -(1 << 31):
+        raise Refused(
+            f"its sums may reach {most[worst]} in channel {worst} (bias {start[worst]}), past the 32 bits of the "
+            "file's own accumulator, which overflows in ONNX Runtime: quantise the model again, with a bias that fits"
+        )
+
+
 class IntegerOperators(IntegerTensors):
     def convolution(self, node: NodeProto) -> None:
         x = self._operand(node.input[0], self._number(node, 1), self._number(node, 2))
         scale, zero = self._number(node, 4), self._number(node, 5)
         w = self._operand(node.input[3], scale, zero, 0)
+        if node.input[3] in self.constants:
+            bias = self.constants.get(node.input[8]) if len(node.input) > 8 else None
+            check_sums(self.constants[node.input[3]], zero, bias, self._number(node, 2), 0)
         inputs = [x, w]
         if len(node.input) > 8 and node.input[8]:
             step = np.float64(self._number(node, 1).flat[0]) * scale.astype(np.float64)
@@ -46,7 +69,11 @@ class IntegerOperators(IntegerTensors):
         given = attributes(node)
         scale = self._number(node, 4)
         x = self._operand(node.input[0], self._number(node, 1), self._number(node, 2))
-        inputs = [x, self._operand(node.input[3], scale, self._number(node, 5), 0 if given.get("transB") else 1)]
+        axis = 0 if given.get("transB") else 1
+        inputs = [x, self._operand(node.input[3], scale, self._number(node, 5), axis)]
+        if node.input[3] in self.constants:
+            bias = self.constants.get(node.input[6]) if len(node.input) > 6 else None
+            check_sums(self.constants[node.input[3]], self._number(node, 5), bias, self._number(node, 2), axis)
         if len(node.input) > 6 and node.input[6]:
             step = np.float64(self._number(node, 1).flat[0]) * scale.astype(np.float64).ravel()
             step = step * given.get("alpha", 1.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..graph import Layer, pasted_pixels, slice_size
-from .errors import Refused
+from .errors import Problem, Refused
 from .load import CheckedModel
 from .lowering import Lowering
 from .windows import check_window
@@ -49,7 +49,11 @@ class Integers(Lowering[Tensor]):
         self.sources: dict[str, tuple[int, int, int]] = {}
         self.sizes: dict[str, tuple[int, int, int]] = {}  # channels, rows, columns of values, where they are known
         for value in model.inputs:
-            size = (*model.input_sizes[value.name][1:], 1, 1)
+            shape = model.input_sizes[value.name]
+            if len(shape) not in (2, 3, 4) or shape[0] != 1:
+                self.problems.append(Problem(f"input {value.name}", "input", f"of shape {list(shape)}", (value.name,)))
+                continue
+            size = (*shape[1:], 1, 1)
             self.sources[value.name] = self.sizes[value.name] = (size[0], size[1], size[2])
             zero = ZEROS.get(value.type.tensor_type.elem_type)
             self.views[value.name] = Tensor(value.name, zero or 0, real=zero is None)

@@ -213,10 +213,10 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
 
 def _fix_batch(name: str, value: ValueInfoProto) -> None:
     dims = value.type.tensor_type.shape.dim
-    if not 1 <= len(dims) <= 4:
+    if not 1 <= len(dims) <= 5:
         raise OnnxError(
-            f"{name}: input {value.name!r} has {len(dims)} dimensions; the chip takes [1, channels, rows, columns], "
-            "[1, channels, columns] or [1, features]"
+            f"{name}: input {value.name!r} has {len(dims)} dimensions; it may have 1 to 5, say [1, channels, rows, "
+            "columns], [1, channels, columns] or [1, features]"
         )
     if len(dims) > 2 and dims[0].HasField("dim_value") and dims[0].dim_value > 1:
         raise OnnxError(
@@ -226,10 +226,10 @@ def _fix_batch(name: str, value: ValueInfoProto) -> None:
         dims[0].dim_value = 1
     for index, dim in enumerate(dims):
         if not dim.HasField("dim_value") or dim.dim_value < 1:
-            free = dim.dim_param or "unknown"
+            free, size = dim.dim_param or "without a name", dim.dim_param or f"{value.name}:{index}"
             raise OnnxError(
                 f"{name}: dimension {index} of input {value.name!r} is not fixed ({free}); give it a size "
-                f"(--bind {dim.dim_param or value.name}=N), or a picture of that size"
+                f"(--bind {size}=N), or a picture or an array of that size (--input)"
             )
 
 

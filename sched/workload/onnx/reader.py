@@ -24,6 +24,7 @@ from ..layers import SCALE_LIMIT
 from . import grouped, normalising
 from .dequantised import has_integer_operators
 from .errors import OnnxError, Refused, UnsupportedError
+from .integer_operators import check_sums
 from .integer_sums import WIDE, Sums
 from .integers import Tensor
 from .load import check, is_float_model, load_model
@@ -87,6 +88,7 @@ class _Reader(Sums):
         y_scale, y_zero = self.number(node, 6, "output scale"), self.zero_point(node, 7, None)
         bias = self.optional(node, 8, "bias")
         w = (raw.astype(np.int16) - zero).astype(np.int8)
+        check_sums(w, np.zeros((), np.int8), bias, np.zeros((), np.int8), 0)
         if w.ndim != 4:
             raise Refused(f"weights have shape {list(w.shape)}, must be [outputs, inputs, rows, columns]")
         if len(w_scale) not in (1, len(w)):
@@ -272,7 +274,12 @@ class _Reader(Sums):
             view = self.views.get(output)
             if view is None or view.value is None:
                 raise OnnxError(f"{self.model.name}: output {output!r} is not 8-bit; export the integer result")
-            outputs.append(view.value)
+            name = view.value
+            if name in self.sources:  # an input that is an output, too
+                name = f"{view.value}//copy"
+                if name not in self.layers:
+                    self.emit(Layer("max_pool", name, (view.value,)), view.zero, view.step)
+            outputs.append(name)
         if not self.layers:
             raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
         inputs: list[Value] = []

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 
+#: What it says of files in a newer format than it knows, although nothing in them need be new.
+_NEW_FORMAT = "Unsupported model IR version"
 _ERRORS = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
@@ -34,7 +36,23 @@ def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> Infer
     except Exception as error:
         if type(error).__module__ != _ERRORS:  # its exceptions have no base of their own
             raise
+        if _NEW_FORMAT in str(error) and (older := _in_older_format(model)) is not None:
+            return session(older, name, mixed_signs=mixed_signs)
         raise OnnxError(f"{name}: ONNX Runtime refuses it: {str(error).strip()}") from error
+
+
+def _in_older_format(model: ModelProto) -> ModelProto | None:
+    """The model in the oldest format that has its operators; None if that is the one that it has."""
+    import onnx
+    from onnx import helper
+
+    oldest = helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
+    if model.ir_version <= oldest:
+        return None
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    found.ir_version = oldest
+    return found
 
 
 def run(live: InferenceSession, feeds: dict[str, NDArray[Any]], name: str = "the model") -> dict[str, NDArray[Any]]:

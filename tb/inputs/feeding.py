@@ -1,0 +1,121 @@
+"""What each run of an ONNX file is fed, and what the file itself makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.layers import WorkloadError
+
+from .class_names import classes
+from .detecting import Detecting, is_picture, shown
+from .network_source import Feed, NetworkSource
+from .samples import fed_exactly, fed_quantised, real_input
+
+if TYPE_CHECKING:
+    from meshloom.sched.workload.graph import Graph
+    from meshloom.sched.workload.onnx.detections import Detector
+    from meshloom.sched.workload.onnx.quantise import Quantised
+    from meshloom.sched.workload.onnx.start import Start
+
+    from .onnx_files import OnnxFile
+
+
+def fed_bytes(source: NetworkSource, file: OnnxFile, graph: Graph) -> list[Feed]:
+    """Feeds of a network that computes its file to the last bit: compared with it. Raises InputError, OnnxError."""
+    from meshloom.sched.workload.onnx.original import check_integer, quantised_inputs
+
+    from .golden.graph import golden_values
+
+    inside = quantised_inputs(file.model)
+    made = [
+        Feed(sample.name, fed_exactly(sample, graph, file.inputs, inside)) for sample in file.samples(source.inputs)
+    ]
+    cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
+    check_integer(file.model, graph, cases, source.name)
+    return made
+
+
+def fed_numbers(source: NetworkSource, file: OnnxFile, found: Quantised, start: Start) -> list[Feed]:
+    """Feeds of a network whose model begins on the host, one for each file. Raises InputError."""
+    from meshloom.sched.workload.onnx.original import Original
+
+    from .numbers import read_numbers
+    from .pictures import quantise_input
+
+    original = Original(found.reference or file.model, source.name, found.origins.values(), found.sources)
+    values = {value.name: value for value in found.graph.inputs}
+    made: list[Feed] = []
+    for path in source.inputs:
+        begun = start.run(read_numbers(path, start.inputs))
+        real = {name: found.sources[name].value(array) for name, array in begun.items()}
+        arrays = {name: quantise_input(array, values[name]) for name, array in real.items()}
+        made.append(Feed(path.name, arrays, **_floats(found, original.run(real))))
+    return made
+
+
+def normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A picture as a float model takes it."""
+    shape = (1, array.shape[1], 1, 1)
+    mean, std = (
+        np.reshape(per_channel(source, numbers, array.shape[1]), shape) for numbers in (source.mean, source.std)
+    )
+    return ((array - mean) / std).astype(np.float32)
+
+
+def fed_real(source: NetworkSource, file: OnnxFile, found: Quantised) -> list[Feed]:
+    """Feeds of a network that was quantised, with what the float model makes of the same samples. It cannot take the
+    network's own bytes."""
+    from meshloom.sched.workload.onnx.original import Original
+
+    original = Original(found.reference or file.model, source.name, found.origins.values(), found.sources)
+    made: list[Feed] = []
+    detector: Detector | None = None
+    for sample in file.samples(source.inputs):
+        feed = Feed(sample.name, fed_quantised(sample, found))
+        if sample.own:
+            made.append(feed)
+            continue
+        if sample.pixels is not None:
+            given = {original.inputs[0]: normalised(source, sample.pixels)}
+        else:
+            given = {name: real_input(sample, found, name) for name in sample.arrays}
+        feed = replace(feed, **_floats(found, original.run(given)))
+        if is_picture(found.graph.inputs[0]) and len(given) == 1:
+            said = found.said(feed.floats)
+            detector = detector or _detector(found, file, said)
+            if detector is not None:
+                thresholds = source.min_score, source.max_iou
+                x = given[original.inputs[0]] if sample.pixels is None else sample.pixels
+                picture, exact = shown(x, as_it_is=sample.pixels is not None), detector.detect(said, *thresholds)
+                feed = replace(feed, detecting=Detecting(detector, found.said, picture, *thresholds, exact))
+        made.append(feed)
+    return made
+
+
+def _detector(found: Quantised, file: OnnxFile, said: Mapping[str, NDArray[Any]]) -> Detector | None:
+    """The form of a detector, by what the model says."""
+    from meshloom.sched.workload.onnx.detector_forms import recognised
+    from meshloom.sched.workload.onnx.labels import labels_in
+
+    by = () if found.host is None else found.host.suppressions
+    outputs = {value.name: said[value.name] for value in file.model.graph.output if value.name in said}
+    return recognised(outputs, found.graph.inputs[0].shape[2:], len(labels_in(file.model)), by, said)
+
+
+def _floats(found: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """What a float model made, as fields of a feed."""
+    graph = found.graph
+    floats = {name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()}
+    best = int(floats[graph.outputs[0]].argmax()) if classes(graph) > 1 else -1
+    return {"floats": floats, "float_label": best}
+
+
+def per_channel(source: NetworkSource, numbers: tuple[float, ...], channels: int) -> tuple[float, ...]:
+    if len(numbers) not in (1, channels):
+        raise WorkloadError(f"{source.name}: --mean and --std take 1 or {channels} numbers, not {len(numbers)}")
+    return numbers * channels if len(numbers) == 1 else numbers

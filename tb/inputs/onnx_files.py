@@ -1,0 +1,70 @@
+"""ONNX files as they are run: weights drawn that are not in them, sizes bound, and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import Declared, declared
+from .samples import Sample, samples_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxFile:
+    """The model in the file `name`, and its inputs as the file declares them. `drawn`: whether weights were drawn, with
+    `seed`; `notes`: what is to be said of that."""
+
+    name: str
+    model: ModelProto
+    inputs: tuple[Declared, ...]
+    drawn: bool
+    seed: int
+    notes: tuple[str, ...]
+
+    def samples(self, files: Sequence[Path]) -> list[Sample]:
+        """All samples of files, whose names say how weights were drawn; a drawn one if there are no files for drawn
+        weights. Raises WorkloadError."""
+        if not self.drawn:
+            return samples_of(files, self.inputs)
+        if files:
+            found = samples_of(files, self.inputs)
+            return [replace(each, name=f"{each.name}, weights of seed {self.seed}") for each in found]
+        random = np.random.default_rng(self.seed)
+        arrays = {each.name: _noise(random, each) for each in self.inputs}
+        return [Sample(f"input and weights of seed {self.seed}", Path(), arrays)]
+
+
+def _noise(random: np.random.Generator, declared: Declared) -> NDArray[Any]:
+    """Numbers for an input: all integers of a type with 8 bits, otherwise normal ones."""
+    if declared.type.kind in "iu" and declared.type.itemsize == 1:
+        limits = np.iinfo(declared.type)
+        return random.integers(limits.min, limits.max, declared.shape, declared.type, endpoint=True)
+    return random.normal(0, 1, declared.shape).astype(declared.type)
+
+
+def opened(name: str, bind: Mapping[str, int], seed: int = 0, files: Sequence[Path] = ()) -> OnnxFile:
+    """The file of that name. Sizes that it leaves open are those that `bind` says, or those of the first of `files`.
+    Raises OnnxError."""
+    from meshloom.sched.workload.onnx.load import bound, load_model
+    from meshloom.sched.workload.onnx.missing_weights import lacks_numbers, with_weights
+    from meshloom.sched.workload.onnx.start import looks_up
+
+    raw = bound(load_model(name), {}, bind, name)
+    inputs = declared(raw, Path(name).stem)
+    drawn = any(map(lacks_numbers, raw.graph.initializer))
+    model, notes = with_weights(raw, name, seed)
+    if files and not all(all(each.shape) for each in inputs) and not looks_up(model):
+        first = samples_of(files[:1], inputs)[0]
+        shapes = {each: array.shape for each, array in first.arrays.items()}
+        if first.pixels is not None:
+            shapes = {each.name: first.pixels.shape for each in inputs[:1]}
+        raw, model = (bound(each, shapes, {}, name) for each in (raw, model))
+    return OnnxFile(name, model, declared(raw, Path(name).stem), drawn, seed, notes)

@@ -1,0 +1,178 @@
+"""Files as people have them: no numbers for weights, open sizes, outputs that are inputs, sums that overflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx import missing_weights
+from meshloom.sched.workload.onnx.errors import OnnxError
+from meshloom.sched.workload.onnx.missing_weights import with_weights
+from meshloom.tb.inputs.golden.graph import golden_values
+from meshloom.tb.inputs.sources import NetworkSource, described, load, model_settings, ready
+
+from ..sched.float_models import FloatModel, decibels, run_float
+from ..sched.test_onnx_dequantised import product
+
+
+def shapes_only(folder: Path, element: int = TensorProto.INT8, first: tuple[int, ...] = (4, 3, 3, 3)) -> Path:
+    weights = [helper.make_tensor_value_info("x", element, (1, 3, 8, 8))]
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w1"], ["a"]), helper.make_node("Conv", ["a", "w2"], ["y"])], "g", weights,
+        [helper.make_tensor_value_info("y", element, (1, 5, 6, 6))],
+        [TensorProto(name=name, data_type=element, dims=dims) for name, dims in (("w1", first), ("w2", (5, 4, 1, 1)))],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=14)
+    onnx.save(model, folder / "shapes.onnx")
+    return folder / "shapes.onnx"
+
+
+@pytest.mark.parametrize("element", [TensorProto.INT8, TensorProto.FLOAT, TensorProto.BFLOAT16])
+def test_weights_that_are_not_there_are_drawn(element: int, tmp_path: Path) -> None:
+    """The same from one seed, others from another; notes, names and settings of a run say which."""
+    path = shapes_only(tmp_path, element)
+    said = "The file has no numbers for w1, w2: they are drawn with seed 0."
+    assert said in described(path, {})
+    source = NetworkSource(str(path))
+    graph, (feed,) = ready(source)
+    assert said in feed.notes
+    assert feed.name == "input and weights of seed 0"
+    assert model_settings(source)["seed"] == 0
+    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    assert decibels(feed.floats["y"], found) > 20
+    again, other = load(source), load(NetworkSource(str(path), seed=1))
+    np.testing.assert_array_equal(again.layers[0].w, graph.layers[0].w)
+    assert not np.array_equal(other.layers[0].w, graph.layers[0].w)
+    np.save(tmp_path / "x.npy", np.ones((1, 3, 8, 8), np.int8 if element == TensorProto.INT8 else np.float32))
+    _, (feed,) = ready(NetworkSource(str(path), (tmp_path / "x.npy",), seed=7))
+    assert feed.name == "x.npy, weights of seed 7"
+
+
+def test_a_file_with_its_weights_is_left_alone(tmp_path: Path) -> None:
+    m = FloatModel()
+    model = m.build(m.conv("x", "y", (4, 3, 1, 1)))
+    assert with_weights(model, "m", 0) == (model, ())
+    onnx.save(model, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", m.data(1)[0])
+    assert "seed" not in model_settings(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
+
+
+def test_what_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    m = FloatModel()
+    m.initialisers.append(TensorProto(name="shape", data_type=TensorProto.INT64, dims=(2,)))
+    model = m.build(m.node("Reshape", [m.conv("x", "c", (4, 3, 1, 1)), "shape"], "y"))
+    with pytest.raises(
+        OnnxError, match=r"m: constant 'shape' \(INT64 \[2\]\) has no numbers, and is none of the weights"
+    ):
+        with_weights(model, "m", 0)
+    monkeypatch.setattr(missing_weights, "MOST_NUMBERS", 127)
+    with pytest.raises(OnnxError, match="has no numbers for 128 weights; 127 at most are drawn"):
+        described(shapes_only(tmp_path), {})
+
+
+def test_sizes_without_names(tmp_path: Path) -> None:
+    """What the error says works; an array says them, too."""
+    m = FloatModel((1, 3, 1, 8))
+    model = m.build(m.conv("x", "y", (4, 3, 1, 3)))
+    model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value")
+    path = tmp_path / "open.onnx"
+    onnx.save(model, path)
+    said = (
+        r"dimension 2 of input 'x' is not fixed \(without a name\); give it a size \(--bind x:2=N\), or a picture or an"
+    )
+    with pytest.raises(OnnxError, match=said):
+        described(path, {})
+    assert "input x [1, 3, 5, 8]" in described(path, {"x:2": 5})[0]
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(0, 1, (1, 3, 6, 8)).astype(np.float32))
+    graph, (feed,) = ready(NetworkSource(str(path), (tmp_path / "x.npy",)))
+    assert graph.inputs[0].shape == (1, 3, 6, 8)
+    assert feed.floats["y"].shape == (1, 4, 6, 6)
+
+
+def test_too_many_dimensions(tmp_path: Path) -> None:
+    m = FloatModel((1, 2, 2, 2, 2, 2))
+    onnx.save(m.build(m.node("Relu", "x", "y")), tmp_path / "m.onnx")
+    with pytest.raises(OnnxError, match="input 'x' has 6 dimensions; it may have 1 to 5"):
+        described(tmp_path / "m.onnx", {})
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3, 6, 6), (1, 3, 2, 3, 6)])
+def test_five_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
+    m = FloatModel(shape)
+    y = m.node("Relu", "x", "y")
+    if shape[1] == 1:
+        y = m.conv(m.node("Reshape", ["x", m.integers(1, 3, 6, 6)], "flat"), "z", (4, 3, 3, 3))
+    model = m.build(y)
+    onnx.save(model, tmp_path / "m.onnx")
+    (x,) = m.data(1)
+    np.save(tmp_path / "x.npy", x)
+    graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
+    found = golden_values(graph, feed.arrays)[y] * graph.value(y).step
+    assert decibels(run_float(model, x)[y], found) > 25
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_an_output_that_is_an_input_is_copied(renamed: bool, tmp_path: Path) -> None:
+    m = FloatModel()
+    same = m.node("Identity", "x", "same") if renamed else "x"
+    onnx.save(m.build(m.conv("x", "y", (4, 3, 3, 3)), same, "y"), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", m.data(1)[0])
+    assert "2 layers" in described(tmp_path / "m.onnx", {})[0]
+    graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
+    assert graph.outputs == ("y", "x//copy")
+    np.testing.assert_array_equal(golden_values(graph, feed.arrays)["x//copy"], feed.arrays["x"])
+
+
+@pytest.mark.parametrize(("step", "zero"), [(1.0, 128), (3e5, 101)])
+@pytest.mark.parametrize("bias", [(1 << 31) - 1, -(1 << 31)])
+def test_sums_that_overflow_are_the_files_own(step: float, zero: int, bias: int, tmp_path: Path) -> None:
+    """`check` and `run` say the same, whether the chip has the file's scales or not."""
+    model = product((1.0, zero), (2.0**-8, 0), (step, 128))
+    for item in model.graph.initializer:
+        if item.name == "b":
+            item.CopyFrom(onnx.numpy_helper.from_array(np.array([5, bias, 0, 0], np.int32), "b"))
+    onnx.save(model, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 6, 6), np.uint8))
+    said = rf"conv \(QLinearConv\): its sums may reach -?214.* in channel 1 \(bias {bias}\), past the 32 bits"
+    with pytest.raises(OnnxError, match=said):
+        described(tmp_path / "m.onnx", {})
+    with pytest.raises(OnnxError, match=said):
+        ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
+
+
+@pytest.mark.parametrize("bias", [1e12, 1e30, 3e38])
+def test_a_bias_much_larger_than_all_products(bias: float, tmp_path: Path) -> None:
+    """It is quantised, without a warning (of which each is an error here)."""
+    m = FloatModel()
+    numbers = m.constant(np.array([0.1, bias, 0, 0]))
+    onnx.save(m.build(m.node("Conv", ["x", m.normal(4, 3, 3, 3), numbers], "y")), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", m.data(1)[0])
+    graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
+    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    assert found[0, 1] == pytest.approx(bias, rel=0.01)
+
+
+def test_a_type_that_onnx_runtime_does_not_compute(tmp_path: Path) -> None:
+    """Said by `check` as well."""
+    m = FloatModel()
+    m.element = TensorProto.DOUBLE
+    onnx.save(m.build(m.node("Conv", ["x", m.constant(np.ones((1, 3, 1, 1)), np.float64)], "y")), tmp_path / "m.onnx")
+    with pytest.raises(OnnxError, match="ONNX Runtime refuses it"):
+        described(tmp_path / "m.onnx", {})
+
+
+def test_what_calibrates(tmp_path: Path) -> None:
+    for shape, said in (
+        ((1, 3, 8, 8), "with pictures or .npy files ("),
+        ((1, 5, 8, 8), r"with .npy files [1, 5, 8, 8] ("),
+    ):
+        m = FloatModel(shape)
+        onnx.save(m.build(m.node("Relu", "x", "y")), tmp_path / "m.onnx")
+        assert said in described(tmp_path / "m.onnx", {})[0]
+    with pytest.raises(WorkloadError, match="is a float model; give pictures or arrays to calibrate it with"):
+        load(NetworkSource(str(tmp_path / "m.onnx")))
