@@ -92,6 +92,8 @@ def check_files(source: NetworkSource) -> None:
     labels = () if source.labels is None else (source.labels,)
     for path in (*model, *source.inputs, *source.calibration, *labels):
         try:
+            if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would have it wait
+                raise WorkloadError(f"{path}: cannot be read: it is a device, a pipe or a socket, not a file")
             with path.open("rb"):
                 pass
         except OSError as error:
@@ -352,13 +354,10 @@ def _real(path: Path) -> NDArray[np.float32]:
         except (OSError, ValueError, EOFError) as error:
             raise WorkloadError(f"{path}: cannot be read as an .npy file ({error})") from error
         return np.asarray(array, np.float32)
-    from PIL import Image
+    from .pictures import open_picture
 
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise WorkloadError(f"{path}: cannot be read as a picture ({error}); give PNG, WebP, JPEG or .npy") from error
+    image = open_picture(path)
+    pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
     return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
