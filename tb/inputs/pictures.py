@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,12 @@ from numpy.typing import NDArray
 from meshloom.sched.workload.graph import Graph, Value
 
 from .arrays import SUFFIXES, Declared, InputError, read_samples
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+#: Pixels of a picture: of three channels, as many numbers as a tensor may have (`onnx.bounds.MOST_ELEMENTS`).
+MOST_PIXELS = (1 << 24) // 3
 
 
 def inputs_in(path: Path) -> int:
@@ -74,9 +81,41 @@ def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]
     return np.clip(np.rint(real.astype(np.float64) / value.step), -128, 127).astype(np.int8)
 
 
-def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
+def open_picture(path: Path, size: tuple[int, int] | None = None, network: str = "") -> Image.Image:
+    """The first frame of a picture, decoded. Its size is looked at before: it must be `size`, width and height, which
+    `network` takes, if that is known, and not more than `MOST_PIXELS`. Raises InputError."""
     from PIL import Image, UnidentifiedImageError
 
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # what is too large is refused here
+            image = Image.open(path)
+        with image:
+            if size is not None and image.size != size:
+                raise InputError(
+                    f"{path}: is {image.width}x{image.height} pixels (width x height), network {network} takes "
+                    f"{size[0]}x{size[1]}; crop or resize it to that"
+                )
+            if image.width * image.height > MOST_PIXELS:
+                raise InputError(
+                    f"{path}: is {image.width}x{image.height} pixels (width x height); a picture may have "
+                    f"{MOST_PIXELS:,}: crop or resize it"
+                )
+            image.load()
+    except InputError:
+        raise
+    except UnidentifiedImageError as error:
+        raise InputError(f"{path}: is not a picture; give PNG, WebP or JPEG, or an .npy file") from error
+    except Image.DecompressionBombError as error:
+        raise InputError(
+            f"{path}: is too large; a picture may have {MOST_PIXELS:,} pixels: crop or resize it"
+        ) from error
+    except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); give an intact picture") from error
+    return image
+
+
+def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
     picture = graph.picture
     if picture is None:
         raise InputError(
@@ -85,18 +124,7 @@ def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
         )
     if not len(picture.mean) == len(picture.std) == value.channels == (3 if picture.mode == "RGB" else 1):
         raise InputError(f"network {graph.name}: its picture has another number of channels than input {value.name}")
-    try:
-        with Image.open(path) as image:
-            image.load()
-    except UnidentifiedImageError as error:
-        raise InputError(f"{path}: is not a picture; give PNG, WebP or JPEG, or an .npy file") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give an intact picture") from error
-    if image.size != (value.width, value.height):
-        raise InputError(
-            f"{path}: is {image.width}x{image.height} pixels (width x height), network {graph.name} takes "
-            f"{value.width}x{value.height}; crop or resize it to that"
-        )
+    image = open_picture(path, (value.width, value.height), graph.name)
     if image.mode.startswith(("I", "F")):
         raise InputError(f"{path}: has more than 8 bits for a channel (mode {image.mode}); save it with 8")
     if image.has_transparency_data:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph
-from meshloom.sched.workload.layers import WorkloadError
 
 from .arrays import SUFFIXES, Arrays, Declared, InputError, read_samples
-from .pictures import as_input, one_picture, quantise_input, read_picture
+from .pictures import as_input, one_picture, open_picture, quantise_input, read_picture
 
 if TYPE_CHECKING:
     from meshloom.sched.workload.onnx.quantise import Quantised
@@ -53,14 +52,9 @@ def samples_of(files: Iterable[Path], inputs: Sequence[Declared]) -> list[Sample
 
 
 def read_pixels(path: Path) -> NDArray[np.float32]:
-    """A picture's bytes, float32 [1, channels, rows, columns]. Raises WorkloadError."""
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise WorkloadError(f"{path}: cannot be read as a picture ({error}); give PNG, WebP, JPEG or .npy") from error
+    """A picture's bytes, float32 [1, channels, rows, columns]. Raises InputError."""
+    image = open_picture(path)
+    pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
     return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 

@@ -42,6 +42,8 @@ def check_files(source: NetworkSource) -> None:
     labels = () if source.labels is None else (source.labels,)
     for path in (*model, *source.inputs, *source.calibration, *labels):
         try:
+            if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would have it wait
+                raise WorkloadError(f"{path}: cannot be read: it is a device, a pipe or a socket, not a file")
             with path.open("rb"):
                 pass
         except OSError as error:

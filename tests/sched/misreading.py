@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx import folding, lowering
+from meshloom.sched.workload.onnx import folding, lowering, settling
 from meshloom.sched.workload.onnx.errors import node_name
 from meshloom.sched.workload.onnx.load import attributes
 
@@ -49,7 +49,7 @@ def misread(monkeypatch: pytest.MonkeyPatch, operator: str, name: str, wrong: An
                 values[name] = wrong
         return values
 
-    for module in (lowering, folding):
+    for module in (lowering, folding, settling):
         monkeypatch.setattr(module, "attributes", seen)
     return read
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from meshloom.sched.workload.graph import Graph, Layer, Picture, Value
-from meshloom.tb.inputs.pictures import InputError, read_picture
+from meshloom.tb.inputs.pictures import MOST_PIXELS, InputError, open_picture, read_picture
 
 MEAN, STD, STEP = (120.0, 100.5, 90.0), (60.0, 64.0, 50.0), 1 / 32
 
@@ -102,6 +104,9 @@ def test_wrong_pictures(tmp_path, pixels):
     refused(path, RGB, "is not a picture; give PNG, WebP or JPEG, or an .npy file")
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (300, 300, 3)).astype(np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:5000])
+    refused(path, RGB, "a.png: is 300x300 pixels")
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (4, 6, 3)).astype(np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:90])
     refused(path, RGB, "a.png: cannot be read")
 
 
@@ -119,3 +124,39 @@ def test_wrong_arrays(tmp_path):
     path.write_bytes(path.read_bytes()[:20])
     refused(path, RGB, "cannot be read as an .npy file")
     refused(tmp_path / "none.npy", RGB, "none.npy: cannot be read")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF", "TIFF", "BMP", "WEBP"])
+def test_sizes_are_looked_at_before_pixels(tmp_path, monkeypatch, kind):
+    """Pictures of one colour: few bytes, many pixels."""
+    side, path = int(MOST_PIXELS**0.5) + 1, tmp_path / "p"
+    Image.new("RGB" if kind == "WEBP" else "1", (side, side)).save(path, kind)
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels are decoded"))
+    with pytest.raises(
+        InputError, match=f"is {side}x{side} pixels .*; a picture may have 5,592,405: crop or resize it"
+    ):
+        open_picture(path)
+    with pytest.raises(
+        InputError, match=f"is {side}x{side} pixels .*, network net takes 8x8; crop or resize it to that"
+    ):
+        open_picture(path, (8, 8), "net")
+
+
+@pytest.mark.parametrize(
+    ("side", "message"), [(10_000, "is 10000x10000 pixels"), (14_000, "is too large; a picture may")]
+)
+def test_large_headers(tmp_path, recwarn, side, message):
+    """As Pillow itself sees them: it warns of the first and refuses the second."""
+    chunk = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    parts = [(b"IHDR", chunk), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    body = b"".join(struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts)
+    (tmp_path / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    with pytest.raises(InputError, match=message):
+        open_picture(tmp_path / "p.png")
+    assert not recwarn.list
+
+
+def test_the_first_frame_counts(tmp_path):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "p.gif", save_all=True, append_images=frames[1:])
+    assert open_picture(tmp_path / "p.gif", (8, 8), "net").convert("RGB").getpixel((0, 0)) == (255, 0, 0)

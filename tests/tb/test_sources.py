@@ -205,7 +205,7 @@ def unsupported(folder: Path) -> Path:
     model = FloatModel()
     model.node("Hardmax", model.conv("x", "c", (4, 3, 1, 1)), "s")
     model.node("LpNormalization", "s", "p")
-    model.node("CumSum", "p", "e")
+    model.node("CumSum", ["p", model.constant(1, np.int64)], "e")
     path = folder / "odd.onnx"
     model.node("Conv", ["e", model.normal(2, 4, 1, 1)], "y")
     onnx.save(model.build("y"), path)
@@ -235,12 +235,20 @@ def test_mean_and_std_are_for_all_channels_or_each(mean: Any, std: Any, tmp_path
         load(NetworkSource(str(path), (picture(tmp_path / "x.png"),), mean=mean, std=std))
 
 
-@pytest.mark.parametrize("name", ["broken.png", "broken.npy", "absent.png", "absent.npy"])
-def test_unreadable_calibration_files_are_named(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("broken.png", "is not a picture"),
+        ("broken.npy", "cannot be read as a"),
+        ("absent.png", "cannot be read"),
+        ("absent.npy", "cannot be read as a"),
+    ],
+)
+def test_unreadable_calibration_files_are_named(name: str, why: str, tmp_path: Path) -> None:
     path = float_file(tmp_path)
     if not name.startswith("absent"):
         (tmp_path / name).write_bytes(b"this is neither")
-    with pytest.raises(WorkloadError, match=f"{name}: cannot be read as a"):
+    with pytest.raises(WorkloadError, match=f"{name}: {why}"):
         load(NetworkSource(str(path), (tmp_path / name,)))
 
 

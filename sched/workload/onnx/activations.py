@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _Affine = Callable[[NDArray[np.float64]], PerChannel]
 _Handler = Callable[["NodeProto", dict[str, Any]], None]
 
+#: Nodes that are one function: longer chains are functions of functions, lest each is written down again and again.
+_MOST_NODES = 64
+
 
 class Activations(Resizing):
     """`functions`: for values that are functions of one other value, element by element: that one, and how.
@@ -95,13 +98,18 @@ class Activations(Resizing):
                 return None
             if len(array.shape) > len(first.shape) or np.broadcast_shapes(array.shape, first.shape) != first.shape:
                 return None
-        bases = {self.functions[view.value][0] if view.value in self.functions else view.value for view in views}
+        bases = {self._base(view.value) for view in views}
         if len(bases) > 1 and len({view.value for view in views}) == 1:
             bases = {first.value}
         if len(bases) != 1:
             return None
         (base,) = bases
         return base, self._composed(node, base, constants)
+
+    def _base(self, value: str) -> str:
+        """The value that another one is a function of, of not too many nodes; itself if it is none."""
+        base, found = self.functions.get(value, (value, None))
+        return value if found is not None and len(found.nodes) >= _MOST_NODES else base
 
     def _composed(self, node: NodeProto, base: str, constants: Mapping[str, NDArray[Any]]) -> Function:
         opset = max(self.model.opset, OLDEST)

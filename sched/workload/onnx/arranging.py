@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from meshloom.hw.isa import INSTRUCTIONS, Opcode
 
 from ..graph import Place, Window, slice_size
+from .bounds import Budget, check_size
 from .errors import Refused
 from .floats import FloatLayer
 from .load import CheckedModel
@@ -31,6 +33,7 @@ class Arranging(Lowering[View]):
     def __init__(self, model: CheckedModel) -> None:
         super().__init__(model)
         self.layers: dict[str, FloatLayer] = {}
+        self.budget = Budget(sum(array.size for array in self.constants.values()))
         self.notes: list[str] = []
         self.turns = True  # whether channels and pixels may change places
         self._turned: dict[tuple[str, int, int], str] = {}
@@ -43,6 +46,10 @@ class Arranging(Lowering[View]):
         check_window(layer.kind, layer.window)
         if min(size) < 1:
             raise Refused("its window does not fit the input")
+        check_size(shape or (1, *size))
+        self.budget.spend("numbers of tensors", prod(size))
+        self.budget.spend("layers", 1)
+        self.budget.spend("weights of layers", 0 if layer.w is None else layer.w.size)
         self.layers[layer.output], self.sizes[layer.output] = layer, size
         self.views[layer.output] = View(layer.output, size, shape or (1, *size))
         return layer.output

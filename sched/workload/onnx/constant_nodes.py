@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from .bounds import check_size
 from .errors import OnnxError, Refused
 from .runtime import evaluate
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
 
-#: Elements that a result of constants may have, whatever the file says.
-MOST_ELEMENTS = 1 << 24
 #: Operators whose results may be much larger than what they read; the size follows from numbers that they read.
 _GROWING = {
     "CenterCropPad", "Col2Im", "ConstantOfShape", "Expand", "MaxUnpool", "OneHot", "Pad", "Range", "Resize", "Tile",
@@ -91,11 +89,8 @@ def computed(node: NodeProto, constants: Mapping[str, NDArray[Any]], opset: int)
         size = sizes(made[name]) if name in made else None
         if size is None and node.op_type in _GROWING:
             raise Refused("of constants: the size of its result is not known before; simplify the model first")
-        if size is not None and prod(size) > MOST_ELEMENTS:
-            raise Refused(
-                f"of constants: its result would have the shape {list(size)}; a constant may have {MOST_ELEMENTS:,} "
-                "elements; export the model with smaller sizes"
-            )
+        if size is not None:
+            check_size(size, "of constants: its result")
     values = [helper.make_value_info(name, kind) for name, kind in types.items()]
     results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     graph = helper.make_graph([node], "constant", values, results)

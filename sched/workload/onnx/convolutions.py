@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import PlainKind, Window
+from .bounds import check_size
 from .errors import Refused
 from .floats import FloatLayer
 from .folding import finite, scattered
 from .kernels import inflated
 from .movement import Movement
-from .views import NO_PAD, View, channels_selected
+from .views import MOST_PIECES, NO_PAD, View, channels_selected
 from .windows import sliding_window, two_axes
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Convolutions(Movement):
         if group == 1 or group == channels == outputs:
             return ("conv" if group == 1 else "depthwise"), w
         each = outputs // group
+        check_size((outputs, channels, *w.shape[2:]), "what stands for its weights")
         dense = np.zeros((outputs, channels, *w.shape[2:]))
         for g in range(group):
             rows, columns = slice(g * each, (g + 1) * each), slice(g * inputs, (g + 1) * inputs)
@@ -99,6 +101,9 @@ class Convolutions(Movement):
         strides = tuple(attributes.get("strides", (1, 1)))
         pads, size = _transposed(attributes, (flat.shape[2], flat.shape[3]), strides, view.size[1:])
         outputs = len(flat)
+        check_size((outputs, *size))
+        if strides[0] * strides[1] > MOST_PIECES:
+            raise Refused(f"strides {list(strides)} take {strides[0] * strides[1]:,} layers; {MOST_PIECES} at most")
         numbers = np.zeros(outputs) if bias is None else finite(bias)
         if len(numbers) != outputs:
             raise Refused(f"a bias of {len(numbers)} numbers for {outputs} outputs")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Window
-from .constant_nodes import MOST_ELEMENTS, computable, computed
+from .constant_nodes import computable, computed
 from .errors import OnnxError, Refused
 from .floats import FloatLayer, FloatNet, PerChannel, Source
 from .kernels import Kernels
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Tile", "Transpose"}
 #: Operators before the first that mixes channels, which treat all axes alike.
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
-#: So many numbers may be computed from each number of a file, besides `MOST_ELEMENTS`.
-_PER_ELEMENT = 8
 
 
 class Folding(Kernels):
@@ -40,8 +38,6 @@ class Folding(Kernels):
         self.normalised = normalised
         self.inputs: dict[str, Source] = {}
         self.normalise: dict[str, PerChannel] = {}
-        self._given = sum(array.size for array in self.constants.values())  # numbers in the file, ...
-        self._computed = 0  # ... and those computed from them
         for value in model.inputs:
             self._check_type(value)
             view = _input(value.name, model.input_sizes[value.name], self._channels_last(value.name))
@@ -54,6 +50,10 @@ class Folding(Kernels):
     def guess(self, name: str) -> View | None:
         shape = self.model.inferred.get(name)
         if shape is None or not shape or (len(shape) > 2 and shape[0] != 1):
+            return None
+        try:
+            self.budget.spend("places of rearranged numbers", prod(shape))
+        except Refused:
             return None
         return replace(_input(name, shape, False), single=False)
 
@@ -111,12 +111,7 @@ class Folding(Kernels):
         if not names and node.op_type != "Constant":
             return False
         for name, array in computed(node, self.constants, self.model.opset).items():
-            self._computed += array.size
-            if self._computed > MOST_ELEMENTS + _PER_ELEMENT * self._given:
-                raise Refused(
-                    f"of constants: with its result, {self._computed:,} numbers would be computed from constants; a "
-                    f"model of {self._given:,} may have {MOST_ELEMENTS + _PER_ELEMENT * self._given:,}"
-                )
+            self.budget.spend("numbers computed from constants", array.size)
             self.constants[name] = array
         return True
 

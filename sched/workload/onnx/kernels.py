@@ -14,9 +14,10 @@ from meshloom.hw.isa import Opcode
 
 from ..graph import Place, Window
 from .arranging import Arranging
+from .bounds import check_size
 from .errors import Refused
 from .floats import FloatLayer
-from .strides import MOST_STRIDE, factors, first_step, next_product
+from .strides import MOST_STRIDE, factors, first_step, next_product, without_needless_steps
 from .views import MOST_PIECES, NO_PAD, Size, View
 from .windows import limit
 
@@ -30,10 +31,12 @@ class Kernels(Arranging):
         one has results between those that are wanted, or, where its kernel is too large, zeros between its channels.
         """
         assert layer.w is not None
-        _widened(layer)
         outputs = (len(layer.w), *layer.window.output(*view.size[1:]))
         if min(outputs) < 1:
             raise Refused("its window does not fit the input")
+        check_size(outputs)
+        layer.window = without_needless_steps(layer.window, *view.size[1:])
+        _widened(layer)
         name, size = self._within_pads(layer, view.value, view.size)
         if layer.kind == "depthwise":
             w = layer.window
@@ -52,7 +55,7 @@ class Kernels(Arranging):
 
     def with_stride(self, layer: FloatLayer, name: str, size: Size) -> str:
         """A layer that slides over a value, with a stride that an instruction holds; what is too much is sliced out."""
-        w, output = layer.window, layer.output
+        w, output = without_needless_steps(layer.window, *size[1:]), layer.output
         (down, more_down), (right, more_right) = first_step(w.stride_h), first_step(w.stride_w)
         layer.window, layer.inputs = replace(w, stride_h=down, stride_w=right), (name,)
         made = size[0], *layer.window.output(*size[1:])
@@ -86,6 +89,7 @@ class Kernels(Arranging):
         """A depthwise convolution as one with zeros between its channels."""
         assert layer.w is not None
         channels = len(layer.w)
+        check_size((channels, *layer.w.shape), "what stands for its weights")
         w = np.zeros((channels, channels, *layer.w.shape[2:]))
         w[np.arange(channels), np.arange(channels)] = layer.w[:, 0]
         layer.kind, layer.w = "conv", w
@@ -279,6 +283,7 @@ def _factor(kernel: int, stride: int, dilation: int, most: int) -> int:
 def inflated(w: NDArray[Any], rows: int, columns: int) -> NDArray[Any]:
     """Weights [..., KH, KW] with zeros between their taps, which then are `rows` and `columns` apart."""
     high, wide = ((size - 1) * apart + 1 for size, apart in zip(w.shape[2:], (rows, columns), strict=True))
+    check_size((*w.shape[:2], high, wide), "what stands for its weights")
     found = np.zeros((*w.shape[:2], high, wide), w.dtype)
     found[:, :, ::rows, ::columns] = w
     return found

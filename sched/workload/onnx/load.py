@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import OnnxError, Problem, UnsupportedError, node_name, operator_name
+from .bounds import check_size
+from .errors import OnnxError, Problem, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
 from .subgraphs import reads
-from .validity import check_external, check_opset, check_structure, check_tensors, one_line
+from .validity import check_external, check_opset, check_structure, check_tensors, check_values, one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -48,15 +49,18 @@ def load_model(path: str | Path) -> ModelProto:
         raise OnnxError(f"{path}: is damaged or not an ONNX file ({error}); export or copy it again") from error
     if not model.ir_version or not model.graph.node:
         raise OnnxError(f"{path}: is not an ONNX model, or one without nodes; export it again")
-    check_external(model, path)
     try:
+        check_external(model, path)
         load_external_data_for_model(model, str(path.parent))
+        for check_ in (check_opset, check_tensors, check_values, check_structure):
+            check_(model, str(path))
+        return without_calls(model, str(path))
+    except OnnxError:
+        raise
+    except (UnicodeDecodeError, TypeError) as error:
+        raise OnnxError(f"{path}: is damaged: a name in it is no text; export or copy it again") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise OnnxError(f"{path}: its weights lie in another file that cannot be read: {one_line(error)}") from error
-    check_opset(model, str(path))
-    check_tensors(model, str(path))
-    check_structure(model, str(path))
-    return without_calls(model, str(path))
 
 
 def is_float_model(model: ModelProto) -> bool:
@@ -206,6 +210,10 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
         raise OnnxError(f"{name}: has no input or no output; export it again")
     for value in found.inputs:
         _fix_batch(name, value)
+        try:
+            check_size([dim.dim_value for dim in value.type.tensor_type.shape.dim], f"input {value.name!r}")
+        except Refused as refusal:
+            raise OnnxError(f"{name}: {refusal}") from refusal
     for value in checked.graph.output:
         value.type.tensor_type.ClearField("shape")
     return found

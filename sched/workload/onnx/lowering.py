@@ -83,9 +83,9 @@ class Lowering(ABC, Generic[V]):
             try:
                 if self.fold(node):
                     continue
-            except Refused as refusal:
-                self._refuse(node, str(refusal))
-                continue
+            except Refused as refusal:  # a constant that cannot be: nothing behind it is known
+                self.problems.append(Problem(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
+                break
             if any(name and name not in self.views and name not in self.constants for name in node.input):
                 known = operator_name(node) in handlers or self.at_end(node)
                 self._refuse(node, None if known else _no_layer(node))  # None: its operand's maker has been refused
@@ -96,6 +96,8 @@ class Lowering(ABC, Generic[V]):
                 self._refuse(node, str(refusal))
             except WorkloadError:
                 raise
+            except MemoryError as error:
+                self._refuse(node, f"takes more memory than there is ({error})")
             except _MALFORMED as error:  # what checker and handlers do not look for: empty constants, absurd sizes
                 self._refuse(node, f"its operands or attributes are invalid ({error})")
         if self.problems:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Place
+from .bounds import check_size
 from .constants import Constants
 from .errors import Refused
 from .floats import FloatLayer
@@ -33,6 +34,7 @@ class Movement(Constants):
         """Result `output` has these elements of the operand's value."""
         if not index.size:
             raise Refused("its result is empty")
+        self.budget.spend("places of rearranged numbers", index.size)
         self.see(node, self.view(node.input[0]).moved(np.ascontiguousarray(index)), output)
 
     def identity(self, node: NodeProto, attributes: dict[str, Any]) -> None:
@@ -100,7 +102,9 @@ class Movement(Constants):
 
     def gather(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.settled(node.input[0])
-        self.move(node, np.take(view.order, self.constant(node, 1, "indices"), attributes.get("axis", 0)))
+        indices, axis = self.constant(node, 1, "indices"), attributes.get("axis", 0) % len(view.shape)
+        check_size((*view.shape[:axis], *indices.shape, *view.shape[axis + 1 :]))
+        self.move(node, np.take(view.order, indices, axis))
 
     def split(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view, count = self.settled(node.input[0]), len(node.output)
@@ -141,11 +145,15 @@ class Movement(Constants):
     # -- some of them several times -------------------------------------------------------------------------
 
     def tile(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        self.move(node, np.tile(self.settled(node.input[0]).order, self.constant(node, 1, "repeats")))
+        order, repeats = self.settled(node.input[0]).order, self.constant(node, 1, "repeats").tolist()
+        check_size([size * count for size, count in zip(order.shape, repeats, strict=True)])
+        self.move(node, np.tile(order, repeats))
 
     def expand(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         order, shape = self.settled(node.input[0]).order, tuple(self.constant(node, 1, "shape").tolist())
-        self.move(node, np.broadcast_to(order, np.broadcast_shapes(order.shape, shape)))
+        whole = np.broadcast_shapes(order.shape, shape)
+        check_size(whole)
+        self.move(node, np.broadcast_to(order, whole))
 
     def pad(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view, mode = self.view(node.input[0]), attributes.get("mode", "constant")
@@ -160,6 +168,7 @@ class Movement(Constants):
             pads = [0] * (2 * rank)
             for index, axis in enumerate(places):
                 pads[axis], pads[axis + rank] = given[index], given[index + len(given) // 2]
+        check_size([max(0, size + pads[axis] + pads[axis + rank]) for axis, size in enumerate(view.shape)])
         if mode != "constant":
             view = self.settled(node.input[0])
             if min(pads) < 0:

@@ -11,6 +11,7 @@ import numpy as np
 from meshloom.hw.isa import Opcode
 
 from ..graph import Place, Window
+from .bounds import MOST_ELEMENTS, check_size
 from .convolutions import Convolutions
 from .errors import Refused
 from .floats import FloatLayer
@@ -43,6 +44,11 @@ class Pools(Convolutions):
     def maxima(self, output: str, name: str, size: Size, window: Window) -> str:
         """Maxima in windows of any size: windows of windows, and, where their taps are too far apart, over the rows and
         columns of one remainder each."""
+        if min(window.output(*size[1:])) < 1:
+            raise Refused("its window does not fit the input")
+        check_size((size[0], *window.output(*size[1:])))
+        if max(window.kernel_h, window.kernel_w) > MOST_ELEMENTS:
+            raise Refused(f"a window of {window.kernel_h:,}x{window.kernel_w:,}")
         pads = window.pad_top, window.pad_left, window.pad_bottom, window.pad_right
         kernel = window.kernel_h, window.kernel_w
         beyond = any(pad >= taps for pad, taps in zip(pads, kernel * 2, strict=True))  # of taps that are next to others
@@ -89,6 +95,7 @@ class Pools(Convolutions):
         if window.dilation == 1 and padded <= limit("pad_top", Opcode.VEC) and fits <= limit("kernel_h", Opcode.VEC):
             return self.with_stride(FloatLayer("average_pool", output, (view.value,), window), view.value, view.size)
         taps = (window.kernel_h, window.kernel_w)
+        check_size((view.channels, 1, *taps), "what stands for its weights")
         w = np.full((view.channels, 1, *taps), 1 / prod(taps))
         self.emit_conv(FloatLayer("depthwise", output, (view.value,), window, w=w, bias=np.zeros(view.channels)), view)
         return output

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from meshloom.hw.isa import INSTRUCTIONS, Opcode
 
 from ..graph import Place, Window
+from .bounds import check_size
 from .errors import Refused
 from .floats import FloatLayer
 from .reductions import Reductions
@@ -39,6 +40,7 @@ class Resizing(Reductions):
             view, order = self.picture(node.input[0]), (0, 1, 2, 3)
         mode = attributes.get("mode", "nearest")
         mode = mode if isinstance(mode, str) else mode.decode()
+        self._check_result(node, view.shape)
         down, right = (self._rows(node, view.shape, axis, helper) for axis in order[2:])
         if mode == "nearest":
             moved = view.order.transpose(order)
@@ -74,6 +76,16 @@ class Resizing(Reductions):
             self.emit(parts[0], size)
         else:
             self.pasted(node.output[0], parts, size, (len(rows), len(columns)))
+
+    def _check_result(self, node: NodeProto, shape: tuple[int, ...]) -> None:
+        """Raises Refused for a result of too many numbers."""
+        sizes = self.constants.get(node.input[3]) if len(node.input) > 3 else None
+        at = 1 if node.op_type == "Upsample" or self.model.opset < 11 else 2
+        scales = self.constants.get(node.input[at]) if len(node.input) > at else None
+        if sizes is not None and sizes.size == len(shape):
+            check_size(sizes.tolist())
+        elif scales is not None and scales.size == len(shape):
+            check_size([int(size * float(scale)) for size, scale in zip(shape, scales.tolist(), strict=True)])
 
     def _along(self, node: NodeProto, view: View, matrix: NDArray[np.float64], axis: int, last: bool) -> View:
         """Rows (`axis` 0) or columns multiplied by a matrix [those of the result, those of the view]: a depthwise

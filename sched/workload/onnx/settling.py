@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .constant_nodes import computable, computed, result_types, sizes, type_of
 from .errors import OnnxError, Refused, node_name
+from .load import attributes
 from .subgraphs import bodies, rename
 
 if TYPE_CHECKING:
@@ -99,8 +100,8 @@ class _Settling:
             size = None if kind is None else sizes(kind)
             if size is None:
                 return None
-            bounds = {item.name: item.i for item in node.attribute}
-            whole = np.array(size, np.int64)[bounds.get("start") : bounds.get("end")]
+            known = attributes(node)
+            whole = np.array(size, np.int64)[slice(known.get("start"), known.get("end"))]
             return {node.output[0]: whole if node.op_type == "Shape" else np.array(prod(size), np.int64)}
         if any(name not in self.constants for name in names):
             return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshloom.hw.isa import Opcode
 
+from ..graph import Window
 from .windows import limit
 
 #: The largest step between rows or columns: the same for both units.
@@ -29,6 +32,18 @@ def next_product(least: int) -> int:
     while factors(least) is None:
         least += 1
     return least
+
+
+def without_needless_steps(window: Window, height: int, width: int) -> Window:
+    """A window with smaller strides, where it has one place alone in rows or columns."""
+    strides: list[int] = []
+    for stride, extent, kernel, pads in (
+        (window.stride_h, height, window.kernel_h, window.pad_top + window.pad_bottom),
+        (window.stride_w, width, window.kernel_w, window.pad_left + window.pad_right),
+    ):
+        places = extent + pads - (kernel - 1) * window.dilation  # with a stride of 1
+        strides.append(min(stride, next_product(places)) if places <= stride else stride)
+    return replace(window, stride_h=strides[0], stride_w=strides[1])
 
 
 def first_step(stride: int) -> tuple[int, int]:

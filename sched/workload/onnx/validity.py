@@ -80,6 +80,8 @@ def check_external(model: ModelProto, path: Path) -> None:
             first, length = int(keys.get("offset", "0")), int(keys.get("length", "-1"))
             bits = 4 if "INT4" in TensorProto.DataType.Name(tensor.data_type) else 0
             bits = bits or helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize * 8
+        except OnnxError:
+            raise
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise OnnxError(f"{where}, as no file can be ({one_line(error)}); export it again") from error
         bytes_ = -(-prod(tensor.dims) * bits // 8)
@@ -89,6 +91,20 @@ def check_external(model: ModelProto, path: Path) -> None:
                 f"{where}, {length:,} bytes from {first:,} on; the file has {size:,}, the shape {list(tensor.dims)} "
                 f"takes {bytes_:,}: export it again"
             )
+
+
+def check_values(model: ModelProto, name: str) -> None:
+    """Raises OnnxError for an input or an output that is no tensor of a known type."""
+    from onnx import helper
+
+    for value in (*model.graph.input, *model.graph.output):
+        if not value.type.HasField("tensor_type"):
+            if value.type.WhichOneof("value") is None:
+                continue
+            raise OnnxError(f"{name}: {value.name!r} is no tensor; export the model with tensors")
+        element = value.type.tensor_type.elem_type
+        if element and element not in helper.get_all_tensor_dtypes():
+            raise OnnxError(f"{name}: {value.name!r} has an unknown type ({element}); export it again")
 
 
 def check_structure(model: ModelProto, name: str) -> None:
