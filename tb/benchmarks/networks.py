@@ -51,7 +51,7 @@ BUSY = {
     "vector": "vector units",
     "receiving": "into a core",
     "sending": "out of a core",
-    "dram": "DRAM tile",
+    "dram": "DRAM channel",
     "memories": "scratchpad port",
 }
 #: CPU-seconds of simulating that a network may take.
@@ -295,7 +295,7 @@ def run(on_progress: OnEvent) -> Result:
         "longer is an option of the scheduler (`refine`: schedules that are compared); each of these networks has a "
         "bar of useful PE cycles. *What limits these schedules*: `useful` are the cycles of all products on all PEs, "
         "then the cycles for which the whole schedule keeps the busiest resource of each kind: an array with its "
-        "edges, a vector unit, the port into a core and out of one, a DRAM tile (its channel or its port), a port of a "
+        "edges, a vector unit, the port into a core and out of one, a DRAM channel (or its port), a port of a "
         "scratchpad. The largest is a bound: with these tiles, cores and places no order of operations takes less. "
         "`in turn`: the same layer by layer, each with the resource that it keeps longest, added up: what layers would "
         "take one after another, each at its limit. "

@@ -118,7 +118,7 @@ def test_one_gemm_by_hand() -> None:
         compute=useful,
         edges=pes(CHIP) * windows - useful,
         # from the weights' last word in DRAM's mover to the first window, and the way of their request
-        network=pes(CHIP) * (ran.start - weights.end + arrived - request.start),
+        noc=pes(CHIP) * (ran.start - weights.end + arrived - request.start),
         dram=pes(CHIP) * (weights.end - arrived),
         start=pes(CHIP) * request.start,
         drain=pes(CHIP) * (end - ran.start - windows),
