@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,21 +54,12 @@ class ConvShape:
     clamp: int = NO_CLAMP
 
     def __post_init__(self) -> None:
-        offsets = INSTRUCTIONS[Opcode.GEMM].offsets
-        for field in fields(self):
-            if field.name in ("name", "relu"):
-                continue
-            value = getattr(self, field.name)
-            least = 0 if field.name.startswith("pad") or field.name == "clamp" else 1
+        for name, least, limit in _limits():
+            value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise WorkloadError(f"layer {self.name}: {field.name} = {value!r} must be an integer >= {least}")
-            # The sizes of a layer are cut into tiles by schedulers; these fields go into instructions as they are.
-            if not field.name.startswith(("in_", "out_")) and field.name in offsets:
-                limit = (1 << offsets[field.name][1]) - 1
-                if value > limit:
-                    raise WorkloadError(
-                        f"layer {self.name}: {field.name} = {value}, a GEMM instruction holds at most {limit}"
-                    )
+                raise WorkloadError(f"layer {self.name}: {name} = {value!r} must be an integer >= {least}")
+            if limit is not None and value > limit:
+                raise WorkloadError(f"layer {self.name}: {name} = {value}, a GEMM instruction holds at most {limit}")
         if self.out_h < 1 or self.out_w < 1:
             raise WorkloadError(
                 f"layer {self.name}: a {self.kernel_h}x{self.kernel_w} kernel (dilation {self.dilation}) does not fit "
@@ -111,6 +103,22 @@ class ConvShape:
     def y_shape(self) -> tuple[int, int, int, int]:
         """Shape of the output: batch, channels, rows, columns."""
         return self.batch, self.out_channels, self.out_h, self.out_w
+
+
+@cache
+def _limits() -> tuple[tuple[str, int, int | None], ...]:
+    """The fields of a shape that are numbers, with the least that each may be, and the most if there is one."""
+    offsets = INSTRUCTIONS[Opcode.GEMM].offsets
+    found: list[tuple[str, int, int | None]] = []
+    for field in fields(ConvShape):
+        name = field.name
+        if name in ("name", "relu"):
+            continue
+        # The sizes of a layer are cut into tiles by schedulers; these fields go into instructions as they are.
+        cut = name.startswith(("in_", "out_")) or name not in offsets
+        least = 0 if name.startswith("pad") or name == "clamp" else 1
+        found.append((name, least, None if cut else (1 << offsets[name][1]) - 1))
+    return tuple(found)
 
 
 def gemm_shape(name: str, m: int, n: int, k: int, *, relu: bool = False, clamp: int = NO_CLAMP) -> ConvShape:

@@ -8,17 +8,23 @@ wide or as high as its input is how such files write matrix products, and become
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from meshloom.hw.config import near_or_all
 
+from ..support.text import shortened
 from .layers import ConvShape, WorkloadError, gemm_shape
 
 #: How names of such files end, and of a layer in one: `nets/alexnet.csv/Conv1`.
 SUFFIX = ".csv"
+#: Layers that a file may have.
+MOST = 20_000
+#: Digits of a number in a file.
+_DIGITS = 12
 #: What marks the layers that SCALE-Sim takes apart into their channels.
 _DEPTHWISE = "DP"
 
@@ -63,20 +69,31 @@ def _read(path: Path, stamp: tuple[int, int]) -> dict[str, ConvShape | str]:
         raise WorkloadError(f"{path}: is no topology of SCALE-Sim: its first line must name columns, Layer name first")
     head = [cell.lower() for cell in rows[0]]
     found: dict[str, ConvShape | str] = {}
+    times: Counter[str] = Counter()
     for number, cells in enumerate(rows[1:], start=2):
         if not any(cells[1:]):  # empty, or a heading
             continue
         try:
-            made: list[tuple[str, ConvShape | str]] = list(_layers(head, cells))
+            for name, shape in _layers(head, cells):
+                key = _key(name, times, found)
+                found[key] = replace(shape, name=f"{path.as_posix()}/{key}")
         except WorkloadError as error:
-            made = [(cells[0], f"{path}, line {number}: {error}")]
-        for name, shape in made:
-            again = sum(other == name or other.rpartition("#")[0] == name for other in found)
-            key = f"{name}#{again + 1}" if again else name
-            found[key] = shape if isinstance(shape, str) else replace(shape, name=f"{path.as_posix()}/{key}")
+            found[_key(cells[0], times, found)] = f"{path}, line {number}: {error}"
+        if len(found) > MOST:
+            raise WorkloadError(f"{path}, line {number}: the file has more than {MOST:,} layers; cut it into several")
     if not found:
         raise WorkloadError(f"{path}: has no layers")
     return found
+
+
+def _key(name: str, times: Counter[str], found: Mapping[str, object]) -> str:
+    """The name of a layer among those that a file has so far: `conv`, then `conv#2`. `times`: how often each came."""
+    times[name] += 1
+    key = name if times[name] == 1 else f"{name}#{times[name]}"
+    while key in found:
+        times[name] += 1
+        key = f"{name}#{times[name]}"
+    return key
 
 
 def _layers(head: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str, ConvShape]]:
@@ -85,7 +102,9 @@ def _layers(head: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str, Co
     for cell in cells[1:]:
         kept, colon, of = cell.partition(":")
         if colon and kept.strip() != of.strip():
-            raise WorkloadError(f"layer {name} has sparse weights ({cell}); this chip multiplies zeros too, give 1:1")
+            raise WorkloadError(
+                f"layer {name} has sparse weights ({shortened(cell)}); this chip multiplies zeros too, give 1:1"
+            )
     if head[1:4] == ["m", "n", "k"]:
         m, n, k = (_number(name, head, cells, index) for index in range(1, 4))
         yield name, gemm_shape(name, m, n, k)
@@ -96,6 +115,8 @@ def _layers(head: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str, Co
     batch = [index for index, cell in enumerate(cells) if cell and head[index : index + 1] and "batch" in head[index]]
     count = _number(name, head, cells, batch[0]) if batch else 1
     if _DEPTHWISE in name:
+        if sizes[4] > MOST:
+            raise WorkloadError(f"layer {name}: {sizes[4]:,} channels would be as many layers, {MOST:,} are possible")
         for channel in range(sizes[4]):
             yield f"{name}Channel_{channel}", _convolution(name, sizes[:4], 1, sizes[5], strides, count)
     else:
@@ -105,8 +126,9 @@ def _layers(head: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str, Co
 def _number(name: str, head: Sequence[str], cells: Sequence[str], index: int) -> int:
     what = head[index] if index < len(head) and head[index] else f"column {index + 1}"
     text = cells[index] if index < len(cells) else ""
-    if not text.isdecimal() or int(text) < 1:
-        raise WorkloadError(f"layer {name}: {what} = {text!r} must be a whole number of at least 1")
+    if not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
+        must = f"must be a whole number of at least 1, of at most {_DIGITS} digits"
+        raise WorkloadError(f"layer {shortened(name)}: {shortened(what)} = {shortened(text)!r} {must}")
     return int(text)
 
 

@@ -5,19 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import render
 from rich.measure import Measurement
 from rich.table import Table
 
+from meshloom.sched.support.text import printable
+
 #: Part of the width that the first column may take where there is not enough for all; what is longer is folded.
 _FIRST = 2.5
+#: Rows from which on a table is plain text.
+_MANY = 200
 
 
 def show(table: Table, to: Console) -> None:
     """Prints a table. Where its columns do not fit beside each other, those that do come first, and the others below,
-    each time behind the first column, which says what the rows are."""
+    each time behind the first column, which says what the rows are. A table of very many rows is plain text."""
+    if table.row_count > _MANY and not any(row.style for row in table.rows):
+        to.out(_plain(table), highlight=False)
+        return
     for part in parts(table, to):
         to.print(part)
+
+
+def _plain(table: Table) -> str:
+    """A table as text, its columns below each other: rich takes milliseconds a row."""
+    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    columns = [[printable(render(cell).plain if "[" in cell else cell) for cell in cells] for cells in columns]
+    widths = [max(map(cell_len, cells)) for cells in columns]
+    right = [column.justify == "right" for column in table.columns]
+    lines: list[str] = []
+    for row in zip(*columns, strict=True):
+        padded = (
+            " " * (width - cell_len(cell)) + cell if ragged else cell + " " * (width - cell_len(cell))
+            for cell, width, ragged in zip(row, widths, right, strict=True)
+        )
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join([printable(render(str(table.title)).plain), *lines] if table.title else lines)
 
 
 def parts(table: Table, to: Console) -> Iterator[Table]:

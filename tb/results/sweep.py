@@ -15,6 +15,10 @@ from meshloom.hw.config import Exact, mistakes
 Scalar = bool | int | float | str
 
 
+#: Values that one name may have.
+MOST_VALUES = 1_000_000
+
+
 class SweepError(ValueError):
     """A sweep that cannot be made; the message names the file, the field and the fix."""
 
@@ -23,11 +27,15 @@ class _Model(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+#: How far from 0 a range may go: numbers that an int64 holds.
+_BIGGEST = (1 << 63) - 1
+
+
 class Range(_Model):
     """Whole numbers from `low` to `high`, both included, `step` apart."""
 
-    low: int
-    high: int
+    low: Annotated[int, Field(ge=-_BIGGEST, le=_BIGGEST)]
+    high: Annotated[int, Field(ge=-_BIGGEST, le=_BIGGEST)]
     step: Annotated[int, Field(ge=1)] = 1
 
 
@@ -41,6 +49,10 @@ def _listed(name: str, given: object) -> list[Scalar]:
             raise ValueError(f"{name}: {mistakes(error, values, Range)}") from None
         if found.high < found.low:
             raise ValueError(f"{name}: high = {found.high} is below low = {found.low}")
+        count = (found.high - found.low) // found.step + 1
+        if count > MOST_VALUES:
+            what = f"low = {found.low} to high = {found.high} are {count:,} values"
+            raise ValueError(f"{name}: {what}, {MOST_VALUES:,} are possible; take a larger step")
         return list(range(found.low, found.high + 1, found.step))
     listed = cast(list[Any], given) if isinstance(given, list) else []
     kinds: set[type[object]] = {float if type(value) is int else type(value) for value in listed}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from math import ceil
 from pathlib import Path
 
 import pytest
 
+from meshloom.sched.workload import topology
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import ConvShape, WorkloadError
 from meshloom.sched.workload.shapes import describe
@@ -111,3 +113,54 @@ def test_data_is_that_of_the_shape_wherever_the_file_lies(tmp_path: Path) -> Non
     assert (mine.data().x == same.data().x).all()
     assert mine.scale == same.scale
     assert mine.data().shape.name == mine.name
+
+
+def test_names_that_come_again_are_numbered_and_never_lost(tmp_path: Path) -> None:
+    path = tmp_path / "n.csv"
+    path.write_text(HEAD + "".join(f"{name},8,8,3,3,2,2,1,\n" for name in ("a", "a#2", "a", "a", "b")))
+    names = [shape.name.rpartition("/")[2] for shape in topology.layers(path)]
+    assert names == ["a", "a#2", "a#3", "a#4", "b"]
+
+
+def test_many_layers_take_time_for_each_and_no_more(tmp_path: Path) -> None:
+    """Twice as many layers of one name need no more than about twice the steps of Python."""
+
+    def steps(count: int) -> int:
+        path = tmp_path / f"{count}.csv"
+        path.write_text(HEAD + "a,8,8,3,3,2,2,1,\n" * count)
+        taken = 0
+
+        def count_call(*_: object) -> None:
+            nonlocal taken
+            taken += 1
+
+        before = sys.getprofile()
+        sys.setprofile(count_call)
+        try:
+            topology.layers(path)
+        finally:
+            sys.setprofile(before)
+        return taken
+
+    assert steps(800) < 2.5 * steps(400)
+
+
+def test_the_most_layers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "MOST", 3)
+    path = tmp_path / "m.csv"
+    path.write_text(HEAD + "a,8,8,3,3,2,2,1,\n" * 3)
+    assert len(topology.layers(path)) == 3
+    path.write_text(HEAD + "a,8,8,3,3,2,2,1,\n" * 4)
+    with pytest.raises(WorkloadError, match="line 5: the file has more than 3 layers; cut it into several"):
+        topology.layers(path)
+    path.write_text(HEAD + "aDP,8,8,3,3,4,2,1,\n")
+    with pytest.raises(WorkloadError, match="line 2: layer aDP: 4 channels would be as many layers, 3 are possible"):
+        topology.layers(path)
+
+
+def test_endless_numbers_are_refused_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text(HEAD + f"a,{'9' * 100_000},8,3,3,4,2,1,\n")
+    with pytest.raises(WorkloadError, match=r"99\.\.\. \(100,000 characters\)' must be a whole number") as error:
+        topology.layers(path)
+    assert len(str(error.value)) < 400

@@ -79,3 +79,17 @@ def test_columns_say_how_wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert console().width == LOG_WIDTH
     monkeypatch.setenv("COLUMNS", "100")
     assert console().width == 100
+
+
+def test_a_table_of_very_many_rows_is_text_with_all_of_its_cells() -> None:
+    table = Table(title="the title")
+    table.add_column("name")
+    table.add_column("number", justify="right")
+    for row in range(201):
+        table.add_row(f"\\[x] 漢{row}" if row % 2 else "a\x1b", f"{row:,}")
+    lines = drawn(table, 40).splitlines()
+    assert lines[0] == "the title"
+    assert lines[1].split() == ["name", "number"]
+    assert lines[2] == "a\\x1b" + " " * 11 + "0"
+    assert lines[3].startswith("[x] 漢1 ")
+    assert len(lines) == 203

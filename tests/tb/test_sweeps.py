@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -475,3 +476,29 @@ def test_a_cluster_that_somebody_else_started_makes_the_same_rows(here: None, tm
     assert done.returncode == 0, done.stdout + done.stderr
     assert "16 of 16 points made, 0 were there" in done.stdout
     assert without_seconds(store.read(tmp_path / "serial")) == without_seconds(store.read(tmp_path / "away"))
+
+
+def test_ranges_are_counted_before_they_are_listed(tmp_path: Path) -> None:
+    wide = 'name = "s"\nchips = ["tiny"]\nworkloads = ["gemm:{m}x8x8"]\n[parameters]\n'
+    tracemalloc.start()
+    for high, why in ((10**12, "are 1,000,000,000,000 values, 1,000,000 are possible"), (10**30, "must be at most")):
+        with pytest.raises(SweepError, match=why):
+            sweep_of(wide + f"m = {{ low = 1, high = {high} }}\n", tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+    many = sweep_of(wide + "m = { low = 1, high = 1000000 }\n", tmp_path)
+    assert len(many.parameters["m"]) == 1_000_000
+    with pytest.raises(SweepError, match="are 1,000,001 values"):
+        sweep_of(wide + "m = { low = 1, high = 1000001 }\n", tmp_path)
+    assert sweep_of(wide + "m = { low = 1, high = 1000002, step = 1000001 }\n", tmp_path).parameters["m"] == [
+        1,
+        1000002,
+    ]
+
+
+def test_what_is_named_twice_is_looked_at_once(tmp_path: Path) -> None:
+    names = ", ".join(['"gemm:8x8x8"'] * 3000)
+    chips = ", ".join(['"tiny"'] * 3000)
+    sweep = sweep_of(f'name = "s"\nchips = [{chips}]\nworkloads = [{names}]\n', tmp_path)
+    assert len(grid.points(sweep, tmp_path)) == 1

@@ -58,9 +58,9 @@ def points(sweep: SweepFile, folder: Path) -> list[Point]:
     """
     _check_names(sweep)
     found: dict[str, Point] = {}
-    for point in _all(sweep, folder):
+    for number, point in enumerate(_all(sweep, folder), 1):
         found.setdefault(digest(point.content), point)
-        if len(found) > MOST:
+        if number > MOST:
             raise SweepError(f"sweep {sweep.name}: has more than {MOST:,} points; give fewer values or larger steps")
     chosen = list(found.items())
     if sweep.where:
@@ -91,15 +91,16 @@ def _check_names(sweep: SweepFile) -> None:
 
 
 def _all(sweep: SweepFile, folder: Path) -> Iterator[Point]:
-    pairs = list(product(sweep.workloads, sweep.schedulers))
+    pairs = list(product(dict.fromkeys(sweep.workloads), dict.fromkeys(sweep.schedulers)))
     per_chip = sum(prod(len(values) for values in _values(sweep.parameters, pair).values()) for pair in pairs)
-    chips = len(sweep.chips) * prod(len(values) for values in sweep.chip.values())
+    names = dict.fromkeys(sweep.chips)
+    chips = len(names) * prod(len(values) for values in sweep.chip.values())
     if chips * per_chip > MOST:
         raise SweepError(
             f"sweep {sweep.name}: has {chips * per_chip:,} points or more, {MOST:,} are possible; give fewer values or "
             "larger steps"
         )
-    for base in (load(_placed(name, folder)) for name in sweep.chips):
+    for base in (load(_placed(each, folder)) for each in names):
         for values in product(*sweep.chip.values()):
             fields = dict(zip(sweep.chip, values, strict=True))
             chip, problem = _changed(base, fields)
