@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from meshloom.hw.routes import TURN_BITS, dimension_ordered
 from .hardware import DttError
 from .plan import Carry, Plan
 from .planner import mesh_space
+
+if TYPE_CHECKING:
+    from .search import Space
 
 #: How ways are found between way-points.
 Between = Literal["xy", "yx", "search"]
@@ -149,8 +152,7 @@ def _by_search(plan: Plan) -> tuple[Stored, ...]:
     mesh = plan.program.mesh
     space = mesh_space(mesh, plan.settings, _cycles(plan))
     carries, hops, departure, flits = _arrays(plan)
-    if len(hops) and int(hops.max()) >= replay.LONGEST:
-        raise DttError(f"a way of {hops.max()} hops is too long for way-points; {replay.LONGEST - 1} is the most")
+    _check_lengths(hops, space)
     ways = np.array([mesh.number(tile) for carry in carries for tile in carry.path], np.int64)
     way = np.zeros(len(carries), np.int64)
     np.cumsum(hops[:-1] + 1, out=way[1:])
@@ -167,6 +169,15 @@ def _by_search(plan: Plan) -> tuple[Stored, ...]:
     return tuple(moves)
 
 
+def _check_lengths(hops: np.ndarray, space: Space) -> None:
+    """Compiled code looks at no bounds. Raises DttError if the tables of the search or of way-points are too short."""
+    from . import replay
+
+    most = min(replay.LONGEST, len(space.path)) - 1
+    if len(hops) and int(hops.max()) > most:
+        raise DttError(f"a way of {hops.max()} hops is too long for way-points; {most} is the most")
+
+
 def _search_again(plan: Plan, moves: Sequence[Stored]) -> list[tuple[int, ...]]:
     from . import replay
 
@@ -178,6 +189,7 @@ def _search_again(plan: Plan, moves: Sequence[Stored]) -> list[tuple[int, ...]]:
     departure = np.array([move.departure for move in moves], np.int64)
     apart = [mesh.distance(carry.path[0], carry.path[-1]) for carry in carries]
     hops = np.array([least + move.extra for least, move in zip(apart, moves, strict=True)], np.int64)
+    _check_lengths(hops, space)
     counts = np.array([len(move.points) for move in moves], np.int64)
     points, reached = (np.zeros((len(moves), replay.LONGEST), np.int64) for _ in range(2))
     for number, move in enumerate(moves):

@@ -21,12 +21,14 @@ from meshloom.sched.papers.dtt.layers import cut, flits_of, layer_program
 from meshloom.sched.papers.dtt.placing import cached, first
 from meshloom.sched.papers.dtt.reference_search import compare
 from meshloom.sched.papers.dtt.synthetic import random_program, without_deadlines
+from meshloom.sched.routing import waypoints
 from meshloom.sched.routing.check import problems
 from meshloom.sched.routing.hardware import DttError
 from meshloom.sched.routing.mesh import OPERAND_A, OPERAND_B, Mesh, mesh_of
 from meshloom.sched.routing.plan import Plan, Settings
 from meshloom.sched.routing.planner import plan
 from meshloom.sched.routing.program import Page, Program, Task
+from meshloom.sched.routing.replay import LONGEST
 from meshloom.sched.routing.waypoints import CYCLE_BITS, Between, compress, rebuild
 from meshloom.sched.workload.catalog import find
 
@@ -85,6 +87,48 @@ def test_a_way_that_cannot_be_rebuilt_is_refused(crowded: Plan) -> None:
     bent = next(number for number, move in enumerate(wrong) if move.points)
     wrong[bent] = replace(wrong[bent], points=())
     assert rebuild(crowded, wrong, "xy")[bent] != crowded.carries[bent].path
+
+
+def test_a_rebuilt_way_of_the_right_length_over_other_tiles_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan(random_program(4, 300, load=0.4))
+    monkeypatch.setattr(waypoints, "_corners", lambda path, routing: ())
+    with pytest.raises(DttError, match=r"move \d+ in cycle \d+: rebuilt by yx it goes over 0x") as error:
+        compress(found, "yx")
+    rebuilt, planned = str(error.value).partition("over ")[2].split(", planned was ")
+    assert len(rebuilt) == len(planned)
+
+
+def snake(tiles: int, detour: int = 64) -> Plan:
+    """A plan of one move over so many of a mesh's 65 tiles, up and down its columns, which the search finds at once."""
+    page, task = Page("p", 7, (0,)), Task("t", 9, 100, (0,))
+    found = plan(Program(Mesh(13, 5, launch=3), (page,), (task,)), Settings(detour=detour))
+    (carry,) = found.carries
+    path = [y * 16 + x for x in range(13) for y in (range(5) if x % 2 == 0 else reversed(range(5)))][:tiles]
+    vars(found)["carries"] = (replace(carry, path=tuple(path)),)
+    return found
+
+
+@pytest.mark.parametrize("tiles", [LONGEST - 1, LONGEST])
+def test_way_points_of_the_longest_way(tiles: int) -> None:
+    found = snake(tiles)
+    stored = compress(found, "search")
+    assert rebuild(found, stored.moves, "search") == [carry.path for carry in found.carries]
+
+
+def test_a_way_that_is_too_long_for_way_points_is_refused() -> None:
+    """Compiled code would write behind the end of its tables."""
+    with pytest.raises(DttError, match=f"a way of {LONGEST} hops is too long for way-points; {LONGEST - 1} is"):
+        compress(snake(LONGEST + 1), "search")
+    stored = compress(snake(LONGEST), "search").moves
+    with pytest.raises(DttError, match=f"a way of {LONGEST + 1} hops is too long"):
+        rebuild(snake(LONGEST), [replace(stored[0], extra=stored[0].extra + 2)], "search")
+
+
+def test_a_way_that_is_longer_than_the_settings_allow_is_refused() -> None:
+    """The search has room for as many hops as the mesh is wide and high, and for its detours."""
+    compress(snake(13 + 5 + 8 + 1, detour=8), "search")
+    with pytest.raises(DttError, match="a way of 27 hops is too long for way-points; 26 is the most"):
+        compress(snake(13 + 5 + 8 + 2, detour=8), "search")
 
 
 def test_a_plan_made_with_way_points_of_another_order_needs_them() -> None:

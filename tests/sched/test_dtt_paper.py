@@ -246,6 +246,10 @@ def test_reductions_that_cannot_be() -> None:
         reduce(network, [Reduction(1, ("MUL_0",)), Reduction(1, ("MUL_1",))])
     with pytest.raises(DttError, match="one outNode, this one has 0"):
         reduce(Hardware(), [])
+    two = examples.reduction_network()
+    two.outNode(1, "another")
+    with pytest.raises(DttError, match="one outNode, this one has 2"):
+        reduce(two, [])
     with pytest.raises(TimingFault, match=r"reduction 0: .* nor within 1 cycles from 0 on"):
         reduce(network, [Reduction(0, ("MUL_0",))], patience=1)
 

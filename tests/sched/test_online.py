@@ -19,7 +19,17 @@ from meshloom.sched.schedulers.layer_puzzle.versions import predicted
 from meshloom.sched.schedulers.online.congestion import NoCongestion
 from meshloom.sched.schedulers.online.drive import Drive
 from meshloom.sched.schedulers.online.instances import instances_of
-from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
+from meshloom.sched.schedulers.online.interface import (
+    Instance,
+    Layer,
+    Network,
+    OnlineScheduler,
+    Placement,
+    Platform,
+    ServingError,
+    Version,
+    View,
+)
 from meshloom.sched.schedulers.online.metrics import measure
 from meshloom.sched.schedulers.online.registry import ONLINE, online_scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
@@ -53,6 +63,21 @@ def compiled(name: str, batch: int) -> Network:
 
 def view(*asked: Instance, free: tuple[int, ...] = PLATFORM.cores, now: int = 0) -> View:
     return View(now, PLATFORM, free, 4, asked, ())
+
+
+def test_the_fastest_version_that_fits_and_of_equal_ones_that_with_fewer_cores() -> None:
+    def one(cores: int, cycles: int) -> Version:
+        return Version(cores, f"of{cores}", cycles, cycles, 0, 0, 0.5)
+
+    versions = (one(1, 900), one(2, 500), one(3, 500), one(4, 700), one(6, 400))
+    fastest = [Layer("a", 1, versions).fastest(cores) for cores in range(8)]
+    assert [version and version.cores for version in fastest] == [None, 1, 2, 2, 2, 2, 6, 6]
+    same = (one(2, 500), replace(one(2, 500), scheme="second"))
+    assert Layer("a", 1, same).fastest(2) is same[0]
+    with pytest.raises(ServingError, match="layer a has no version"):
+        Layer("a", 1, ())
+    with pytest.raises(ServingError, match="layer a: versions must be in order of their cores"):
+        Layer("a", 1, versions[::-1])
 
 
 @pytest.mark.parametrize("name", NAMES)

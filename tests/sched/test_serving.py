@@ -213,6 +213,33 @@ def test_decisions_that_cannot_be_are_refused(scheduler: _Wrong, message: str) -
         serve(scheduler, instances(network("a", 100)))
 
 
+@pytest.mark.parametrize("programs", [1, 2, 3])
+def test_as_many_programs_run_as_there_are_slots(programs: int) -> None:
+    """All slots may be taken by one decision; one more is refused, though cores are free."""
+
+    class Greedy:
+        name = "greedy"
+
+        def __init__(self, most: int) -> None:
+            self.most = most
+
+        def decide(self, view: View) -> list[Decision]:
+            decisions = InTurn().decide(view)[: self.most]
+            started = len(view.running)
+            return decisions[: max(0, self.most - started)]
+
+    platform = replace(PLATFORM, programs=programs)
+    asked = instances(*(network(name, 100) for name in "abcd"))
+    run = Drive(Fluid(platform), Greedy(programs)).run(asked)
+    assert len(run.ran) == 4
+    assert sum(ran.placement.start == 1 for ran in run.ran) == programs
+    message = (
+        f"scheduler greedy, decision in cycle 0: {programs}:{'abcd'[programs]}: {programs} programs run, and no more"
+    )
+    with pytest.raises(ServingError, match=message):
+        Drive(Fluid(platform), Greedy(programs + 1)).run(asked)
+
+
 class _Never:
     name = "never"
 
