@@ -33,6 +33,8 @@ _log = logging.getLogger("meshloom.store")
 _VALUE = ".value"
 #: Hexadecimal digits of a digest in a name.
 _DIGITS = 24
+#: Paths that mean themselves wherever tools write them.
+_PLAIN = re.compile(r"[A-Za-z0-9._/+-]+")
 #: A store that grows by this part of its limit is trimmed.
 _PART = 64
 #: Folders of which it has been said that nothing is kept there.
@@ -44,9 +46,10 @@ class StoreError(RuntimeError):
 
 
 def key(label: str, **ingredients: str) -> str:
-    """The name of an entry: a label for people, and a digest of all ingredients with their names."""
+    """The name of an entry: a label for people, and a digest of the whole label and of all ingredients with their
+    names."""
     found = hashlib.sha256()
-    for name, text in sorted(ingredients.items()):
+    for name, text in [("", label), *sorted(ingredients.items())]:
         content = text.encode(errors="surrogatepass")
         found.update(f"{name}\0{len(content)}\0".encode())
         found.update(content)
@@ -193,7 +196,10 @@ class Store:
         making = use.take(new)
         try:
             new.chmod(0o755)
-            recipe.make(new, self.folder / f"{recipe.name}.log")
+            with _plain(new) as work:
+                recipe.make(work, self.folder / f"{recipe.name}.log")
+                if work != new:
+                    shutil.copytree(work, new, symlinks=True, dirs_exist_ok=True)
             files = {name: _entry(new / name) for name in recipe.files}
             (new / MANIFEST).write_text(json.dumps({"made": uuid.uuid4().hex, "files": files}, indent=2))
             with contextlib.suppress(FileNotFoundError):
@@ -217,6 +223,22 @@ class Store:
         if before is None or self._written > self._limit // _PART:
             self._written = 0
             trim(self.folder, self._limit)
+
+
+@contextlib.contextmanager
+def _plain(folder: Path) -> Generator[Path]:
+    """A folder, or an empty one elsewhere if makefiles cannot name it: in them, blanks part names, and $ and # mean
+    something. Raises StoreError if there is no other place."""
+    if _PLAIN.fullmatch(str(folder.resolve())):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="meshloom-") as elsewhere:
+        if not _PLAIN.fullmatch(str(Path(elsewhere).resolve())):
+            raise StoreError(
+                f"nothing can be built in {folder.parent}, nor in {tempfile.gettempdir()}: makefiles cannot name them; "
+                "set MESHLOOM_CACHE or TMPDIR to a folder whose path has letters, digits and ./_+- alone"
+            )
+        yield Path(elsewhere)
 
 
 def damage(place: Path, needed: Iterable[str] = ()) -> str | None:

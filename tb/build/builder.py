@@ -23,7 +23,7 @@ from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
 from .ports import INPUTS, OUTPUTS
-from .tools import ToolError
+from .tools import ToolError, simulator_version
 
 if TYPE_CHECKING:
     from .blocks import Compiler
@@ -97,10 +97,13 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         *sorted((here / "verilog").glob("*.v")),
         *sorted(_SOURCES.glob("*.h")),
     ]:
-        sources.update(path.name.encode() + b"\0" + path.read_bytes())
+        text = path.read_bytes()
+        sources.update(f"{path.relative_to(ROOT)}\0{len(text)}\0".encode() + text)
     return {
         "chip": config.digest,
         "simulator": f"{simulator} waves={waves}",
+        # what one version of Icarus has compiled another does not run; Verilator's is among the tools
+        "version": simulator_version(simulator) if simulator == "icarus" else "",
         "sources": sources.hexdigest(),
         "flags": f"{_VERILATOR_FLAGS} {_compiler_flags()}",
         **_machine(),
@@ -112,7 +115,7 @@ def _machine() -> dict[str, str]:
     tools = ("amaranth", "pyosys", "verilator", "cocotb")
     return {
         "tools": " ".join([compiler(), *(f"{name}={metadata.version(name)}" for name in tools)]),
-        "processor": _processor() if target() == "native" else "",
+        "processor": processor() if target() == "native" else "",
     }
 
 
@@ -134,7 +137,7 @@ def compiler() -> str:
     return "clang++-19" if shutil.which("clang++-19") else "g++"
 
 
-def _processor() -> str:
+def processor() -> str:
     """What `-march=native` means here: a cache may be seen by several machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -224,6 +227,8 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
                 raise
     except (EmitError, ToolError, StoreError) as error:
         raise BuildError(f"verilator did not build {config.name}: {error}") from error
+    places = [_linked(folder / f"part{number}", place) for number, place in enumerate(folders)]
+    objects = _linked(folder / "runtime", objects)
     top, control, assembly = folder / "bench.v", folder / "public.vlt", folder / "assembly.o"
     (folder / "assembly.cpp").write_text(Assembly(config, parts).text())
     top.write_text(bench.apart(config, FUNCTIONS))
@@ -233,15 +238,21 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
     command = [
         *(["ccache"] if shutil.which("ccache") else []),
         *(compiler(), "-O3", *_compiler_flags().split(), "-c", str(folder / "assembly.cpp"), "-o", str(assembly)),
-        *(f"-I{place}" for place in (*folders, _SOURCES, headers, headers / "vltstd")),
+        *(f"-I{place}" for place in (*places, _SOURCES, headers, headers / "vltstd")),
     ]
     with log.open("w") as printed:
         done = subprocess.run(command, env=dict(recipe.environment), stdout=printed, stderr=subprocess.STDOUT)
     if done.returncode:
         raise BuildError(f"verilator did not build {config.name}: the compiler failed; its output is in {log}")
-    linked = (assembly, *(place / blocks.LIBRARY for place in folders), *(objects / name for name in OBJECTS))
+    linked = (assembly, *(place / blocks.LIBRARY for place in places), *(objects / name for name in OBJECTS))
     arguments += [flag for path in linked for flag in ("-LDFLAGS", str(path))]
     _run_tools(folder, config, "verilator", [control, top], arguments, False, log, MADE)
+
+
+def _linked(link: Path, place: Path) -> Path:
+    """Another name of a folder of the cache, whose own makefiles may not be able to say."""
+    link.symlink_to(place, target_is_directory=True)
+    return link
 
 
 def block_compiler() -> Compiler:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,6 +64,7 @@ def test_it_is_made_once(tmp_path: Path) -> None:
         (lambda place: (place / MANIFEST).unlink(), "it is not finished"),
         (lambda place: (place / MANIFEST).write_text('{"files": {"mod'), "manifest.json cannot be read"),
         (lambda place: (place / MANIFEST).write_text("[]"), "manifest.json cannot be read"),
+        (lambda place: (place / MANIFEST).write_text('{"files": {}}'), "manifest.json lacks model/bench"),
     ],
 )
 def test_damage_is_named_and_mended(harm: Callable[[Path], None], words: str, tmp_path: Path) -> None:
@@ -189,3 +191,53 @@ def test_a_folder_that_may_not_be_written_serves_what_it_has(tmp_path: Path, mon
         monkeypatch.setattr(Path, name, refused)
     monkeypatch.setattr(os, "utime", refused)
     assert kept(recipe([]), tmp_path) == (place, False)
+
+
+# -- where makefiles cannot build -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", 'a"b', "a$(b)", "a#b", "a:b", "a%b", "é", "a;b", "a\\b"])
+def test_tools_never_see_a_path_that_they_cannot_name(name: str, tmp_path: Path) -> None:
+    """It is built elsewhere, and then it is where it belongs, links too."""
+    made: list[Path] = []
+
+    def make(folder: Path, log: Path) -> None:
+        recipe(made).make(folder, log)
+        (folder / "link").symlink_to(tmp_path)
+
+    place, fresh = kept(Recipe("chip-1234", make, ("model/bench",)), tmp_path / name)
+    assert (place, fresh) == (tmp_path / name / "chip-1234", True)
+    assert name not in str(made[0])
+    assert not made[0].exists()
+    assert damage(place) is None
+    assert (place / "link").readlink() == tmp_path
+    assert kept(recipe(made), tmp_path / name) == (place, False)
+    assert shown(tmp_path / name) == ["chip-1234", "chip-1234.log"]
+
+
+def test_a_plain_path_is_built_where_it_is(tmp_path: Path) -> None:
+    made: list[Path] = []
+    kept(recipe(made), tmp_path / "a.b_c-d+1")
+    assert made[0].is_relative_to(tmp_path)
+
+
+def test_a_link_with_a_plain_name_does_not_help(tmp_path: Path) -> None:
+    """make asks the system where it is."""
+    made: list[Path] = []
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "plain").symlink_to(tmp_path / "a b")
+    kept(recipe(made), tmp_path / "plain")
+    assert not made[0].is_relative_to(tmp_path)
+
+
+def test_where_there_is_no_other_place_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    (tmp_path / "no good").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no good"))
+    with pytest.raises(
+        StoreError, match=r"nothing can be built in .*a b, nor in .*no good: .*MESHLOOM_CACHE or TMPDIR"
+    ):
+        kept(recipe(made), tmp_path / "a b")
+    assert made == []
+    assert shown(tmp_path / "a b") == []
+    assert list((tmp_path / "no good").iterdir()) == []
