@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from meshloom.hw.config import ChipConfig
 
 from . import provenance
+from .described import described
 from .kinds import SCHEDULES
 from .store import Store, key
 
@@ -27,11 +28,11 @@ class SearchCache:
     def __init__(self, folder: Path | None, chip: ChipConfig, kind: str, *modules: str) -> None:
         self._store = Store(folder, SCHEDULES.limit())
         self._label = f"{kind}-{chip.name}"
-        self._made_by = {"chip": chip.digest, "code": provenance.digest(*modules)}
+        self._made_by = {"kind": kind, "chip": chip.digest, "code": provenance.digest(*modules)}
         self._found: dict[str, bytes] = {}
 
     def get(self, asked: object, form: TypeAdapter[T]) -> T | None:
-        """What was found for `asked`, which is known by its repr."""
+        """What was found for `asked`, which is known by all of its fields (`described`)."""
         name = self._name(asked)
         text = self._found.get(name) or self._store.get(name)
         try:
@@ -52,4 +53,4 @@ class SearchCache:
         self._store.drop(name)
 
     def _name(self, asked: object) -> str:
-        return key(self._label, asked=repr(asked), **self._made_by)
+        return key(self._label, asked=described(asked), **self._made_by)

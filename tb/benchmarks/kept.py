@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.store import provenance
+from meshloom.sched.store.described import described
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.store.store import key
@@ -50,7 +51,7 @@ class Decided(NamedTuple):
 
 class Kept(Generic[A, F]):
     """Results of a `kind`, by what was asked, in the store and in a file, which need not exist. A question is known by
-    its repr, and must be hashable.
+    all of its fields, and must be hashable.
 
     `line`, `form`: of a record and of what was found; `decided`: by what is asked. Raises BenchmarkError where the file
     is damaged.
@@ -119,8 +120,7 @@ class Kept(Generic[A, F]):
 
     def _key(self, asked: A, decided: Decided) -> str:
         code = provenance.digest(*decided.modules)
-        said = repr((asked, decided.more))
-        return key(self._kind, asked=said, chip=decided.chip.digest, code=code)
+        return key(self._kind, asked=described((asked, decided.more)), chip=decided.chip.digest, code=code)
 
     def _records(self) -> dict[A, Record[A, F]]:
         try:

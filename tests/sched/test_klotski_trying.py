@@ -12,7 +12,8 @@ from meshloom.hw.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.klotski import trying
-from meshloom.sched.schedulers.klotski.trying import Try, Trying, described, outcomes
+from meshloom.sched.schedulers.klotski.trying import Try, Trying, outcomes
+from meshloom.sched.schedulers.network.form import form
 from meshloom.sched.schedulers.network.scheduler import MicroOps, NetworkSchedule
 from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.workload.graph import Graph, Value, Window
@@ -116,8 +117,8 @@ def test_numbers_of_weights_decide_nothing() -> None:
     (layer,) = graph.layers
     assert layer.w is not None
     other = replace(graph, layers=(replace(layer, w=-layer.w),))
-    assert described(graph) == described(other)
-    assert described(graph) != described(replace(graph, layers=(replace(layer, relu=not layer.relu),)))
+    assert form(graph) == form(other)
+    assert form(graph) != form(replace(graph, layers=(replace(layer, relu=not layer.relu),)))
 
 
 def test_a_budget_on_the_command_line() -> None:

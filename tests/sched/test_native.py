@@ -257,7 +257,7 @@ def _flipped(path: Path) -> None:
 
 #: The library is mapped into memory, so a file that is cut short ends the process that loads it.
 SHARED = f"{native.SHARED}{native._SUFFIX}"
-HARM: dict[str, Callable[[Path], None]] = {
+HARM: dict[str, Callable[[Path], object]] = {
     "cut": lambda place: os.truncate(place / SHARED, 100_000),
     "empty": lambda place: os.truncate(place / f"flow{native._SUFFIX}", 0),
     "gone": lambda place: (place / f"clock{native._SUFFIX}").unlink(),

@@ -14,7 +14,7 @@ from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import VectorOp
 from meshloom.hw.timing import VecShape, slides
 from meshloom.sched.checker.check import check
-from meshloom.sched.ir.schedule import Gemm, Move, Vec
+from meshloom.sched.ir.schedule import Gemm, Move, ScheduleError, Vec
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.problem import DoesNotFit
@@ -129,6 +129,28 @@ def test_what_lies_between_convolutions_and_heads() -> None:
     assert again.constants.keys() == made.constants.keys()
     for key, array in made.constants.items():
         np.testing.assert_array_equal(again.constants[key], array, key)
+
+
+def test_a_saved_schedule_has_the_shapes_of_its_network() -> None:
+    """Each constant, input and output that is larger than the network's is refused by name."""
+    chip = load("tiny")
+    g = Grower(5, Value("x", 6, 3, 3, 0.5))
+    g.depthwise("dw", g.table("t", g.conv("a", "x", 10)), square(3, 1, 1))
+    g.take(Layer("product", "y", ("dw", "a"), scale=3000))
+    graph = g.graph("all", "y")
+    made = schedule(graph, chip).schedule
+    kinds = {tensor.name.rpartition("/")[2] if tensor.role == "constant" else tensor.role for tensor in made.tensors}
+    assert kinds == {"w", "bias", "table", "zeros", "input", "output"}
+    for at, tensor in enumerate(made.tensors):
+        for name in ("channels", "width", "height", "in_channels", "out_channels", "kernel_h"):
+            if (size := getattr(tensor.layout, name, None)) is None or (tensor.name == "y/zeros" and name == "width"):
+                continue
+            larger = tensor.model_copy(update={"layout": tensor.layout.model_copy(update={name: 2 * size + 1})})
+            if larger.layout.shape == tensor.layout.shape:  # in a packed layout, how wide what was packed is
+                continue
+            tensors = (*made.tensors[:at], larger, *made.tensors[at + 1 :])
+            with pytest.raises(ScheduleError, match=rf"tensor '{tensor.name}' is \[.*make both the same"):
+                restored(graph, made.model_copy(update={"tensors": tensors}), chip)
 
 
 def test_products_of_maps() -> None:

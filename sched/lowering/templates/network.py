@@ -23,6 +23,7 @@ from ...mapping.fields import VECTOR_OPS
 from ...mapping.problem import Problem, pose
 from ...mapping.stages import Stage, Stages, constant, cut, spread
 from ...mapping.windows import check_window
+from ...store.described import described
 from ...workload.graph import SCALED, Graph, Layer, Value
 from ...workload.layers import WorkloadError
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
@@ -240,7 +241,7 @@ class ServedNetwork:
                 parts[name] = {key: each for key, each in task.fixed.items() if key != "scale"}
             else:
                 parts[name] = value
-        return repr(parts)
+        return described(parts)
 
     def varies(self, index: int) -> Varying:
         """In what stages of one form differ."""

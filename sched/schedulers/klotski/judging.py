@@ -19,7 +19,9 @@ from pydantic import TypeAdapter
 from meshloom.hw.config import ChipConfig
 
 from ...mapping.stages import Stages
+from ...store.described import described
 from ...store.findings import SearchCache
+from ..network.form import form
 from .cutting import Ints, cut_up
 from .partition import Partition, fit
 from .playing import Cores, play
@@ -77,6 +79,13 @@ def entropy(latencies: Ints) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
+def _form(stages: Stages) -> str:
+    """A digest of a network, and of how it is cut into stages."""
+    names = [(stage.layer.output, stage.y, stage.r, stage.reads) for stage in stages.stages]
+    cut = stages.roots, stages.members, stages.places, stages.lanes
+    return sha256(described((form(stages.graph), names, cut)).encode()).hexdigest()
+
+
 class Judge:
     """Tries partitions of one network on one chip. `memory`: keeps trials, so that a search that was interrupted goes
     on where it was. `looked`: partitions that were asked for. Raises DoesNotFit for a network that the chip lacks the
@@ -87,9 +96,7 @@ class Judge:
         self.works: tuple[Work, ...] = works(stages, chip)
         self.cores = Cores.of(chip)
         self.looked = 0
-        described = repr([(work.op, work.problem, work.whole, work.reads, work.stage.y) for work in self.works])
-        roots = repr(sorted(stages.roots.items()))
-        self._digest = sha256((described + roots).encode()).hexdigest()
+        self._network = _form(stages)
 
     @cached_property
     def alpha(self) -> float:
@@ -105,7 +112,7 @@ class Judge:
         """Tries a partition (the nearest that fits)."""
         self.looked += 1
         parts = self.fitted(wanted)
-        asked = self._digest, tuple(tuple(vars(part).values()) for part in parts)
+        asked = self._network, tuple(parts)
         found = self.memory.get(asked, _TRIAL) if self.memory else None
         if found is None:
             found = self._look(parts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from time import process_time
 
@@ -22,6 +21,7 @@ from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph
 from ..budget import Budget
+from ..network.form import form
 from ..network.scheduler import MicroOps, NetworkSchedule
 
 
@@ -53,15 +53,6 @@ def outcomes(folder: Path | None, chip: ChipConfig) -> SearchCache:
     return SearchCache(folder, chip, "micro-op schedules", *decide)
 
 
-def described(graph: Graph) -> str:
-    """A digest of all that decides how long a network takes; numbers of its weights do not."""
-    layers = [
-        (replace(layer, w=None, bias=None, table=None), layer.w.shape if layer.w is not None else ())
-        for layer in graph.layers
-    ]
-    return sha256(repr((graph.inputs, layers, graph.outputs)).encode()).hexdigest()
-
-
 class Trying:
     """Looks for the quickest schedule of one network. `memory`: keeps outcomes; `tell`: is called with what is tried,
     its number from 0 on, and how many there are."""
@@ -71,7 +62,7 @@ class Trying:
         tell: Callable[[str, int, int], None] | None,
     ) -> None:  # fmt: skip
         self.chip, self.budget, self.memory, self.tell = chip, budget, memory, tell
-        self.graph = described(graph)
+        self.graph = form(graph)
         self.began, self.steps = process_time(), 0
         self.found: dict[int, Outcome] = {}  # by number of the try
         self.made: tuple[int, NetworkSchedule] | None = None  # the quickest, if it has been made

@@ -155,6 +155,23 @@ def _staging_chip(chip: ChipConfig, share: int) -> ChipConfig:
     return chip.model_copy(update={"spm_words": staging_words(chip, share) // 2})
 
 
+def decisive(task: ConvTask) -> tuple[object, ...]:
+    """What decides the candidates of a convolution, besides the chip."""
+    before = task.before
+    expansion = before.x if before and isinstance(before.x, Expansion) else None
+    fixed = [task.fixed, *([before.fixed] if before else []), *([expansion.fixed] if expansion else [])]
+    return (
+        replace(task.shape, name=""),
+        (task.packed, task.whole, task.staging),
+        task.epilogue is not None,
+        task.epilogue and task.epilogue.pooling,
+        before and (before.window, before.x.rows, before.x.width),
+        expansion and expansion.problem,
+        tuple(map(bias_rows, fixed)),
+        *(tuple(sorted(stored.homes)) if stored else () for stored in (task.x, task.y, task.r)),
+    )
+
+
 def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     """The candidates with the shortest replays, `KEPT` at most, the best first. Raises DoesNotFit when nothing fits the
     chip."""

@@ -31,6 +31,7 @@ from ...mapping.stages import cut
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
 from .conv import Planner
+from .form import form
 from .scheduler import NetworkSchedule, Progress, layer_of, schedule
 from .sharing import HORIZONS, SWITCHES, SharingOptions
 from .storage import SMALL_SHARE, Between
@@ -183,6 +184,14 @@ def _waits(
     return tuple(layer for layer, _ in waits.most_common())
 
 
+def _decisive(sharing: SharingOptions) -> tuple[object, object]:
+    """What of it decides a schedule: a planner that makes nothing does not."""
+    planner = sharing.planner
+    if planner is None or sharing.planned == frozenset():
+        return replace(sharing, planner=None, planned=None), None
+    return replace(sharing, planner=None), planner.key
+
+
 class _Search:
     """The best so far: `best`, its schedule `made` if that is at hand, and its layers, the `worst` first; those that
     could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`."""
@@ -200,22 +209,7 @@ class _Search:
         self.alone: tuple[str, ...] = ()
         self._best: _Played | None = None
         self._tried: set[SharingOptions] = set()
-        self._what = (
-            [
-                (
-                    layer.kind,
-                    layer.output,
-                    layer.inputs,
-                    layer.window,
-                    None if layer.w is None else layer.w.shape,
-                    layer.groups,
-                    layer.rows,
-                )
-                for layer in graph.layers
-            ],
-            [(value.name, value.channels, value.height, value.width) for value in graph.inputs],
-            graph.outputs,
-        )
+        self._form = form(graph)
 
     def try_(self, sharing: SharingOptions) -> None:
         """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if the first has no room.
@@ -228,11 +222,7 @@ class _Search:
         self.left -= 1
         if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
-        sets = (sharing.apart, sharing.expanded, sharing.second, sharing.third, sharing.turned, sharing.pushed)
-        options = sharing.between, sharing.fused, sharing.tight, sharing.staging, sharing.whole, sharing.horizon
-        key = ("refined", self._what, *options, *(sorted(some) for some in sets))
-        if sharing.planner is not None and sharing.planned:
-            key += (sharing.planner.key, sorted(sharing.planned))
+        key = "refined", self._form, *_decisive(sharing)
         played = self.memory.get(key, _PLAYED) if self.memory else None
         made: NetworkSchedule | None = None
         if played is None or (played.cycles is None and not self._hopeless(played.estimate)):

@@ -65,7 +65,10 @@ def words_of(layer: Layer, kind: str, tensor: Tensor, lanes: int) -> NDArray[Any
     """The table of a layer, or the zeros that a product reads; None if it has none."""
     if kind == "table" and layer.table is not None:
         return table_words(layer.table, lanes)
-    return np.zeros(tensor.layout.shape, np.int8) if kind == "zeros" and layer.kind == "product" else None
+    if kind != "zeros" or layer.kind != "product":
+        return None
+    words = tensor.layout.shape[-1]  # as many as the schedule reads
+    return np.zeros((1, lanes, 1, words), np.int8)
 
 
 def _unknown(tensor: Tensor, graph: Graph, known: str) -> ScheduleError:

@@ -16,7 +16,6 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Schedule
 from ...mapping.core import Epilogue
 from ...mapping.expansion import Expansion
-from ...mapping.fields import bias_rows
 from ...mapping.interleave import Interleaver
 from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Placed, Stored
@@ -270,13 +269,7 @@ class _Builder:
 
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
-        key = (
-            replace(task.shape, name=""), task.packed, task.whole, task.staging,
-            task.epilogue and task.epilogue.pooling, stage.epilogue is None,
-            task.before and (task.before.window, task.before.x.rows, task.before.x.width),
-            task.before and isinstance(task.before.x, Expansion) and task.before.x.problem, *_rows_of_bias(task),
-            *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
-        )  # fmt: skip
+        key = conv.decisive(task)
         if key not in self.choices:
             self.choices[key] = self._choose(key, task, stage)
         found = self.choices[key]
@@ -352,14 +345,6 @@ class _Builder:
         if layer.table is not None:
             self.tensors.table(layer.output, layer.table, made.constants["table"])
         return made.nodes
-
-
-def _rows_of_bias(task: conv.ConvTask) -> tuple[int, ...]:
-    """Words of ACC for each block of a convolution and of those before it, if any has multipliers by channel."""
-    fixed = [task.fixed, *([task.before.fixed] if task.before else [])]
-    fixed += [task.before.x.fixed] if task.before and isinstance(task.before.x, Expansion) else []
-    rows = tuple(map(bias_rows, fixed))
-    return rows if max(rows) > 1 else ()
 
 
 def _layer_of(node: Node, stage: Stage) -> str:

@@ -82,7 +82,7 @@ def schedule(chain: Chain, chip: ChipConfig, asked: Plan, name: str, folder: Pat
     for nothing. `name`: of the scheduler; `folder`: where what is found is kept. Deterministic. Raises DoesNotFit with
     why, if no plan fits."""
     memory = SearchCache(folder, chip, "chains", __name__.partition(".")[2])
-    key = chain.name, asked.cores, asked.keep, asked.defer, asked.update.value
+    key = chain, asked.cores, asked.keep, asked.defer, asked.update
     found = memory.get(key, _FOUND)
     if found is None:
         found = _search(chain, chip, asked)

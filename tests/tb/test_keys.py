@@ -1,0 +1,307 @@
+"""What the bench keeps is kept under all that decides it (those of schedulers: `tests/sched/test_keys.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.store import provenance
+from meshloom.sched.store import store as store_module
+from meshloom.sched.store.findings import SearchCache
+from meshloom.sched.store.store import Store, key
+from meshloom.sched.workload.scenario import Request, Scenario
+from meshloom.tb.benchmarks import files, gradient_chain_runs, gradient_runs
+from meshloom.tb.benchmarks.kept import Decided, Kept, Record
+from meshloom.tb.build import area, blocks, builder, synthesis
+from meshloom.tb.build.blocks import Compiler
+from meshloom.tb.build.builder import PROGRAMS
+from meshloom.tb.build.runtime import runtime
+from meshloom.tb.devices.noc import build as noc
+from meshloom.tb.inputs import packages
+from meshloom.tb.inputs.packages import Package
+from meshloom.tb.runs.online.recorded import Records
+from meshloom.tb.runs.sweeps import evaluate
+from meshloom.tb.verify import ahead_soak, noc_soak
+
+ROOT = Path(__file__).parents[2]
+TINY = load("tiny")
+OTHER = ChipConfig.model_validate(TINY.model_dump() | {"spm_words": TINY.spm_words // 2})
+
+
+class _Looked(Exception):
+    """The store has been asked."""
+
+
+@pytest.fixture
+def name_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], str]:
+    """Calls something; returns what it looks for first in a store."""
+
+    def looked(self: object, name: Any, *_: object) -> None:
+        raise _Looked(name if isinstance(name, str) else name.name)
+
+    def called(call: Callable[[], object]) -> str:
+        with pytest.raises(_Looked) as found:
+            call()
+        return str(found.value)
+
+    for method in ("get", "made", "build"):
+        monkeypatch.setattr(Store, method, looked)
+    return called
+
+
+def different(names: Mapping[str, object]) -> None:
+    """No two of them are the same."""
+    texts = list(map(repr, names.values()))
+    assert len(set(texts)) == len(texts), sorted(name for name in names if texts.count(repr(names[name])) > 1)
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, path: Path, call: Callable[[], object]) -> object:
+    """What a call says while a file has other contents."""
+    read = Path.read_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda self: read(self) + b"\nchanged = 1\n" * (self == path))
+        return call()
+
+
+# -- simulators -------------------------------------------------------------------------------------------------------
+
+
+def test_every_ingredient_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(chip: ChipConfig = TINY, simulator: str = "verilator", waves: bool = False) -> dict[str, str]:
+        return builder.ingredients(chip, simulator, waves)
+
+    names: dict[str, object] = {"base": made(), "chip": made(OTHER), "waves": made(waves=True)}
+    names["icarus"] = made(simulator="icarus")
+    changes: dict[str, tuple[object, str, object]] = {
+        "compiler": (builder, "compiler", lambda: "other"),
+        "processor": (builder, "processor", lambda: "other"),
+        "flags": (builder, "_compiler_flags", lambda: "other"),
+        "Verilator's flags": (builder, "_VERILATOR_FLAGS", ["other"]),
+    }
+    for name, (place, attribute, value) in changes.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(place, attribute, value)
+            names[name] = made()
+    version = builder.metadata.version
+    for tool in ("amaranth", "pyosys", "verilator", "cocotb"):
+        other = SimpleNamespace(version=lambda name, tool=tool: "other" if name == tool else version(name))
+        with monkeypatch.context() as patch:
+            patch.setattr(builder, "metadata", other)
+            names[tool] = made()
+    with monkeypatch.context() as patch:
+        patch.setattr(builder, "simulator_version", lambda simulator: f"another {simulator}")
+        names["another icarus"] = made(simulator="icarus")
+        assert made() == names["base"], "Verilator's version is that of its package"
+    different(names)
+    entries = {builder._recipe(TINY, simulator, waves).name for simulator in PROGRAMS for waves in (False, True)}
+    assert len(entries) == 4
+
+
+def test_every_source_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the bench all that the builder imports, but for what is only about tools and the cache."""
+    here = ROOT / "tb" / "build"
+    bench = {path for path in provenance.needed(ROOT, ["tb.build.builder"]) if path.is_relative_to(here)}
+    bench -= {here / name for name in ("__init__.py", "tools.py")}
+    bench |= {*(here / "verilog").glob("*.v"), *(here / "cpp").glob("*.h")}
+    gateware = [ROOT / "hw" / name for name in ("chip.py", "noc/router.py", "core/matrix.py", "contracts.py")]
+    names: dict[str, object] = {"base": builder.ingredients(TINY, "verilator", False)}
+    for path in (*bench, *gateware):
+        names[str(path)] = changed(monkeypatch, path, lambda: builder.ingredients(TINY, "verilator", False))
+    different(names)
+
+
+def test_every_ingredient_of_a_block_is_part_of_its_name(name_of: Callable[..., str]) -> None:
+    block: Any = SimpleNamespace(name="block", rtlil="array_loops", ports={})
+    compiler = Compiler([], {}, {"flags": "a", "tools": "b", "processor": "c"})
+
+    def name(block: Any = block, chip: ChipConfig = TINY, compiler: Compiler = compiler) -> str:
+        return blocks.name(block, chip, compiler)
+
+    names: dict[str, object] = {"base": name(), "chip": name(chip=load("quad16"))}
+    names["netlist"] = name(SimpleNamespace(name="block", rtlil="array_loops other", ports={}))
+    names["name"] = name(SimpleNamespace(name="other", rtlil="array_loops", ports={}))
+    others = [replace(compiler, machine={**compiler.machine, each: "other"}) for each in compiler.machine]
+    names |= {f"machine {number}": name(compiler=other) for number, other in enumerate(others)}
+    different(names)
+    asked = {"base": name_of(lambda: runtime(Path(), ["a"], compiler, print))}
+    asked["arguments"] = name_of(lambda: runtime(Path(), ["b"], compiler, print))
+    for number, other in enumerate(others):
+        asked[f"machine {number}"] = name_of(lambda other=other: runtime(Path(), ["a"], other, print))
+    different(asked)
+
+
+MESH = noc.Mesh(3, 3)
+MESH_OTHERWISE: dict[str, object] = {"vcs": 2, "routing": "yx", "allocate": "any"}
+
+
+def _meshes() -> dict[str, noc.Mesh]:
+    """Each field otherwise."""
+    found = {"base": MESH}
+    for field in fields(noc.Mesh):
+        value = getattr(MESH, field.name)
+        changes: dict[str, Any] = {
+            field.name: MESH_OTHERWISE.get(field.name, not value if isinstance(value, bool) else value and value * 2)
+        }
+        found[field.name] = replace(MESH, **changes)
+    return found
+
+
+def test_every_ingredient_of_a_mesh_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, object] = {name: noc.ingredients(mesh) for name, mesh in _meshes().items()}
+    with monkeypatch.context() as patch:  # -march=native
+        patch.setattr(noc, "processor", lambda: "other")
+        names["processor"] = noc.ingredients(MESH)
+    with monkeypatch.context() as patch:
+        patch.setattr(noc.metadata, "version", lambda name: "other")
+        names["tools"] = noc.ingredients(MESH)
+    with monkeypatch.context() as patch:
+        patch.setattr(noc, "tool_variables", lambda jobs: {"MAKEFLAGS": "other"})
+        names["compiler"] = noc.ingredients(MESH)
+    sources = ["hw/noc/mesh.py", "hw/noc/router.py", "hw/routes.py", "hw/clocking.py", "hw/config.py", "hw/verilog.py"]
+    sources += ["tb/devices/noc/build.py", "tb/devices/noc/verilog/traffic.sv", "tb/build/verilog/clock_gate.v"]
+    for source in sources:
+        assert (ROOT / source).is_file()
+        names[source] = changed(monkeypatch, ROOT / source, lambda: noc.ingredients(MESH))
+    different(names)
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_of_gateware(name_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {
+        "base": name_of(lambda: synthesis.area("x", "design", "script")),
+        "design": name_of(lambda: synthesis.area("x", "other", "script")),
+        "script": name_of(lambda: synthesis.area("x", "design", "other")),
+        "chip": name_of(lambda: area.chip_area(TINY)),
+        "other chip": name_of(lambda: area.chip_area(OTHER)),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(area, "_sources", lambda: "other")
+        names["sources"] = name_of(lambda: area.chip_area(TINY))
+    with monkeypatch.context() as patch:
+        patch.setattr(area, "LOGIC", "other")
+        names["chip script"] = name_of(lambda: area.chip_area(TINY))
+    with monkeypatch.context() as patch:
+        patch.setattr(synthesis, "tools", lambda: "other")
+        patch.setattr(area, "tools", lambda: "other")
+        names["tools"] = name_of(lambda: synthesis.area("x", "design", "script"))
+        names["chip tools"] = name_of(lambda: area.chip_area(TINY))
+    different(names)
+    assert name_of(lambda: area.kept_area(TINY)) == names["chip"]
+
+
+def test_files_of_packages(name_of: Callable[..., str]) -> None:
+    package = Package("PyPI", "some", "1.0", "0" * 64, "MIT")
+    others = [package, replace(package, sha256="1" * 64), replace(package, name="x"), replace(package, version="2.0")]
+    names = {repr(one): name_of(lambda one=one: packages.member(one, "a/b")) for one in others}
+    names["path"] = name_of(lambda: packages.member(package, "c/b"))
+    different(names)
+
+
+def test_soaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noc_soak, "ingredients", lambda mesh: {"mesh": str(mesh)})
+    monkeypatch.setattr(ahead_soak.provenance, "digest", lambda *modules: repr(modules))
+    dose = noc_soak.Dose(MESH, 1000, 1)
+    doses = {"base": dose, "flits": replace(dose, flits=2000), "seed": replace(dose, seed=2)}
+    doses |= {"routed": replace(dose, routed=3), "stalls": replace(dose, stalls=False)}
+    doses |= {f"mesh {name}": replace(dose, mesh=mesh) for name, mesh in _meshes().items() if name != "base"}
+    different({name: noc_soak.record_of([each])._keys[each.name] for name, each in doses.items()})
+    made = builder.ingredients(TINY, "verilator", False)
+
+    def program(chip: ChipConfig = TINY, name: str = "gemm:4x4x4") -> object:
+        return list(ahead_soak.record_of([(chip, [name])])._keys.values())
+
+    programs = {"base": program(), "chip": program(OTHER), "workload": program(name="gemm:4x4x5")}
+    for ingredient in made:
+        with monkeypatch.context() as patch:
+            patch.setattr(ahead_soak, "ingredients", lambda *_, each=ingredient: made | {each: "other"})
+            programs[ingredient] = program()
+    with monkeypatch.context() as patch:
+        patch.setattr(ahead_soak.provenance, "digest", lambda *_: "other")
+        programs["code"] = program()
+    different(programs)
+
+
+def test_records_of_scenarios(name_of: Callable[..., str]) -> None:
+    request = Request("resnet8")
+
+    def name(chip: ChipConfig = TINY, scheduler: str = "a", wait: int = 1, title: str = "x", **otherwise: Any) -> str:
+        scenario = Scenario(title, (replace(request, **otherwise),))
+        return name_of(lambda: Records(scenario, chip, scheduler, wait).get())
+
+    names = {"base": name(), "chip": name(OTHER), "scheduler": name(scheduler="b"), "wait": name(wait=2)}
+    names |= {"title": name(title="y"), "network": name(network="dscnn"), "batch": name(batch=2)}
+    names |= {"arrival": name(arrival=5), "deadline": name(deadline=5), "factor": name(factor=5.0)}
+    different(names)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    name: str
+    rtl: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def test_results_of_benchmarks(name_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On this machine and as text: what was asked, kind, chip, code, and whatever else decides."""
+    line, form = TypeAdapter(Record[_Asked, int]), TypeAdapter(int)
+
+    def names(
+        asked: _Asked = _Asked("a"), kind: str = "kind", chip: ChipConfig = TINY, module: str = "hw.config",
+        more: str = "",
+    ) -> tuple[str, str]:  # fmt: skip
+        decided = Decided(chip, (module,), more)
+        kept = Kept(tmp_path / "x.jsonl", kind, line, form, lambda _: decided)
+        return name_of(lambda: kept.found([asked])), kept._key(asked, decided)
+
+    found = {"base": names(), "asked": names(_Asked("b")), "rtl": names(_Asked("a", True)), "kind": names(kind="kind:")}
+    found |= {"chip": names(chip=OTHER), "code": names(module="hw.isa"), "more": names(more="x")}
+    for at in (0, 1):
+        different({name: each[at] for name, each in found.items()})
+
+
+@pytest.mark.parametrize("module", [files, gradient_runs, gradient_chain_runs])
+def test_results_on_the_rtl_are_those_of_their_simulator(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ingredient, also what does not fit into the name of a file."""
+    made = builder.ingredients(TINY, "verilator", False)
+    memory: dict[Any, Callable[[], SearchCache]] = {
+        files: lambda: files._memory(),
+        gradient_runs: lambda: gradient_runs._rtl_memory.__wrapped__("tiny"),
+        gradient_chain_runs: lambda: gradient_chain_runs._memory.__wrapped__("tiny", True),
+    }
+    names: dict[str, object] = {"base": memory[module]()._name("asked")}
+    for ingredient in made:
+        monkeypatch.setattr(module, "ingredients", lambda *_, each=ingredient, **__: made | {each: "other"})
+        names[ingredient] = memory[module]()._name("asked")
+    different(names)
+
+
+def test_points_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of the scheduler, and on the RTL the device's version and all sources."""
+    code = evaluate.deciding_code.__wrapped__
+    monkeypatch.setattr(evaluate.provenance, "digest", lambda *modules: repr(modules))
+    names: dict[str, object] = {"model": code("loop_order", None), "scheduler": code("klotski", None)}
+    names |= {"rtl": code("loop_order", "verilator"), "device": code("loop_order", "icarus")}
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "sources", lambda: "other")
+        names["sources"] = code("loop_order", "verilator")
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate.provenance, "digest", lambda *modules: f"other {modules}")
+        names["code"] = code("loop_order", None)
+    different(names)
+
+
+def test_a_digest_has_the_whole_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store_module.key is key
+    labels = ["a:b", "a_b", "x" * 120, "x" * 121, "x" * 120 + "y"]
+    different({label: key(label, of="one") for label in labels})
