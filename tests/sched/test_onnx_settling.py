@@ -72,7 +72,9 @@ def grid(m: FloatModel, source: str, stride: float) -> tuple[str, str]:
     count = m.node(
         "Concat", [m.integers(1), m.node("Mul", [rows, columns], f"{source}_count")], f"{source}_counts", axis=0
     )
-    ones = m.node("ConstantOfShape", count, f"{source}_ones", value=numpy_helper.from_array(np.float32([stride])))
+    ones = m.node(
+        "ConstantOfShape", count, f"{source}_ones", value=numpy_helper.from_array(np.array([stride], np.float32))
+    )
     return anchors, ones
 
 
@@ -215,7 +217,7 @@ def test_results_that_a_branch_does_not_make_itself():
     """One of its constants, a tensor from outside."""
     m = FloatModel(opset=17)
     a = m.conv("x", "a", (4, 3, 1, 1))
-    gain = numpy_helper.from_array(np.float32(2), "gain")
+    gain = numpy_helper.from_array(np.array(2, np.float32), "gain")
     names = ["t", "u", "gain"]
     both = helper.make_graph(
         [helper.make_node("Relu", [a], ["t"]), helper.make_node("Identity", [a], ["u"])], "both", [],
@@ -305,7 +307,9 @@ def test_a_loop_at_the_end_reads_outer_values(deep: bool, outer: str):
         "initialiser": lambda: m.constant(0.5),
         "computed": lambda: m.node("Sqrt", m.node("Abs", a, "abs"), "root"),
         "chip": lambda: m.conv("x", "other", (4, 3, 1, 1)),
-        "constant node": lambda: m.node("Constant", [], "half", value=numpy_helper.from_array(np.float32(0.5))),
+        "constant node": lambda: m.node(
+            "Constant", [], "half", value=numpy_helper.from_array(np.array(0.5, np.float32))
+        ),
     }[outer]()
     loop(m, a, "y", name, deep=deep)
     report = near(m, "y", noise=15)
@@ -320,7 +324,7 @@ def test_a_loop_at_the_beginning_reads_outer_values(deep: bool):
     vectors = m.node("Gather", [m.normal(10, 8), "x"], "vectors")
     places = m.node("Gather", [m.normal(6, 8), m.integers(*range(6))], "places")
     m.node("MatMul", [loop(m, vectors, "summed", places, deep=deep), m.normal(8, 8)], "y")
-    data = [np.arange(6).reshape(1, 6) % 10, (np.arange(6) * 7).reshape(1, 6) % 10]
+    data: Any = [np.arange(6).reshape(1, 6) % 10, (np.arange(6) * 7).reshape(1, 6) % 10]
     model = m.build("y")
     report = quantise_with_report(model, data)
     assert report.start is not None

@@ -11,6 +11,7 @@ What is padded with −∞, or with the least number of its type, before a MaxPo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,8 @@ class _Pads:
         names = [*node.input, "", "", ""][1:4]
         if any(name and name not in constants for name in names) or not names[1] or constants[names[1]].size != 1:
             return None
-        given, axes = constants[names[0]].tolist(), constants[names[2]].tolist() if names[2] else None
+        given: list[int] = constants[names[0]].tolist()
+        axes: list[int] | None = constants[names[2]].tolist() if names[2] else None
         if not _is_least(constants[names[1]].ravel()[0]):
             return None
         if axes is None:
@@ -125,7 +127,7 @@ def _in_order(node: NodeProto, pads: list[int]) -> list[int]:
     if node.op_type != "Transpose":
         return pads
     rank = len(pads) // 2
-    order = attributes(node).get("perm", tuple(range(rank))[::-1])
+    order: Sequence[int] = attributes(node).get("perm", tuple(range(rank))[::-1])
     return [pads[axis] for axis in order] + [pads[axis + rank] for axis in order]
 
 
@@ -134,7 +136,7 @@ def _fits(pool: NodeProto, pads: list[int]) -> bool:
     known, rank = attributes(pool), len(pads) // 2
     if known.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or rank < 3 or min(pads) < 0:
         return False
-    kernel = list(known["kernel_shape"])
+    kernel: list[int] = list(known["kernel_shape"])
     beyond = any(pad >= taps for pad, taps in zip(_with(pool, pads), kernel * 2, strict=True))
     return not beyond and not any(pads[axis] for axis in (0, 1, rank, rank + 1))
 
@@ -142,12 +144,12 @@ def _fits(pool: NodeProto, pads: list[int]) -> bool:
 def _with(pool: NodeProto, pads: list[int]) -> list[int]:
     """The padding of a MaxPool and some more along all axes of its operand."""
     known, rank = attributes(pool), len(pads) // 2
-    own = known.get("pads") if known.get("auto_pad", "NOTSET") == "NOTSET" else None
+    own: list[int] | None = known.get("pads") if known.get("auto_pad", "NOTSET") == "NOTSET" else None
     return [a + b for a, b in zip(own or [0] * (2 * rank - 4), [*pads[2:rank], *pads[rank + 2 :]], strict=True)]
 
 
 def _is_least(number: Any) -> bool:
-    return bool(np.isneginf(number)) or (number.dtype.kind == "f" and number == np.finfo(number.dtype).min)
+    return float(number) == -np.inf or (number.dtype.kind == "f" and number == np.finfo(number.dtype).min)
 
 
 def _add_pads(pool: NodeProto, pads: list[int]) -> None:

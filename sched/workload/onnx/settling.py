@@ -20,7 +20,7 @@ from .load import attributes
 from .subgraphs import bodies, rename
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TypeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 #: Elements up to which constants are computed here: shapes, indices, anchors. What is larger stays as it is.
 _MOST = 1 << 16
@@ -176,11 +176,12 @@ def _stored(branch: GraphProto) -> list[str]:
     return [item.name for item in branch.initializer]
 
 
-def _constant_node(name: str, value: Any) -> NodeProto:
+def _constant_node(name: str, value: NDArray[Any] | TensorProto) -> NodeProto:
     from onnx import helper, numpy_helper
 
-    tensor = numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
-    return helper.make_node("Constant", [], [name], value=tensor)
+    if isinstance(value, np.ndarray):
+        value = numpy_helper.from_array(np.asarray(value), name)
+    return helper.make_node("Constant", [], [name], value=value)
 
 
 def _first_is_1(kind: TypeProto) -> TypeProto:
