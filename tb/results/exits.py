@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from meshloom.sched.support.text import bounded
+
 from ..build.tools import ToolError
 
 if TYPE_CHECKING:
@@ -45,9 +47,9 @@ def is_ours(error: BaseException) -> bool:
 def expected(error: Exception) -> tuple[str, Exit] | None:
     """Message and status of an error that is not a bug: one of ours, or a file that cannot be read or written."""
     if is_ours(error):
-        return str(error), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
+        return bounded(str(error)), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}", Exit.BAD_INPUT
+        return bounded(f"{error.filename}: {error.strerror}"), Exit.BAD_INPUT
     return None
 
 

@@ -7,7 +7,6 @@ and is checked against the other fields when a file is loaded, so that no file c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, ValidationError, computed_field, model_validator
+
+from meshloom.sched.support.reading import parse_json
 
 from .area import AreaTotals
 from .energy import EnergyFigures
@@ -306,9 +307,11 @@ class Results(Record):
 def load(path: Path) -> Results:
     """Reads a results file. Raises ResultsError with file and field; OSError if it cannot be read."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ResultsError(f"{path}: is not JSON: {error}") from error
+        values = parse_json(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ResultsError(f"{path}: is not JSON: it is not UTF-8 text") from error
+    except ValueError as error:
+        raise ResultsError(f"{path}: {error}") from error
     try:
         return Results.model_validate(values)
     except ValidationError as error:

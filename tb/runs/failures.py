@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.support.text import bounded
 
 from ..results.exits import is_ours
 from ..results.files import write_atomically
@@ -35,7 +36,7 @@ def failure(error: BaseException, stage: str) -> Failure:
     cause = error.__cause__ if isinstance(error, SchedulerError) else None
     # schedulers raise a plain ValueError for what does not fit
     known = _expected(error) and (cause is None or type(cause) is ValueError or _expected(cause))
-    message = f"{error.filename}: {error.strerror}" if known and isinstance(error, OSError) else str(error)
+    message = f"{error.filename}: {error.strerror}" if known and isinstance(error, OSError) else bounded(str(error))
     trace = "" if known else "".join(traceback.format_exception(error))
     kind = type(cause or error).__name__
     return Failure(kind, stage, message or kind, trace)
