@@ -394,14 +394,16 @@ def load(chip: str | Path) -> ChipConfig:
                 f"unknown chip {str(chip)!r}: built in are {', '.join(known)}; or give a .toml" + (hint and f"; {hint}")
             )
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: is not UTF-8 text") from error
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigError(f"{path}: malformed TOML: it is nested too deeply") from None
+    except ValueError as error:  # numbers of thousands of digits, too
         raise ConfigError(f"{path}: malformed TOML: {error}") from error
     try:
         config = ChipConfig.model_validate(values)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
+#: Words of an error that are longer than paths are, and characters of one of its lines.
+_ENDLESS, _LINE = re.compile(r"\S{400,}"), 4000
 #: Characters of a bad value that an error shows.
 SHOWN = 60
 #: Categories of Unicode that do something instead of showing something: controls, marks of direction and the like,
@@ -27,6 +30,13 @@ def one_line(text: str) -> str:
 
 def _escape(character: str) -> str:
     return character if character in _JOINERS else character.encode("unicode_escape").decode("ascii")
+
+
+def bounded(text: str) -> str:
+    """A message without the endless: words that are no path's length are cut, and lines that nobody would read."""
+    text = _ENDLESS.sub(lambda word: shortened(word[0]), text)
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= _LINE else f"{line[:_LINE]}... ({len(line):,} characters)" for line in lines)
 
 
 def shortened(value: object, most: int = SHOWN) -> str:

@@ -15,7 +15,6 @@ on one core (Layer-Puzzle, section IV-A). A factor of 0 means none.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from meshloom.hw.config import Exact, mistakes, near_or_all
 
+from ..support.reading import parse_toml
 from .arrivals import LAST, Poisson, ScenarioError, Trace, cycles_of
 
 M = TypeVar("M", bound=BaseModel)
@@ -109,13 +109,13 @@ def load(path: Path, known: Collection[str] | None = None) -> Scenario:
     Raises ScenarioError with the file, the network and the field that is wrong, and what would be right.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: is not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{path}: malformed TOML: {error}") from error
+    except ValueError as error:
+        raise ScenarioError(f"{path}: {error}") from error
     try:
         return _scenario(values, path.parent, known)
     except ScenarioError as error:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..support.text import shortened
 from .layers import NO_CLAMP, ConvShape, WorkloadError, gemm_shape
 
 SYNTAX = """\
@@ -18,6 +19,8 @@ conv:HxWxC-O[,kK][,sS][,pP][,dD][,bB][,relu][,clampN]
 gemm:MxNxK[,relu][,clampN]   M x K by K x N
 examples: conv:28x28x128-128,k3,p1,relu   gemm:256x256x256"""
 
+#: A size in a text.
+_SIZE = r"(\d{1,12})"
 #: Letter of an option: how many numbers it may have.
 _OPTIONS = {"k": (1, 2), "s": (1, 2), "p": (1, 2, 4), "d": (1,), "b": (1,), "clamp": (1,)}
 
@@ -27,17 +30,17 @@ def parse(text: str) -> ConvShape:
     kind, _, rest = text.partition(":")
     head, *options = rest.split(",")
     if kind == "gemm":
-        sizes = re.fullmatch(r"(\d+)x(\d+)x(\d+)", head)
+        sizes = re.fullmatch(rf"{_SIZE}x{_SIZE}x{_SIZE}", head)
         if not sizes:
-            raise _error(text, f"{head!r} is not MxNxK")
+            raise _error(text, f"{shortened(head)!r} is not MxNxK, of 12 digits at most")
         values, relu = _options(text, options, {"clamp"})
         m, n, k = map(int, sizes.groups())
         return _named(gemm_shape(text, m, n, k, relu=relu, clamp=values.get("clamp", (NO_CLAMP,))[0]))
     if kind != "conv":
-        raise _error(text, f"{kind!r} is neither conv nor gemm")
-    sizes = re.fullmatch(r"(\d+)x(\d+)x(\d+)-(\d+)", head)
+        raise _error(text, f"{shortened(kind)!r} is neither conv nor gemm")
+    sizes = re.fullmatch(rf"{_SIZE}x{_SIZE}x{_SIZE}-{_SIZE}", head)
     if not sizes:
-        raise _error(text, f"{head!r} is not HxWxC-O")
+        raise _error(text, f"{shortened(head)!r} is not HxWxC-O, of 12 digits at most")
     values, relu = _options(text, options, set(_OPTIONS))
     height, width, inputs, outputs = map(int, sizes.groups())
     values = {"k": (1,), "s": (1,), "p": (0,), "d": (1,), "b": (1,), "clamp": (NO_CLAMP,)} | values
@@ -73,21 +76,21 @@ def _options(text: str, options: list[str], allowed: set[str]) -> tuple[dict[str
         if option == "relu" and not relu:
             relu = True
             continue
-        match = re.fullmatch(r"([a-z]+)(\d+(?:x\d+)*)", option)
+        match = re.fullmatch(r"([a-z]+)(\d{1,12}(?:x\d{1,12})*)", option)
         letter = match[1] if match else ""
         if not match or letter not in allowed:
-            raise _error(text, f"{option!r} is not an option of {text.partition(':')[0]}, or is given twice")
+            raise _error(text, f"{shortened(option)!r} is not an option of {text.partition(':')[0]}, or is given twice")
         if letter in found:
             raise _error(text, f"option {letter!r} is given twice")
         numbers = tuple(int(number) for number in match[2].split("x"))
         if len(numbers) not in _OPTIONS[letter]:
-            raise _error(text, f"option {option!r} has {len(numbers)} numbers")
+            raise _error(text, f"option {shortened(option)!r} has {len(numbers)} numbers")
         found[letter] = numbers
     return found, relu
 
 
 def _error(text: str, why: str) -> WorkloadError:
-    return WorkloadError(f"workload {text!r}: {why}. Expected:\n{SYNTAX}")
+    return WorkloadError(f"workload {shortened(text)!r}: {why}. Expected:\n{SYNTAX}")
 
 
 def _named(shape: ConvShape) -> ConvShape:

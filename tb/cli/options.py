@@ -156,7 +156,7 @@ def bindings(texts: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in texts or ():
         name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or not int(number):
+        if not name or not number.isdecimal() or len(number) > 12 or not int(number):
             raise typer.BadParameter(f"{text!r} must be a name and a size of 1 or more: batch=1", param_hint="--bind")
         if name in found:
             raise typer.BadParameter(f"{name} is given twice, {found[name]} and {number}", param_hint="--bind")

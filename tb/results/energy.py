@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError, computed_field, model_v
 
 from meshloom.hw.config import Exact
 from meshloom.hw.support.mistakes import mistakes
+from meshloom.sched.support.reading import parse_toml
 
 from .record import Count, Record, ResultsError
 
@@ -76,11 +76,13 @@ class EnergyTable(_Model):
 def load(path: Path = DEFAULT) -> EnergyTable:
     """Reads a table (TOML). Raises EnergyError with the file and the field."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EnergyError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise EnergyError(f"{path}: malformed TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise EnergyError(f"{path}: is not UTF-8 text") from error
+    except ValueError as error:
+        raise EnergyError(f"{path}: {error}") from error
     try:
         return EnergyTable.model_validate(values)
     except ValidationError as error:

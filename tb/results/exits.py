@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from meshloom.sched.store.room import unwritten
+from meshloom.sched.support.text import bounded
 
 from ..build.tools import ToolError
 
@@ -53,12 +54,12 @@ def expected(error: Exception) -> tuple[str, Exit] | None:
     unwritable = unwritten(error)
     if is_ours(error):
         if unwritable is not None:
-            return str(error), Exit.NOT_WRITTEN
-        return str(error), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
+            return bounded(str(error)), Exit.NOT_WRITTEN
+        return bounded(str(error)), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
     if unwritable is not None:
-        return str(unwritable), Exit.NOT_WRITTEN
+        return bounded(str(unwritable)), Exit.NOT_WRITTEN
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}", Exit.BAD_INPUT
+        return bounded(f"{error.filename}: {error.strerror}"), Exit.BAD_INPUT
     return None
 
 

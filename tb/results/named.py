@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from meshloom.sched.store.use import touch
+from meshloom.sched.support.reading import parse_json
 
 from . import artefacts, schema
 from .record import ResultsError
@@ -73,7 +73,7 @@ def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[Found, ...]:
 def _refuse_others(path: Path) -> None:
     """Raises RunNameError for a file of ours that is something else than the results of a run."""
     try:
-        found: object = json.loads(path.read_text(encoding="utf-8"))
+        found: object = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:  # reading it as results says what is wrong
         return
     for field, what in _OTHERS.items():

@@ -7,7 +7,6 @@ and is checked against the other fields when a file is loaded, so that no file c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import Field, ValidationError, computed_field, model_validator
 
 from meshloom.sched.support.files import write_atomically
+from meshloom.sched.support.reading import parse_json
 
 from . import paths
 from .area import AreaTotals
@@ -328,9 +328,11 @@ def load(path: Path) -> Results:
     """Reads a results file; its paths are then relative to the working directory. Raises ResultsError with file and
     field; OSError if it cannot be read."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ResultsError(f"{path}: is not JSON: {error}") from error
+        values = parse_json(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ResultsError(f"{path}: is not JSON: it is not UTF-8 text") from error
+    except ValueError as error:
+        raise ResultsError(f"{path}: {error}") from error
     try:
         found = Results.model_validate(values)
         return found.with_paths(lambda each: paths.from_file(each, path))

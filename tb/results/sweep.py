@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from meshloom.hw.config import Exact, mistakes
+from meshloom.sched.support.reading import parse_toml
 
 #: A value of a parameter or of a field of a chip.
 Scalar = bool | int | float | str
@@ -105,13 +105,13 @@ class SweepFile(_Model):
 def read(path: Path) -> SweepFile:
     """Reads a sweep's file. Raises SweepError with the file, the field and what it must be."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SweepError(f"{path}: is not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SweepError(f"{path}: malformed TOML: {error}") from error
+    except ValueError as error:
+        raise SweepError(f"{path}: {error}") from error
     try:
         return SweepFile.model_validate(values)
     except ValidationError as error:

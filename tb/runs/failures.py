@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.support.files import write_atomically
+from meshloom.sched.support.text import bounded
 
 from ..results.exits import is_ours
 from ..results.schema import RowError
@@ -33,9 +34,9 @@ class Failure:
 def failure(error: BaseException, stage: str) -> Failure:
     """An error as data that can be sent to any process. For a SchedulerError, the error that caused it."""
     if isinstance(error, SchedulerError) and error.kind:
-        return Failure(error.kind, stage, str(error), error.trace)
+        return Failure(error.kind, stage, bounded(str(error)), error.trace)
     known = _expected(error)
-    message = str(error)
+    message = bounded(str(error))
     if known and isinstance(error, OSError) and not is_ours(error):
         message = f"{error.filename}: {error.strerror}"
     trace = "" if known else "".join(traceback.format_exception(error))

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.lowering.programs import Planned
 from meshloom.sched.model.timeline import Timeline
+from meshloom.sched.support.reading import parse_json
 from meshloom.sched.workload.layers import WorkloadError
 
 from ..compare.tables import tables
@@ -62,7 +62,7 @@ def is_saved(name: str) -> bool:
     if not path.is_file() or path.suffix != ".json":
         return path.is_file() and path.suffix == ".bin"
     try:
-        found: object = json.loads(path.read_text(encoding="utf-8"))
+        found: object = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # whoever reads it as results says what is wrong
         return False
     return isinstance(found, dict) and "operations" in found and "rows" not in found

@@ -1,0 +1,38 @@
+"""JSON and TOML from elsewhere. What is wrong with a text is a ValueError with a short reason, whatever the parser
+makes of it: nesting without end and numbers of thousands of digits, too."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+from .text import shortened
+
+#: Characters of a parser's complaint.
+_REASON = 200
+
+
+def _reason(error: ValueError) -> str:
+    text = str(error)
+    return "a number has thousands of digits" if text.startswith("Exceeds the limit") else shortened(text, _REASON)
+
+
+def parse_json(text: str) -> Any:
+    """What JSON says. Raises ValueError: what is wrong, and where."""
+    try:
+        return json.loads(text.removeprefix("\ufeff"))
+    except RecursionError:
+        raise ValueError("is not JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {_reason(error)}") from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """What TOML says. Raises ValueError: what is wrong, and where."""
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except RecursionError:
+        raise ValueError("malformed TOML: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"malformed TOML: {_reason(error)}") from error
