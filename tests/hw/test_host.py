@@ -195,9 +195,6 @@ def test_writes_whose_addresses_are_held_early_are_done_once_and_in_order(seed: 
         *(Access(0, Register.PROGRAM_ADDR, value - n, rng.randrange(3)) for n in range(rng.randrange(1, 4), -1, -1)),
         *[Access(0, Register.PROGRAM_ADDR)] * rng.randrange(1, 3),
     )]  # fmt: skip
-    accesses = [
-        replace(access, data=access.data & 0xFFFFFFFF) if access.data is not None else access for access in accesses
-    ]
     out = run(accesses, cycles=900, willing=sometimes(rng, 0.4), early=True)
     held = 0
     wanted = list[int]()
