@@ -59,19 +59,21 @@ def run(
     idle: Mood = always,
     cleared: Mapping[int, int] | None = None,
     counts: Callable[[int, int, int], int] | None = None,
+    early: bool = False,
 ) -> Outcome:
-    """Performs accesses one after another. `ended`: cycles in which END is executed; `faults`: posts that arrive;
+    """Performs accesses one after another. `early`: holds the address of the next one while the response to the one
+    before still stands. `ended`: cycles in which END is executed; `faults`: posts that arrive;
     `moved`: when some tile shows progress; `idle`: when the host's stream is; `cleared`: cycles in which it sends a
     FETCH with `clear`, and to which tile. `counts(which, position, now)`: what the counters of the tiles show, by their
     position in the chain and the cycle of the run."""
     unit = HostPort(config or load("tiny"))
     bus = unit.bus
     out = Outcome()
-    phase = "idle"
+    asking: Access | None = None  # what is asked in this cycle
     chain = b""  # the bytes in the links of the tiles
 
     def before(cycle: int, context: Any) -> None:
-        nonlocal phase, chain
+        nonlocal asking, chain
         context.set(unit.tile, HERE)
         context.set(unit.ready, cycle >= ready_from)
         context.set(unit.ended, cycle in ended)
@@ -95,48 +97,44 @@ def run(
             elif context.get(ask.shift):
                 chain = chain[1:]
                 context.set(unit.counter_data, chain[0])
-        number = len(out.answered)
-        access = accesses[number] if number < len(accesses) else None
-        if access is not None and phase == "idle" and cycle >= access.at:
-            phase = "asking"
-        asking = phase == "asking"
-        writing = asking and access is not None and access.data is not None
+        number, answered = len(out.accepted), len(out.answered)
+        free = number < len(accesses) and (early or number == answered)
+        asking = accesses[number] if free and cycle >= accesses[number].at else None
+        writing = asking is not None and asking.data is not None
         context.set(bus.awvalid, writing)
-        context.set(bus.wvalid, writing and access is not None and cycle >= access.at + access.skew)
-        context.set(bus.arvalid, asking and not writing)
-        if access is not None:
-            context.set(bus.awaddr, access.register)
-            context.set(bus.araddr, access.register)
-            context.set(bus.wdata, access.data or 0)
+        context.set(bus.wvalid, writing and cycle >= asking.at + asking.skew)
+        context.set(bus.arvalid, asking is not None and not writing)
+        if asking is not None:
+            context.set(bus.awaddr, asking.register)
+            context.set(bus.araddr, asking.register)
+            context.set(bus.wdata, asking.data or 0)
             context.set(bus.wstrb, 0xF)
-        patient = phase == "waiting" and willing(cycle)
-        context.set(bus.bready, patient)
-        context.set(bus.rready, patient)
+        patient = number > answered and willing(cycle)
+        context.set(bus.bready, patient and accesses[answered].data is not None)
+        context.set(bus.rready, patient and accesses[answered].data is None)
 
     def after(cycle: int, context: Any) -> None:
-        nonlocal phase
         for name in ("now", "go", "irq", "trace", "ask", "counting"):
             getattr(out, name).append(context.get(getattr(unit, name)))
         if context.get(unit.start.valid):
             fetch = INSTRUCTIONS[Opcode.FETCH].unpack(context.get(unit.start.fetch.as_value()))
             out.starts.append((cycle, fetch))
         assert context.get(unit.fault.ready)
-        if phase == "asking":
+        if len(out.answered) < len(out.accepted):
+            reading = accesses[len(out.answered)].data is None
+            valid, ready = (bus.rvalid, bus.rready) if reading else (bus.bvalid, bus.bready)
+            if context.get(valid) and context.get(ready):
+                assert context.get(bus.rresp if reading else bus.bresp) == 0
+                if reading:
+                    out.values.append(context.get(bus.rdata))
+                out.answered.append(cycle)
+        if asking is not None:
             taken = context.get(bus.awready), context.get(bus.wready), context.get(bus.arready)
             writing = context.get(bus.awvalid)
             if writing:
                 assert taken[0] == taken[1], "address and data are taken together"
             if (writing and taken[0] and context.get(bus.wvalid)) or (context.get(bus.arvalid) and taken[2]):
                 out.accepted.append(cycle)
-                phase = "waiting"
-        elif phase == "waiting":
-            reading = accesses[len(out.answered)].data is None
-            if context.get(bus.rvalid if reading else bus.bvalid) and context.get(bus.rready):
-                assert context.get(bus.rresp if reading else bus.bresp) == 0
-                if reading:
-                    out.values.append(context.get(bus.rdata))
-                out.answered.append(cycle)
-                phase = "idle"
 
     simulate(unit, cycles, before=before, after=after)
     assert len(out.answered) == len(accesses), "an access was never answered"
@@ -175,6 +173,42 @@ def test_registers_keep_what_is_written(seed: int) -> None:
     out = run(accesses, cycles=600, willing=sometimes(rng, 0.6), config=config)
     assert out.values == wanted
     assert out.starts == []
+
+
+@pytest.mark.parametrize("patience", [1.0, 0.3])
+@pytest.mark.parametrize("reads", ["REPORT_LOW", "REPORT_HIGH", "REPORTS"])
+def test_an_address_that_is_held_while_a_response_stands_counts_once(reads: str, patience: float) -> None:
+    """AXI4-Lite lets a master do so. Reading REPORT_HIGH takes a report; nothing else may, and only once a read."""
+    arriving = {40 + number: as_post(number) for number in range(4)}
+    left = [Access(60, Register[reads]), Access(60, Register.REPORTS)] * 4
+    willing = sometimes(random.Random(1), patience)
+    out = run([*program(watchdog=20), *left], faults=arriving, cycles=300, willing=willing, early=True)
+    assert out.values[1::2] == ([3, 2, 1, 0] if reads == "REPORT_HIGH" else [4] * 4)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_writes_whose_addresses_are_held_early_are_done_once_and_in_order(seed: int) -> None:
+    """While the response to a write stands, and while that to a read does."""
+    rng = random.Random(seed)
+    values = [rng.randrange(4, 1 << 32) for _ in range(20)]
+    accesses = [access for value in values for access in (
+        *(Access(0, Register.PROGRAM_ADDR, value - n, rng.randrange(3)) for n in range(rng.randrange(1, 4), -1, -1)),
+        *[Access(0, Register.PROGRAM_ADDR)] * rng.randrange(1, 3),
+    )]  # fmt: skip
+    out = run(accesses, cycles=900, willing=sometimes(rng, 0.4), early=True)
+    held = 0
+    wanted = list[int]()
+    for access in accesses:
+        if access.data is None:
+            wanted.append(held)
+        else:
+            held = access.data
+    assert out.values == wanted
+
+
+def test_a_start_whose_address_is_held_early_starts_once() -> None:
+    out = run(program(), early=True, willing=lambda cycle: cycle % 5 == 0)
+    assert len(out.starts) == 1
 
 
 def test_an_access_is_answered_in_the_next_cycle() -> None:

@@ -15,7 +15,7 @@ from meshloom.hw.host_link.counters import CounterLink, CounterReader
 from meshloom.hw.registers import CONTROL, COUNT, Counted, Register
 
 from .test_host import START, Access, program, run
-from .unit_bench import simulate
+from .unit_bench import always, simulate, sometimes
 
 CHIP = ChipConfig.model_validate(
     {"name": "t", "lanes": 4, "floorplan": ["dram core", "host spm"], "dram": {"bytes_per_cycle": 4}, "counters": True}
@@ -151,6 +151,42 @@ def test_registers_show_a_snapshot_in_a_run_and_after_it() -> None:
     write = out.accepted[5]
     assert out.values[1] == out.now[write + 1] > 0
     assert out.values[8] == out.now[80] + 1  # the run's length
+
+
+@pytest.mark.parametrize("patience", [1.0, 0.3])
+def test_a_snapshot_whose_addresses_are_held_early_is_the_same(patience: float) -> None:
+    """Each value is read once, and no snapshot is taken of an address that is not accepted yet."""
+
+    def counts(which: int, position: int, now: int) -> int:
+        return 1_000_000 * which + 1000 * position + now
+
+    start = CONTROL.pack({"start": 1, "count": 1})
+    accesses = [*program(control=start), *snapshot(Counted.WEST, 30), *snapshot(Counted.MATRIX, 180)]
+    willing = sometimes(random.Random(2), patience)
+    out = run(accesses, config=CHIP, counts=counts, cycles=400, willing=willing, early=True)
+    number = len(program())
+    for which, shown, write in (
+        (Counted.WEST, out.values[:7], number),
+        (Counted.MATRIX, out.values[7:], number + 8),
+    ):
+        at = out.now[out.accepted[write] + 1]
+        assert COUNT.unpack(shown[0]) == {"which": which, "ready": 1, "zero": 0, "left": 4}
+        assert shown[1:] == [at, *(counts(which, position, at) for position in range(4)), 0]
+
+
+def test_a_snapshot_is_taken_when_its_write_is_accepted() -> None:
+    """Not when its address is there: its data come later, or a response stands before it."""
+
+    def counts(which: int, position: int, now: int) -> int:
+        return now
+
+    start = CONTROL.pack({"start": 1, "count": 1})
+    west = COUNT.pack({"which": Counted.WEST})
+    accesses = [*program(control=start), Access(20, Register.WATCHDOG, 0), Access(20, Register.COUNT, west, skew=9)]
+    accesses += [Access(80, Register.COUNT_CYCLE), *[Access(80, Register.COUNT_VALUE)] * 4]
+    for willing in (always, lambda cycle: not 21 <= cycle < 40):
+        out = run(accesses, config=CHIP, counts=counts, cycles=200, willing=willing, early=True)
+        assert out.values == [out.now[out.accepted[6] + 1]] * 5
 
 
 @pytest.mark.parametrize(

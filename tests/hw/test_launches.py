@@ -208,6 +208,24 @@ def test_successors_of_a_slot_begin_one_after_the_other() -> None:
     assert out.starts[1:] == [(46, place(2)), (61, place(3))]
 
 
+@pytest.mark.parametrize("cleared", [10, 29, 30, 31])
+def test_a_launch_without_streams_leaves_its_slot_free(cleared: int) -> None:
+    """A successor need not wait for its end, which never comes: neither one that waits nor a later one."""
+    clears = Entry(cleared, 2, 2, streams=0)
+    waits = run([Entry(5, 1, 2), Entry(6, 3, 2, follows=True), clears], {30: end(2), 60: end(2)})
+    alone = run([clears, Entry(cleared + 5, 4, 2, follows=True)], {60: end(2)})
+    assert alone.starts == [(cleared + 1, place(2)), (cleared + 6, place(4))]
+    assert [fetch for _, fetch in waits.starts if fetch != place(2)] == [place(1), place(3)]
+    assert alone.taken == [(62, ended(2, 60))]
+
+
+def test_a_cleared_slot_is_free_for_its_successor() -> None:
+    """The program in it is gone, whatever it still had to say."""
+    out = run([Entry(5, 1, 2, streams=3), Entry(20, 2, 2, streams=0), Entry(25, 3, 2, follows=True)], {40: end(2)})
+    assert out.starts == [(6, place(1)), (21, place(2)), (26, place(3))]
+    assert out.taken == [(42, ended(2, 40))]
+
+
 def test_successors_can_be_withdrawn() -> None:
     first, other = Entry(5, 1, 2), Entry(10, 2, 2, follows=True)
     both = [first, other, Entry(12, 3, 2, follows=True), Entry(20, 9, 2, streams=0, follows=True)]

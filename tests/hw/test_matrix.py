@@ -436,6 +436,24 @@ def test_faults_name_their_cause_and_never_hang() -> None:
     np.testing.assert_array_equal(outcome.images[Region.ACC].view(np.int32).reshape(-1, 4)[:43], expected.acc[:43])
 
 
+def test_of_two_faults_in_a_cycle_that_of_the_earlier_gemm_is_reported() -> None:
+    """The drain of one GEMM and the reader of the next fault at the same time, for one of these gaps."""
+    config, most = CHIPS["odd memories"], 12
+    gemms, gaps = list[int](), list[int]()
+    for gap in range(most):
+        for tag, name, wait in ((2 * gap, "to OUT", 60), (2 * gap + 1, "A far", gap)):
+            gemms.append(FORMAT.pack(ONE | FAULTS[name][0] | {"tag": tag}))
+            gaps.append(wait)
+    faults = run(config, random_memories(config, np.random.default_rng(8)), gemms, gaps).faults
+    reported = [[tag % 2 for _, tag, _ in faults if tag // 2 == gap] for gap in range(most)]
+    assert all(cause == Cause.ADDRESS for cause, _, _ in faults)
+    assert {value for _, tag, value in faults if tag % 2 == 0} == {FAULTS["to OUT"][2]}
+    assert {value for _, tag, value in faults if tag % 2 == 1} == {FAULTS["A far"][2]}
+    assert reported[-1] == [0, 1]
+    assert reported.count([0]) == 1, "they meet once, and the reader's is lost"
+    assert all(0 in one for one in reported), reported
+
+
 def test_void_gemms_write_nothing() -> None:
     config = CHIPS["odd memories"]
     memories = random_memories(config, np.random.default_rng(9))

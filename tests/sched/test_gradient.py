@@ -356,6 +356,17 @@ def test_names_and_options() -> None:
         find_gradient("gradient:order=fine")
 
 
+@pytest.mark.parametrize("unit", [1, 4, 16])
+def test_sizes_of_tiles_are_equal_parts_up_to_the_most_groups(unit: int) -> None:
+    most = search_module.MOST_GROUPS
+    for units in range(1, 3 * most):
+        for end in {(units - 1) * unit + 1, units * unit}:
+            parts = {-(-units // number) for number in range(1, units + 1)}
+            assert search_module._sizes(end, unit) == [size * unit for size in sorted(parts) if size <= most]
+    assert search_module._sizes(most * unit, unit)[-1] == most * unit
+    assert search_module._sizes(most * unit + 1, unit)[-1] == -(-(most + 1) // 2) * unit
+
+
 @pytest.mark.parametrize("order", [Order.PLAIN, Order.K_MAJOR])
 def test_what_steps_take_at_least(order: Order) -> None:
     """Exactly the array's cycles, and never more than the whole."""

@@ -87,7 +87,8 @@ class Layer:
         need more."""
         if cores not in self._fastest:
             fitting = [version for version in self.versions if version.cores <= cores]
-            self._fastest[cores] = min(fitting, key=lambda version: (version.cycles, version.cores), default=None)
+            # the first of equal ones has the fewest cores: they are in that order
+            self._fastest[cores] = min(fitting, key=lambda version: version.cycles, default=None)
         return self._fastest[cores]
 
 
