@@ -24,7 +24,7 @@ SUFFIXES = (".npy", ".npz")
 #: Bytes of all arrays of an archive, unpacked.
 MOST_BYTES = 1 << 28
 #: What reading a damaged file raises.
-_DAMAGED = (
+DAMAGED = (
     OSError, ValueError, EOFError, SyntaxError, TypeError, KeyError, MemoryError, NotImplementedError, RecursionError,
     RuntimeError, BadZipFile, ZlibError, TokenError,
 )  # fmt: skip
@@ -109,7 +109,7 @@ def load_array(path: Path) -> NDArray[Any]:
     try:
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         why = f"cannot be read as an .npy file ({_reason(error)})"
         raise InputError(f"{path}: {why}; save it with numpy.save") from error
 
@@ -122,7 +122,7 @@ def load_archive(path: Path) -> dict[str, NDArray[Any]]:
         if total <= MOST_BYTES:
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: np.asarray(arrays[name]) for name in arrays.files}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise InputError(
             f"{path}: cannot be read as an .npz file ({_reason(error)}); save it with numpy.savez"
         ) from error

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Value
 
-from .arrays import SUFFIXES, Declared, InputError, read_samples
+from .arrays import DAMAGED, SUFFIXES, Declared, InputError, read_samples
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -27,7 +27,7 @@ def inputs_in(path: Path) -> int:
         return 1
     try:
         shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
-    except (OSError, ValueError, EOFError):
+    except DAMAGED:
         return 1
     return max(1, shape[0]) if len(shape) == 4 else 1
 
