@@ -1,6 +1,6 @@
 """Texts of errors that no test mentions: `python -m tests.error_texts [FOLDER...]` lists them.
 
-A text counts as mentioned if three of its words in a row, or all of them if it has fewer, stand in some string of a test.
+A text counts as mentioned if three of its words in a row, or all if it has fewer, stand in some string of a test.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ def refuted(ahead: Ahead, program: Program, begins: int | None = None) -> str:
 
 @pytest.mark.parametrize("later", [-1, 1])
 def test_a_computation_that_fires_a_cycle_off_is_found_somewhere(ahead: Ahead, later: int) -> None:
-    """Where there is no slack; and most MOVEs have neighbours on some wire."""
+    """Where there is no slack: earlier, it reads what is not there yet; later, whoever waits for it comes too early.
+    That is so of most of the first twelve."""
     found = 0
     for nth in range(12):
         at = where(ahead, "gemm", nth)
@@ -109,7 +110,7 @@ def test_a_computation_that_fires_a_cycle_off_is_found_somewhere(ahead: Ahead, l
             prove(changed(ahead, at, fire_at=fire + later), ahead.schedule, CHIP, ahead.table.begins)
         except ProofError:
             found += 1
-    assert found
+    assert found >= 10, found
 
 
 def test_two_on_a_wire_are_named(ahead: Ahead) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.hw.isa import Opcode
 from meshloom.sched.ir.schedule import Move, Span
-from meshloom.sched.lowering.timed.again import kept, search_again
+from meshloom.sched.lowering.timed.again import kept, search_again, waypoint_orders
+from meshloom.sched.lowering.timed.compile import compile_ahead
+from meshloom.sched.lowering.timed.orders import waypoints_of
 from meshloom.sched.lowering.timed.timetable import Timed
 from meshloom.sched.papers.dtt import examples
 from meshloom.sched.papers.dtt.upstream import explore, handed_on, mapped, simplified
+from meshloom.sched.program.program import Instruction
 from meshloom.sched.routing.hardware import Actor, DttError, Hardware
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
@@ -75,13 +81,45 @@ def test_moves_are_kept_until_those_that_their_mover_sends_first_are_known() -> 
     assert kept([timed(40, 1), timed(30, 1), timed(5, 2), timed(20, 1), timed(50, 1)]) == (2, 43)
 
 
+def waits(one: Timed, other: Timed) -> bool:
+    """Whether a move may be sent only after another of its mover."""
+    return other.path[0] == one.path[0] and other.fire < one.fire
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_kept_moves_counted_one_by_one(seed: int) -> None:
+    """After every search: those that are known, while one of their mover that fires earlier is not."""
+    random = Random(seed)
+    for size in range(1, 13):
+        moves = [timed(fire, random.randrange(3)) for fire in random.sample(range(5, 90), size)]
+        held = [
+            sum(any(waits(one, other) for other in moves[now:]) for one in moves[:now]) for now in range(1, size + 1)
+        ]
+        ahead = [max((one.arrival for one in moves[:at]), default=0) - moves[at].fire for at in range(size)]
+        assert kept(moves) == (max(held), max(0, *ahead)), moves
+
+
+def test_instructions_that_only_carry_waypoints() -> None:
+    def order(**fields: int) -> Instruction:
+        return Instruction(Opcode.ORDER, fields)
+
+    others = [order(tile=0x11), order(tile=0x11, count=0), Instruction(Opcode.FETCH, {"count": 3})]
+    assert waypoint_orders(others) == 0
+    assert waypoint_orders([order(count=1, points=7), *others, order(count=12)]) == 2
+
+
 @pytest.mark.slow
 def test_what_searching_again_needs() -> None:
     chip = load("ahead8")
     shape = find("conv:14x14x24-40,k3,s2,p1,relu")[0].shape
-    found = search_again(scheduler("dtt")(shape, chip, 1 << 15), chip)
-    assert found.moves > 50
-    assert 0 <= found.waypoints < found.moves < found.instructions
-    assert 0 <= found.held < found.moves
-    assert found.looked_at >= found.moves
+    schedule = scheduler("dtt")(shape, chip, 1 << 15)
+    found, made = search_again(schedule, chip), compile_ahead(schedule, chip)
+    assert found.instructions == len(made.program.streams[0].instructions)
+    assert found.moves == sum(isinstance(one, Move) for one in made.schedule.operations) > 50
+    ways = [one.path for one in made.orders.timed.values() if isinstance(one.op, Move)]
+    assert found.waypoints == sum(bool(waypoints_of(way, chip.noc.data_routing)) for way in ways)
+    planned = sorted((one for one in made.table.timed if isinstance(one.op, Move) and one.operation >= 0),
+                     key=lambda one: one.operation)  # fmt: skip
+    assert (found.held, found.ahead) == kept(planned)
+    assert found.looked_at >= sum(len(one.path) - 1 for one in planned), "every link of a way has been looked at"
     assert found.table_bits == found.resources * found.ahead > 10_000

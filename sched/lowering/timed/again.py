@@ -11,6 +11,7 @@ bounds, for a controller that searches in no time.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,6 +19,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode
 
 from ...ir.schedule import Move, Schedule
+from ...program.program import Instruction
 from .boot import boot_of
 from .compile import code_count, code_place, compile_ahead
 from .timetable import CodeTimes, Timed, Timetabler
@@ -57,12 +59,17 @@ def search_again(schedule: Schedule, chip: ChipConfig) -> Again:
     planner.plan()
     return Again(
         len(code),
-        sum(one.opcode is Opcode.ORDER and one.fields.get("count", 0) > 0 for one in code),
+        waypoint_orders(code),
         len(moves),
         *kept(moves),
         planner.mesh.resources,
         int(planner.space.tally.looked_at),
     )
+
+
+def waypoint_orders(code: Sequence[Instruction]) -> int:
+    """Instructions that only carry waypoints; an ORDER of a computation carries its core instead."""
+    return sum(one.opcode is Opcode.ORDER and one.fields.get("count", 0) > 0 for one in code)
 
 
 def kept(moves: list[Timed]) -> tuple[int, int]:

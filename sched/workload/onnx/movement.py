@@ -112,7 +112,11 @@ class Movement(Constants):
         given = attributes.get("split") if self.model.opset < 13 else self.optional(node, 1, "sizes")
         whole = view.shape[axis]
         each = -(-whole // count)
-        sizes = [min(each, whole - each * index) for index in range(count)] if given is None else list(given)
+        sizes = (
+            [min(each, whole - each * index) for index in range(count)]
+            if given is None
+            else [int(size) for size in given]
+        )
         if sum(sizes) != whole:
             raise Refused(f"into parts of {sizes} of {whole}")
         parts = np.split(view.order, np.cumsum(np.array(sizes, np.int64))[:-1], axis)

@@ -129,6 +129,8 @@ def _dequantised(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray
         return None
     if scale.ndim and scale.size > 1:
         axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
+        if not array.ndim or scale.size != array.shape[axis % array.ndim] or zero.size not in (1, scale.size):
+            return None  # which who reads the node refuses
         shape = [-1 if at == axis % array.ndim else 1 for at in range(array.ndim)]
         scale, zero = scale.reshape(shape), zero.reshape(shape if zero.size > 1 else ())
     else:
