@@ -67,7 +67,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
 
 def odd_chip(name: str) -> ChipConfig:
     """One of `ODD`."""
-    fields = {"name": name} | _BASE
+    fields: dict[str, Any] = {"name": name, **_BASE}
     for field, value in _CHANGES[name].items():
         fields[field] = fields[field] | value if isinstance(value, dict) and field in fields else value
     return ChipConfig.model_validate(fields)
