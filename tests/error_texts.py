@@ -34,7 +34,9 @@ def strings(node: ast.AST) -> Iterator[str]:
 def raised(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
     """Line and constant parts, as words, of every text that a file raises."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        call = node.exc if isinstance(node, ast.Raise) else None
+        if not isinstance(node, ast.Raise):
+            continue
+        call = node.exc
         if not isinstance(call, ast.Call) or not call.args:
             continue
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

@@ -33,7 +33,7 @@ class Strided(NamedTuple):
     words: int
 
     @property
-    def count(self) -> int:
+    def intervals(self) -> int:
         """Intervals at most."""
         return 1 if self.stride <= self.run else -(-self.words // self.run)
 
@@ -59,7 +59,7 @@ class Windowed(NamedTuple):
     windows: _Windows
 
     @property
-    def count(self) -> int:
+    def intervals(self) -> int:
         """Intervals at most."""
         return self.blocks * len(_plane_words(self.windows)[0])
 

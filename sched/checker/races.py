@@ -219,7 +219,7 @@ def _cuts(walks: Iterable[Strided | Windowed]) -> Places:
     """Where some interval of these walks begins or ends, ascending."""
     walks = list(walks)
     end = max(walk.end for walk in walks)
-    if sum(walk.count for walk in walks) < end // 64:
+    if sum(walk.intervals for walk in walks) < end // 64:
         edges = [edge for walk in walks for edge in walk.listed()]
         return np.unique(np.concatenate(edges)).astype(np.int32)
     marks = np.zeros(end + 1, np.bool_)  # many: these need less room

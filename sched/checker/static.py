@@ -268,7 +268,7 @@ class StaticCheck:
 
     def _count(self, accesses: Sequence[Access]) -> None:
         """Raises CheckError if the program touches more intervals of words than can be followed."""
-        self._intervals += sum(access.walk.count for access in accesses)
+        self._intervals += sum(access.walk.intervals for access in accesses)
         instructions = sum(len(stream.instructions) for stream in self.names.streams)
         most = max(MOST_INTERVALS, MEAN_INTERVALS * instructions)
         if self._intervals > most:

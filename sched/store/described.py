@@ -29,7 +29,8 @@ def described(value: object) -> str:
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     if isinstance(value, np.generic):
-        return described(value.item())
+        item: object = cast("np.generic[Any]", value).item()
+        return described(item)
     if isinstance(value, np.ndarray):
         return _array(cast("NDArray[Any]", value))
     if isinstance(value, PurePath):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -26,7 +27,7 @@ MOST_BYTES = 1 << 28
 #: What reading a damaged file raises.
 DAMAGED = (
     OSError, ValueError, EOFError, SyntaxError, TypeError, KeyError, MemoryError, NotImplementedError, RecursionError,
-    RuntimeError, BadZipFile, ZlibError, TokenError,
+    RuntimeError, BadZipFile, ZlibError, TokenError, Warning,
 )  # fmt: skip
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -107,7 +108,8 @@ def read_samples(path: Path, inputs: Sequence[Declared]) -> list[dict[str, NDArr
 def load_array(path: Path) -> NDArray[Any]:
     """The array in an .npy file. Raises InputError."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a header that NumPy has to guess at
             return np.lib.format.read_array(file, allow_pickle=False)
     except DAMAGED as error:
         why = f"cannot be read as an .npy file ({_reason(error)})"

@@ -102,7 +102,7 @@ def run(
         asking = accesses[number] if free and cycle >= accesses[number].at else None
         writing = asking is not None and asking.data is not None
         context.set(bus.awvalid, writing)
-        context.set(bus.wvalid, writing and cycle >= asking.at + asking.skew)
+        context.set(bus.wvalid, asking is not None and writing and cycle >= asking.at + asking.skew)
         context.set(bus.arvalid, asking is not None and not writing)
         if asking is not None:
             context.set(bus.awaddr, asking.register)

@@ -5,12 +5,4 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
-from collections.abc import Callable
-from random import Random
-from typing import Any
-
-from meshloom.hw.config import load
 from meshloom.sched.ir.functional import Memories  # noqa: F401

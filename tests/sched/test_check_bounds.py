@@ -57,7 +57,7 @@ def test_a_walk_knows_its_end_and_its_size_before_it_is_listed(seed: int) -> Non
     begins, ends = walk.listed()
     assert set(words_of(begins, ends).tolist()) == touched
     assert walk.end == max(touched) + 1
-    assert walk.count >= len(begins)
+    assert walk.intervals >= len(begins)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -69,7 +69,7 @@ def test_windows_know_their_end_before_they_are_listed(seed: int) -> None:
     every = gemm(**fields, pad_top=kernel // 2, pad_left=kernel // 2).fields
     for access in gemm_accesses(CORE, every, 4):
         assert access.walk.end == int(access.ends[-1])
-        assert access.walk.count >= len(access.begins)
+        assert access.walk.intervals >= len(access.begins)
         assert np.all(access.begins[1:] > access.ends[:-1])
 
 

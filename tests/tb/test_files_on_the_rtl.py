@@ -80,7 +80,8 @@ def test_bytes_of_a_quantised_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_two_inputs_and_a_rank_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
-    np.savez("xz.npz", **{name: random.normal(0, 1, (1, 3, 8, 8)).astype(np.float32) for name in ("x", "z")})
+    first, second = (random.normal(0, 1, (1, 3, 8, 8)).astype(np.float32) for _ in range(2))
+    np.savez("xz.npz", x=first, z=second)
     passed(two_inputs(tmp_path).name, "--input", "xz.npz")
     m = FloatModel((1, 5, 16))
     onnx.save(m.build(m.node("Conv", ["x", m.normal(4, 5, 3)], "y")), "c.onnx")

@@ -57,7 +57,7 @@ def test_command_line_python_and_sweeps_take_every_kind(name: str, title: str, c
     assert schedule.predicted is not None
     assert title in shown.output
     assert f"{schedule.predicted.cycles:,}" in shown.output
-    (point,) = points(SweepFile(name="s", chips=[chip], schedulers=[scheduler], workloads=[name]), Path())
+    (point,) = points(SweepFile(name="s", chips=(chip,), schedulers=(scheduler,), workloads=(name,)), Path())
     assert point.workload == name
     items = runner.prepared_here(point.workload, load(chip), point.scheduler)
     assert not isinstance(items, Failure), items
@@ -69,7 +69,7 @@ def test_command_line_python_and_sweeps_take_every_kind(name: str, title: str, c
 def test_a_name_of_several_is_so_everywhere() -> None:
     names = [request.reference for request in table.find("gradient:ncf", load("edge45"))]
     assert len(names) > 1
-    sweep = SweepFile(name="s", chips=["edge45"], schedulers=["gradient"], workloads=["gradient:ncf"])
+    sweep = SweepFile(name="s", chips=("edge45",), schedulers=("gradient",), workloads=("gradient:ncf",))
     assert [point.workload for point in points(sweep, Path())] == names
     assert [layer.name for layer in meshloom.Workload.of("gradient:ncf,b4").layers()] == names
     with pytest.raises(WorkloadError, match=rf"gradient:ncf: is {len(names)} layers"):
@@ -78,7 +78,15 @@ def test_a_name_of_several_is_so_everywhere() -> None:
 
 def test_what_a_name_means_can_depend_on_the_chip() -> None:
     """The size of networks that come in two sizes, and the batch, are the chip's; a sweep asks each chip."""
-    sweep = SweepFile(name="s", chips=["edge45", "server2"], schedulers=["gradient"], workloads=["gradient:bert/qkv"])
+    sweep = SweepFile(
+        name="s",
+        chips=(
+            "edge45",
+            "server2",
+        ),
+        schedulers=("gradient",),
+        workloads=("gradient:bert/qkv",),
+    )
     assert [point.workload for point in points(sweep, Path())] == [
         "gradient:bert_tiny/qkv,b4",
         "gradient:bert_large/qkv,b16",
@@ -90,7 +98,7 @@ def test_what_a_name_means_can_depend_on_the_chip() -> None:
     [("gemm:8x8x8", "chain"), ("resnet8", "gradient"), ("gradient:ncf/mlp3", "chain"), ("chain:ncf", "gradient")],
 )
 def test_a_scheduler_that_does_not_take_a_kind_is_refused_before_anything_is_done(name: str, other: str) -> None:
-    sweep = SweepFile(name="s", chips=["edge45"], schedulers=[other], workloads=[name])
+    sweep = SweepFile(name="s", chips=("edge45",), schedulers=(other,), workloads=(name,))
     with pytest.raises(SchedulerError, match=f"scheduler {other} "):
         points(sweep, Path())
     with pytest.raises(SchedulerError, match=f"scheduler {other} "):
@@ -116,7 +124,7 @@ def test_a_kind_from_outside_is_one_file(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "gemm:4x4x4" in shown.output
     assert "gemm:8x4x4" in shown.output
-    sweep = SweepFile(name="s", chips=["tiny"], schedulers=["loop_order"], workloads=[name])
+    sweep = SweepFile(name="s", chips=("tiny",), schedulers=("loop_order",), workloads=(name,))
     assert [point.workload for point in points(sweep, tmp_path)] == ["gemm:4x4x4", "gemm:8x4x4"]
     assert len(table.requests(name)) == 2
     for wrong, message in (

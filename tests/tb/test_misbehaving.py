@@ -9,6 +9,7 @@ import pytest
 
 import meshloom
 from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.workload import catalog
 from meshloom.tb.runs import runner
 
 from .command_line import invoke
@@ -128,7 +129,7 @@ def test_python_gets_an_error_and_goes_on(bad: Path) -> None:
 
 
 def test_a_scheduler_that_ships_is_held_to_a_limit_that_is_asked_for() -> None:
-    runner.prepare(runner.find("gemm:5x6x7")[0], meshloom.load_chip("tiny"), "loop_order")
+    runner.prepare(catalog.find("gemm:5x6x7")[0], meshloom.load_chip("tiny"), "loop_order")
     with pytest.raises(SchedulerError, match=r"^scheduler loop_order failed on .*: no result within 1e-09 seconds"):
         meshloom.schedule("gemm:5x6x7", "tiny", time_limit=1e-9)
     assert meshloom.schedule("gemm:5x6x7", "tiny", time_limit=60, memory_limit=1000).predicted

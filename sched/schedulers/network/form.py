@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 from hashlib import sha256
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...store.described import described
 from ...workload.graph import Graph
@@ -16,8 +18,10 @@ def form(graph: Graph) -> str:
     layers: list[dict[str, object]] = []
     for layer in graph.layers:
         values: dict[str, object] = {field.name: getattr(layer, field.name) for field in fields(layer)}
-        arrays = {
-            name: (value.dtype.str, value.shape) for name, value in values.items() if isinstance(value, np.ndarray)
-        }
+        arrays: dict[str, object] = {}
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                array = cast("NDArray[Any]", value)
+                arrays[name] = array.dtype.str, array.shape
         layers.append(values | arrays)
     return sha256(described((graph.inputs, layers, graph.outputs)).encode()).hexdigest()

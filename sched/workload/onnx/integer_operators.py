@@ -31,7 +31,7 @@ def check_sums(
     ends = flat * (range_.min - zero), flat * (range_.max - zero)
     start = np.zeros(len(flat), np.int64) if bias is None else bias.astype(np.int64).ravel()
     high, low = start + np.maximum(*ends).sum(axis=1), start + np.minimum(*ends).sum(axis=1)
-    most = np.where(high > -low, high, low)
+    most: NDArray[np.int64] = np.asarray(np.where(high > -low, high, low), np.int64)
     worst = int(np.abs(most).argmax())
     if high.max() >= 1 << 31 or low.min() < -(1 << 31):
         raise Refused(

@@ -98,11 +98,12 @@ class Item(Plan, Protocol):
 
 def with_origin(item: AnyItem, **fields: Any) -> AnyItem:
     """The item with further fields of `Settings`. All items are dataclasses."""
-    return replace(item, origin={**item.origin, **fields})  # pyright: ignore[reportArgumentType]  (a Protocol cannot say "dataclass")
+    one: Any = item  # a Protocol cannot say "dataclass"
+    return replace(one, origin={**item.origin, **fields})
 
 
 #: Tensors by name: role, kind of layout, shape.
-Tensors = dict[str, tuple[str, "type[ActivationLayout] | type[WeightLayout] | type[BiasLayout]", tuple[int, ...]]]
+Tensors = Mapping[str, tuple[str, "type[ActivationLayout] | type[WeightLayout] | type[BiasLayout]", tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
