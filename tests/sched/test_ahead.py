@@ -43,12 +43,6 @@ def test_layers_are_proven(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_schedule_gives_the_same_program(ahead: Ahead) -> None:
-    again = compile_ahead(ahead.schedule, CHIP)
-    assert again.program == ahead.program
-
-
-@pytest.mark.slow
 def test_packets_of_32_words_are_proven() -> None:
     """Words of 128 bytes: trains of shorter packets, and code in packets of 32 instructions."""
     values = CHIP.model_dump() | {"name": "wide", "lanes": 128, "rows": 8, "cols": 16, "controller_instructions": 64}

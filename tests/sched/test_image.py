@@ -137,6 +137,20 @@ def with_tags(text: str) -> bytes:
     return sealed(head + body + bytes(4))
 
 
+def test_sections_that_do_not_fill_the_image() -> None:
+    """Bytes behind the last section, and a stream that is shorter than its head."""
+    longer = bytearray(IMAGE[:-4] + bytes(7))
+    longer[8:16] = struct.pack("<Q", len(longer))
+    with pytest.raises(ImageError, match="3 bytes follow the last section"):
+        from_bytes(sealed(bytes(longer)))
+    for size in range(12):
+        stream = b"BOOT" + struct.pack("<Q", size) + bytes(size)
+        rest = IMAGE[IMAGE.index(b"STRM") :]
+        head = IMAGE[:8] + struct.pack("<Q", 48 + len(stream) + len(rest)) + IMAGE[16:48]
+        with pytest.raises(ImageError, match=f"section 0: {size} bytes are too few for a stream"):
+            from_bytes(sealed(head + stream + rest))
+
+
 @pytest.mark.parametrize("number", ["-1", "1.0", "true", '"1"', "null", "[1]", "1e3"])
 def test_numbers_of_the_tag_map_are_whole_and_not_negative(number: str) -> None:
     """In every place of a pair and of a skip."""

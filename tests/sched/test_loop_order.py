@@ -185,11 +185,6 @@ def test_strip_fetches_every_row_once() -> None:
     assert inputs(tiled) == (4 * 3 * 4 - 2) * 16
 
 
-def test_same_search_twice_is_the_same() -> None:
-    chip, shape = load("quad16"), SHAPES["same_3x3"]
-    assert schedule(shape, chip, effort=EFFORT) == schedule(shape, chip, effort=EFFORT)
-
-
 def test_model_decides_among_the_leaders() -> None:
     """`predict` is asked about the leaders, and its favourite is returned with its prediction."""
     chip, shape = load("quad16"), SHAPES["same_3x3"]

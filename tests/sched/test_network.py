@@ -411,10 +411,6 @@ def test_progress_names_every_stage() -> None:
     assert {of for _, _, of in told} == {len(names)}
 
 
-def test_the_same_network_gives_the_same_schedule() -> None:
-    assert schedule(random_network(5), load("quad8")).schedule == schedule(random_network(5), load("quad8")).schedule
-
-
 def test_arrays_have_a_channel_for_each_lane() -> None:
     made, chip = every("pe12x14"), load("pe12x14")
     arrays = made.arrays(inputs_of(made.graph))

@@ -254,6 +254,25 @@ INTEGER: dict[str, tuple[Build, str]] = {
             to=TensorProto.UINT8),
         "adds 3 tensors; an addition has two",
     ),
+    "difference of two": (
+        lambda m: m.node("Sub", [m.node("Cast", ["x"], f"x{n}", to=TensorProto.INT32) for n in range(2)], "y"),
+        "only sums of two int32 tensors are supported",
+    ),
+    "quantised inside": (
+        lambda m: m.node("QuantizeLinear", [m.conv("x", "a", W), m.scale("s", 1.0), m.zero], "y"),
+        "only inputs of the network can be quantised",
+    ),
+    "float inside": (
+        lambda m: m.node("QuantizeLinear", [m.node("Relu", [m.node("DequantizeLinear", [
+            m.conv("x", "a", W), m.scale("s", 1.0), m.zero], "d")], "r"), m.scale("t", 1.0), m.zero], "y"),
+        "layers between DequantizeLinear and QuantizeLinear are float; export integer operators",
+    ),
+    "rows without an operand": (
+        lambda m: m.node("Gather", [m.node("Concat", [m.node("Reshape", [m.conv("x", name, W), m.array(
+            f"{name}s", np.array([1, 3, -1]))], f"{name}r") for name in ("a", "b")], "both", axis=2),
+            m.array("places", np.arange(25).reshape(5, 5))], "y", axis=2),
+        "leaves out an operand",
+    ),
     "int32": (
         lambda m: m.node("MaxPool", [m.node("Cast", ["x"], "wide", to=TensorProto.INT32)], "y", kernel_shape=[2, 2]),
         "operand 'wide' is int32; only additions are computed in int32",

@@ -112,7 +112,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path, change: Any, message:
 
 
 def test_contradictory_content_is_refused() -> None:
-    with pytest.raises(ValidationError, match="listed twice"):
+    with pytest.raises(ValidationError, match="tensor 'bias' is listed twice; names must differ"):
         Schedule(
             chip="c", chip_digest="", workload="w", scheduler="s", operations=(), tensors=(tensor(), tensor(start=9))
         )
@@ -132,7 +132,7 @@ def test_contradictory_content_is_refused() -> None:
         (move((DRAM, 0), (CORE, address(Region.ACC, 37))), "end past ACC"),
         (move((CORE, 0), (DRAM, 0)), "operand memory A"),
         (move((CORE, address(Region.B, 0)), (DRAM, 0)), "operand memory B"),
-        (move((DRAM, 0), (DRAM, 2)), "share word 2"),
+        (move((DRAM, 0), (DRAM, 2)), "source and destination share word 2 of one memory"),
         (move((DRAM, 0), (SPM, 0), issuer=HOST), "issuer .* has no mover stream"),
         (move((DRAM, 0), (SPM, 0), dst_run=3, dst_stride=2), "destination runs of 3 words overlap at stride 2"),
         (move((DRAM, 0), (SPM, 0), words=4, src_run=1 << 16), "src_run = 65536 does not fit 16 bits"),
