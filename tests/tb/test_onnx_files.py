@@ -83,9 +83,7 @@ def test_sizes_without_names(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value")
     path = tmp_path / "open.onnx"
     onnx.save(model, path)
-    said = (
-        r"dimension 2 of input 'x' is not fixed \(without a name\); give it a size \(--bind x:2=N\), or a picture or an"
-    )
+    said = r"dimension 2 of input 'x' is not fixed \(unknown\); give it a size \(--bind x:2=N\), or a picture or an"
     with pytest.raises(OnnxError, match=said):
         described(path, {})
     assert "input x [1, 3, 5, 8]" in described(path, {"x:2": 5})[0]

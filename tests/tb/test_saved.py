@@ -25,7 +25,7 @@ from meshloom.sched.schedulers.registry import find as by_name
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.graph import Value
 from meshloom.sched.workload.onnx.reader import read
-from meshloom.sched.workload.onnx.writer import to_onnx
+from meshloom.sched.workload.onnx.writer import flip, to_onnx
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.saved import SavedSource
@@ -256,7 +256,7 @@ def test_a_network_from_a_file(folder: Path) -> None:
     g.conv("e", "d", 12, square(3, 2), relu=True)
     onnx.save(to_onnx(g.graph("mine", "e", "c")), "mine.onnx")
     graph = read(folder / "mine.onnx")
-    np.save("x.npy", next(iter(inputs_of(graph, 3).values())))
+    np.save("x.npy", flip(next(iter(inputs_of(graph, 3).values()))))  # uint8, as the file says
     made = schedule_network(graph, CHIP).schedule
     made.save("s.json")
     image.save(unchecked(made, CHIP), folder / "p.bin", metadata_of(made))

@@ -32,6 +32,10 @@ _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slic
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
 
 
+#: What is added to the name of an input that is an output, too.
+COPY = "//copy"
+
+
 class Folding(Kernels):
     def __init__(self, model: CheckedModel, normalised: bool) -> None:
         super().__init__(model)
@@ -271,7 +275,7 @@ class Folding(Kernels):
         if unused := [name for name in self.inputs if name not in needed]:
             raise OnnxError(f"{self.model.name}: input {unused[0]!r} is not used; remove it")
         layers = [layer for layer in self.layers.values() if layer.output in needed]
-        if not layers:
+        if all(layer.output.endswith(COPY) for layer in layers):
             raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
         shapes = {
             name: view.shape for name, view in self.views.items() if view.pad == NO_PAD and name not in self.before
@@ -286,7 +290,7 @@ class Folding(Kernels):
 
     def _copied(self, view: View) -> View:
         """An input that is an output, too: moved by a layer."""
-        if (copy := f"{view.value}//copy") not in self.layers:
+        if (copy := f"{view.value}{COPY}") not in self.layers:
             self.emit(FloatLayer("max_pool", copy, (view.value,)), view.size)
         return replace(view, value=copy)
 

@@ -51,7 +51,8 @@ class Integers(Lowering[Tensor]):
         for value in model.inputs:
             shape = model.input_sizes[value.name]
             if len(shape) not in (2, 3, 4) or shape[0] != 1:
-                self.problems.append(Problem(f"input {value.name}", "input", f"of shape {list(shape)}", (value.name,)))
+                why = f"has {len(shape)} dimensions, {list(shape)}; those of integer operators have 2 to 4, the first 1"
+                self.problems.append(Problem(value.name, "input", why, (value.name,)))
                 continue
             size = (*shape[1:], 1, 1)
             self.sources[value.name] = self.sizes[value.name] = (size[0], size[1], size[2])

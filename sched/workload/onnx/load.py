@@ -234,7 +234,7 @@ def _fix_batch(name: str, value: ValueInfoProto) -> None:
         dims[0].dim_value = 1
     for index, dim in enumerate(dims):
         if not dim.HasField("dim_value") or dim.dim_value < 1:
-            free, size = dim.dim_param or "without a name", dim.dim_param or f"{value.name}:{index}"
+            free, size = dim.dim_param or "unknown", dim.dim_param or f"{value.name}:{index}"
             raise OnnxError(
                 f"{name}: dimension {index} of input {value.name!r} is not fixed ({free}); give it a size "
                 f"(--bind {size}=N), or a picture or an array of that size (--input)"

@@ -24,6 +24,7 @@ from ..layers import SCALE_LIMIT
 from . import grouped, normalising
 from .dequantised import has_integer_operators
 from .errors import OnnxError, Refused, UnsupportedError
+from .folding import COPY
 from .integer_operators import check_sums
 from .integer_sums import WIDE, Sums
 from .integers import Tensor
@@ -276,11 +277,11 @@ class _Reader(Sums):
                 raise OnnxError(f"{self.model.name}: output {output!r} is not 8-bit; export the integer result")
             name = view.value
             if name in self.sources:  # an input that is an output, too
-                name = f"{view.value}//copy"
+                name = f"{view.value}{COPY}"
                 if name not in self.layers:
                     self.emit(Layer("max_pool", name, (view.value,)), view.zero, view.step)
             outputs.append(name)
-        if not self.layers:
+        if all(name.endswith(COPY) for name in self.layers):
             raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
         inputs: list[Value] = []
         for source, size in self.sources.items():
