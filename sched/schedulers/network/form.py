@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 from hashlib import sha256
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...store.described import described
 from ...workload.graph import Graph
@@ -13,11 +15,12 @@ from ...workload.graph import Graph
 
 def form(graph: Graph) -> str:
     """A digest of inputs, layers with all of their fields, and outputs; of weights and the like the type and shape."""
-    layers: list[dict[str, object]] = []
-    for layer in graph.layers:
-        values: dict[str, object] = {field.name: getattr(layer, field.name) for field in fields(layer)}
-        arrays = {
-            name: (value.dtype.str, value.shape) for name, value in values.items() if isinstance(value, np.ndarray)
-        }
-        layers.append(values | arrays)
+    layers = [{field.name: _shaped(getattr(layer, field.name)) for field in fields(layer)} for layer in graph.layers]
     return sha256(described((graph.inputs, layers, graph.outputs)).encode()).hexdigest()
+
+
+def _shaped(value: object) -> object:
+    if not isinstance(value, np.ndarray):
+        return value
+    array = cast("NDArray[Any]", value)
+    return array.dtype.str, array.shape
