@@ -26,11 +26,11 @@ def described(value: object) -> str:
     """
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}"
+    if isinstance(value, np.generic):  # some of which are floats, too
+        number: Any = cast("Any", value)
+        return described(number.item())
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
-    if isinstance(value, np.generic):
-        item: object = cast("np.generic[Any]", value).item()
-        return described(item)
     if isinstance(value, np.ndarray):
         return _array(cast("NDArray[Any]", value))
     if isinstance(value, PurePath):

@@ -78,8 +78,8 @@ class _InTurn(_FunctionCache):
     both; of two processes that do so at once, one would find the other's form under its own types, and run it."""
 
     def __init__(self, function: Any) -> None:
-        base: Any = super()
-        base.__init__(function)
+        numbas: Any = super()
+        numbas.__init__(function)
         files: Any = self._cache_file
         self._cache_file = _Sealed(self._cache_path, self._impl.filename_base, files._source_stamp)
 

@@ -135,6 +135,7 @@ def test_the_order_of_a_set_and_the_layout_of_an_array_decide_nothing() -> None:
     array = np.arange(6).reshape(2, 3)
     assert described(array) == described(np.asfortranarray(array))
     assert described(np.int64(3)) == described(3)
+    assert described(np.float64(0.5)) == described(0.5)
 
 
 @pytest.mark.parametrize("value", [object(), len, lambda: 1, _Some, [object()], np.array([object()]), iter(())])

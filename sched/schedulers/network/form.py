@@ -15,13 +15,12 @@ from ...workload.graph import Graph
 
 def form(graph: Graph) -> str:
     """A digest of inputs, layers with all of their fields, and outputs; of weights and the like the type and shape."""
-    layers: list[dict[str, object]] = []
-    for layer in graph.layers:
-        values: dict[str, object] = {field.name: getattr(layer, field.name) for field in fields(layer)}
-        arrays: dict[str, object] = {}
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                array = cast("NDArray[Any]", value)
-                arrays[name] = array.dtype.str, array.shape
-        layers.append(values | arrays)
+    layers = [{field.name: _shaped(getattr(layer, field.name)) for field in fields(layer)} for layer in graph.layers]
     return sha256(described((graph.inputs, layers, graph.outputs)).encode()).hexdigest()
+
+
+def _shaped(value: object) -> object:
+    if not isinstance(value, np.ndarray):
+        return value
+    array = cast("NDArray[Any]", value)
+    return array.dtype.str, array.shape
