@@ -18,7 +18,7 @@ from .float_models import FloatModel, decibels, integer_outputs, run_float
 def test_zeros_count_in_averages_as_onnx_runtime_counts_them(before: bool, own: bool) -> None:
     """Those of a Pad always, those of the pool itself only if it says so; with `ceil_mode`, too."""
     for counts, ceil in ((0, 0), (1, 0), (0, 1)):
-        m = FloatModel((1, 2, 7, 7))
+        m = FloatModel((1, 2, 8, 7))
         source = m.node("Pad", ["x", m.integers(0, 0, 1, 1, 0, 0, 1, 1)], "p") if before else "x"
         pads = {"pads": [1, 1, 1, 1]} if own else {}
         more = {"count_include_pad": counts, "ceil_mode": ceil}
