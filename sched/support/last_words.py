@@ -44,7 +44,7 @@ def prepare(words: int, source: str) -> None:
     """Makes this process leave its calls in the file descriptor `words`. `source`: the file that may have imported
     `os._exit` by name."""
     leave_no_core()
-    faulthandler.cancel_dump_traceback_later()
+    # `cancel_dump_traceback_later` is not called: the thread that it would wait for is the caller's, and not here
     faulthandler.enable(words, all_threads=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its caller hears of it, and ends this process
     for name in _DEADLY:

@@ -36,6 +36,20 @@ def line_of(words: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {words}"))
 
 
+def test_a_caller_that_would_say_where_it_hangs_is_copied() -> None:
+    """The thread of `faulthandler.dump_traceback_later` is not in the copy: who waits for it there, waits for ever."""
+    active = subprocess.run(
+        [
+            sys.executable, "-c",
+            "import faulthandler; faulthandler.dump_traceback_later(600)\n"
+            "from meshloom.sched.support import apart; from meshloom.sched.support.limits import Limits\n"
+            "print(apart.call(lambda report: 3, Limits(20, None), lambda error: error))",
+        ],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert active.stdout == "3\n", active.stderr
+
+
 def test_what_it_makes_and_reports_comes_back() -> None:
     heard: list[Any] = []
     here = os.getpid()
@@ -174,7 +188,7 @@ def test_memory_is_bounded_beside_what_there_was() -> None:
         return float(before.sum() + np.ones(20 << 17).sum())
 
     def greedy(report: Report) -> None:
-        bytearray(50 << 20)
+        bytearray(500 << 20)  # far more than what the caller may have freed
 
     assert call(work, tight) == 80 << 17
     with pytest.raises(ValueError, match=r"^MemoryError"):

@@ -125,7 +125,7 @@ def _fuzz(kind: str, good: dict[str, bytes], folder: Path, examples: int) -> Non
     path = folder / f"f.{suffix}"
 
     @settings(max_examples=examples, deadline=None, database=None, derandomize=True,
-              suppress_health_check=HealthCheck.all())  # fmt: skip
+              suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])  # fmt: skip
     @given(cuts=DAMAGE)
     def run(cuts: list[tuple[int, int, int]]) -> None:
         path.write_bytes(_damaged(good[kind], cuts))
