@@ -70,6 +70,8 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """What that name or reference means. Raises `error`, naming what there is or what is wrong with it."""
+        if _is_file(name.partition(":")[0]):  # which may have changed, or be another one in another folder
+            return self._load(name)
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]

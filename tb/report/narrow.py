@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import render
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -32,7 +31,7 @@ def show(table: Table, to: Console) -> None:
 def _plain(table: Table) -> str:
     """A table as text, its columns below each other: rich takes milliseconds a row."""
     columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
-    columns = [[printable(render(cell).plain if "[" in cell else cell) for cell in cells] for cells in columns]
+    columns = [[printable(cell) for cell in cells] for cells in columns]
     widths = [max(map(cell_len, cells)) for cells in columns]
     right = [column.justify == "right" for column in table.columns]
     lines: list[str] = []
@@ -42,7 +41,7 @@ def _plain(table: Table) -> str:
             for cell, width, ragged in zip(row, widths, right, strict=True)
         )
         lines.append("  ".join(padded).rstrip())
-    return "\n".join([printable(render(str(table.title)).plain), *lines] if table.title else lines)
+    return "\n".join([printable(str(table.title)), *lines] if table.title else lines)
 
 
 def parts(table: Table, to: Console) -> Iterator[Table]:

@@ -255,8 +255,16 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path.write_text(WHOLE)
     yield path
     sys.modules.pop("beside", None)
-    for name in [name for name in REGISTRY._loaded if "mine.py" in name]:
-        del REGISTRY._loaded[name]
+
+
+def test_a_file_that_has_changed_is_read_again(mine: Path) -> None:
+    name = f"{mine}:schedule"
+    before = registry.scheduler_of(name).summary
+    mine.write_text(WHOLE.replace("Everything at once", "All of it at once"))
+    assert (before, registry.scheduler_of(name).summary) == (
+        "Everything at once, on the first core.",
+        "All of it at once, on the first core.",
+    )
 
 
 def test_a_function_in_a_file_is_a_scheduler(mine: Path) -> None:

@@ -100,6 +100,6 @@ def test_no_text_is_interpreted_anywhere() -> None:
         text = path.read_text(encoding="utf-8")
         assert "rich.markup" not in text, path
         assert "from_markup" not in text, path
-        assert text.count(" Console(") == ("def console(" in text and path.name == "console.py"), path
+        assert path.name == "console.py" or not re.search(r"\b_?Console\(", text), path
         for column in re.findall(r"(?<!Bar)TextColumn\([^)]*\)", text):
             assert "markup=False" in column, f"{path}: {column}"
