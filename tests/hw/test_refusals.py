@@ -33,7 +33,7 @@ def test_axi4_lite_has_two_widths(bits: int) -> None:
     ],
 )
 def test_meshes_that_cannot_be(changes: dict[str, Any], message: str) -> None:
-    good = {"width": 3, "height": 3, "bits": 16, "depth": 2}
+    good: dict[str, Any] = {"width": 3, "height": 3, "bits": 16, "depth": 2}
     with pytest.raises(ValueError, match=message):
         Plane(**(good | changes))
 
@@ -44,4 +44,5 @@ def test_meshes_that_cannot_be(changes: dict[str, Any], message: str) -> None:
      {"routing": "yx", "allocate": "free"}],
 )  # fmt: skip
 def test_meshes_at_their_limits(changes: dict[str, Any]) -> None:
-    Plane(**({"width": 3, "height": 3, "bits": 16, "depth": 2} | changes))
+    good: dict[str, Any] = {"width": 3, "height": 3, "bits": 16, "depth": 2}
+    Plane(**(good | changes))

@@ -257,7 +257,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("beside", None)
 
 
-def test_a_file_that_has_changed_is_read_again(mine: Path) -> None:
+def test_a_name_means_what_its_file_says_now(mine: Path) -> None:
     name = f"{mine}:schedule"
     before = registry.scheduler_of(name).summary
     mine.write_text(WHOLE.replace("Everything at once", "All of it at once"))
