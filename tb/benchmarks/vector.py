@@ -29,7 +29,9 @@ def variant(windows: int, folder: Path) -> Path:
     )
     if found != 1:
         raise BenchmarkError(f"{CHIP}.toml sets vec_windows {found} times; it must be once")
-    path = folder / f"{CHIP}.toml"
+    name = f"{CHIP}_windows{windows}"  # no built-in chip's
+    text = text.replace(f'name = "{CHIP}"', f'name = "{name}"', 1)
+    path = folder / f"{name}.toml"
     path.write_text(text)
     return path
 

@@ -185,7 +185,7 @@ def test_outputs_that_are_no_vectors_are_saved(
     found = network.row(prepared, "every", feed, runs["good"], CHIP, Path("file")).network
     assert found is not None
     assert not any(output.file for output in found.outputs)
-    assert found.notes == ("outputs cannot be saved in file: File exists",)
+    assert found.notes == ("outputs cannot be saved in file: Not a directory",)
 
 
 def test_the_model_knows_the_cycles(row: Row) -> None:
