@@ -147,7 +147,7 @@ def choked(chip: ChipConfig) -> list[Node]:
     ones = dict.fromkeys(("pixels", "n_blocks", "k_blocks", "kernel_h", "kernel_w", "a_plane"), 1)
 
     def gemm(core: int, number: int, reads: int, after: list[Node]) -> Node:
-        fields = ones | {"a_base": reads, "dest_base": core == reader}
+        fields = ones | {"a_base": reads, "dest_base": int(core == reader)}
         return Node(core, after, f"{core} {number}", fields=fields, cycles=1000)
 
     found = [gemm(reader, number, 100, []) for number in range(10)]
