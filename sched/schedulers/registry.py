@@ -274,7 +274,10 @@ class _Call:
             try:
                 return self._made(kind, given, context)
             except (Exception, SystemExit, GeneratorExit) as error:
-                raise self._explained(error, limits) from error
+                explained = self._explained(error, limits)
+                if explained is error:
+                    raise
+                raise explained from error
 
         def work(report: apart.Report) -> T:
             return self._made(kind, given, _reporting(context, report))

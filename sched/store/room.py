@@ -12,7 +12,9 @@ from . import cache
 def unwritten(error: BaseException | None) -> WriteError | None:
     """The WriteError that an error is, or comes from; also made of a full disk that was met elsewhere. None if it has
     another reason."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # an error may be said to be its own cause
+        seen.add(id(error))
         if isinstance(error, WriteError):
             return error
         if isinstance(error, OSError) and error.errno in FULL:

@@ -210,3 +210,12 @@ def test_artefacts_that_a_read_only_cache_cannot_take_are_told_once(monkeypatch:
     assert note == Unwritten(
         "this run", f"nothing can be written in {FORBIDDEN}/artefacts; --artefacts keeps it", asked=False
     )
+
+
+def test_an_error_that_is_its_own_cause_ends_the_search() -> None:
+    own = ValueError("mine")
+    own.__cause__ = own
+    assert unwritten(own) is None
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert unwritten(first) is None

@@ -59,8 +59,8 @@ def test_files_of_numbers_that_are_refused(tmp_path: Path) -> None:
     for name, message in (
         ("other.npz", "has arrays words; the model's inputs are ids"),
         ("real.npz", "ids is float64, must be whole numbers"),
-        ("broken.npz", "cannot be read as npz"),
-        ("absent.npy", "cannot be read as npy"),
+        ("broken.npz", "cannot be read as an .npz file"),
+        ("absent.npy", "cannot be read as an .npy file"),
     ):
         with pytest.raises(InputError, match=message):
             read_numbers(tmp_path / name, ("ids",))

@@ -127,4 +127,4 @@ def test_the_command_writes_json_plain_or_compressed(folder: Path, tmp_path: Pat
     assert nothing.exit_code == 2
     assert "--out run.html" in nothing.output
     assert invoke(folder, "--trace", tmp_path / "none" / "x" / "t.json").exit_code == 0
-    assert invoke(folder, "--trace", tmp_path).exit_code == 2
+    assert invoke(folder, "--trace", tmp_path).exit_code == 5
