@@ -36,7 +36,7 @@ sim: native ## co-simulate the regression of real layers and print its table (CH
 # Whole files to a worker: what the tests of a file share, runs on the RTL among it, is made once. tests/tiers.py orders them.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: lint native ## lint, types and the first tier of tests: every module, ten minutes of two cores
+test: lint native ## lint, types and the first tier of tests: every module, ten minutes of two cores, twenty-five if nothing is built
 	$(PYTEST) -m 'not slow'
 
 test-all: lint native ## lint, types and all tests
