@@ -40,14 +40,14 @@ def _of_shape(shape: ConvShape) -> LayerData:
     return replace(random_data(replace(shape, name=shapes.describe(shape))), shape=shape)
 
 
+def _trained(shape: ConvShape) -> LayerData:
+    """A layer of resnet8 with its weights. Workloads are sent to other processes, so this has a name."""
+    return resnet8.layer_data(shape.name.partition("/")[2])
+
+
 @cache
 def _networks() -> dict[str, dict[str, Workload]]:
-    found = {
-        "resnet8": [
-            Workload(resnet8.shape(layer), True, lambda _, layer=layer: resnet8.layer_data(layer))
-            for layer in resnet8.layer_names()
-        ]
-    }
+    found = {"resnet8": [Workload(resnet8.shape(layer), True, _trained) for layer in resnet8.layer_names()]}
     for table in (
         networks.resnet18,
         networks.resnet50,

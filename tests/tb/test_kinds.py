@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,19 @@ def test_command_line_python_and_sweeps_take_every_kind(name: str, title: str, c
     assert {item.timeline.cycles for item in items} == {schedule.predicted.cycles}
     assert items[0].macs is not None
     assert point.macs in (items[0].macs, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["regression", "resnet8", "gradient:ncf,b4", "chain:ncf,b4", "s.json", "vgg16/conv1_1"]
+)
+def test_requests_are_sent_to_other_processes(name: str) -> None:
+    for request in table.find(name):
+        sent = ForkingPickler.loads(ForkingPickler.dumps(request))
+        assert (sent.name, sent.reference, sent.scheduled_as) == (
+            request.name,
+            request.reference,
+            request.scheduled_as,
+        )
 
 
 def test_a_name_of_several_is_so_everywhere() -> None:
