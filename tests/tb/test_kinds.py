@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from multiprocessing.reduction import ForkingPickler
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -71,8 +71,10 @@ def test_command_line_python_and_sweeps_take_every_kind(name: str, title: str, c
     "name", ["regression", "resnet8", "gradient:ncf,b4", "chain:ncf,b4", "s.json", "vgg16/conv1_1"]
 )
 def test_requests_are_sent_to_other_processes(name: str) -> None:
+    here, there = Pipe()
     for request in table.find(name):
-        sent = ForkingPickler.loads(ForkingPickler.dumps(request))
+        here.send(request)
+        sent = there.recv()
         assert (sent.name, sent.reference, sent.scheduled_as) == (
             request.name,
             request.reference,
