@@ -13,11 +13,12 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import extract_tb
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Generic, TypeVar
 
 from meshloom.hw.config import near
@@ -162,13 +163,25 @@ def _is_place(place: str) -> bool:
         return False
 
 
+class _TextLoader(SourceFileLoader):
+    """Compiles a file's text whenever it is loaded.
+
+    Python tells a kept .pyc from a later text by size and second of change alone: a number edited within one second
+    would run the text before it.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _from_file(path: Path) -> ModuleType:
     """A module from a file, anew for other contents; what lies beside it can be imported by it."""
     path = path.expanduser().resolve()
     name = f"meshloom_file_{path.stem}_{sha256(str(path).encode() + path.read_bytes()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = spec_from_file_location(name, path)
+    spec = spec_from_file_location(name, path, loader=_TextLoader(name, str(path)))
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = sys.modules[name] = module_from_spec(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -282,6 +283,17 @@ def test_a_file_that_has_changed_is_read_again(mine: Path) -> None:
     assert plugins._from_file(mine) is first
     mine.write_text(WHOLE.replace("Everything", "All"))
     assert plugins._from_file(mine) is not first
+
+
+def test_an_edit_of_the_same_size_in_the_same_second_is_seen(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python keeps compiled code by size and second of change alone."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    widths: list[int] = []
+    for width in (4, 1):
+        mine.write_text(f"WIDTH = {width}\n")
+        os.utime(mine, (10**9, 10**9))
+        widths.append(plugins._from_file(mine).WIDTH)
+    assert widths == [4, 1]
 
 
 @pytest.mark.parametrize(
