@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
     from meshloom.sched.ir.schedule import Schedule
     from meshloom.tb.api.calls import load_chip, run, schedule
     from meshloom.tb.api.result import Result
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ChipConfig", "Result", "Schedule", "Swept", "Workload", "load_chip", "run", "schedule", "sweep"]
 
 _PLACES = {
-    "ChipConfig": "hw.config",
+    "ChipConfig": "hw.spec.config",
     "Result": "tb.api.result",
     "Schedule": "sched.ir.schedule",
     "Swept": "tb.api.sweeping",

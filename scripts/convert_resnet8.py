@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from page import DATA, write_page
 from sources import PACKAGES, Weights, keras_layers, mltk_archive
 
-from meshloom.hw.isa import SCALE_SHIFT
+from meshloom.hw.spec.isa import SCALE_SHIFT
 from meshloom.sched.workload.layers import SCALE_LIMIT, ConvShape, LayerData
 from meshloom.tb.inputs.golden.layer import golden
 

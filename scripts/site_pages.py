@@ -30,7 +30,7 @@ INTERFACE = {
         "meshloom.tb.api.workload",
         "meshloom.tb.api.result",
     ),
-    "chip": ("Chips and instructions", "meshloom.hw.config", "meshloom.hw.isa"),
+    "chip": ("Chips and instructions", "meshloom.hw.spec.config", "meshloom.hw.spec.isa"),
     "schedule": ("Schedules", "meshloom.sched.ir.schedule"),
     "schedulers": ("Schedulers", "meshloom.sched.schedulers.registry", "meshloom.sched.workload.layers"),
     "checker": ("Programs and their checker", "meshloom.sched.program.program", "meshloom.sched.checker.check"),

@@ -13,7 +13,7 @@ or waits for its fire time only.
 
 In chips on which several programs run at the same time (`ChipConfig.programs`) a stream may be ended: `clear` drops
 what it has loaded, requested and offered. Code that is still on its way is swallowed when it arrives; until then the
-stream requests none. A stream with `rights` (`hw.rights`) whose SYNC or FETCH would reach another tile than its
+stream requests none. A stream with `rights` (`hw.wiring.rights`) whose SYNC or FETCH would reach another tile than its
 program's is a RIGHTS fault.
 
 `waited_total` and `blocked_total` count cycles of instructions that have been taken: waiting for a semaphore or a fire
@@ -28,8 +28,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig, TileKind
-from ..isa import (
+from ..spec.config import ChipConfig, TileKind
+from ..spec.isa import (
     ACCEPTS,
     AHEAD_ACCEPTS,
     FETCH_TAG,
@@ -41,8 +41,8 @@ from ..isa import (
     Region,
     Unit,
 )
-from ..rights import Rights, limited, may_send_to, pages_of
-from ..signatures import (
+from ..wiring.rights import Rights, limited, may_send_to, pages_of
+from ..wiring.signatures import (
     WAITED_BITS,
     BlockedStatus,
     FaultSignature,

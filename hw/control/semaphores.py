@@ -15,9 +15,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
-from ..isa import Cause
-from ..signatures import FaultSignature, SemPost, TakeSignature
+from ..spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
+from ..spec.isa import Cause
+from ..wiring.signatures import FaultSignature, SemPost, TakeSignature
 
 
 class Semaphores(wiring.Component):

@@ -14,10 +14,10 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import TRACE_BYTES, ChipConfig
-from ..isa import Region
-from ..link_counters import OUTPUTS
-from ..signatures import TraceRecord
+from ..spec.config import TRACE_BYTES, ChipConfig
+from ..spec.isa import Region
+from ..wiring.link_counters import OUTPUTS
+from ..wiring.signatures import TraceRecord
 
 
 class Counter(IntEnum):

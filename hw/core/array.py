@@ -21,7 +21,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
+from ..spec.config import ChipConfig
 from .edge import choose
 
 #: Most rows and columns of one block. A block is converted once per shape; larger modules simulate slower.

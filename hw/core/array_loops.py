@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..config import ChipConfig
+from ..spec.config import ChipConfig
 
 #: Verilator unrolls loops of known length unless it is told not to.
 _LOOP = "/* verilator unroll_disable */ for"

@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..contracts import QUOTIENT_STEPS, ROOT_STEPS
-from ..isa import MOST_QUOTIENT, ROOT_SHIFT
+from ..spec.contracts import QUOTIENT_STEPS, ROOT_STEPS
+from ..spec.isa import MOST_QUOTIENT, ROOT_SHIFT
 
 #: Steps of a root that find bits of the sum; the others find zeros.
 _PAIRS = ROOT_STEPS - ROOT_SHIFT // 2

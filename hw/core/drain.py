@@ -9,8 +9,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import OFFSET_BITS, ChipConfig
-from ..isa import SCALED_BIAS_WORDS, Addend, Cause, Region
+from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.isa import SCALED_BIAS_WORDS, Addend, Cause, Region
 from .readers import FAULT_LAYOUT, fold_layout
 from .requantiser import PRODUCT_BITS, SCALE_BITS, requantise
 

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
+from ..spec.config import ChipConfig
 from . import array_loops
 from .array import ArrayForm, SystolicArray
 from .edge import OperandEdge, Skew

@@ -9,8 +9,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from ..config import ChipConfig
-from ..isa import SCALE_SHIFT, SCALED_BIAS_WORDS, Addend
+from ..spec.config import ChipConfig
+from ..spec.isa import SCALE_SHIFT, SCALED_BIAS_WORDS, Addend
 
 
 @dataclass

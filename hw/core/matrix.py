@@ -9,9 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
-from ..clocking import in_domain
-from ..config import OFFSET_BITS, ChipConfig
-from ..isa import Region
+from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.isa import Region
+from ..wiring.clocking import in_domain
 from .array import ArrayForm
 from .drain import RETIRE_LAYOUT, Drain
 from .fed_array import FedArray
@@ -35,8 +35,8 @@ class MatrixUnit(wiring.Component):
 
     - `issue`: GEMMs whose header has been satisfied. One is held while another runs.
     - `retire`: strobe, one per GEMM, in order, in the cycle of its last write; `start` = cycle of the first operand
-      address, `end` = the cycle after the last write. Timing is exactly that of `hw.timing`: start = acceptance + 2
-      when idle, end - start = `gemm_cycles`, and the windows of a pending instruction follow without a bubble.
+      address, `end` = the cycle after the last write. Timing is exactly that of `hw.spec.timing`: start = acceptance +
+      2 when idle, end - start = `gemm_cycles`, and the windows of a pending instruction follow without a bubble.
     - `now`: the current cycle.
     - `write`: one word into A (`MAIN`), B, ACC or OUT per cycle; for other regions it is discarded. ACC and OUT are not
       ready in cycles in which the drain path writes them. The caller must keep offsets within the memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
+from ..spec.config import ChipConfig
 
 
 def address_bits(words: int) -> int:

@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import OFFSET_BITS, ChipConfig
-from ..isa import INSTRUCTIONS, Addend, Cause, Opcode, Region
+from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region
 
 GEMM_LAYOUT = INSTRUCTIONS[Opcode.GEMM].layout()
 
@@ -139,7 +139,7 @@ class OperandReader(wiring.Component):
     """Executes the loops of GEMMs: n blocks, groups of `rows` pixels, taps (channel block, kernel row, kernel column),
     and in each window of P cycles the words of the rows (A) and of the columns (B).
 
-    Latency: `hw.timing.GEMM_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two
+    Latency: `hw.spec.timing.GEMM_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two
     instructions are held at a time, so that the windows of the next one follow without a bubble.
 
     - `issue`: instructions whose header has been satisfied.

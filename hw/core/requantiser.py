@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 
-from ..isa import SCALE_SHIFT
+from ..spec.isa import SCALE_SHIFT
 
 #: Bits of a multiplier, which is unsigned, and of an accumulator times one.
 SCALE_BITS, PRODUCT_BITS = 16, 48

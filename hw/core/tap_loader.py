@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import OFFSET_BITS
-from ..contracts import WINDOW_TAPS
+from ..spec.config import OFFSET_BITS
+from ..spec.contracts import WINDOW_TAPS
 from .ports import address_bits
 
 #: What becomes of a word of B that is requested in this cycle: `place` in the tap memory; zero unless it was `made`.

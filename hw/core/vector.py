@@ -22,9 +22,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import OFFSET_BITS, ChipConfig
-from ..contracts import WINDOW_TAPS
-from ..isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
+from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.contracts import WINDOW_TAPS
+from ..spec.isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
 from .divider import Divider
 from .drain import RETIRE_LAYOUT
 from .ports import OperandPorts, address_bits, write_layout
@@ -77,8 +77,8 @@ class VectorUnit(wiring.Component):
 
     - `issue`: VECs whose header has been satisfied. One is held while another runs.
     - `retire`: strobe, one per VEC, in order, in the cycle of its last write; `start` = cycle of the first operand
-      address, `end` = the cycle after the last write. Timing is exactly that of `hw.timing`: start = acceptance + 2
-      when idle, end - start = `vec_cycles`, and the words of a pending instruction follow without a bubble. A VEC
+      address, `end` = the cycle after the last write. Timing is exactly that of `hw.spec.timing`: start = acceptance +
+      2 when idle, end - start = `vec_cycles`, and the words of a pending instruction follow without a bubble. A VEC
       never stalls: it has all its ports to itself.
     - `now`: the current cycle.
     - `operands`: see `OperandPorts`. A, B and OUT are read in the cycle of the walk, ACC one cycle later.

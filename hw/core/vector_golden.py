@@ -1,4 +1,4 @@
-"""NumPy golden model of a VEC on word memories: the semantics of `hw.isa.VectorOp`, bit for bit."""
+"""NumPy golden model of a VEC on word memories: the semantics of `hw.spec.isa.VectorOp`, bit for bit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from math import isqrt
 import numpy as np
 import numpy.typing as npt
 
-from ..config import ChipConfig
-from ..isa import (
+from ..spec.config import ChipConfig
+from ..spec.isa import (
     DIVIDEND_SHIFT,
     MOST_QUOTIENT,
     ROOT_SHIFT,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from amaranth.hdl import Signal, Value, signed
 from amaranth.lib import data
 
-from ..contracts import WHOLE_ROOT_CYCLES, WINDOW_TAPS
-from ..isa import INSTRUCTIONS, TABLE_BYTES, Opcode, Region
+from ..spec.contracts import WHOLE_ROOT_CYCLES, WINDOW_TAPS
+from ..spec.isa import INSTRUCTIONS, TABLE_BYTES, Opcode, Region
 from .ports import address_bits
 
 VEC_LAYOUT = INSTRUCTIONS[Opcode.VEC].layout()

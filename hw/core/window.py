@@ -8,9 +8,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import OFFSET_BITS, ChipConfig
-from ..contracts import WHOLE_DIVIDE_CYCLES, WHOLE_ROOT_CYCLES, WHOLE_SUBTRACT_CYCLES, WINDOW_TAPS
-from ..isa import SCALED_BIAS_WORDS, TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
+from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.contracts import WHOLE_DIVIDE_CYCLES, WHOLE_ROOT_CYCLES, WHOLE_SUBTRACT_CYCLES, WINDOW_TAPS
+from ..spec.isa import SCALED_BIAS_WORDS, TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
 from .tap_loader import FILL_LAYOUT, TapLoader
@@ -35,8 +35,8 @@ class WindowReader(wiring.Component):
     results follow P cycles after their operands. TABLE: the words of its table, then blocks and pixels. With
     `YWalk.WHOLE` each block is walked over twice, with a rest in between.
 
-    Latency: `hw.timing.VEC_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two instructions
-    are held at a time, so that the words of the next one follow without a bubble.
+    Latency: `hw.spec.timing.VEC_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two
+    instructions are held at a time, so that the words of the next one follow without a bubble.
 
     - `issue`: instructions whose header has been satisfied.
     - `a_read`, `b_read`, `out_read`, `acc_read`: words that this cycle requests (`en`) and their addresses.

@@ -18,9 +18,9 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
-from ..isa import INSTRUCTIONS, ROUTE_BODY, BlockedOn, Cause, Opcode, Unit
-from ..signatures import BlockedStatus, FaultSignature, Issue, MoveLayout, Request, TraceRecord
+from ..spec.config import ChipConfig
+from ..spec.isa import INSTRUCTIONS, ROUTE_BODY, BlockedOn, Cause, Opcode, Unit
+from ..wiring.signatures import BlockedStatus, FaultSignature, Issue, MoveLayout, Request, TraceRecord
 from .route_builder import RouteBuilder
 
 OrderLayout = INSTRUCTIONS[Opcode.ORDER].layout()

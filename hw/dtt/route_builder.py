@@ -9,8 +9,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import MOST_POINTS, ChipConfig, Routing
-from ..routes import DIRECTIONS, TURN_BITS, Turn
+from ..spec.config import MOST_POINTS, ChipConfig, Routing
+from ..spec.routes import DIRECTIONS, TURN_BITS, Turn
 
 #: Clockwise steps from one heading to the next, to the turn; there is none for a U-turn.
 TURN_OF_STEPS = {0: Turn.STRAIGHT, 1: Turn.RIGHT, 3: Turn.LEFT}

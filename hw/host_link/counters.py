@@ -16,9 +16,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
-from ..contracts import COUNT_BITS, COUNT_WIRES
-from ..registers import COUNT, Counted
+from ..spec.config import ChipConfig
+from ..spec.contracts import COUNT_BITS, COUNT_WIRES
+from ..spec.registers import COUNT, Counted
 
 #: What the reader tells all links: take the counter `which` (`sample`), or hand on `COUNT_WIRES` bits (`shift`).
 Ask = data.StructLayout({"sample": 1, "shift": 1, "which": COUNT.offsets["which"][1]})

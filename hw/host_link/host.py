@@ -28,12 +28,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..axi import AXI4Lite
-from ..config import ChipConfig
-from ..contracts import COUNT_WIRES
-from ..isa import POST, Cause, Format, Opcode, Unit
-from ..registers import COMPLETION, CONTROL, COUNT, FAULT_WHO, ID_VALUE, LAUNCH, REPORT, STATUS, Register
-from ..signatures import FetchLayout, PostFlit, StateFlit
+from ..spec.config import ChipConfig
+from ..spec.contracts import COUNT_WIRES
+from ..spec.isa import POST, Cause, Format, Opcode, Unit
+from ..spec.registers import COMPLETION, CONTROL, COUNT, FAULT_WHO, ID_VALUE, LAUNCH, REPORT, STATUS, Register
+from ..wiring.axi import AXI4Lite
+from ..wiring.signatures import FetchLayout, PostFlit, StateFlit
 from .counters import Ask, CounterReader
 from .launches import Launches
 from .reported import Reported, TileStrobe, most_completions

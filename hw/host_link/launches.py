@@ -19,11 +19,11 @@ from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
-from ..contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
-from ..isa import SLOT_BITS
-from ..registers import COMPLETION, LAUNCH
-from ..signatures import FetchLayout, PostFlit
+from ..spec.config import ChipConfig
+from ..spec.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
+from ..spec.isa import SLOT_BITS
+from ..spec.registers import COMPLETION, LAUNCH
+from ..wiring.signatures import FetchLayout, PostFlit
 
 #: Streams of one program, at most: three for each of 32 cores.
 STREAM_BITS = LAUNCH.offsets["streams"][1]

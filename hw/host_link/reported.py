@@ -16,8 +16,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig, ConfigError
-from ..contracts import COMPLETIONS, SUCCESSORS
+from ..spec.config import ChipConfig, ConfigError
+from ..spec.contracts import COMPLETIONS, SUCCESSORS
 
 #: A tile, if `valid`.
 TileStrobe = data.StructLayout({"valid": 1, "tile": 8})

@@ -13,9 +13,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig, TileKind
-from ..isa import Part, Unit
-from ..signatures import BlockedStatus, FaultReport, PostFlit, StateFlit
+from ..spec.config import ChipConfig, TileKind
+from ..spec.isa import Part, Unit
+from ..wiring.signatures import BlockedStatus, FaultReport, PostFlit, StateFlit
 
 
 def units_of(kind: TileKind) -> tuple[Unit, ...]:

@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
-from ..signatures import word_read, word_write
+from ..spec.config import ChipConfig
+from ..wiring.signatures import word_read, word_write
 
 
 class Bank(wiring.Component):

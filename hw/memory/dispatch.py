@@ -7,12 +7,12 @@ from typing import Any
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from ..isa import INSTRUCTIONS, ROUTE_BODY, Cause, Opcode, Unit
-from ..rights import Pages, is_dram, limited, may_send_to, pages_of
-from ..signatures import MoveLayout, Route, steered
+from ..spec.isa import INSTRUCTIONS, ROUTE_BODY, Cause, Opcode, Unit
+from ..wiring.rights import Pages, is_dram, limited, may_send_to, pages_of
+from ..wiring.signatures import MoveLayout, Route, steered
 from .mover_ports import Engine, MoverPorts, PendingRecord
 
-#: First bit of `fire_at` in an instruction, and the one after those that hold a request's pages (`hw.rights`).
+#: First bit of `fire_at` in an instruction, and the one after those that hold a request's pages (`hw.wiring.rights`).
 _FIRE_AT = (at := INSTRUCTIONS[Opcode.MOVE].offsets["fire_at"][0], at + Pages.size)
 
 

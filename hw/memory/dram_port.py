@@ -8,11 +8,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..axi import AXI4, Burst
-from ..config import MOST_PACKET_WORDS, OFFSET_BITS, ChipConfig
-from ..contracts import DRAM_BURSTS, PORT_WORDS, read_words
-from ..isa import BlockedOn
-from ..signatures import BlockedStatus, detail
+from ..spec.config import MOST_PACKET_WORDS, OFFSET_BITS, ChipConfig
+from ..spec.contracts import DRAM_BURSTS, PORT_WORDS, read_words
+from ..spec.isa import BlockedOn
+from ..wiring.axi import AXI4, Burst
+from ..wiring.signatures import BlockedStatus, detail
 
 #: Bits of an AXI byte address.
 ADDRESS_BITS = 32

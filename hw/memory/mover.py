@@ -24,11 +24,11 @@ addends), which is then repeated in every cycle. The packetiser stalls as soon a
 of n refused cycles in a row it loses n less the words beyond two that had been read but not sent. These are two while
 a word is sent every cycle, and up to four after a head or while the NoC stalls the packetiser.
 
-In chips with `programs` no fault holds the mover up, and MOVEs stay inside the rights of their stream (`hw.rights`). A
-MOVE of the stream to or from another tile is dropped, and so is an instruction with any other fault; a pull without any
-words is one here, because the tile that it is for could not say whose it was. What would be read
-or written outside of the program's pages, or past a memory, is read or written at their beginning instead: the MOVE
-completes, its program does harm to none but itself, and the fault says that it cannot be relied on.
+In chips with `programs` no fault holds the mover up, and MOVEs stay inside the rights of their stream
+(`hw.wiring.rights`). A MOVE of the stream to or from another tile is dropped, and so is an instruction with any other
+fault; a pull without any words is one here, because the tile that it is for could not say whose it was. What would be
+read or written outside of the program's pages, or past a memory, is read or written at their beginning instead: the
+MOVE completes, its program does harm to none but itself, and the fault says that it cannot be relied on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from __future__ import annotations
 from amaranth.hdl import Module, Mux
 from amaranth.lib import fifo
 
-from ..contracts import DRAM_DESCRIPTORS, LOCAL_DESCRIPTORS, LOCAL_FIFO
+from ..spec.contracts import DRAM_DESCRIPTORS, LOCAL_DESCRIPTORS, LOCAL_FIFO
 from .dispatch import Dispatch
 from .mover_ports import Engine, PendingRecord, Queues, descriptor
 from .packetiser import Packetiser

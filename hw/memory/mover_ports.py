@@ -9,13 +9,13 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ChipConfig, TileKind
-from ..contracts import read_words
-from ..isa import Region, data_flit_bits
 from ..noc.link import Link
-from ..rights import Pages, Rights
-from ..routes import TURN_BITS
-from ..signatures import (
+from ..spec.config import ChipConfig, TileKind
+from ..spec.contracts import read_words
+from ..spec.isa import Region, data_flit_bits
+from ..spec.routes import TURN_BITS
+from ..wiring.rights import Pages, Rights
+from ..wiring.signatures import (
     WAITED_BITS,
     BlockedStatus,
     FaultSignature,

@@ -7,9 +7,9 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from ..config import ChipConfig
-from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Unit
-from ..rights import first_word, outside
+from ..spec.config import ChipConfig
+from ..spec.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Unit
+from ..wiring.rights import first_word, outside
 from .mover_ports import MoverPorts, PendingRecord, Queues, descriptor
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 
-from ..contracts import LOCAL_FIFO
-from ..isa import Cause, Region
-from ..rights import Pages, first_word, is_dram, outside
-from ..signatures import MoveLayout
+from ..spec.contracts import LOCAL_FIFO
+from ..spec.isa import Cause, Region
+from ..wiring.rights import Pages, first_word, is_dram, outside
+from ..wiring.signatures import MoveLayout
 from .mover_ports import Engine, MoverPorts, Queues, descriptor
 
 

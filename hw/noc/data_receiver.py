@@ -15,10 +15,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
-from ..contracts import ARRIVAL_RECORDS, EJECTION_FLITS
-from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Region, Unit, data_flit_bits
-from ..signatures import BlockedStatus, FaultSignature, TraceRecord, detail, notify_layout, word_write
+from ..spec.config import ChipConfig
+from ..spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
+from ..spec.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Region, Unit, data_flit_bits
+from ..wiring.signatures import BlockedStatus, FaultSignature, TraceRecord, detail, notify_layout, word_write
 from .link import Flit, Link
 from .output_unit import round_robin_grant
 

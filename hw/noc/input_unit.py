@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import memory
 
-from ..config import tile_address
-from ..routes import DESTINATION_BITS, DIRECTIONS, LOCAL, OPPOSITE, ROUTINGS, TURN_BITS, Turn, heading_after
+from ..spec.config import tile_address
+from ..spec.routes import DESTINATION_BITS, DIRECTIONS, LOCAL, OPPOSITE, ROUTINGS, TURN_BITS, Turn, heading_after
 from .link import Position
 
 

@@ -12,8 +12,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
-from ..isa import (
+from ..spec.config import ChipConfig
+from ..spec.isa import (
     INSTRUCTION_BITS,
     REQUEST_FLIT_BITS,
     REQUEST_FLITS,
@@ -23,7 +23,7 @@ from ..isa import (
     Cause,
     Unit,
 )
-from ..signatures import BlockedStatus, FaultSignature, FetchLayout, MoveLayout, Request, requested_move
+from ..wiring.signatures import BlockedStatus, FaultSignature, FetchLayout, MoveLayout, Request, requested_move
 from .link import Flit
 
 
@@ -90,7 +90,7 @@ class RequestTaker(wiring.Component):
     `timed`: the first MOVE in the queue waits for its fire time.
 
     In chips with `programs`, `given` offers every FETCH, also one for no unit, which is to end the tile's streams
-    (`isa.FETCH`); MOVEs have no fire times there (`hw.rights`)."""
+    (`isa.FETCH`); MOVEs have no fire times there (`hw.wiring.rights`)."""
 
     flit: stream.Interface
     now: Signal

@@ -8,7 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..routes import DESTINATION_BITS, ROUTINGS, RouteField, ports_at
+from ..spec.routes import DESTINATION_BITS, ROUTINGS, RouteField, ports_at
 
 #: How a packet gets its virtual channel on the next link: it keeps its channel, or takes any free one.
 ALLOCATIONS = ("same", "free")

@@ -9,10 +9,10 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..clocking import gated_domain, in_domain
-from ..config import tile_address
-from ..link_counters import LinkCounters, link_counts
-from ..routes import LOCAL, NEIGHBOURS, OPPOSITE
+from ..spec.config import tile_address
+from ..spec.routes import LOCAL, NEIGHBOURS, OPPOSITE
+from ..wiring.clocking import gated_domain, in_domain
+from ..wiring.link_counters import LinkCounters, link_counts
 from .link import Link, Plane
 from .router import VcRouter
 

@@ -11,7 +11,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.utils import ceil_log2
 
-from ..routes import LOCAL, TURN_BITS, Turn
+from ..spec.routes import LOCAL, TURN_BITS, Turn
 from .input_unit import Queue
 from .link import Plane
 

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..routes import DESTINATION_BITS
+from ..spec.routes import DESTINATION_BITS
 from .input_unit import Inputs
 from .link import Link, Plane, Position
 from .output_unit import Output

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.contracts import stats_words
-from meshloom.hw.isa import SCALED_BIAS_WORDS, TABLE_BYTES, Addend, Region, VectorOp, YWalk, split_address
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.contracts import stats_words
+from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, TABLE_BYTES, Addend, Region, VectorOp, YWalk, split_address
 
 Ends = npt.NDArray[np.int64]
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode
 
 from ..program.names import Names
 from ..program.routes import Route, default_route

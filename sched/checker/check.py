@@ -20,8 +20,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import SEMAPHORE_MAX
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import SEMAPHORE_MAX
 
 from ..program.names import Names
 from ..program.program import Program

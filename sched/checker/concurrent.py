@@ -1,8 +1,8 @@
 """Programs that may run at the same time: proves that none touches what another one has been given.
 
 What a program is given is a grant: cores, a window of pages that is the same in every dram tile, and a slot. The rules
-are those that the chip enforces with the rights in a FETCH (`hw.isa.Cause.RIGHTS`), and two that it does not: how a
-boot stream starts a program, and how streams report their ends. A program that obeys them all can only reach its own
+are those that the chip enforces with the rights in a FETCH (`hw.spec.isa.Cause.RIGHTS`), and two that it does not: how
+a boot stream starts a program, and how streams report their ends. A program that obeys them all can only reach its own
 cores, its own pages, and the host's semaphore of its slot. Whether it is right in itself is for `check` to say.
 
 All words of a MOVE count. The checks are on columns of all instructions at once: programs have tens of thousands.
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import ACCEPTS, PAGE_WORDS, Opcode, Region, Unit, split_address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import ACCEPTS, PAGE_WORDS, Opcode, Region, Unit, split_address
 
 from ..program.names import Names, opcode_name, tile_name, unit_name
 from ..program.program import Program, Stream

@@ -31,7 +31,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.isa import Opcode
 
 from ..program.names import Names
 from .accesses import Access

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from meshloom.hw.isa import Opcode, Region
+from meshloom.hw.spec.isa import Opcode, Region
 
 from ..program.names import Names
 from .accesses import Strided, Windowed

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.contracts import ISSUE_CYCLES
-from meshloom.hw.isa import (
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.spec.contracts import ISSUE_CYCLES
+from meshloom.hw.spec.isa import (
     ACCEPTS,
     FETCH_TAG,
     OPERAND_WALKS,
@@ -30,7 +30,7 @@ from meshloom.hw.isa import (
     decode,
     encode,
 )
-from meshloom.hw.routes import RouteError
+from meshloom.hw.spec.routes import RouteError
 
 from ..program.names import Names, opcode_name, region_name, unit_name
 from ..program.program import Instruction, Program, Stream
@@ -330,7 +330,7 @@ class StaticCheck:
         try:
             return route_of(chip, source, target, route.fields if route is not None else None)
         except RouteError as error:
-            problem(f"cannot follow its ROUTE, [{position}]: {error}", "see `hw.routes` for the entries")
+            problem(f"cannot follow its ROUTE, [{position}]: {error}", "see `hw.spec.routes` for the entries")
             return None
 
     def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig
-from meshloom.hw.isa import SCALED_BIAS_WORDS, Addend, Region, VectorOp
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Addend, Region, VectorOp
 
 from .functional_vec import multipliers, requantise, vector
 from .schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Tensor, Vec, memory_words

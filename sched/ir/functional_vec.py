@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import (
+from meshloom.hw.spec.isa import (
     DIVIDEND_SHIFT,
     MOST_QUOTIENT,
     ROOT_SHIFT,

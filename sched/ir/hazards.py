@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Unit
 
 from .schedule import Gemm, Move, Operation, reads, writes
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
 from .functional import offsets
 from .schedule import Move, Operation, Span, intervals, memory_words, writes

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, Exact, TileKind
-from meshloom.hw.isa import (
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, Exact, TileKind
+from meshloom.hw.spec.isa import (
     INSTRUCTIONS,
     REQUANTISING,
     SCALED_BIAS_WORDS,
@@ -57,7 +57,7 @@ Positive = Annotated[int, Field(ge=1)]
 class Span(_Frozen):
     """A strided set of words of one tile: word i is at `address + (i // run) * stride + i % run`.
 
-    `address` is a 28-bit word address with the region in bits 27:24 (`hw.isa.address`).
+    `address` is a 28-bit word address with the region in bits 27:24 (`hw.spec.isa.address`).
     """
 
     tile: Natural
@@ -116,7 +116,7 @@ class Box(_Frozen):
 
 
 class Gemm(_Frozen):
-    """One GEMM instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0.
+    """One GEMM instruction of a core. `fields` are its body fields as in `hw.spec.isa`; missing ones are 0.
 
     `result`: what the words that it writes to OUT are, for comparisons.
     """
@@ -145,7 +145,7 @@ class Gemm(_Frozen):
 
 
 class Vec(_Frozen):
-    """One VEC instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0."""
+    """One VEC instruction of a core. `fields` are its body fields as in `hw.spec.isa`; missing ones are 0."""
 
     kind: Literal["vec"] = "vec"
     core: Natural

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.isa import (
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.isa import (
     INSTRUCTIONS,
     OPERAND_WALKS,
     TWO_OPERANDS,
@@ -21,7 +21,7 @@ from meshloom.hw.isa import (
     YWalk,
     split_address,
 )
-from meshloom.hw.routes import RouteError
+from meshloom.hw.spec.routes import RouteError
 
 from ..program.routes import check_route
 from .schedule import (

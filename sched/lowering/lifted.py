@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, ValidationError
 
-from meshloom.hw.config import ChipConfig, Exact
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import ChipConfig, Exact
+from meshloom.hw.spec.isa import Opcode
 
 from ..ir.schedule import (
     GEMM_FIELDS,

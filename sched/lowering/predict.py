@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Unit
 
 from ..ir.hazards import unit_of
 from ..ir.schedule import Move, Prediction, Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ..checker.check import check
 from ..checker.problems import Report

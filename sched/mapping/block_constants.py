@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.isa import Region, address
 
 from .nodes import Node
 from .placement import Allocator, Stored

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, address
-from meshloom.hw.timing import VecShape, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, address
+from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
 from ..ir.schedule import Box
 from .fields import bias_fields

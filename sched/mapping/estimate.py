@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import REQUEST_FLITS
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.isa import REQUEST_FLITS
 
 from .traffic import FLIGHT_CYCLES, dram_word_cycles
 

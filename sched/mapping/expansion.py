@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Addend, Region, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Addend, Region, address
 
 from ..ir.schedule import Box
 from .block_constants import BlockConstants, place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshloom.hw.isa import SCALED_BIAS_WORDS, Pair, VectorOp
+from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Pair, VectorOp
 
 from ..workload.graph import Layer, Window
 from .plan import box

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import REQUEST_FLITS, Unit
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
 from .estimate import REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES
 from .nodes import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.isa import Unit
 
 from ..ir.schedule import Box, Gemm, Move, Operation, Span, Vec
 

@@ -13,8 +13,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Opcode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..ir.schedule import Piece
 from ..workload.graph import Place

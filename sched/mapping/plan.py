@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import VectorOp
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import VectorOp
 
 from .problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit, Problem
 from .slots import Residency, assign, fewest

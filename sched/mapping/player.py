@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ..ir.dependences import Depends
 from .estimate import START_CYCLES, pipeline_cycles

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, gcd
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Opcode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..workload.layers import ConvShape
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, VectorOp, address
-from meshloom.hw.timing import VecShape, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, VectorOp, address
+from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
 from ..ir.schedule import Box
 from ..workload.graph import Window

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ..ir.schedule import Gemm, Move, Operation, Prediction, Schedule, Span
 from ..support.garbage import uncollected

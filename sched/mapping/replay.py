@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import REQUEST_FLITS, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
 from .estimate import END_CYCLES, REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES, pipeline_cycles
 from .nodes import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 
 from ..workload.layers import ConvShape
 from .problem import DoesNotFit

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, CoreConfig, TileKind
+from meshloom.hw.spec.config import ChipConfig, CoreConfig, TileKind
 
 from .estimate import Loads, closed_form
 from .problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, MAX_PIXELS, MAX_PLANE, DoesNotFit, Problem

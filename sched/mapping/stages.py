@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ..workload.graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
 from ..workload.layers import WorkloadError

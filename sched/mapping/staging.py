@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, address
 
 from .nodes import Node, Run
 from .problem import DoesNotFit

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Addend, Region, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Addend, Region, address
 
 from ..ir.schedule import Box, Piece, Schedule
 from ..workload.layers import ConvShape

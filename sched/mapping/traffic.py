@@ -5,7 +5,7 @@ What plays operations one by one shares it (`replay`, `interleave`); each has a 
 
 from __future__ import annotations
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from .nodes import Node
 

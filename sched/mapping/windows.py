@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshloom.hw.isa import INSTRUCTIONS, Opcode
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..workload.graph import Layer
 from .problem import DoesNotFit

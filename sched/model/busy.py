@@ -1,12 +1,12 @@
-"""Busy cycles, as the counters of a chip's tiles show them to the host (`hw.registers.Counted`): the model's side."""
+"""Busy cycles, as the counters of a chip's tiles show them to the host (`hw.spec.registers.Counted`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from meshloom.hw.isa import Unit
-from meshloom.hw.registers import Counted
+from meshloom.hw.spec.isa import Unit
+from meshloom.hw.spec.registers import Counted
 
 from .machine import Machine
 from .noc_flow import PORTS

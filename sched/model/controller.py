@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import CONTROLLER_CYCLES, PACE_CYCLES, RING_CYCLES, ROUTE_BUILD_CYCLES
-from meshloom.hw.isa import Opcode, Unit
-from meshloom.hw.routes import dimension_ordered, encode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import CONTROLLER_CYCLES, PACE_CYCLES, RING_CYCLES, ROUTE_BUILD_CYCLES
+from meshloom.hw.spec.isa import Opcode, Unit
+from meshloom.hw.spec.routes import dimension_ordered, encode
 
 from ..program.program import Instruction, Program, Stream
 from .machine import Executes, Machine

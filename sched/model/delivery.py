@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
+from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
 from ..program.routes import Route, default_route, route_of
 from .flow import OPEN, Door, Place

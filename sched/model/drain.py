@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END
-from meshloom.hw.isa import Addend, Region
-from meshloom.hw.timing import GemmShape, gemm_folds, gemm_tail
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END
+from meshloom.hw.spec.isa import Addend, Region
+from meshloom.hw.spec.timing import GemmShape, gemm_folds, gemm_tail
 
 from .flow import FOREVER, Place, User
 

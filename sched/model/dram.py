@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import (
     ADDRESS_CYCLES,
     CREDIT_WORDS,
     NOTICE_CYCLES,

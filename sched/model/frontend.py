@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from meshloom.hw.contracts import DECODE_CYCLES, LOAD_CYCLES, OFFER_CYCLES
-from meshloom.hw.isa import FETCH_TAG, TRACE, Opcode, Region
+from meshloom.hw.spec.contracts import DECODE_CYCLES, LOAD_CYCLES, OFFER_CYCLES
+from meshloom.hw.spec.isa import FETCH_TAG, TRACE, Opcode, Region
 
 from ..program.program import Stream
 from .flow import nothing

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from meshloom.hw.contracts import LAUNCH_CYCLES, LAUNCH_INTERVAL
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.contracts import LAUNCH_CYCLES, LAUNCH_INTERVAL
+from meshloom.hw.spec.isa import Unit
 
 from ..program.program import Stream
 from .clock import Clock

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import DELIVERED_CYCLES, HEAD_CYCLES, WRITTEN_CYCLES
-from meshloom.hw.timing import noc_landing
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import DELIVERED_CYCLES, HEAD_CYCLES, WRITTEN_CYCLES
+from meshloom.hw.spec.timing import noc_landing
 
 
 class LatencyError(ValueError):

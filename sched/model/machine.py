@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import clear_cycles
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import clear_cycles
+from meshloom.hw.spec.isa import Opcode, Unit
 
 from .clock import Clock
 from .drain import DrainPath
@@ -34,7 +34,7 @@ class Executes:
 
 
 class Works(Executes):
-    """A unit that moves or computes, whose busy cycles are counted (`hw.registers.Counted`)."""
+    """A unit that moves or computes, whose busy cycles are counted (`hw.spec.registers.Counted`)."""
 
     def busy(self, cycle: int) -> int:
         """Cycles before `cycle` in which it worked, once everything before has happened."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import Unit
-from meshloom.hw.registers import Counted
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.isa import Unit
+from meshloom.hw.spec.registers import Counted
 
 from .busy import Snapshot, busy
 from .host import Host

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from meshloom.hw.config import TileKind
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import TileKind
+from meshloom.hw.spec.contracts import (
     CLEAR_CYCLES,
     DRAM_BURSTS,
     DRAM_DESCRIPTORS,
@@ -20,7 +20,7 @@ from meshloom.hw.contracts import (
     START_CYCLES,
     TURN_CYCLES,
 )
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
+from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
 from ..program.packets import packets
 from .flow import OPEN, Link, Peek

@@ -5,8 +5,8 @@ MESHLOOM_PURE is set, or if it cannot be compiled, Python runs it. The first pro
 does `python -m meshloom.sched.model`.
 
 Compiled code can be neither stale nor damaged: it is an entry of the store in `native/` of the cache (see
-`sched.store.store`), named after a digest of its sources (and of `hw/contracts.py`, whose constants it contains), and
-its own digest is compared before it is loaded. With another cache, a checkout's own entry serves too."""
+`sched.store.store`), named after a digest of its sources (and of `hw/spec/contracts.py`, whose constants it contains),
+and its own digest is compared before it is loaded. With another cache, a checkout's own entry serves too."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..store.store import Recipe, Store, StoreError, damage
 PURE = "MESHLOOM_PURE"
 MODEL = Path(__file__).parent
 #: Constants that mypyc compiles in.
-_CONTRACTS = Path(__file__).parents[2] / "hw" / "contracts.py"
+_CONTRACTS = Path(__file__).parents[2] / "hw" / "spec" / "contracts.py"
 #: The package decides which version runs. `records` and `latency` are values and closed forms, `native` is this file.
 _INTERPRETED = ("__init__", "__main__", "latency", "native", "records")
 #: The library shared by all compiled modules, as named by mypyc.
@@ -57,7 +57,7 @@ class NativeError(RuntimeError):
 
 
 def digest(model: Path = MODEL) -> str:
-    """Of all inputs of compiled code: the modules in `model`, `hw.contracts`, how this module compiles them."""
+    """Of all inputs of compiled code: the modules in `model`, `hw.spec.contracts`, how this module compiles them."""
     found = sha256(_SETUP.encode() + _CONTRACTS.read_bytes())
     for path in _sources(model):
         text = path.read_bytes()
@@ -199,14 +199,14 @@ def _compile(model: Path, made: str, place: Path, log: Path) -> None:
     import subprocess
     from tempfile import TemporaryDirectory
 
-    from meshloom.hw import config
+    from meshloom.hw.spec import config
 
     with TemporaryDirectory(prefix="meshloom-native-") as name:
         at = Path(name)
         # the tree as importers see it, with a copy of the model, whose sources may change meanwhile
         copy = at / "meshloom" / "sched" / "model"
         copy.mkdir(parents=True)
-        (at / "meshloom" / "hw").symlink_to(Path(config.__file__).resolve().parent)
+        (at / "meshloom" / "hw").symlink_to(Path(config.__file__).resolve().parents[1])
         for path in model.parent.resolve().iterdir():
             if path.name not in ("model", "__pycache__"):
                 (copy.parent / path.name).symlink_to(path)

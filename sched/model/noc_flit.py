@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from meshloom.hw.contracts import EJECTION_FLITS
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.contracts import EJECTION_FLITS
+from meshloom.hw.spec.routes import dimension_ordered
 
 from .clock import Clock, Event
 from .flow import FOREVER, OPEN, Buffer, Link, Place, nothing

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from meshloom.hw.routes import DIRECTIONS, LOCAL, NEIGHBOURS, OPPOSITE, dimension_ordered
+from meshloom.hw.spec.routes import DIRECTIONS, LOCAL, NEIGHBOURS, OPPOSITE, dimension_ordered
 
 from .clock import Clock, Event
 from .flow import OPEN, Buffer, Link, Place, nothing

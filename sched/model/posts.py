@@ -1,6 +1,6 @@
 """A tile's semaphores, the trace port and the path to the post plane: each serves one request a cycle in fixed order.
 
-Mirrors `hw/control/semaphores.py`, `hw/control/trace.py` and the multiplexer in `hw/tile.py`.
+Mirrors `hw/control/semaphores.py`, `hw/control/trace.py` and the multiplexer in `hw/assembly/tile.py`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from meshloom.hw.contracts import POST_CYCLES
+from meshloom.hw.spec.contracts import POST_CYCLES
 
 from .clock import Clock
 from .noc_flow import Packet, Plane

@@ -5,7 +5,7 @@ Mirrors the source generator of `hw/memory/source.py`, and the read ports of `hw
 
 from __future__ import annotations
 
-from meshloom.hw.contracts import LOCAL_FIFO, WORD_CYCLES
+from meshloom.hw.spec.contracts import LOCAL_FIFO, WORD_CYCLES
 
 from .clock import Clock
 from .flow import FOREVER, OPEN, Buffer, Place

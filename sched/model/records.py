@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.isa import Opcode, Unit
 
 
 class ModelError(ValueError):
@@ -14,7 +14,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class Executed:
-    """One instruction as one unit executed it; `wait` and the cycles as in a trace record (`hw.isa.TRACE`).
+    """One instruction as one unit executed it; `wait` and the cycles as in a trace record (`hw.spec.isa.TRACE`).
 
     On chips with `noc.arrivals` also each arrival of a data packet: unit NONE, opcode and `tag` of its MOVE, `tile` its
     destination, `wait` its words, `start` the cycle from which its head was offered to the NoC, `end` the cycle after

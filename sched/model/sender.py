@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from meshloom.hw.contracts import SENDER_CYCLES
-from meshloom.hw.isa import REQUEST_FLITS
+from meshloom.hw.spec.contracts import SENDER_CYCLES
+from meshloom.hw.spec.isa import REQUEST_FLITS
 
 from .clock import Clock
 from .flow import OPEN

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Cause, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Cause, Unit
 
 from ..program.program import Program
 

@@ -1,9 +1,10 @@
 """The transaction-level model: predicts when every instruction of a program starts and ends.
 
 It plays the streams, requests, packets, posts and DRAM bursts of a program as events, with the cycle counts that the
-gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`, `hw/timing.py`),
-down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted to measurements: each
-mechanism is modelled by its contract. Faults are left out, and so is what the program checker rejects.
+gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`,
+`hw/spec/timing.py`), down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted
+to measurements: each mechanism is modelled by its contract. Faults are left out, and so is what the program checker
+rejects.
 """
 
 from __future__ import annotations
@@ -13,17 +14,10 @@ from collections.abc import Callable
 from dataclasses import fields as dataclass_fields
 from typing import Final
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import GEMM_ISSUE_CYCLES, STAGE_CYCLES, VEC_ISSUE_CYCLES
-from meshloom.hw.isa import Opcode, Unit
-from meshloom.hw.timing import (
-    GemmShape,
-    VecShape,
-    gemm_cycles,
-    gemm_occupancy,
-    vec_cycles,
-    vec_occupancy,
-)
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES, STAGE_CYCLES, VEC_ISSUE_CYCLES
+from meshloom.hw.spec.isa import Opcode, Unit
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_cycles, gemm_occupancy, vec_cycles, vec_occupancy
 
 from ..program.program import Program
 from .controller import Controller, pushed_streams

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import INSTRUCTION_BYTES, INSTRUCTIONS, Format, IsaError
+from meshloom.hw.spec.isa import INSTRUCTION_BYTES, INSTRUCTIONS, Format, IsaError
 
 from .program import Instruction
 
@@ -16,7 +16,7 @@ _WORDS = INSTRUCTION_BYTES // 8
 
 
 def decoded(words: Words) -> list[Instruction]:
-    """Instructions from their code, uint64 [instructions, 4], low words first: what `hw.isa.decode` says of each.
+    """Instructions from their code, uint64 [instructions, 4], low words first: what `hw.spec.isa.decode` says of each.
 
     Raises IsaError for code that is none.
     """

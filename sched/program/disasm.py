@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from meshloom.hw import isa, registers
-from meshloom.hw.config import MOST_HOPS, MOST_POINTS, ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
-from meshloom.hw.routes import DIRECTIONS, TURN_BITS, Turn
+from meshloom.hw.spec import isa, registers
+from meshloom.hw.spec.config import MOST_HOPS, MOST_POINTS, ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
+from meshloom.hw.spec.routes import DIRECTIONS, TURN_BITS, Turn
 
 from ..support.text import one_line
 from .names import Names, address_name, opcode_name, streams_of, tile_name, unit_name
@@ -176,8 +176,8 @@ def listing(program: Program, chip: ChipConfig, labels: Sequence[str] = ()) -> I
 
 
 def format_tables() -> str:
-    """Reference tables (Markdown) of every instruction, packet, record and register format, generated from `hw.isa` and
-    `hw.registers`."""
+    """Reference tables (Markdown) of every instruction, packet, record and register format, generated from
+    `hw.spec.isa` and `hw.spec.registers`."""
     parts = ["## Instruction header", _table(isa.HEADER_FORMAT, 0)]
     header = len(isa.HEADER)
     for opcode, layout in INSTRUCTIONS.items():

@@ -29,8 +29,8 @@ import struct
 import zlib
 from pathlib import Path
 
-from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
-from meshloom.hw.isa import IsaError, Unit, decode
+from meshloom.hw.spec.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.spec.isa import IsaError, Unit, decode
 
 from ..support.files import write_atomically
 from .program import Instruction, Program, ProgramError, Stream

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import Opcode, Region, Unit, split_address
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.isa import Opcode, Region, Unit, split_address
 
 from ..support.text import one_line
 from .program import Program, Stream

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
-from meshloom.hw.contracts import SEMAPHORE_MAX
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
+from meshloom.hw.spec.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.spec.contracts import SEMAPHORE_MAX
+from meshloom.hw.spec.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
 
 #: Opcodes of schedule operations; lowering adds the other instructions.
 OPERATIONS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC)
@@ -42,7 +42,7 @@ class Instruction:
         object.__setattr__(self, "fields", _BLANK[self.opcode] | self.fields)
 
     def encode(self) -> bytes:
-        """Its 32 bytes. Raises hw.isa.IsaError if a value does not fit."""
+        """Its 32 bytes. Raises hw.spec.isa.IsaError if a value does not fit."""
         return encode(self.opcode, **self.fields)
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def to_words(code: NDArray[np.uint8], chip: ChipConfig) -> NDArray[np.uint8]:
 
 
 def from_words(words: NDArray[np.uint8], chip: ChipConfig) -> tuple[Instruction, ...]:
-    """Decodes memory words uint8 [n * instruction_words, P]. Raises hw.isa.IsaError on an invalid instruction."""
+    """Decodes memory words uint8 [n * instruction_words, P]. Raises hw.spec.isa.IsaError on an invalid instruction."""
     raw = np.ascontiguousarray(words[:, :INSTRUCTION_BYTES]).tobytes()
     codes = (raw[at : at + INSTRUCTION_BYTES] for at in range(0, len(raw), INSTRUCTION_BYTES))
     return tuple(Instruction(*decode(code)) for code in codes)

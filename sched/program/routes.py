@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from meshloom.hw.config import MOST_HOPS, ChipConfig
-from meshloom.hw.routes import TURN_BITS, RouteError, Turn, decode, dimension_ordered, encode
+from meshloom.hw.spec.config import MOST_HOPS, ChipConfig
+from meshloom.hw.spec.routes import TURN_BITS, RouteError, Turn, decode, dimension_ordered, encode
 
 
 class Route(NamedTuple):

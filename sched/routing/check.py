@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from meshloom.hw.config import tile_position
+from meshloom.hw.spec.config import tile_position
 
 from .mesh import Mesh
 from .plan import Carry, Plan

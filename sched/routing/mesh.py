@@ -8,7 +8,7 @@ it on its way (that is what reservations are for), so all follows from its depar
     ejection port of the target    cycles d + H + 1 .. d + H + flits
     arrival                        d + H + flits, the cycle of its last flit
 
-as `hw/timing.py` has it (`noc_arrival`), with d the cycle in which the head is taken by the router of the source.
+as `hw/spec/timing.py` has it (`noc_arrival`), with d the cycle in which the head is taken by the router of the source.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_address, tile_position
-from meshloom.hw.contracts import DELIVERED_CYCLES, HEAD_CYCLES, TURN_CYCLES
-from meshloom.hw.routes import DIRECTIONS, NEIGHBOURS, encode
-from meshloom.hw.timing import ejection_cycles, noc_arrival
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_address, tile_position
+from meshloom.hw.spec.contracts import DELIVERED_CYCLES, HEAD_CYCLES, TURN_CYCLES
+from meshloom.hw.spec.routes import DIRECTIONS, NEIGHBOURS, encode
+from meshloom.hw.spec.timing import ejection_cycles, noc_arrival
 
 from .hardware import DttError, Hardware
 
@@ -136,7 +136,7 @@ class Mesh:
         return departure + noc_arrival(hops, flits)
 
     def route(self, path: Sequence[int]) -> tuple[int, ...]:
-        """The source route of a path over at least one hop, for a head flit (`hw.routes.encode`)."""
+        """The source route of a path over at least one hop, for a head flit (`hw.spec.routes.encode`)."""
         return encode(path, self.width, self.height)
 
 

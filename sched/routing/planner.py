@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from meshloom.hw.routes import DIRECTIONS, NEIGHBOURS
+from meshloom.hw.spec.routes import DIRECTIONS, NEIGHBOURS
 
 from .hardware import TimingFault
 from .mesh import Mesh

@@ -22,7 +22,8 @@ from ..support.records import Table, layout
 from .compiled import jit
 from .tables import NONE, ZERO, Array, first_busy, last_busy
 
-#: Headings (hw.routes.DIRECTIONS: north, east, south, west) in the order in which the search looks back along them.
+#: Headings (hw.spec.routes.DIRECTIONS: north, east, south, west) in the order in which the search looks back along
+#: them.
 LOOK_BACK = (0, 2, 1, 3)
 #: Cycle after the end of what stays for ever.
 FOREVER: Any = np.int64(1 << 60)

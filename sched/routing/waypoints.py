@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from meshloom.hw.routes import TURN_BITS, dimension_ordered
+from meshloom.hw.spec.routes import TURN_BITS, dimension_ordered
 
 from .hardware import DttError
 from .plan import Carry, Plan

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from meshloom.hw.config import ChipConfig, near
+from meshloom.hw.spec.config import ChipConfig, near
 
 from ..ir.schedule import Schedule
 from ..support import apart

@@ -21,7 +21,7 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Generic, TypeVar
 
-from meshloom.hw.config import near
+from meshloom.hw.spec.config import near
 
 from . import apart
 from .last_words import is_same

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
-from meshloom.hw.config import Exact, mistakes, near
-from meshloom.hw.registers import WIDTH
+from meshloom.hw.spec.config import Exact, mistakes, near
+from meshloom.hw.spec.registers import WIDTH
 
 from .layers import WorkloadError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from meshloom.hw.config import near
+from meshloom.hw.spec.config import near
 
 from . import networks, resnet8, shapes, topology, zoo
 from .layers import ConvShape, LayerData, WorkloadError, random_data, random_scale

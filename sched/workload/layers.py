@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import INSTRUCTIONS, SCALE_SHIFT, Opcode
+from meshloom.hw.spec.isa import INSTRUCTIONS, SCALE_SHIFT, Opcode
 
 #: Largest multiplier m of the requantisation acc * m / 2**17.
 SCALE_LIMIT = (1 << 16) - 1

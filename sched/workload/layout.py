@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
-from meshloom.hw.config import Exact
-from meshloom.hw.isa import SCALED_BIAS_WORDS
+from meshloom.hw.spec.config import Exact
+from meshloom.hw.spec.isa import SCALED_BIAS_WORDS
 
 Bytes = NDArray[np.uint8]
 Size = Annotated[int, Field(ge=1)]

@@ -4,7 +4,7 @@ After Kim et al., "I-BERT: Integer-only BERT Quantization" (2021), sections 3.4 
 the exponential (algorithm 2), what is divided by are exact integer sums, and a deviation comes from an integer root
 (algorithm 4). Unlike there the exponential is a table of the 256 values that a difference of int8 has, and all tensors
 between layers are int8. Keys (or features) lie along pixels, queries (or tokens) along channels: see
-`hw.isa.YWalk.WHOLE`.
+`hw.spec.isa.YWalk.WHOLE`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import sqrt
 
 import numpy as np
 
-from meshloom.hw.isa import DIVIDEND_SHIFT, ROOT_SHIFT, SCALE_SHIFT
+from meshloom.hw.spec.isa import DIVIDEND_SHIFT, ROOT_SHIFT, SCALE_SHIFT
 
 from .graph import TABLE_SIZE, By, Layer
 from .layers import SCALE_LIMIT, WorkloadError

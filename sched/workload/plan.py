@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from meshloom.hw.isa import SCALE_SHIFT
+from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from .graph import Graph, Kind, Layer, Picture, Value, Window
 from .layers import ConvShape, random_data

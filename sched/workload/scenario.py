@@ -22,7 +22,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from meshloom.hw.config import Exact, mistakes, near_or_all
+from meshloom.hw.spec.config import Exact, mistakes, near_or_all
 
 from ..support.reading import parse_toml
 from .arrivals import LAST, Poisson, ScenarioError, Trace, cycles_of

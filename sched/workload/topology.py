@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from meshloom.hw.config import near_or_all
+from meshloom.hw.spec.config import near_or_all
 
 from ..support.text import shortened
 from .layers import ConvShape, WorkloadError, gemm_shape

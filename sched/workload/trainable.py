@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meshloom.hw.config import near_or_all
+from meshloom.hw.spec.config import near_or_all
 
 from .layers import WorkloadError
 from .training_examples import Examples

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 
-from meshloom.hw.config import ChipConfig, near
+from meshloom.hw.spec.config import ChipConfig, near
 
 from . import shapes
 from .layers import NO_CLAMP, ConvShape, WorkloadError, gemm_shape

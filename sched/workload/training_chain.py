@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshloom.hw.config import near
+from meshloom.hw.spec.config import near
 
 from .layers import WorkloadError
 from .training import PREFIX as GRADIENT

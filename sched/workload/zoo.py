@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import near_or_all
+from meshloom.hw.spec.config import near_or_all
 
 from . import networks
 from .graph import Graph

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.schedulers.authored import adapted
 from meshloom.sched.schedulers.interface import Scheduler, written

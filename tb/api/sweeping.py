@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from meshloom.hw.support.mistakes import mistakes
+from meshloom.hw.spec.mistakes import mistakes
 from meshloom.sched.support.limits import guard_of, guarded
 
 from ..results.sweep import PointRow, SweepError, SweepFile, read

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.workload.layers import NO_CLAMP, ConvShape, WorkloadError, gemm_shape
 from meshloom.sched.workload.shapes import describe

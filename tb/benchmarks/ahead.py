@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import process_time
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.contracts import REQUEST_INTERVAL
-from meshloom.hw.routes import LOCAL
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.contracts import REQUEST_INTERVAL
+from meshloom.hw.spec.routes import LOCAL
 from meshloom.sched.schedulers.ahead.timed import NAME
 
 from ..results.events import OnEvent, Stage

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from meshloom.hw.config import ChipConfig, TileKind, load
-from meshloom.hw.isa import Unit
-from meshloom.hw.routes import RouteField
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.isa import Unit
+from meshloom.hw.spec.routes import RouteField
 
 from ..build.synthesis import LOGIC, WHOLE, Area, area
 from ..report.console import percent
@@ -57,8 +57,8 @@ def unit_area(config: ChipConfig, unit: Unit) -> Area:
 def tile_area(config: ChipConfig, kind: TileKind) -> Area:
     """A tile without its routers and memories; cached as `router_area`. Raises BuildError."""
 
+    from meshloom.hw.assembly.tile import Tile
     from meshloom.hw.core.array import blocks
-    from meshloom.hw.tile import Tile
 
     others = blocks(config) if kind is TileKind.CORE else {}
     return component_area(f"tile-{kind.value}-{config.programs}-{config.counters}", Tile(config, kind), others=others)
@@ -67,8 +67,8 @@ def tile_area(config: ChipConfig, kind: TileKind) -> Area:
 def mover_area(config: ChipConfig, kind: TileKind) -> Area:
     """The mover of a tile without its queues' memories; cached as `router_area`. Raises BuildError."""
 
+    from meshloom.hw.assembly.regions import readable_regions
     from meshloom.hw.memory.mover import Mover
-    from meshloom.hw.regions import readable_regions
 
     mover = Mover(config, kind, readable_regions(config, kind))
     return component_area(f"mover-{kind.value}-{config.programs}-{config.counters}", mover)
@@ -76,7 +76,7 @@ def mover_area(config: ChipConfig, kind: TileKind) -> Area:
 
 def component_area(name: str, component: Any, script: str = LOGIC, others: Mapping[str, Any] | None = None) -> Area:
     """The area of a design. `others`: modules that it instantiates, by name. Raises BuildError."""
-    from meshloom.hw.verilog import merge, to_rtlil
+    from meshloom.hw.assembly.verilog import merge, to_rtlil
 
     text = to_rtlil(component, "design")
     if others:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import BLOCKS
 
@@ -24,7 +24,7 @@ from .results import Result, Sheet
 
 #: Builds a simulator in a cache of its own: by itself, so that what it costs is that of its processes.
 _BUILD = (
-    "import sys; from meshloom.hw.config import ChipConfig; from meshloom.tb.build.builder import build; "
+    "import sys; from meshloom.hw.spec.config import ChipConfig; from meshloom.tb.build.builder import build; "
     "build(ChipConfig.model_validate_json(sys.stdin.read()))"
 )
 #: What was there: nothing; the blocks of a chip with a larger scratchpad.

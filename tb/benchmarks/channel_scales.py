@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.workload.onnx.calibrate import Statistics, measure, run_all
 from meshloom.sched.workload.onnx.equalise import equalised
 from meshloom.sched.workload.onnx.floats import FloatLayer, FloatNet

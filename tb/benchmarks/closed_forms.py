@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule
 from meshloom.sched.lowering.templates.schemes import LayerShape, schemes
 from meshloom.sched.mapping.problem import pose

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.papers.dtt.demand_model import Pulled, pull
 from meshloom.sched.papers.dtt.layers import layer_program
 from meshloom.sched.routing import check

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from random import Random
 from statistics import geometric_mean
 
-from meshloom.hw.config import load
-from meshloom.hw.contracts import REQUEST_INTERVAL
-from meshloom.hw.isa import INSTRUCTION_BYTES
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.contracts import REQUEST_INTERVAL
+from meshloom.hw.spec.isa import INSTRUCTION_BYTES
 from meshloom.sched.lowering.timed.again import Again, search_again
 from meshloom.sched.papers.dtt import examples
 from meshloom.sched.papers.dtt.placing import DOT, Operation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.papers.dtt import examples
 from meshloom.sched.papers.dtt.reduction import Reduction, reduce
 from meshloom.sched.papers.dtt.synthetic import random_program

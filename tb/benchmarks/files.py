@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES

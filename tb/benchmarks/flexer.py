@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.schedulers.flexer.judge import PLAYED_CYCLES
 from meshloom.sched.schedulers.flexer.layer import Layer
 from meshloom.sched.schedulers.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy

@@ -13,7 +13,7 @@ from math import log
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.problem import Problem, pose
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.flows import flows

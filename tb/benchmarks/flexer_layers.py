@@ -14,7 +14,7 @@ from os import sched_getaffinity
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import ConvShape

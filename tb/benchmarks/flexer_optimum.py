@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.flexer.emit import emit

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.schedulers.flexer.layer import Layer
 from meshloom.sched.schedulers.flexer.playing import play
 from meshloom.sched.schedulers.flexer.policy import Choice, Policy

@@ -11,7 +11,7 @@ from os import sched_getaffinity
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.problem import Problem, pose
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.layer import Layer

@@ -1,4 +1,4 @@
-"""The core's timing against its formulas (`hw/timing.py`), on random GEMMs; its utilisation when nothing is in its way.
+"""The core's timing against its formulas (`hw/spec/timing.py`), on random GEMMs; its utilisation alone.
 
 A program of GEMMs alone runs on one core of the chip: operands are whatever its memories hold, since no value changes a
 cycle. Trace records say when each one started and ended.
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from meshloom.hw.config import ChipConfig, built_in_chips, load
-from meshloom.hw.isa import Addend, Opcode, Unit
-from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_folds, gemm_occupancy, gemm_start
+from meshloom.hw.spec.config import ChipConfig, built_in_chips, load
+from meshloom.hw.spec.isa import Addend, Opcode, Unit
+from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_folds, gemm_occupancy, gemm_start
 from meshloom.sched.program.program import Instruction, Program, next_tag, place
 
 from ..devices.readout import Record
@@ -250,9 +250,9 @@ def run(on_progress: OnEvent) -> Result:
         "GEMM timing, cycle by cycle",
         f"{COUNT} random GEMMs (kernels to 7x7, strides, dilation, padding, all addends, to OUT and ACC) in one "
         "program on the RTL of each built-in chip. *Max dev.*: the largest difference in cycles between a trace record "
-        "and the formulas of `hw/timing.py`: the start, given the GEMM before it (without a bubble, or from idle where "
-        "it waits for that one's end), and the end, given the start. *Utilisation*: useful multiply-accumulates / (PEs "
-        f"x cycles) of one fold-rich GEMM fed from the core's own memories. Bars: 0 cycles, {100 * BAR:g} %.",
+        "and the formulas of `hw/spec/timing.py`: the start, given the GEMM before it (without a bubble, or from idle "
+        "where it waits for that one's end), and the end, given the start. *Utilisation*: useful multiply-accumulates / "
+        f"(PEs x cycles) of one fold-rich GEMM fed from the core's own memories. Bars: 0 cycles, {100 * BAR:g} %.",
         (Sheet("Random GEMMs on the RTL", columns, rows, frozenset(failed)),),
         failures=tuple(failures),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from meshloom.hw.config import OFFSET_BITS
+from meshloom.hw.spec.config import OFFSET_BITS
 from meshloom.sched.schedulers.gradient.search import LEADERS
 from meshloom.sched.workload.training import TrainingLayer
 

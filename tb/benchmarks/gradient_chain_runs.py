@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Move
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order

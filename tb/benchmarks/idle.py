@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Cause, Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Cause, Opcode, Unit
 from meshloom.sched.program.program import Instruction, Program, place
 
 from ..devices.interface import Job

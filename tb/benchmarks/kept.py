@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.store import provenance
 from meshloom.sched.store.described import described
 from meshloom.sched.store.findings import SearchCache

@@ -13,7 +13,7 @@ from statistics import geometric_mean, mean
 
 import numpy as np
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play as play_program
 from meshloom.sched.schedulers.klotski.cutting import cut_up

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play

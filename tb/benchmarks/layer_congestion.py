@@ -10,7 +10,7 @@ from statistics import fmean
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle.estimator import (
     CHIP,

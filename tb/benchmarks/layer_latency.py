@@ -13,7 +13,7 @@ from statistics import fmean
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle import latency, samples

@@ -8,7 +8,7 @@ from random import Random
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering.templates.template import Template
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Session

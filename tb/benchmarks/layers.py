@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.isa import Opcode
 
 from ..devices.readout import Record
 from ..results.events import OnEvent, Stage
 from ..results.schema import Row
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
 
     from ..runs.kinds.layers import LayerItem
 
@@ -48,7 +48,7 @@ def run_layers(
 ) -> Batch:
     """Runs layers one after another on a chip (or the one of that name), nothing beside them, so that CPU times disturb
     each other as little as can be. Each runs at least so many `times`; the fastest run counts."""
-    from meshloom.hw.config import load
+    from meshloom.hw.spec.config import load
     from meshloom.sched.workload.catalog import find
 
     from ..devices.simulated import VERILATOR

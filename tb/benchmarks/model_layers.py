@@ -10,7 +10,7 @@ from random import Random
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.programs import planned
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.loop_order.scheduler import search

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import build

@@ -13,9 +13,9 @@ from functools import cache
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Opcode
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.lowering.programs import unchecked
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.timeline import play

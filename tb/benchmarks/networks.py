@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 
 from ..inputs.sources import NetworkSource, pictures
 from ..report.console import CAUSES, percent

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.pointwise import UNARY

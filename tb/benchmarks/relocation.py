@@ -9,8 +9,8 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import PAGE_WORDS
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import PAGE_WORDS
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
 from meshloom.sched.lowering.templates.relocate import place_program, relocated
 from meshloom.sched.lowering.templates.template import Place, Template

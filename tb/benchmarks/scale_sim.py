@@ -114,7 +114,7 @@ def line(ran: Ran, theirs: Theirs, missed: Sequence[str]) -> tuple[str, ...]:
 
 def run(on_progress: OnEvent) -> Result:
     """Runs every layer on both. Raises BenchmarkError when SCALE-Sim cannot be installed or fails."""
-    from meshloom.hw.config import load
+    from meshloom.hw.spec.config import load
     from meshloom.sched.workload.catalog import find
 
     on_progress(Plan(rows=len(LAYERS) * len(CHIPS)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.checker.problems import CheckError
 from meshloom.sched.schedulers.online.interface import ServingError
 from meshloom.sched.schedulers.online.registry import chosen

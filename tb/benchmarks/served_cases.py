@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.session import Completion, Launch
 from meshloom.sched.program.program import Instruction, Stream

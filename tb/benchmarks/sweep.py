@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 
 from ..results.events import OnEvent, Plan, Stage
 from ..results.identity import sources

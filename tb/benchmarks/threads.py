@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.workload.catalog import find
 
 from ..build.assembly import THREADS

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model import native
 

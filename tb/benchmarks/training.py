@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.schedulers.gradient.orders import Order
 
 from ..results.events import OnEvent, Stage

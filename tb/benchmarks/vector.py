@@ -6,8 +6,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from meshloom.hw.config import CHIP_FOLDER, load
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.config import CHIP_FOLDER, load
+from meshloom.hw.spec.isa import Unit
 
 from ..report.console import CAUSES, percent
 from ..results.events import Event, OnEvent, Plan, Stage

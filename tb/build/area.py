@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.store.kinds import SYNTHESIS
 from meshloom.sched.store.store import key
 
@@ -91,7 +91,7 @@ def _sources() -> str:
 
 
 def _measured(config: ChipConfig, on_progress: Callable[[str], None]) -> ChipArea:
-    from meshloom.hw.verilog import MODULE, EmitError, rtlil
+    from meshloom.hw.assembly.verilog import MODULE, EmitError, rtlil
 
     try:
         modules = {match[1]: match[0] + "\n" for match in MODULE.finditer(rtlil(config))}

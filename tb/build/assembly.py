@@ -1,9 +1,9 @@
 """A chip's simulator assembled from its blocks': the C++ that carries the wires' values between them, cycle by cycle.
 
-Outputs of blocks are functions of registers (`hw.partition`), so in each cycle every block is evaluated once, in any
-order, after the outputs of the cycle before have been carried to the inputs. Blocks with outputs that follow inputs in
-the same cycle (`late`) are evaluated for these first. A block at rest, whose inputs have not changed, is left out:
-nothing in it would change.
+Outputs of blocks are functions of registers (`hw.assembly.partition`), so in each cycle every block is evaluated once,
+in any order, after the outputs of the cycle before have been carried to the inputs. Blocks with outputs that follow
+inputs in the same cycle (`late`) are evaluated for these first. A block at rest, whose inputs have not changed, is left
+out: nothing in it would change.
 
 The bench's side are the functions of `FUNCTIONS`, which `bench.apart` imports.
 """
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.partition import Block, Partition, Piece
+from meshloom.hw.assembly.partition import Block, Partition, Piece
+from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from .bench import LOG_OFFSET_BITS, TAPS
 
@@ -90,7 +90,8 @@ class Assembly:
 
     @cached_property
     def late(self) -> dict[str, Following]:
-        """Outputs that follow inputs in the same cycle, by instance (`hw.tile.Tile`, `hw.noc.router.VcRouter`)."""
+        """Outputs that follow inputs in the same cycle, by instance (`hw.assembly.tile.Tile`,
+        `hw.noc.router.VcRouter`)."""
         found: dict[str, Following] = {}
         noc, channels = self.config.noc, self.config.noc.data_vcs
         for tile, kind in self.config.tiles.items():

@@ -19,12 +19,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import RESPONSE_CYCLES, clear_cycles
+from meshloom.hw.assembly.verilog import manifest
 from meshloom.hw.host_link.reporter import report_cycles
-from meshloom.hw.isa import Cause, Format, Region
-from meshloom.hw.registers import CONTROL, FAULT_WHO, STATUS, Register
-from meshloom.hw.verilog import manifest
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import RESPONSE_CYCLES, clear_cycles
+from meshloom.hw.spec.isa import Cause, Format, Region
+from meshloom.hw.spec.registers import CONTROL, FAULT_WHO, STATUS, Register
 
 from .ports import INPUTS, KINDS, OUTPUTS, Act
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshloom.hw.clocking import GATE
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import RESPONSE_CYCLES
+from meshloom.hw.assembly.partition import Block, gates
 from meshloom.hw.core.array_loops import verilog as array_loops
-from meshloom.hw.partition import Block, gates
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import RESPONSE_CYCLES
+from meshloom.hw.wiring.clocking import GATE
 from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 

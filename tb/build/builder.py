@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
@@ -204,8 +204,8 @@ def compile_into(
 
 
 def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgress) -> None:
-    from meshloom.hw.partition import Block, partition
-    from meshloom.hw.verilog import EmitError
+    from meshloom.hw.assembly.partition import Block, partition
+    from meshloom.hw.assembly.verilog import EmitError
 
     from . import bench, blocks
     from .assembly import FUNCTIONS, Assembly
@@ -271,7 +271,7 @@ def block_compiler() -> Compiler:
 
 
 def _compile_whole(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:
-    from meshloom.hw import verilog as chip_verilog
+    from meshloom.hw.assembly import verilog as chip_verilog
 
     from . import bench
 
@@ -371,9 +371,9 @@ def tool_environment(make: str = "") -> Generator[None]:
 
 
 def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
-    """Writes the synthesisable Verilog of a chip and its manifest (`hw.verilog.files`); returns both paths. Raises
-    EmitError, WriteError."""
-    from meshloom.hw.verilog import files
+    """Writes the synthesisable Verilog of a chip and its manifest (`hw.assembly.verilog.files`); returns both paths.
+    Raises EmitError, WriteError."""
+    from meshloom.hw.assembly.verilog import files
 
     paths: list[Path] = []
     for name, content in files(config).items():

@@ -67,7 +67,7 @@ def _synthesise(text: str, script: str, name: str) -> Area:
 
 def yosys(script: str, folder: Path, name: str) -> str:
     """Runs a script in `folder`; returns what the tool printed. Raises BuildError with its last words."""
-    from meshloom.hw.verilog import YOSYS
+    from meshloom.hw.assembly.verilog import YOSYS
 
     done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
     if done.returncode:

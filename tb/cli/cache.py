@@ -179,7 +179,7 @@ def _row(shelf: _Shelf) -> dict[str, Any]:
 
 def _shelves(names: list[str]) -> list[_Shelf]:
     """The kinds with these names; all if no name is given. Raises BadParameter."""
-    from meshloom.hw.config import near
+    from meshloom.hw.spec.config import near
     from meshloom.sched.store.entries import entries
     from meshloom.sched.store.kinds import KINDS
 

@@ -22,7 +22,7 @@ def verilog(
     ] = None,
 ) -> None:
     """Write the chip as synthesisable Verilog, with a manifest of its ports and parameters."""
-    from meshloom.hw.config import load
+    from meshloom.hw.spec.config import load
 
     from ..build.builder import emit_verilog
     from ..report.console import console
@@ -43,7 +43,7 @@ def chips(
     ] = None,
 ) -> None:
     """List the built-in chips, or check and show a chip of your own."""
-    from meshloom.hw.config import built_in_chips, load
+    from meshloom.hw.spec.config import built_in_chips, load
 
     from ..report.console import console
     from ..report.narrow import show

@@ -11,7 +11,7 @@ def _starting(names: Iterable[str], incomplete: str) -> list[str]:
 
 def complete_chips(incomplete: str) -> list[str]:
     """Built-in chips."""
-    from meshloom.hw.config import built_in_chips
+    from meshloom.hw.spec.config import built_in_chips
 
     return _starting(built_in_chips(), incomplete)
 

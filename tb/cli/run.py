@@ -175,7 +175,7 @@ def run(
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
-    from meshloom.hw.config import load
+    from meshloom.hw.spec.config import load
     from meshloom.sched.support.limits import guard_of, guarded
 
     from ..devices.registry import find as find_device

@@ -30,7 +30,7 @@ def check(
     """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and,
     if it is timed ahead, nothing late. Of an ONNX file, say what the chip would run, or what it cannot."""
     if path.suffix == ".onnx":
-        from meshloom.hw.config import load
+        from meshloom.hw.spec.config import load
 
         from ..inputs.sources import described
         from ..report.console import console

@@ -17,7 +17,7 @@ from .outputs import check_places
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
 
     from ..runs.kinds.interface import Request
 
@@ -64,7 +64,7 @@ def schedule(
     `meshloom run` uses the same code path: what is predicted and saved here is what runs there. If a layer cannot be
     scheduled, its error is printed, the others are scheduled, and the exit status is 3, as it is there.
     """
-    from meshloom.hw.config import load
+    from meshloom.hw.spec.config import load
     from meshloom.sched.lowering.lifted import metadata_of
     from meshloom.sched.program import image
     from meshloom.sched.support.limits import guard_of, guarded

@@ -74,7 +74,7 @@ def _loaded(registry: Registry[T], broken: list[str]) -> list[T]:
 
 def _options(name: str) -> tuple[Scheduler | OnlineMaker, dict[str, type[BaseModel]]]:
     """The scheduler of a name, be it online or not, and its options for each kind of work. Raises SchedulerError."""
-    from meshloom.hw.config import near_or_all
+    from meshloom.hw.spec.config import near_or_all
     from meshloom.sched.schedulers.online.registry import ONLINE
     from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError, options_of, scheduler_of
 

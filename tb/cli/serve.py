@@ -68,7 +68,7 @@ def serve(
     """
     from datetime import datetime
 
-    from meshloom.hw.config import load as load_chip
+    from meshloom.hw.spec.config import load as load_chip
     from meshloom.sched.support.limits import guard_of, guarded
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.scenario import load

@@ -92,8 +92,8 @@ def train(
     import hashlib
     from datetime import datetime
 
-    from meshloom.hw.config import load as load_chip
-    from meshloom.hw.config import near_or_all
+    from meshloom.hw.spec.config import load as load_chip
+    from meshloom.hw.spec.config import near_or_all
     from meshloom.sched.schedulers.gradient.orders import Order
     from meshloom.sched.schedulers.training.across import Across
 
@@ -142,7 +142,7 @@ def train(
 
 def _across(names: str) -> frozenset[Across]:
     """What `--across` means. Raises BadParameter for a name that means nothing."""
-    from meshloom.hw.config import near_or_all
+    from meshloom.hw.spec.config import near_or_all
     from meshloom.sched.schedulers.training.across import Across
 
     asked = [] if names == "none" else [name.strip() for name in names.split(",")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.program.program import Program
 
 from ..devices.interface import Run

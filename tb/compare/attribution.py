@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Region, split_address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Region, split_address
 from meshloom.sched.ir.schedule import Operation, Schedule
 from meshloom.sched.program.program import Program
 

@@ -14,10 +14,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Generic, NamedTuple
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.contracts import ISSUE_CYCLES, REQUEST_CYCLES
-from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.contracts import ISSUE_CYCLES, REQUEST_CYCLES
+from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Unit
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.program.program import Instruction, Program
 
 from .idle import ideal_move_cycles

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.program.names import Names, opcode_name, tile_name, unit_name
 from meshloom.sched.program.program import Program

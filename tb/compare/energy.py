@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, split_address
-from meshloom.hw.timing import GemmShape, gemm_folds
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, split_address
+from meshloom.hw.spec.timing import GemmShape, gemm_folds
 from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.program.program import Program
 

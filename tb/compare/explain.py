@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Part, Unit, decode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Part, Unit, decode
 from meshloom.sched.checker.static import Step
 from meshloom.sched.checker.tokens import Poster, Semaphore, posts_of
 from meshloom.sched.checker.waitfor import Waiting, cycle_of, ends_of, in_words

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.contracts import (
     ADDRESS_CYCLES,
     BEAT_CYCLES,
     CREDIT_WORDS,
@@ -24,8 +24,8 @@ from meshloom.hw.contracts import (
     TURN_CYCLES,
     read_words,
 )
-from meshloom.hw.isa import Region, split_address
-from meshloom.hw.timing import ejection_cycles, noc_arrival
+from meshloom.hw.spec.isa import Region, split_address
+from meshloom.hw.spec.timing import ejection_cycles, noc_arrival
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.routes import Route, default_route
 

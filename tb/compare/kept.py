@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Operation, Schedule
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.scheduler import layer_of

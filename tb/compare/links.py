@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypedDict
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
-from meshloom.hw.routes import dimension_ordered, ports_at
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Unit
+from meshloom.hw.spec.routes import dimension_ordered, ports_at
 from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.program import Program, Stream
 from meshloom.sched.program.routes import Route, route_of
@@ -60,7 +60,7 @@ def links(run: Run, chip: ChipConfig) -> tuple[LinkFigures, ...]:
     """Every output of every router of the data plane, in floorplan order: to its neighbours and into its tile. Empty
     after a fault."""
     from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
-    from meshloom.hw.link_counters import OUTPUTS
+    from meshloom.hw.wiring.link_counters import OUTPUTS
 
     found: list[LinkFigures] = []
     for tile, counters in run.counters.items():

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import TileKind
-from meshloom.hw.isa import Region
+from meshloom.hw.spec.config import TileKind
+from meshloom.hw.spec.isa import Region
 from meshloom.sched.ir.schedule import memory_words, reads, writes
 from meshloom.sched.program.names import region_name, tile_name
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, split_address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, split_address
 from meshloom.sched.ir.hazards import unit_of
 from meshloom.sched.ir.schedule import Move, Operation, Schedule, Span, Tensor, writes
 from meshloom.sched.program.names import tile_name

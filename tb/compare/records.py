@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Unit
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule
 from meshloom.sched.model.timeline import Executed
 from meshloom.sched.program.program import OPERATIONS, TAGS, Program

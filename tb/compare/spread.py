@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Region, Unit, split_address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Region, Unit, split_address
 from meshloom.sched.program.names import tile_name
 
 from ..results.explanation import Spread, StreamLag
@@ -88,7 +88,7 @@ def mechanism(run: Kept, place: Place) -> str:
         case Opcode.SYNC | Opcode.FETCH:
             return f"it began in time, and lasted {longer}: the post or request plane took its packet then"
         case _:
-            return f"it began in time, and lasted {longer}: the unit's contract in hw/timing.py"
+            return f"it began in time, and lasted {longer}: the unit's contract in hw/spec/timing.py"
 
 
 def _fields(run: Kept, place: Place) -> dict[str, int]:

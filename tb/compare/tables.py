@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model.timeline import Executed, Timeline
 from meshloom.sched.program.program import OPERATIONS, Program

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from meshloom.hw.config import tile_position
-from meshloom.hw.contracts import HEAD_CYCLES
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import tile_position
+from meshloom.hw.spec.contracts import HEAD_CYCLES
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.ir.dependences import Depends
 from meshloom.sched.program.names import tile_name
 

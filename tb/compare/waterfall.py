@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from math import prod
 
-from meshloom.hw.isa import Opcode
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.isa import Opcode
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm
 
 from ..results.explanation import LayerSpent, Waterfall

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import BlockedOn, Cause, Part, Region, Unit
-from meshloom.hw.registers import REPORT
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.isa import BlockedOn, Cause, Part, Region, Unit
+from meshloom.hw.spec.registers import REPORT
 from meshloom.sched.program.program import Program
 
 from ..build.tools import ToolError
@@ -56,7 +56,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class BlockedStatus:
-    """What a part of a tile was waiting for when a watchdog stopped the run; for the fields see `hw.isa.Part`,
+    """What a part of a tile was waiting for when a watchdog stopped the run; for the fields see `hw.spec.isa.Part`,
     `BlockedOn`.
 
     `unit` and `tag` are those of the instruction; for a fault that has not reached the host, `cause` is set and `waits`

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, VectorOp
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, VectorOp
 from meshloom.sched.ir.schedule import Box, Gemm, Schedule, Vec, writes
 
 Words = NDArray[np.uint8]

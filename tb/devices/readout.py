@@ -8,8 +8,8 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import TRACE_BYTES, ChipConfig
-from meshloom.hw.isa import TRACE, Opcode, Region, Unit, address
+from meshloom.hw.spec.config import TRACE_BYTES, ChipConfig
+from meshloom.hw.spec.isa import TRACE, Opcode, Region, Unit, address
 from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program, ProgramError, Stream

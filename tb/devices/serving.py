@@ -20,8 +20,8 @@ from typing import IO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.registers import CONTROL, COUNT, Counted, Register
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.registers import CONTROL, COUNT, Counted, Register
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.store.kinds import RUNS
 

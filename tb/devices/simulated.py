@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.contracts import stats_words
-from meshloom.hw.isa import BlockedOn, Cause, Part, Unit
-from meshloom.hw.registers import FAULT_WHO, REPORT, STATUS
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.contracts import stats_words
+from meshloom.hw.spec.isa import BlockedOn, Cause, Part, Unit
+from meshloom.hw.spec.registers import FAULT_WHO, REPORT, STATUS
 from meshloom.sched.store.cache import SettingError, setting
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.store import OnProgress, fingerprint

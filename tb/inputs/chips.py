@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from meshloom.hw.config import ChipConfig, ConfigError, mistakes
+from meshloom.hw.spec.config import ChipConfig, ConfigError, mistakes
 
 
 class UnknownFieldError(ConfigError):

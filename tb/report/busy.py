@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from meshloom.hw.config import tile_position
+from meshloom.hw.spec.config import tile_position
 
 from ..results.busy import BusyRow, busiest_link
 from .narrow import show

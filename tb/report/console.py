@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from meshloom.hw.config import built_in_chips, load, tile_position
+from meshloom.hw.spec.config import built_in_chips, load, tile_position
 from meshloom.sched.support.text import printable
 
 from ..results.events import Event, Plan, Stage, Unwritten

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.routes import NEIGHBOURS
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.routes import NEIGHBOURS
 
 from ..results.explanation import Waterfall
 from ..results.tracks import LayerPoint, LinkLoad, Occupancy, RunPictures

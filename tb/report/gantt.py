@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.config import tile_position
+from meshloom.hw.spec.config import tile_position
 
 from ..results.scenario import InstanceRow, ScenarioResults
 from .plots import save_plot

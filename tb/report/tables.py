@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import OFFSET_BITS, Region, VectorOp
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.isa import OFFSET_BITS, Region, VectorOp
 
 from .console import percent
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, ValidationError
 
-from meshloom.hw.config import ChipConfig, Exact
+from meshloom.hw.spec.config import ChipConfig, Exact
 from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.program import image
 from meshloom.sched.program.program import Program

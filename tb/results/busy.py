@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, computed_field, model_validator
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.registers import Counted
-from meshloom.hw.routes import ports_at
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.registers import Counted
+from meshloom.hw.spec.routes import ports_at
 from meshloom.sched.model.busy import Snapshot
 
 from .record import Record
@@ -23,8 +23,8 @@ _LINKS = {counted.name.lower(): counted for counted in Counted if counted >= Cou
 
 
 class BusyRow(Record):
-    """A part of a tile (`part`: name of a counter, `hw.registers.Counted`): `busy` of the first `cycles` cycles of a
-    run. `model_busy`: the same in the timeline model, null if the row is the model's own."""
+    """A part of a tile (`part`: name of a counter, `hw.spec.registers.Counted`): `busy` of the first `cycles` cycles of
+    a run. `model_busy`: the same in the timeline model, null if the row is the model's own."""
 
     tile: Annotated[int, Field(ge=0)]
     kind: str

@@ -10,8 +10,8 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, ValidationError, computed_field, model_validator
 
-from meshloom.hw.config import Exact
-from meshloom.hw.support.mistakes import mistakes
+from meshloom.hw.spec.config import Exact
+from meshloom.hw.spec.mistakes import mistakes
 from meshloom.sched.support.reading import parse_toml
 
 from .record import Count, Record, ResultsError

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.sched.support.files import write_atomically
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
-from meshloom.hw.config import Exact
+from meshloom.hw.spec.config import Exact
 
 Count = Annotated[int, Field(ge=0)]
 

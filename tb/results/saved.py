@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meshloom.hw.config import ChipConfig, ConfigError, built_in_chips, load
+from meshloom.hw.spec.config import ChipConfig, ConfigError, built_in_chips, load
 from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.lowering.lifted import Metadata, lifted, read_metadata
 from meshloom.sched.lowering.programs import unchecked

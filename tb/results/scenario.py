@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
-from meshloom.hw.config import tile_position
+from meshloom.hw.spec.config import tile_position
 from meshloom.sched.support.files import write_atomically
 
 from .busy import BusyRow

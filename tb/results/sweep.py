@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from meshloom.hw.config import Exact, mistakes
+from meshloom.hw.spec.config import Exact, mistakes
 from meshloom.sched.support.reading import parse_toml
 
 #: A value of a parameter or of a field of a chip.

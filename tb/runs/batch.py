@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image
 from meshloom.sched.store.room import unwritten

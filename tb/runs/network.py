@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.stages import Lanes, unclean, words

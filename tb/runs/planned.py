@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.programs import Planned
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.support.reading import parse_json

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.schedulers.registry import Chosen, check_scheduler, scheduler_of
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import Workload

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Unit
 from meshloom.sched.ir.schedule import Move, Schedule, ScheduleError, intervals
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import prediction

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.model.timeline import Executed
 from meshloom.sched.schedulers.network.limits import limit

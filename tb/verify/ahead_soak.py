@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.schedulers.ahead.timed import NAME
 from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key

@@ -1,4 +1,4 @@
-"""Random instructions and random programs, from the tables of `hw.isa`: for tests of decoders, checkers and chips."""
+"""Random instructions and random programs, from the tables of `hw.spec.isa`, for tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
 
-from meshloom.hw.config import ChipConfig, tile_address, tile_position
-from meshloom.hw.isa import (
+from meshloom.hw.spec.config import ChipConfig, tile_address, tile_position
+from meshloom.hw.spec.isa import (
     FETCH_TAG,
     INSTRUCTIONS,
     OPERAND_WALKS,
@@ -24,8 +24,8 @@ from meshloom.hw.isa import (
     YWalk,
     address,
 )
-from meshloom.hw.routes import NEIGHBOURS
-from meshloom.hw.timing import table_words
+from meshloom.hw.spec.routes import NEIGHBOURS
+from meshloom.hw.spec.timing import table_words
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, Stream, end_post, place
 from meshloom.sched.program.routes import route_fields, route_of

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshloom.hw.config import MOST_PACKET_WORDS, ChipConfig
-from meshloom.hw.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
-from meshloom.hw.isa import (
+from meshloom.hw.noc.data_receiver import Delivery
+from meshloom.hw.spec.config import MOST_PACKET_WORDS, ChipConfig
+from meshloom.hw.spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
+from meshloom.hw.spec.isa import (
     ARRIVAL,
     DATA_HEAD,
     FETCH_TAG,
@@ -26,7 +27,6 @@ from meshloom.hw.isa import (
     split_address,
     with_parity,
 )
-from meshloom.hw.noc.data_receiver import Delivery
 
 from .unit_bench import Mood, Sink, always, faults_of, fields, simulate
 

@@ -17,8 +17,8 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 
-from meshloom.hw.config import load
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.contracts import (
     ADDRESS_CYCLES,
     BEAT_CYCLES,
     CREDIT_WORDS,

@@ -14,13 +14,13 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from meshloom.hw.config import ChipConfig
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
 from meshloom.hw.core.readers import GEMM_LAYOUT
 from meshloom.hw.core.vector import VectorUnit
 from meshloom.hw.core.walk import VEC_LAYOUT
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
 Gemm = dict[str, int]
 FORMAT = INSTRUCTIONS[Opcode.GEMM]

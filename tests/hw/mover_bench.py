@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshloom.hw.config import MOST_PACKET_WORDS, ChipConfig, TileKind
-from meshloom.hw.contracts import read_words
-from meshloom.hw.isa import (
+from meshloom.hw.memory.mover import Mover
+from meshloom.hw.spec.config import MOST_PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.spec.contracts import read_words
+from meshloom.hw.spec.isa import (
     ARRIVAL,
     DATA_HEAD,
     INSTRUCTIONS,
@@ -21,8 +22,7 @@ from meshloom.hw.isa import (
     route_field,
     split_address,
 )
-from meshloom.hw.memory.mover import Mover
-from meshloom.hw.signatures import Issue, Request, SemPost
+from meshloom.hw.wiring.signatures import Issue, Request, SemPost
 
 from .unit_bench import Mood, Sink, Source, always, bits, faults_of, fields, simulate
 

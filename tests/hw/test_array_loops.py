@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.assembly.verilog import optimised, to_rtlil
 from meshloom.hw.core import array_loops
 from meshloom.hw.core.fed_array import FedArray
-from meshloom.hw.verilog import optimised, to_rtlil
+from meshloom.hw.spec.config import ChipConfig
 
 #: Rows, columns, whether products are registered, whether the flags are random (a grid of blocks has to be used as its
 #: contract says: each block has flags of its own).

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.contracts import ARRIVAL_RECORDS
-from meshloom.hw.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, Cause, Opcode, Region, Unit, address
+from meshloom.hw.spec.contracts import ARRIVAL_RECORDS
+from meshloom.hw.spec.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, Cause, Opcode, Region, Unit, address
 
 from .delivery_bench import Packet, chip, deliver, random_packet, replay, steady
 

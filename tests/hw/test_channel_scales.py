@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import SCALED_BIAS_WORDS, Addend, Cause, Region, VectorOp, YWalk, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Addend, Cause, Region, VectorOp, YWalk, address
 
 from . import matrix_bench, test_matrix, test_vector, vector_bench
 from .matrix_bench import Gemm

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from meshloom.hw.config import (
+from meshloom.hw.spec.config import (
     CHIP_FOLDER,
     ChipConfig,
     ConfigError,
@@ -20,7 +20,7 @@ from meshloom.hw.config import (
     tile_address,
     tile_position,
 )
-from meshloom.hw.isa import data_flit_bits
+from meshloom.hw.spec.isa import data_flit_bits
 
 GOOD = """
 name = "good"

@@ -16,9 +16,13 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from meshloom.hw import contracts
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import (
+from meshloom.hw.control.frontend import FrontEnd
+from meshloom.hw.dtt.controller import Controller
+from meshloom.hw.host_link.launches import Launches
+from meshloom.hw.noc.interface import RequestSender, RequestTaker
+from meshloom.hw.spec import contracts
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import (
     CONTROLLER_CYCLES,
     DECODE_CYCLES,
     ISSUE_CYCLES,
@@ -32,13 +36,9 @@ from meshloom.hw.contracts import (
     RING_CYCLES,
     ROUTE_BUILD_CYCLES,
 )
-from meshloom.hw.control.frontend import FrontEnd
-from meshloom.hw.dtt.controller import Controller
-from meshloom.hw.host_link.launches import Launches
-from meshloom.hw.isa import INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Unit
-from meshloom.hw.noc.interface import RequestSender, RequestTaker
-from meshloom.hw.signatures import Issue, Request, requested_move
-from meshloom.hw.timing import noc_arrival
+from meshloom.hw.spec.isa import INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Unit
+from meshloom.hw.spec.timing import noc_arrival
+from meshloom.hw.wiring.signatures import Issue, Request, requested_move
 
 from .unit_bench import Sink, Source, bits, simulate
 
@@ -291,7 +291,7 @@ def test_software_can_name_them_without_the_gateware_library() -> None:
     import subprocess
     import sys
 
-    command = "import sys, meshloom.hw.contracts, meshloom.hw.registers; sys.exit('amaranth' in sys.modules)"
+    command = "import sys, meshloom.hw.spec.contracts, meshloom.hw.spec.registers; sys.exit('amaranth' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.contracts import DELIVERED_CYCLES, EJECTION_CYCLES, EJECTION_FLITS
-from meshloom.hw.isa import BlockedOn, Cause, Region, address
 from meshloom.hw.noc.data_receiver import Delivery
-from meshloom.hw.signatures import BlockedStatus
+from meshloom.hw.spec.contracts import DELIVERED_CYCLES, EJECTION_CYCLES, EJECTION_FLITS
+from meshloom.hw.spec.isa import BlockedOn, Cause, Region, address
+from meshloom.hw.wiring.signatures import BlockedStatus
 
 from .delivery_bench import DEPTHS, Delivered, Packet, chip, deliver, random_packet, replay, steady
 from .unit_bench import Sink, fields, simulate

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import Shape
 
-from meshloom.hw.axi import AXI4, AXI4Lite
-from meshloom.hw.config import load
 from meshloom.hw.memory.dram_port import ADDRESS_BITS, DramPort
+from meshloom.hw.spec.config import load
+from meshloom.hw.wiring.axi import AXI4, AXI4Lite
 
 from ..tiers import slow_but
 from . import dram_port_bench

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.axi import Response
-from meshloom.hw.config import load
 from meshloom.hw.memory.dram_port import RUN, WRITE_HEAD, DramPort
+from meshloom.hw.spec.config import load
+from meshloom.hw.wiring.axi import Response
 
 from .delivery_bench import steady
 from .unit_bench import Mood, Sink, Source, Strobe, always, back_to_back, bits, only_in, simulate

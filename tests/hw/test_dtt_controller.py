@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
-from meshloom.hw.config import MOST_POINTS, ChipConfig
-from meshloom.hw.contracts import CONTROLLER_CYCLES, PACE_CYCLES, ROUTE_BUILD_CYCLES
 from meshloom.hw.dtt.controller import Controller
 from meshloom.hw.dtt.route_builder import RouteBuilder
-from meshloom.hw.isa import INSTRUCTIONS, ROUTE_BODY, TRACE, Cause, Opcode, Unit, route_field
-from meshloom.hw.routes import RouteError, dimension_ordered, encode
-from meshloom.hw.signatures import Issue, Request
+from meshloom.hw.spec.config import MOST_POINTS, ChipConfig
+from meshloom.hw.spec.contracts import CONTROLLER_CYCLES, PACE_CYCLES, ROUTE_BUILD_CYCLES
+from meshloom.hw.spec.isa import INSTRUCTIONS, ROUTE_BODY, TRACE, Cause, Opcode, Unit, route_field
+from meshloom.hw.spec.routes import RouteError, dimension_ordered, encode
+from meshloom.hw.wiring.signatures import Issue, Request
 
 from .unit_bench import Mood, Sink, Source, always, bits, faults_of, fields, simulate, sometimes
 

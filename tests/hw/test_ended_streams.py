@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import DECODE_CYCLES, ISSUE_CYCLES, START_CYCLES
-from meshloom.hw.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Unit, encode
-from meshloom.hw.rights import Pages, Rights
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import DECODE_CYCLES, ISSUE_CYCLES, START_CYCLES
+from meshloom.hw.spec.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Unit, encode
+from meshloom.hw.wiring.rights import Pages, Rights
 
 from .test_frontend import GO, Outcome, Stalls, chip, move, run, sync
 from .unit_bench import bits, never, sometimes

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from meshloom.hw.support.exact import Exact
+from meshloom.hw.spec.exact import Exact
 
 
 class Kind(StrEnum):
@@ -81,7 +81,7 @@ def test_all_that_is_read_from_files_is_exact() -> None:
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "BaseModel" for base in node.bases)
     }
     assert plain == {
-        "hw/support/exact.py:Exact",
+        "hw/spec/exact.py:Exact",
         "sched/schedulers/interface.py:Options",
         "sched/schedulers/ahead/search.py:_Choice",  # of the cache, whose entries carry a digest
     }

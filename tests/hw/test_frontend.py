@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import DECODE_CYCLES, ISSUE_CYCLES, OFFER_CYCLES, RING_CYCLES, START_CYCLES
 from meshloom.hw.control.frontend import RING_REGION, FrontEnd
-from meshloom.hw.isa import (
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import DECODE_CYCLES, ISSUE_CYCLES, OFFER_CYCLES, RING_CYCLES, START_CYCLES
+from meshloom.hw.spec.isa import (
     ACCEPTS,
     FETCH_TAG,
     INSTRUCTIONS,
@@ -27,7 +27,7 @@ from meshloom.hw.isa import (
     address,
     encode,
 )
-from meshloom.hw.signatures import BlockedStatus, Issue, Request, SemPost
+from meshloom.hw.wiring.signatures import BlockedStatus, Issue, Request, SemPost
 
 from .unit_bench import Mood, Sink, Source, Strobe, always, faults_of, fields, never, simulate, sometimes
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import QUEUE_CYCLES, TAKER_CYCLES
-from meshloom.hw.isa import INSTRUCTIONS, Cause, Opcode, Unit
 from meshloom.hw.noc.interface import RequestTaker
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import QUEUE_CYCLES, TAKER_CYCLES
+from meshloom.hw.spec.isa import INSTRUCTIONS, Cause, Opcode, Unit
 
 from .test_interface import Taken, fetch_packet, move_packet
 from .unit_bench import Mood, Sink, Strobe, always, back_to_back, faults_of, simulate, sometimes

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.host_link.host import HostPort
 from meshloom.hw.host_link.reporter import most_reports
-from meshloom.hw.isa import INSTRUCTIONS, POST, STATE, BlockedOn, Cause, Opcode, Part, Unit
-from meshloom.hw.registers import FAULT_WHO, ID_VALUE, STATUS, Register
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import INSTRUCTIONS, POST, STATE, BlockedOn, Cause, Opcode, Part, Unit
+from meshloom.hw.spec.registers import FAULT_WHO, ID_VALUE, STATUS, Register
 
 from .unit_bench import Mood, always, never, simulate, sometimes
 

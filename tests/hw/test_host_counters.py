@@ -9,10 +9,10 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-from meshloom.hw.config import ChipConfig, load, tile_position
-from meshloom.hw.contracts import COUNT_BITS, COUNT_WIRES, count_cycles
 from meshloom.hw.host_link.counters import CounterLink, CounterReader
-from meshloom.hw.registers import CONTROL, COUNT, Counted, Register
+from meshloom.hw.spec.config import ChipConfig, load, tile_position
+from meshloom.hw.spec.contracts import COUNT_BITS, COUNT_WIRES, count_cycles
+from meshloom.hw.spec.registers import CONTROL, COUNT, Counted, Register
 
 from .test_host import START, Access, program, run
 from .unit_bench import always, simulate, sometimes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, ConfigError, load
-from meshloom.hw.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
 from meshloom.hw.host_link.reported import most_completions
-from meshloom.hw.isa import Cause, Unit
-from meshloom.hw.registers import COMPLETION, CONTROL, FAULT_WHO, LAUNCH, STATUS, Register
+from meshloom.hw.spec.config import ChipConfig, ConfigError, load
+from meshloom.hw.spec.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
+from meshloom.hw.spec.isa import Cause, Unit
+from meshloom.hw.spec.registers import COMPLETION, CONTROL, FAULT_WHO, LAUNCH, STATUS, Register
 
 from .test_host import Access, Outcome, run
 from .unit_bench import never

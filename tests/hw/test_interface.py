@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import MOST_PACKET_WORDS, ChipConfig
-from meshloom.hw.contracts import DELIVERED_CYCLES, QUEUE_CYCLES, REQUEST_INTERVAL, SENDER_CYCLES, TAKER_CYCLES
-from meshloom.hw.isa import (
+from meshloom.hw.noc.data_receiver import Delivery
+from meshloom.hw.noc.interface import RequestSender, RequestTaker
+from meshloom.hw.spec.config import MOST_PACKET_WORDS, ChipConfig
+from meshloom.hw.spec.contracts import DELIVERED_CYCLES, QUEUE_CYCLES, REQUEST_INTERVAL, SENDER_CYCLES, TAKER_CYCLES
+from meshloom.hw.spec.isa import (
     DATA_HEAD,
     INSTRUCTIONS,
     REQUEST_HEAD,
@@ -25,9 +27,7 @@ from meshloom.hw.isa import (
     split_address,
     with_parity,
 )
-from meshloom.hw.noc.data_receiver import Delivery
-from meshloom.hw.noc.interface import RequestSender, RequestTaker
-from meshloom.hw.signatures import BlockedStatus, Request
+from meshloom.hw.wiring.signatures import BlockedStatus, Request
 
 from .unit_bench import (
     Mood,

@@ -11,9 +11,9 @@ from amaranth.lib import data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshloom.hw import isa
-from meshloom.hw.config import INSTRUCTION_BYTES, OFFSET_BITS
-from meshloom.hw.isa import (
+from meshloom.hw.spec import isa
+from meshloom.hw.spec.config import INSTRUCTION_BYTES, OFFSET_BITS
+from meshloom.hw.spec.isa import (
     DATA_HEAD,
     HEADER_FORMAT,
     INSTRUCTIONS,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
 from meshloom.hw.host_link.launches import Done, Launches
-from meshloom.hw.isa import POST, Cause
-from meshloom.hw.registers import COMPLETION
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
+from meshloom.hw.spec.isa import POST, Cause
+from meshloom.hw.spec.registers import COMPLETION
 
 from .unit_bench import Mood, always, bits, fields, simulate, sometimes
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from amaranth.hdl import Cat, Value
 
-from meshloom.hw.link_counters import OUTPUTS, LinkCounters, link_counts
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
-from meshloom.hw.routes import ports_at
+from meshloom.hw.spec.routes import ports_at
+from meshloom.hw.wiring.link_counters import OUTPUTS, LinkCounters, link_counts
 
 from .unit_bench import simulate
 from .vc_traffic import run

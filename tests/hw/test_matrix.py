@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END, STAGE_CYCLES
 from meshloom.hw.core import golden, vector_golden
 from meshloom.hw.core.array import split
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region, VectorOp, address
-from meshloom.hw.timing import GemmShape, VecShape, gemm_cycles, gemm_occupancy, gemm_start, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END, STAGE_CYCLES
+from meshloom.hw.spec.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region, VectorOp, address
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_cycles, gemm_occupancy, gemm_start, vec_occupancy
 
 from .matrix_bench import FORMAT, Gemm, Outcome, read, run, write
 

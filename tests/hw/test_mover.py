@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import TileKind
-from meshloom.hw.contracts import HEAD_CYCLES, SOURCE_CYCLES, TURN_CYCLES
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Cause, Opcode, Region, Unit, address
+from meshloom.hw.spec.config import TileKind
+from meshloom.hw.spec.contracts import HEAD_CYCLES, SOURCE_CYCLES, TURN_CYCLES
+from meshloom.hw.spec.isa import FETCH_TAG, INSTRUCTIONS, Cause, Opcode, Region, Unit, address
 
 from .mover_bench import HERE, MOVE, check_words, chip, move, packet_sizes, random_move, run
 from .unit_bench import sometimes

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Cause, Opcode, Region, address
-from meshloom.hw.rights import Pages, Rights
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.isa import INSTRUCTIONS, PAGE_WORDS, Cause, Opcode, Region, address
+from meshloom.hw.wiring.rights import Pages, Rights
 
 from .mover_bench import HERE, MOVE, Outcome, check_words, expected, move, random_move, run
 from .unit_bench import bits, sometimes

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import MOST_HOPS, ChipConfig, TileKind
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, ROUTE_BODY, Cause, Opcode, Region, Unit, address
-from meshloom.hw.routes import Turn, encode
+from meshloom.hw.spec.config import MOST_HOPS, ChipConfig, TileKind
+from meshloom.hw.spec.isa import FETCH_TAG, INSTRUCTIONS, ROUTE_BODY, Cause, Opcode, Region, Unit, address
+from meshloom.hw.spec.routes import Turn, encode
 
 from .mover_bench import HERE, MOVE, Outcome, check_words, chip, move, packet_sizes, random_move, run
 from .unit_bench import sometimes

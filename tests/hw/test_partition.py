@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.partition import Block, Partition, Piece, gates, partition
-from meshloom.hw.verilog import YOSYS, EmitError
+from meshloom.hw.assembly.partition import Block, Partition, Piece, gates, partition
+from meshloom.hw.assembly.verilog import YOSYS, EmitError
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.tb.build.assembly import Assembly, Following
 
 from ..tiers import slow_but

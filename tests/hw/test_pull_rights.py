@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import TileKind
-from meshloom.hw.isa import PAGE_WORDS, Cause, Region, address
-from meshloom.hw.rights import Pages
+from meshloom.hw.spec.config import TileKind
+from meshloom.hw.spec.isa import PAGE_WORDS, Cause, Region, address
+from meshloom.hw.wiring.rights import Pages
 
 from .mover_bench import HERE, MOVE, REGIONS, check_words, move, run, word_of
 from .test_mover_rights import AFTER, BEGIN, BEYOND, CHIP, NEAR, PAGES, PEER, RIGHTS, STRANGER, causes, pull

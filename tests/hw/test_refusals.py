@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.axi import AXI4Lite
 from meshloom.hw.noc.link import Plane
+from meshloom.hw.wiring.axi import AXI4Lite
 
 
 @pytest.mark.parametrize("bits", [0, 16, 31, 33, 63, 65, 128])

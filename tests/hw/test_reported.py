@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import load
 from meshloom.hw.host_link.reported import Reported
+from meshloom.hw.spec.config import load
 
 from .unit_bench import simulate
 

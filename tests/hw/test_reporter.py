@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import TileKind, load
 from meshloom.hw.host_link.reporter import Reporter, most_reports, parts_of, report_cycles
-from meshloom.hw.isa import POST, STATE, BlockedOn, Cause, Part, Unit
-from meshloom.hw.signatures import BlockedStatus, FaultReport
+from meshloom.hw.spec.config import TileKind, load
+from meshloom.hw.spec.isa import POST, STATE, BlockedOn, Cause, Part, Unit
+from meshloom.hw.wiring.signatures import BlockedStatus, FaultReport
 
 from .unit_bench import Mood, Sink, always, bits, never, simulate, sometimes
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import OFFER_CYCLES, QUEUE_CYCLES, TAKER_CYCLES
-from meshloom.hw.isa import INSTRUCTIONS, REQUEST_HEAD, ROUTE_BODY, BlockedOn, Cause, Opcode
 from meshloom.hw.noc.interface import RequestTaker
-from meshloom.hw.signatures import BlockedStatus, Request
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import OFFER_CYCLES, QUEUE_CYCLES, TAKER_CYCLES
+from meshloom.hw.spec.isa import INSTRUCTIONS, REQUEST_HEAD, ROUTE_BODY, BlockedOn, Cause, Opcode
+from meshloom.hw.wiring.signatures import BlockedStatus, Request
 
 from .unit_bench import Mood, Sink, Strobe, always, back_to_back, bits, faults_of, fields, simulate, sometimes
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshloom.hw.config import tile_address, tile_position
-from meshloom.hw.routes import (
+from meshloom.hw.spec.config import tile_address, tile_position
+from meshloom.hw.spec.routes import (
     LOCAL,
     NEIGHBOURS,
     ROUTINGS,
@@ -148,5 +148,5 @@ def test_the_turns_of_a_dimension_order(routing: str) -> None:
 
 
 def test_software_can_use_routes_without_the_gateware_library() -> None:
-    code = "import sys, meshloom.hw.routes; sys.exit('amaranth' in sys.modules)"
+    code = "import sys, meshloom.hw.spec.routes; sys.exit('amaranth' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

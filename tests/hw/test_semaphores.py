@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from amaranth.hdl import ResetInserter, Signal
 
-from meshloom.hw.config import load
-from meshloom.hw.contracts import CLEAR_CYCLES, POST_CYCLES, SEMAPHORE_MAX, clear_cycles
 from meshloom.hw.control.semaphores import Semaphores
-from meshloom.hw.isa import Cause
-from meshloom.hw.signatures import SemPost
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.contracts import CLEAR_CYCLES, POST_CYCLES, SEMAPHORE_MAX, clear_cycles
+from meshloom.hw.spec.isa import Cause
+from meshloom.hw.wiring.signatures import SemPost
 
 from .unit_bench import Mood, Source, Strobe, always, back_to_back, bits, faults_of, never, simulate, sometimes
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import STATS_BYTES, stats_words
 from meshloom.hw.control.trace import STROBED, TOTALS, Counter, Trace
-from meshloom.hw.isa import TRACE, Region
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import STATS_BYTES, stats_words
+from meshloom.hw.spec.isa import TRACE, Region
 
 from .unit_bench import Source, back_to_back, simulate, sometimes
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import tile_address
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.router import VcRouter
-from meshloom.hw.routes import LOCAL, RouteField, Turn
+from meshloom.hw.spec.config import tile_address
+from meshloom.hw.spec.routes import LOCAL, RouteField, Turn
 
 from .vc_traffic import Traffic, packets, run_router
 

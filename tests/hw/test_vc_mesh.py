@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import tile_address, tile_position
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
-from meshloom.hw.routes import RouteField, Turn, dimension_ordered, encode
-from meshloom.hw.timing import noc_arrival
+from meshloom.hw.spec.config import tile_address, tile_position
+from meshloom.hw.spec.routes import RouteField, Turn, dimension_ordered, encode
+from meshloom.hw.spec.timing import noc_arrival
 
 from .flit_traffic import moody
 from .vc_traffic import Sends, Traffic, packets, run, run_mesh

@@ -13,10 +13,10 @@ from amaranth.hdl import EnableInserter, Module
 from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
-from meshloom.hw.config import tile_address
 from meshloom.hw.noc.link import Flit, Link, Plane, VcFlit
 from meshloom.hw.noc.router import VcRouter
-from meshloom.hw.routes import LOCAL, RouteField
+from meshloom.hw.spec.config import tile_address
+from meshloom.hw.spec.routes import LOCAL, RouteField
 
 from .flit_traffic import moody
 from .vc_traffic import KINDS, Traffic, packets, run, run_router

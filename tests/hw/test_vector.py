@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import VEC_ISSUE_CYCLES
 from meshloom.hw.core import golden, vector_golden
 from meshloom.hw.core.golden import CoreMemories
-from meshloom.hw.isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Pair, Region, VectorOp, YWalk
-from meshloom.hw.timing import (
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import VEC_ISSUE_CYCLES
+from meshloom.hw.spec.isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Pair, Region, VectorOp, YWalk
+from meshloom.hw.spec.timing import (
     GemmShape,
     VecShape,
     gemm_cycles,

@@ -9,7 +9,7 @@ import pytest
 
 from meshloom.hw.core import vector_golden
 from meshloom.hw.core.golden import CoreMemories
-from meshloom.hw.isa import WHOLE_PAIRS, Cause, Pair, Region, VectorOp, YWalk, address
+from meshloom.hw.spec.isa import WHOLE_PAIRS, Cause, Pair, Region, VectorOp, YWalk, address
 
 from .vector_bench import CHIPS, COUNTS, FORMAT, ONE, Vec, chip, complete, random_memories, run
 

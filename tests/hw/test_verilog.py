@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]
 
-from meshloom.hw import verilog as emission
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.assembly import verilog as emission
 from meshloom.hw.core.array import ArrayForm, SystolicArray
-from meshloom.hw.registers import Register
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.registers import Register
 from meshloom.tb.build.builder import emit_verilog
 
 CHIP = load("tiny")
@@ -112,7 +112,7 @@ def test_the_manifest_describes_the_chip(written: tuple[Path, Path]) -> None:
 def test_every_time_the_same_text(text: str) -> None:
     """In another process, in which sets and hashes come in another order."""
     script = (
-        "import hashlib; from meshloom.hw.config import load; from meshloom.hw.verilog import verilog;"
+        "import hashlib; from meshloom.hw.spec.config import load; from meshloom.hw.assembly.verilog import verilog;"
         "print(hashlib.sha256(verilog(load('tiny')).encode()).hexdigest())"
     )
     environment = os.environ | {"PYTHONHASHSEED": "77"}

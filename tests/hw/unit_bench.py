@@ -16,7 +16,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
-from meshloom.hw.isa import Format
+from meshloom.hw.spec.isa import Format
 
 #: Says whether something happens in a cycle.
 Mood = Callable[[int], bool]

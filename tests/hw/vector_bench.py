@@ -14,11 +14,11 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
 
-from meshloom.hw.config import ChipConfig
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.vector import VectorUnit
 from meshloom.hw.core.walk import VEC_LAYOUT
-from meshloom.hw.isa import (
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import (
     INSTRUCTIONS,
     OPERAND_WALKS,
     REQUANTISING,
@@ -30,7 +30,7 @@ from meshloom.hw.isa import (
     VectorOp,
     YWalk,
 )
-from meshloom.hw.timing import VecShape, table_words, vec_words
+from meshloom.hw.spec.timing import VecShape, table_words, vec_words
 
 Vec = dict[str, int]
 FORMAT = INSTRUCTIONS[Opcode.VEC]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from meshloom.hw.isa import Opcode, Region
+from meshloom.hw.spec.isa import Opcode, Region
 from meshloom.sched.ir.functional import Memories, execute_one
 from meshloom.sched.ir.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Span, Vec
 from meshloom.sched.program.program import Instruction, Program, from_words

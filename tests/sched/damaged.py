@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.tb.verify.random_programs import random_program, with_fire_times
 

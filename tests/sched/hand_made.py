@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program, ProgramError, place
 

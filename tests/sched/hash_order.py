@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.program.image import to_bytes

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import SEMAPHORE_MAX
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, split_address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import SEMAPHORE_MAX
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, split_address
 from meshloom.sched.checker.accesses import gemm_accesses, vec_accesses
 from meshloom.sched.program.program import Instruction, Program
 

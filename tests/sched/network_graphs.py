@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import OFFSET_BITS, Region
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Operation, Tensor, Vec, writes
 from meshloom.sched.mapping.stages import unclean, words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Addend, Region, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Span, Vec
 
 _SPM_WORDS = 320

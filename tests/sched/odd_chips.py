@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 #: What most of them have: few words, so that small layers have to be cut.
 _BASE: dict[str, Any] = {

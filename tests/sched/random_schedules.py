@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
-from meshloom.hw.isa import (
+from meshloom.hw.spec.config import ChipConfig, CoreConfig, DramConfig
+from meshloom.hw.spec.isa import (
     OPERAND_WALKS,
     REQUANTISING,
     TWO_OPERANDS,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS, Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS, Opcode, Unit
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.schedulers.loop_order.scheduler import schedule

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.model import native
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.records import Executed

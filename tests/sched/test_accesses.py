@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.checker.accesses import Ends, merge, move_accesses, runs
 from meshloom.sched.ir.schedule import Span, intervals
 

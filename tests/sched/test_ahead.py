@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Opcode
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode
+from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
 from meshloom.sched.lowering.timed.orders import rebuilt, waypoints_of

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, Unit, address
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region, Unit, address
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.schedule import Execution, Move, Schedule, Span
 from meshloom.sched.lowering.programs import check_program

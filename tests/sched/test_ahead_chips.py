@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
 from meshloom.sched.ir.schedule import Move, Span
 from meshloom.sched.lowering.timed.boot import boot_of
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead

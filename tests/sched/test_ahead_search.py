@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.mapping.emit import emit, to_schedule

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.lowering.predict import predict

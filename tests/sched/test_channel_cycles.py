@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, tile_address
-from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.config import ChipConfig, tile_address
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.sched.checker.channel_dependences import DependenceGraph, channels_of
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.timeline import ModelError, play

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.schedule import Gemm, ScheduleError, Vec
 from meshloom.sched.ir.validation import validate

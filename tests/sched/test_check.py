@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import FETCH_TAG, PAGE_WORDS, Opcode, Region, Unit
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import FETCH_TAG, PAGE_WORDS, Opcode, Region, Unit
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.tb.verify.random_programs import random_program

@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region
 from meshloom.sched.checker import static
 from meshloom.sched.checker.accesses import Strided, gemm_accesses, words_of
 from meshloom.sched.checker.check import check

@@ -74,7 +74,7 @@ def test_inner_functions_of_processes_have_numbers_of_their_own() -> None:
 
 
 BOUNDS = """
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.workload import zoo
 

@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Opcode, Unit, address
-from meshloom.hw.isa import Region as R
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, PAGE_WORDS, Opcode, Unit, address
+from meshloom.hw.spec.isa import Region as R
 from meshloom.sched.checker.accesses import Access, move_accesses
 from meshloom.sched.checker.check import CheckError
 from meshloom.sched.checker.concurrent import Grant, Placed, _span, check_concurrent

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import INSTRUCTION_BYTES, INSTRUCTIONS, IsaError, Opcode, decode, encode
+from meshloom.hw.spec.isa import INSTRUCTION_BYTES, INSTRUCTIONS, IsaError, Opcode, decode, encode
 from meshloom.sched.program.decoding import Words, decoded
 from meshloom.sched.program.program import Instruction
 

@@ -10,11 +10,11 @@ from math import ceil
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.contracts import REQUEST_CYCLES
-from meshloom.hw.isa import REQUEST_FLITS
-from meshloom.hw.routes import dimension_ordered
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.contracts import REQUEST_CYCLES
+from meshloom.hw.spec.isa import REQUEST_FLITS
+from meshloom.hw.spec.routes import dimension_ordered
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.mapping.problem import pose
 from meshloom.sched.papers.dtt.demand_model import pull
 from meshloom.sched.papers.dtt.layers import cut, flits_of, layer_program

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import built_in_chips, load
+from meshloom.hw.spec.config import built_in_chips, load
 from meshloom.sched.papers.dtt import examples, routing
 from meshloom.sched.papers.dtt.placing import DOT, Operation, cached, dot_product, first, first_best_fit
 from meshloom.sched.papers.dtt.reduction import Reduction, ReductionPlan, reduce

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshloom.hw.config import tile_address
-from meshloom.hw.routes import decode
-from meshloom.hw.timing import noc_arrival
+from meshloom.hw.spec.config import tile_address
+from meshloom.hw.spec.routes import decode
+from meshloom.hw.spec.timing import noc_arrival
 from meshloom.sched.papers.dtt.synthetic import random_program, without_deadlines
 from meshloom.sched.routing.check import problems
 from meshloom.sched.routing.hardware import DttError, TimingFault

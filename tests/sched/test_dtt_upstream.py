@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.ir.schedule import Move, Span
 from meshloom.sched.lowering.timed.again import kept, search_again, waypoint_orders
 from meshloom.sched.lowering.timed.compile import compile_ahead

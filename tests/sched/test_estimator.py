@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle import estimator, samples
 from meshloom.sched.schedulers.layer_puzzle.estimator import FEATURES, Samples, error, features, fitted, shipped

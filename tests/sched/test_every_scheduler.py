@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, built_in_chips, load
+from meshloom.hw.spec.config import ChipConfig, built_in_chips, load
 from meshloom.sched.ir import functional
 from meshloom.sched.lowering.programs import planned
 from meshloom.sched.schedulers.registry import find, find_chain, find_gradient, find_network, names

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import run
 from meshloom.sched.lowering.semaphores.lower import lower

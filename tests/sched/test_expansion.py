@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import OFFSET_BITS, Region
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir.schedule import Gemm, Move, Vec
 from meshloom.sched.mapping.stages import Stage, cut
 from meshloom.sched.schedulers.network.refine import expansions, pairs, refined

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.tiling import Candidate
 from meshloom.sched.schedulers.loop_order import kept
 from meshloom.sched.schedulers.network import conv

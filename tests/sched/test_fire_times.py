@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.frontend import LateError
 from meshloom.sched.model.timeline import play

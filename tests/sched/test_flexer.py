@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, CoreConfig, load
+from meshloom.hw.spec.config import ChipConfig, CoreConfig, load
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import run
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule

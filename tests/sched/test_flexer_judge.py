@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.ir.schedule import Prediction
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.schedulers.flexer import judge

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import run
 from meshloom.sched.lowering.semaphores.lower import lower

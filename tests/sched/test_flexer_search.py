@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget, BudgetError

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig, CoreConfig, DramConfig
+from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.functional import Memories, execute, land, requantise, run, take
 from meshloom.sched.ir.schedule import Gemm, Move, Piece, Schedule, ScheduleError, Span, Tensor
 from meshloom.sched.ir.validation import validate

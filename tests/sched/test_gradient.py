@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Region, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Region, VectorOp, address
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule, Vec

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind, load
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.functional import execute, execute_one, take
 from meshloom.sched.ir.holders import Holders
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Span, Tensor

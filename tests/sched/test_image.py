@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshloom.hw import isa
-from meshloom.hw.config import load as load_chip
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, decode, encode
-from meshloom.hw.registers import COMPLETION, CONTROL, FAULT_WHO, LAUNCH, REPORT, STATUS, Register
+from meshloom.hw.spec import isa
+from meshloom.hw.spec.config import load as load_chip
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, decode, encode
+from meshloom.hw.spec.registers import COMPLETION, CONTROL, FAULT_WHO, LAUNCH, REPORT, STATUS, Register
 from meshloom.sched.program import image
 from meshloom.sched.program.disasm import format_tables, instruction_text, listing
 from meshloom.sched.program.image import ImageError, from_bytes, load, save, to_bytes

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
 from meshloom.sched.lowering.templates.schemes import Scheme

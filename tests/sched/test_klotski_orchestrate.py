@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.schedulers.budget import Budget, BudgetError
 from meshloom.sched.schedulers.klotski import orchestrate as module
 from meshloom.sched.schedulers.klotski.dag import GraphError, dag

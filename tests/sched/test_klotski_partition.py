@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from meshloom.hw import config
-from meshloom.hw.isa import Unit, VectorOp
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.spec import config
+from meshloom.hw.spec.isa import Unit, VectorOp
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 from meshloom.sched.mapping.fields import VECTOR_OPS
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.stages import cut

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load, tile_position
+from meshloom.hw.spec.config import ChipConfig, load, tile_position
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.schedule import Box, Move
 from meshloom.sched.ir.validation import validate

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.schedulers.klotski import ilp, mapping_ilp
 from meshloom.sched.schedulers.klotski.dag import Dag, GraphError, Ints, dag
 from meshloom.sched.schedulers.klotski.listing import Plan, check, listed, makespan

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Unit
 from meshloom.sched.schedulers.klotski.muops import Edge, MuGraph, MuOp, Region
 from meshloom.sched.schedulers.klotski.partition import Partition, micro_ops
 from meshloom.sched.schedulers.klotski.placing import placed, settled

@@ -8,9 +8,9 @@ from math import ceil, log
 import numpy as np
 import pytest
 
-from meshloom.hw import config
-from meshloom.hw.contracts import GEMM_ISSUE_CYCLES
-from meshloom.hw.timing import gemm_tail
+from meshloom.hw.spec import config
+from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES
+from meshloom.hw.spec.timing import gemm_tail
 from meshloom.sched.model.latency import landing
 from meshloom.sched.schedulers.klotski.alone import alone
 from meshloom.sched.schedulers.klotski.judging import Judge, Objective, entropy, trial_cache

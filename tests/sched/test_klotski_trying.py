@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.klotski import trying

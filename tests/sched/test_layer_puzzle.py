@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import LayerShape, Scheme
 from meshloom.sched.mapping.problem import pose

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.schedulers.network.limits import NEAR, bounding, limit, totals

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig, load
+from meshloom.hw.spec.config import ChipConfig, CoreConfig, DramConfig, load
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule
 from meshloom.sched.ir.validation import validate

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from meshloom.hw.config import ChipConfig, DramConfig
-from meshloom.hw.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.config import ChipConfig, DramConfig
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.hazards import Dependence, Event, EventClass, dependences, event_class
 from meshloom.sched.ir.schedule import (

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, DramConfig, load, tile_position
-from meshloom.hw.contracts import LOCAL_FIFO, read_words
-from meshloom.hw.isa import Addend, Region
-from meshloom.hw.timing import GemmShape, gemm_cycles
+from meshloom.hw.spec.config import ChipConfig, DramConfig, load, tile_position
+from meshloom.hw.spec.contracts import LOCAL_FIFO, read_words
+from meshloom.hw.spec.isa import Addend, Region
+from meshloom.hw.spec.timing import GemmShape, gemm_cycles
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.drain import DrainPath, Port, drained
 from meshloom.sched.model.dram import Dram

@@ -90,10 +90,10 @@ def test_only_code_of_these_sources_is_used(model: Path, monkeypatch: pytest.Mon
 
 
 def test_code_of_other_contracts_is_not_used(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """mypyc compiles the numbers of `hw.contracts` in."""
+    """mypyc compiles the numbers of `hw.spec.contracts` in."""
     monkeypatch.delenv(native.PURE, raising=False)
     copy = tmp_path / "contracts.py"
-    shutil.copyfile(ROOT / "hw" / "contracts.py", copy)
+    shutil.copyfile(ROOT / "hw" / "spec" / "contracts.py", copy)
     made = pretend(model)
     monkeypatch.setattr(native, "_CONTRACTS", copy)
     assert native.folder(model) == made
@@ -134,7 +134,7 @@ def test_the_digest_covers_all_constants_that_are_compiled_in() -> None:
     """mypyc takes the numbers of `Final` names from whatever a module imports."""
     beside = set(provenance.needed(ROOT, ["sched.model.timeline", "sched.model.modelled"]))
     beside -= {native._CONTRACTS, *native._sources(native.MODEL)}
-    assert ROOT / "hw" / "timing.py" in beside
+    assert ROOT / "hw" / "spec" / "timing.py" in beside
     assert [path for path in beside if "Final" in path.read_text()] == []
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import VectorOp
-from meshloom.hw.timing import VecShape, slides
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import VectorOp
+from meshloom.hw.spec.timing import VecShape, slides
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.schedule import Gemm, Move, ScheduleError, Vec
 from meshloom.sched.ir.validation import validate

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind, load
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.dependences import Depends
 from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Span, reads, writes
 from meshloom.sched.mapping.interleave import Interleaver

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.schedule import Move, Prediction, Schedule
 from meshloom.sched.ir.validation import validate

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.schedulers.layer_puzzle.launching import Launching
 from meshloom.sched.schedulers.layer_puzzle.layer_puzzle import LayerPuzzle, priority

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import SCALE_SHIFT
+from meshloom.hw.spec.isa import SCALE_SHIFT
 from meshloom.sched.workload.layers import SCALE_LIMIT
 from meshloom.sched.workload.onnx.calibrate import measure
 from meshloom.sched.workload.onnx.float_reader import fold

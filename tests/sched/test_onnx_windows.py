@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
 from meshloom.sched.workload.onnx.strides import MOST_STRIDE, factors, first_step, next_product

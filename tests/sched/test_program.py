@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Opcode, Region, Unit, address, decode
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address, decode
 from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.disasm import listing

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.hw.routes import RouteError, dimension_ordered
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.routes import RouteError, dimension_ordered
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.ir.schedule import Execution, Schedule, ScheduleError
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.programs import check_program, planned, program_of, unchecked

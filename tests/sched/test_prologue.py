@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import OFFSET_BITS, Region
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir.schedule import Move, Vec
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.mapping.stages import cut

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind, load
-from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
-from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.isa import Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Span, Vec
 from meshloom.sched.lowering.timed.prove import ProofError, arrivals, prove
 from meshloom.sched.program.program import Instruction, Program, Stream

@@ -74,7 +74,7 @@ def test_every_source_that_is_needed_counts(tree: Path) -> None:
 def test_what_decides_a_search_is_part_of_its_name(module: str, decisive: list[str]) -> None:
     found = needed(ROOT, [module])
     assert {ROOT / "sched" / f"{name}.py" for name in decisive} < set(found)
-    assert ROOT / "hw" / "config.py" in found
+    assert ROOT / "hw" / "spec" / "config.py" in found
     assert provenance.digest(module) == of_files(ROOT, [module])
 
 

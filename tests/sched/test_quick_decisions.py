@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import load, tile_position
+from meshloom.hw.spec.config import load, tile_position
 from meshloom.sched.schedulers.layer_puzzle.estimator import trained
 from meshloom.sched.schedulers.layer_puzzle.lookahead import Job, improved
 from meshloom.sched.schedulers.layer_puzzle.veltair import block

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from meshloom.hw.isa import Region, Unit
+from meshloom.hw.spec.isa import Region, Unit
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction
 

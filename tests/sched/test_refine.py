@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.ir.schedule import Move
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.mapping.plan import plan

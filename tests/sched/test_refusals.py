@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.contracts import SEMAPHORE_MAX
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.contracts import SEMAPHORE_MAX
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.mapping.stages import cut

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS, Opcode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS, Opcode
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
 from meshloom.sched.lowering.lifted import Metadata, lifted

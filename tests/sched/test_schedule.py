@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.functional import Memories, execute_one
 from meshloom.sched.ir.schedule import (
     Access,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.task import LayerTask

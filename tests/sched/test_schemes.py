@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.schemes import LayerShape, Scheme, schemes, split
 from meshloom.sched.mapping.problem import DoesNotFit, pose
 from meshloom.sched.workload.layers import ConvShape, gemm_shape

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.schedulers.online.choosing import together
 from meshloom.sched.schedulers.online.congestion import shares
 from meshloom.sched.schedulers.online.decisions import first_difference

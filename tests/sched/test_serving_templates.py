@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.validation import validate

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.flush import end_address, host_pages
 from meshloom.sched.schedulers.online.windows import DramWindows, Window, WindowError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import LAUNCH_CYCLES
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import LAUNCH_CYCLES
+from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.model import native
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.records import Executed

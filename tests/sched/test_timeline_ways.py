@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, address
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Region, Unit, address
+from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.sched.model.frontend import LateError
 from meshloom.sched.model.latency import LatencyError, landing, notified
 from meshloom.sched.model.records import Executed

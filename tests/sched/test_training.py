@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.training import PREFIX, Setting, find, names, setting_of
 from meshloom.sched.workload.training_tables import TABLES

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.training.arrays import gradient, gradient_rows
 from meshloom.sched.schedulers.training.geometry import geometry

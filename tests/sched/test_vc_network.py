@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import tile_position
-from meshloom.hw.timing import noc_arrival
+from meshloom.hw.spec.config import tile_position
+from meshloom.hw.spec.timing import noc_arrival
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, Place
 from meshloom.sched.model.noc_flit import FlitPlane

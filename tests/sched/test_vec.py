@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.contracts import VEC_ISSUE_CYCLES
-from meshloom.hw.isa import TWO_OPERANDS, WINDOWED, Opcode, Pair, Region, Unit, VectorOp, YWalk, address
-from meshloom.hw.timing import VecShape, slides, vec_cycles, vec_occupancy, vec_start
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.contracts import VEC_ISSUE_CYCLES
+from meshloom.hw.spec.isa import TWO_OPERANDS, WINDOWED, Opcode, Pair, Region, Unit, VectorOp, YWalk, address
+from meshloom.hw.spec.timing import VecShape, slides, vec_cycles, vec_occupancy, vec_start
 from meshloom.sched.checker.accesses import vec_accesses
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.room import check_room, least_bytes
 from meshloom.sched.workload import catalog, networks, resnet8, shapes, zoo

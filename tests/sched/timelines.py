@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from random import Random
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.lowering.timed.compile import compile_ahead

@@ -14,11 +14,11 @@ from typing import Any
 from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
-from meshloom.hw.config import tile_address
-from meshloom.hw.contracts import EJECTION_FLITS
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
-from meshloom.hw.routes import RouteField, dimension_ordered, encode
+from meshloom.hw.spec.config import tile_address
+from meshloom.hw.spec.contracts import EJECTION_FLITS
+from meshloom.hw.spec.routes import RouteField, dimension_ordered, encode
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import Place

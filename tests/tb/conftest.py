@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import PAGE_WORDS
+from meshloom.hw.spec.isa import PAGE_WORDS
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import FILL
 from meshloom.tb.devices.serving import ServedChip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import Addend, Opcode, Region, Unit
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.isa import Addend, Opcode, Region, Unit
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.tb.devices.interface import Job

@@ -18,15 +18,15 @@ from unittest import mock
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
 from amaranth.lib import wiring
 
-from meshloom.hw import chip as chip_module
-from meshloom.hw import verilog as verilog_module
-from meshloom.hw.config import ChipConfig, tile_address
+from meshloom.hw.assembly import chip as chip_module
+from meshloom.hw.assembly import verilog as verilog_module
+from meshloom.hw.assembly.tile import PLANES
 from meshloom.hw.noc import mesh as mesh_module
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
 from meshloom.hw.noc.router import VcRouter
-from meshloom.hw.routes import LOCAL, NEIGHBOURS
-from meshloom.hw.tile import PLANES
+from meshloom.hw.spec.config import ChipConfig, tile_address
+from meshloom.hw.spec.routes import LOCAL, NEIGHBOURS
 from meshloom.sched.store.kinds import SIMULATORS
 from meshloom.sched.store.store import Recipe, key
 from meshloom.tb.build import builder as build_module

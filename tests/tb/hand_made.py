@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import INSTRUCTION_BYTES, Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import INSTRUCTION_BYTES, Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.tb.devices.interface import FILL, Job
 

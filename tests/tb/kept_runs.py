@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from meshloom.hw.config import ChipConfig
 from meshloom.hw.control.trace import Counter
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.model.timeline import Executed
 from meshloom.sched.program import image

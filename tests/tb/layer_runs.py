@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.tb.inputs.sources import NetworkSource
 from meshloom.tb.results.events import Event
 from meshloom.tb.results.schema import Row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.config import load as load_chip
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.config import load as load_chip
 
 #: As lp9, with fewer and smaller cores: built in seconds.
 CHIP = ChipConfig.model_validate(

@@ -11,11 +11,11 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
-from meshloom.hw.isa import Opcode, Region
 from meshloom.hw.noc import mesh as mesh_module
 from meshloom.hw.noc.router import VcRouter
-from meshloom.hw.routes import LOCAL
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, load
+from meshloom.hw.spec.isa import Opcode, Region
+from meshloom.hw.spec.routes import LOCAL
 from meshloom.sched.model.timeline import play
 from meshloom.sched.store.kinds import SIMULATORS
 from meshloom.sched.store.store import Recipe, key

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import meshloom
-from meshloom.hw.config import ConfigError
+from meshloom.hw.spec.config import ConfigError
 from meshloom.sched.mapping.task import LayerTask
 from meshloom.sched.schedulers.interface import Options
 from meshloom.sched.schedulers.registry import SchedulerError

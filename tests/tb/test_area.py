@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from meshloom.hw import verilog
-from meshloom.hw.config import TileKind, load
+from meshloom.hw.assembly import verilog
+from meshloom.hw.spec.config import TileKind, load
 from meshloom.tb.benchmarks.area import tile_area
 from meshloom.tb.build import area as measured
 from meshloom.tb.build import synthesis

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import Cause, Opcode, Region, Unit, address
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Cause, Opcode, Region, Unit, address
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.tb.compare.arrivals import arrivals
 from meshloom.tb.devices.interface import Fault, Run

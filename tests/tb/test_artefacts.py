@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from meshloom.hw.config import load as load_chip
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import load as load_chip
+from meshloom.hw.spec.isa import Opcode
 from meshloom.tb.results import artefacts
 from meshloom.tb.results.artefacts import TABLES, Artefacts, ArtefactsError, folder_name, load
 from meshloom.tb.results.events import Event, Unwritten

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.partition import Partition, Piece, gates, partition
+from meshloom.hw.assembly.partition import Partition, Piece, gates, partition
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import BLOCKS, SIMULATORS
 from meshloom.tb.build import blocks

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Span, Vec
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import Executed, Timeline, play

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshloom.hw.config import CHIP_FOLDER
-from meshloom.hw.config import load as load_chip
+from meshloom.hw.spec.config import CHIP_FOLDER
+from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.lowering.programs import check_program
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.support.reading import parse_json, parse_toml

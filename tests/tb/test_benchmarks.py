@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.onnx import float_reader, integer_operators
 from meshloom.tb.benchmarks import (

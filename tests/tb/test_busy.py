@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from meshloom.hw.config import TileKind, load
-from meshloom.hw.registers import Counted
+from meshloom.hw.spec.config import TileKind, load
+from meshloom.hw.spec.registers import Counted
 from meshloom.sched.model.busy import Snapshot
 from meshloom.tb.report.busy import print_busy
 from meshloom.tb.results.busy import BusyRow, busiest_link, counters_of

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.simulated import SimulatedDevice

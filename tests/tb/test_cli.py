@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from meshloom.hw.config import built_in_chips
+from meshloom.hw.spec.config import built_in_chips
 from meshloom.sched.ir.schedule import ScheduleError
 from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.schedulers.registry import REGISTRY

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from PIL import Image
 
-from meshloom.hw.config import ConfigError
-from meshloom.hw.isa import IsaError
+from meshloom.hw.spec.config import ConfigError
+from meshloom.hw.spec.isa import IsaError
 from meshloom.sched.ir.schedule import ScheduleError
 from meshloom.sched.support.files import WriteError
 from meshloom.sched.workload.layers import WorkloadError

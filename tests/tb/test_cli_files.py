@@ -10,9 +10,9 @@ from typing import Any
 import onnx
 import pytest
 
-from meshloom.hw.config import built_in_chips
-from meshloom.hw.config import load as load_chip
-from meshloom.hw.isa import VectorOp
+from meshloom.hw.spec.config import built_in_chips
+from meshloom.hw.spec.config import load as load_chip
+from meshloom.hw.spec.isa import VectorOp
 from meshloom.sched.ir.schedule import Gemm, Move, Piece, Prediction, Schedule, Span, Tensor, Vec
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program import image

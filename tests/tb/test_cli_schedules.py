@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.ir.schedule import Execution, Prediction, Schedule
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image

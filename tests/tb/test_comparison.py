@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.model.timeline import Executed
 from meshloom.tb.cli.main import app
 from meshloom.tb.compare.compared import CompareRunsError, against_model, compare

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Unit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program, Stream, place
 from meshloom.sched.workload import catalog

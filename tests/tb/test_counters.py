@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.registers import Counted
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.registers import Counted
 from meshloom.sched.lowering.templates.compiling import compile_stage
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import CREDIT_WORDS
-from meshloom.hw.isa import Cause, Opcode, Region, Unit, address
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import CREDIT_WORDS
+from meshloom.hw.spec.isa import Cause, Opcode, Region, Unit, address
+from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import Move, Operation, Span, Vec, memory_words

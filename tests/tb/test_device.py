@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import stats_words
 from meshloom.hw.control.trace import Counter
-from meshloom.hw.isa import TRACE, Cause, Opcode, Region, Unit
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import stats_words
+from meshloom.hw.spec.isa import TRACE, Cause, Opcode, Region, Unit
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.program.program import Program
 from meshloom.tb.build import builder as build_module
 from meshloom.tb.build.builder import ROOT, SIMULATORS, Build, BuildError, build

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import load as load_chip
+from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.compare.energy import energy
 from meshloom.tb.results.artefacts import Artefacts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from meshloom.hw.isa import BlockedOn, Cause, Part, Region, Unit, address
+from meshloom.hw.spec.isa import BlockedOn, Cause, Part, Region, Unit, address
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.program.program import Instruction, Program

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.model.timeline import Executed
 from meshloom.tb.cli.main import app
 from meshloom.tb.compare.causes import Activity, Causes

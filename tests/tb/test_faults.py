@@ -8,10 +8,10 @@ from functools import cache
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import GEMM_ISSUE_CYCLES
-from meshloom.hw.isa import INSTRUCTIONS, Cause, Opcode, Region, Unit, address
-from meshloom.hw.routes import DIRECTIONS
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES
+from meshloom.hw.spec.isa import INSTRUCTIONS, Cause, Opcode, Region, Unit, address
+from meshloom.hw.spec.routes import DIRECTIONS
 from meshloom.sched.program.program import Instruction
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import Fault, Job, Run

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.tb.build.builder import build
 from meshloom.tb.cli.main import app

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from random import Random
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import Cause
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Cause
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program

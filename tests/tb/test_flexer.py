@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import pose
 from meshloom.sched.schedulers.flexer.tiles import viable
 from meshloom.sched.workload.catalog import find

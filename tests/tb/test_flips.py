@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import DATA_HEAD, HEADER_FORMAT, POST, REQUEST_HEAD, Cause
+from meshloom.hw.spec.isa import DATA_HEAD, HEADER_FORMAT, POST, REQUEST_HEAD, Cause
 from meshloom.tb.compare.explain import explain
 from meshloom.tb.devices.interface import Run
 

@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import ARRIVAL, DATA_HEAD, REQUEST_HEAD, Cause, route_field
-from meshloom.hw.routes import TURN_BITS
+from meshloom.hw.spec.isa import ARRIVAL, DATA_HEAD, REQUEST_HEAD, Cause, route_field
+from meshloom.hw.spec.routes import TURN_BITS
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.explain import explain
 from meshloom.tb.devices.interface import Job, Run

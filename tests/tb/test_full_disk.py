@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from distributed.core import clean_exception, error_message
 
-from meshloom.hw import verilog
-from meshloom.hw.config import load
+from meshloom.hw.assembly import verilog
+from meshloom.hw.spec.config import load
 from meshloom.sched.store.room import full_place, unwritten
 from meshloom.sched.store.store import Recipe, Store, StoreError
 from meshloom.sched.support.files import WriteError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import built_in_chips, load
-from meshloom.hw.isa import Addend, Opcode, Unit
-from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
+from meshloom.hw.spec.config import built_in_chips, load
+from meshloom.hw.spec.isa import Addend, Opcode, Unit
+from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
 from meshloom.sched.program.program import ProgramError
 from meshloom.tb.benchmarks import gemm
@@ -46,7 +46,8 @@ def test_the_random_program_is_sound_but_for_its_undefined_operands(name: str) -
 
 
 def by_formula(bodies: list[dict[str, int]], name: str) -> list[tuple[int, int]]:
-    """(start, end) as `hw/timing.py` has it in words: without a bubble, or four cycles after an end it waits for."""
+    """(start, end) as `hw/spec/timing.py` has it in words: without a bubble, or four cycles after an end it waits
+    for."""
     chip, measured = load(name), []
     start = 100
     for number, body in enumerate(bodies):

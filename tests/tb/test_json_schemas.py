@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from meshloom.hw.config import CHIP_FOLDER
-from meshloom.hw.config import load as load_chip
+from meshloom.hw.spec.config import CHIP_FOLDER
+from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.schedulers.registry import find
 from meshloom.sched.workload.scenario import Request, Scenario, ScenarioError
 from meshloom.sched.workload.scenario import load as load_scenario

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload import zoo
 from meshloom.tb.benchmarks import kept, network_runs

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.store import provenance
 from meshloom.sched.store import store as store_module
 from meshloom.sched.store.findings import SearchCache
@@ -110,7 +110,7 @@ def test_every_source_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatc
     bench = {path for path in provenance.needed(ROOT, ["tb.build.builder"]) if path.is_relative_to(here)}
     bench -= {here / name for name in ("__init__.py", "tools.py")}
     bench |= {*(here / "verilog").glob("*.v"), *(here / "cpp").glob("*.h")}
-    gateware = [ROOT / "hw" / name for name in ("chip.py", "noc/router.py", "core/matrix.py", "contracts.py")]
+    gateware = [ROOT / "hw" / name for name in ("assembly/chip.py", "noc/router.py", "core/matrix.py", "spec/contracts.py")]
     names: dict[str, object] = {"base": builder.ingredients(TINY, "verilator", False)}
     for path in (*bench, *gateware):
         names[str(path)] = changed(monkeypatch, path, lambda: builder.ingredients(TINY, "verilator", False))
@@ -164,7 +164,14 @@ def test_every_ingredient_of_a_mesh_is_looked_at(monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(noc, "tool_variables", lambda jobs: {"MAKEFLAGS": "other"})
         names["compiler"] = noc.ingredients(MESH)
-    sources = ["hw/noc/mesh.py", "hw/noc/router.py", "hw/routes.py", "hw/clocking.py", "hw/config.py", "hw/verilog.py"]
+    sources = [
+        "hw/noc/mesh.py",
+        "hw/noc/router.py",
+        "hw/spec/routes.py",
+        "hw/wiring/clocking.py",
+        "hw/spec/config.py",
+        "hw/assembly/verilog.py",
+    ]
     sources += ["tb/devices/noc/build.py", "tb/devices/noc/verilog/traffic.sv", "tb/build/verilog/clock_gate.v"]
     for source in sources:
         assert (ROOT / source).is_file()
@@ -257,7 +264,7 @@ def test_results_of_benchmarks(name_of: Callable[..., str], monkeypatch: pytest.
     line, form = TypeAdapter(Record[_Asked, int]), TypeAdapter(int)
 
     def names(
-        asked: _Asked = _Asked("a"), kind: str = "kind", chip: ChipConfig = TINY, module: str = "hw.config",
+        asked: _Asked = _Asked("a"), kind: str = "kind", chip: ChipConfig = TINY, module: str = "hw.spec.config",
         more: str = "",
     ) -> tuple[str, str]:  # fmt: skip
         decided = Decided(chip, (module,), more)
@@ -265,7 +272,7 @@ def test_results_of_benchmarks(name_of: Callable[..., str], monkeypatch: pytest.
         return name_of(lambda: kept.found([asked])), kept._key(asked, decided)
 
     found = {"base": names(), "asked": names(_Asked("b")), "rtl": names(_Asked("a", True)), "kind": names(kind="kind:")}
-    found |= {"chip": names(chip=OTHER), "code": names(module="hw.isa"), "more": names(more="x")}
+    found |= {"chip": names(chip=OTHER), "code": names(module="hw.spec.isa"), "more": names(more="x")}
     for at in (0, 1):
         different({name: each[at] for name, each in found.items()})
 

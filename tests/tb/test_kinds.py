@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import meshloom
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.cli.main import app

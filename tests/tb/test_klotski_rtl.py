@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph, Value, Window
 from meshloom.tb.build.builder import build

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.schemes import Scheme
 from meshloom.sched.schedulers.layer_puzzle.samples import Alone, Draw, compiled, draws
 from meshloom.tb.benchmarks import layer_latency, layer_rtl

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.hw.control.trace import Counter
-from meshloom.hw.isa import Cause, Opcode, Unit
-from meshloom.hw.routes import ports_at
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.isa import Cause, Opcode, Unit
+from meshloom.hw.spec.routes import ports_at
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.program.routes import default_route, route_of

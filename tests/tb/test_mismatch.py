@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Span
 from meshloom.sched.lowering.semaphores.lower import lower

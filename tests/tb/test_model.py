@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, DramConfig, NocConfig, TileKind
-from meshloom.hw.isa import Addend, Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig, DramConfig, NocConfig, TileKind
+from meshloom.hw.spec.isa import Addend, Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec

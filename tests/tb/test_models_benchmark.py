@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.benchmarks import models
 from meshloom.tb.benchmarks.closed_forms import FORMS, Case, roofline, scale_sim, timeloop, zigzag

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner
 
-from meshloom.hw.config import built_in_chips
+from meshloom.hw.spec.config import built_in_chips
 from meshloom.tb.cli.main import app
 from meshloom.tb.report.console import LOG_WIDTH, console
 from meshloom.tb.report.narrow import show

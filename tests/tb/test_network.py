@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
-from meshloom.hw.isa import Opcode, Region, Unit
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, load
+from meshloom.hw.spec.isa import Opcode, Region, Unit
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.stages import cut

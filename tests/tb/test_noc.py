@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import tile_address
-from meshloom.hw.routes import DIRECTIONS, decode, dimension_ordered, heading_after
+from meshloom.hw.spec.config import tile_address
+from meshloom.hw.spec.routes import DIRECTIONS, decode, dimension_ordered, heading_after
 from meshloom.sched.store.store import key
 from meshloom.tb.benchmarks import area, noc, noc_curves
 from meshloom.tb.benchmarks.noc_curves import Curve

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import Cause, Region, VectorOp, address
+from meshloom.hw.spec.isa import Cause, Region, VectorOp, address
 from meshloom.sched.ir.schedule import Box, Gemm, Move, Schedule, Span, Vec
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.tb.build.builder import build

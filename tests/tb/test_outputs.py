@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import typer
 
-from meshloom.hw import verilog
+from meshloom.hw.assembly import verilog
 from meshloom.sched.workload import trainable
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.exits import Exit

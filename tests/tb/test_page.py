@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.tb.cli.main import app
 from meshloom.tb.compare.explained import explained
 from meshloom.tb.compare.kept import Kept, kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.model.timeline import Executed
 from meshloom.tb.compare.records import first_divergence, pair

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import meshloom
-from meshloom.hw.config import ConfigError, load
+from meshloom.hw.spec.config import ConfigError, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image

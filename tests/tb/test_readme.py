@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from meshloom.hw.config import built_in_chips
+from meshloom.hw.spec.config import built_in_chips
 from meshloom.tb.benchmarks.registry import SHIPPED
 from meshloom.tb.cli.main import app
 

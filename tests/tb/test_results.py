@@ -12,7 +12,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml
 from pydantic import ValidationError
 
-from meshloom.hw.config import load as load_chip
+from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.support.files import WriteError, check_writable, write_atomically
 from meshloom.tb.devices.simulated import ICARUS, VERILATOR
 from meshloom.tb.report import console

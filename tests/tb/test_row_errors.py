@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, ConfigError
+from meshloom.hw.spec.config import ChipConfig, ConfigError
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.schedulers import registry as scheduler_module
 from meshloom.sched.schedulers.interface import Maker, Scheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.model.session import Launch
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.serving import ServedChip

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering import programs
 from meshloom.sched.model import timeline as timeline_module
 from meshloom.sched.model.timeline import Timeline, play

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.lowering.lifted import Metadata, lifted, metadata_of, read_metadata
 from meshloom.sched.lowering.programs import unchecked

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.online.drive import Drive

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.session import Launch
 from meshloom.sched.program.program import Instruction, Stream

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Completion, Launch
 from meshloom.sched.schedulers.online.registry import ONLINE

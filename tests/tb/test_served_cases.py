@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.model.session import Launch
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.store.findings import SearchCache

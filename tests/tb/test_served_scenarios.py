@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.schedulers.online.interface import ServingError
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.benchmarks import layer_puzzle, layer_puzzle_sheets, layer_puzzle_waits, served

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from meshloom.hw.isa import PAGE_WORDS, Cause, Opcode, Region, Unit
-from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, Register
+from meshloom.hw.spec.isa import PAGE_WORDS, Cause, Opcode, Region, Unit
+from meshloom.hw.spec.registers import COMPLETION, FAULT_WHO, LAUNCH, Register
 from meshloom.sched.lowering.templates.flush import flush
 from meshloom.sched.program.program import Instruction, Stream
 from meshloom.tb.devices.serving import ServedChip

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshloom.hw.contracts import COMPLETIONS
-from meshloom.hw.isa import PAGE_WORDS, Cause, Opcode, Region, Unit, address
-from meshloom.hw.registers import Register
+from meshloom.hw.spec.contracts import COMPLETIONS
+from meshloom.hw.spec.isa import PAGE_WORDS, Cause, Opcode, Region, Unit, address
+from meshloom.hw.spec.registers import Register
 from meshloom.sched.model.session import Completion, Launch
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.tb.build.builder import build

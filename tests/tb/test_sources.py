@@ -12,7 +12,7 @@ import onnx
 import pytest
 from PIL import Image
 
-from meshloom.hw.config import load as load_chip
+from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import load
-from meshloom.hw.isa import Cause, Opcode, Unit
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Cause, Opcode, Unit
 from meshloom.sched.schedulers.network.limits import RESOURCES
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.benchmarks import idle, layers, plain_loop, regression, speed

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import meshloom
-from meshloom.hw.config import ConfigError, load
+from meshloom.hw.spec.config import ConfigError, load
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.results.identity import sources

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.model import native
 from meshloom.sched.schedulers.loop_order.scheduler import schedule
 from meshloom.sched.workload.catalog import find

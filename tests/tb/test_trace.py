@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.ir.dependences import Depends
 from meshloom.tb.cli.main import app
 from meshloom.tb.compare.kept import Kept, kept

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order
 from meshloom.sched.schedulers.training.across import Across

@@ -11,12 +11,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.contracts import HEAD_CYCLES
 from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
-from meshloom.hw.isa import Cause, Opcode, Region, Unit
-from meshloom.hw.link_counters import OUTPUTS
-from meshloom.hw.timing import noc_arrival
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.contracts import HEAD_CYCLES
+from meshloom.hw.spec.isa import Cause, Opcode, Region, Unit
+from meshloom.hw.spec.timing import noc_arrival
+from meshloom.hw.wiring.link_counters import OUTPUTS
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play

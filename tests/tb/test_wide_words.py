@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, Unit
 from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play
 from meshloom.tb.build.builder import build

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Region, Unit
-from meshloom.hw.routes import DIRECTIONS, LOCAL, NEIGHBOURS
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode, Region, Unit
+from meshloom.hw.spec.routes import DIRECTIONS, LOCAL, NEIGHBOURS
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.program.routes import Route, route_fields, route_of

@@ -7,9 +7,9 @@ issued even while the MOVE may have to wait. `waits` determines who waits for wh
 
 from __future__ import annotations
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig
-from meshloom.hw.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
+from meshloom.hw.spec.isa import Opcode, Unit
 
 from ...ir.hazards import Event, dependences, unit_of
 from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError, intervals

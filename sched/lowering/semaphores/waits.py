@@ -34,8 +34,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Unit
 
 from ...ir.hazards import Dependence, Event, EventClass, event_class, unit_of
 from ...ir.schedule import Move, Operation

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Schedule
 from ...model.timeline import play

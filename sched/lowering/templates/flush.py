@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS, Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS, Opcode, Region, Unit, VectorOp, address
 
 from ...program.program import Instruction, Stream, next_tag
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Addend, Region, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
 from ...ir.schedule import Move, Operation
 from ...mapping.nodes import Run

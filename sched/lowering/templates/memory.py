@@ -13,8 +13,8 @@ from copy import copy
 from math import ceil
 from typing import TypeVar
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS
 
 from ...ir.schedule import Piece
 from ...mapping.nodes import Run

@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Opcode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, PAGE_WORDS, Opcode
 
 from ...program.decoding import decoded
 from ...program.program import Program, ProgramError, Stream, next_tag, to_words

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.isa import Region, address
 
 from ...ir.schedule import Gemm, Move, Operation, Vec
 from ...mapping.nodes import Run

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Base64Encoder, EncodedBytes
 
-from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
-from meshloom.hw.isa import PAGE_WORDS, Opcode, Unit
+from meshloom.hw.spec.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS, Opcode, Unit
 
 from ...program.decoding import decoded
 from ...program.program import Instruction, ProgramError, Stream, next_tag

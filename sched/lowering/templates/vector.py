@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
-from meshloom.hw.timing import VecShape, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
+from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
 from ...ir.schedule import Operation
 from ...mapping.placement import Transfer

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Opcode
 
 from ...ir.schedule import Move, Schedule
 from ...program.program import Instruction

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.contracts import REQUEST_INTERVAL
-from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.contracts import REQUEST_INTERVAL
+from meshloom.hw.spec.isa import Opcode, Unit
 
 from ...model.timeline import played
 from ...program.program import Instruction, Program, Stream, next_tag

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.contracts import OFFER_CYCLES
-from meshloom.hw.isa import OFFSET_BITS
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.contracts import OFFER_CYCLES
+from meshloom.hw.spec.isa import OFFSET_BITS
 
 from ...ir.schedule import Move, Schedule, intervals
 from ...program.program import Program

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.contracts import (
     ADDRESS_CYCLES,
     BEAT_CYCLES,
     DRAM_BURSTS,

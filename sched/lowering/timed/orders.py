@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from meshloom.hw.config import MOST_POINTS, ChipConfig, TileKind
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import MOST_POINTS, ChipConfig, TileKind
+from meshloom.hw.spec.contracts import (
     ISSUE_CYCLES,
     ORDER_CYCLES,
     PACE_CYCLES,
@@ -23,8 +23,8 @@ from meshloom.hw.contracts import (
     REQUEST_INTERVAL,
     ROUTE_BUILD_CYCLES,
 )
-from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.routes import dimension_ordered
 
 from ...ir.hazards import unit_of
 from ...ir.schedule import Move, Span

@@ -17,8 +17,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.contracts import (
     ADDRESS_CYCLES,
     ISSUE_CYCLES,
     OFFER_CYCLES,
@@ -32,7 +32,7 @@ from meshloom.hw.contracts import (
     TURN_CYCLES,
     WORD_CYCLES,
 )
-from meshloom.hw.isa import OFFSET_BITS, Opcode, Region, Unit
+from meshloom.hw.spec.isa import OFFSET_BITS, Opcode, Region, Unit
 
 from ...ir.dependences import Depends
 from ...ir.schedule import Gemm, Move, Operation, Schedule

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from ...ir.dependences import Depends
 from ...ir.holders import Holders

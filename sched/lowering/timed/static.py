@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from meshloom.hw.config import MOST_POINTS, ChipConfig, TileKind
-from meshloom.hw.isa import ACCEPTS, AHEAD_ACCEPTS, Opcode, Region, Unit, address
+from meshloom.hw.spec.config import MOST_POINTS, ChipConfig, TileKind
+from meshloom.hw.spec.isa import ACCEPTS, AHEAD_ACCEPTS, Opcode, Region, Unit, address
 
 from ...checker.accesses import Access
 from ...checker.problems import Problems

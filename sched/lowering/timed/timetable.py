@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.contracts import (
     HEAD_CYCLES,
     ISSUE_CYCLES,
     OFFER_CYCLES,
@@ -29,8 +29,8 @@ from meshloom.hw.contracts import (
     TURN_CYCLES,
     WORD_CYCLES,
 )
-from meshloom.hw.isa import OFFSET_BITS, Region, Unit
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.isa import OFFSET_BITS, Region, Unit
+from meshloom.hw.spec.routes import dimension_ordered
 
 from ...ir.dependences import Depends
 from ...ir.hazards import unit_of

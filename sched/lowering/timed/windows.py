@@ -1,9 +1,9 @@
 """The resources that an operation occupies, and when, if it fires in a given cycle and nothing stalls it.
 
-All cycles follow from contracts of the gateware (`hw/contracts.py`, `hw/timing.py`). Let a MOVE of n flits fire in
-cycle f and depart in cycle d, in which its first head is offered to the NoC. Then d = f + 4 from a local memory,
-f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in an ejection buffer (`noc.data_vcs` > 1) and i
-= 0 elsewhere,
+All cycles follow from contracts of the gateware (`hw/spec/contracts.py`, `hw/spec/timing.py`). Let a MOVE of n flits
+fire in cycle f and depart in cycle d, in which its first head is offered to the NoC. Then d = f + 4 from a local
+memory, f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in an ejection buffer (`noc.data_vcs` >
+1) and i = 0 elsewhere,
 
     source is read          by cycle d + n - 1, a local memory from d - 2 on
     k-th link               cycles d + k .. d + k + n - 1
@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.contracts import (
     GEMM_ISSUE_CYCLES,
     HEAD_CYCLES,
     ISSUE_CYCLES,
@@ -32,8 +32,8 @@ from meshloom.hw.contracts import (
     VEC_ISSUE_CYCLES,
     WRITTEN_CYCLES,
 )
-from meshloom.hw.isa import Addend, Region
-from meshloom.hw.timing import (
+from meshloom.hw.spec.isa import Addend, Region
+from meshloom.hw.spec.timing import (
     GemmShape,
     VecShape,
     ejection_cycles,

@@ -24,9 +24,9 @@ from itertools import count
 
 import numpy as np
 
-from meshloom.hw.contracts import REQUEST_CYCLES
-from meshloom.hw.isa import REQUEST_FLITS
-from meshloom.hw.routes import dimension_ordered
+from meshloom.hw.spec.contracts import REQUEST_CYCLES
+from meshloom.hw.spec.isa import REQUEST_FLITS
+from meshloom.hw.spec.routes import dimension_ordered
 
 from ...routing.hardware import DttError
 from ...routing.plan import Settings

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy, noc_arrival
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_occupancy, noc_arrival
 
 from ...mapping.problem import MAX_PIXELS, Problem, pose
 from ...routing.hardware import Actor, DttError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from meshloom.hw.config import tile_address
+from meshloom.hw.spec.config import tile_address
 
 from ...routing.mesh import Mesh
 from ...routing.program import Page, Program, Task

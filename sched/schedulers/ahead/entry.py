@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ..interface import Context, Maker, Options, Scheduler
 from ..loop_order.entry import NetworkOptions, network

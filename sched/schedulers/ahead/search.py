@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import ORDER_CYCLES, REQUEST_INTERVAL
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import ORDER_CYCLES, REQUEST_INTERVAL
 
 from ...ir.schedule import Schedule
 from ...lowering.timed.compile import compile_ahead

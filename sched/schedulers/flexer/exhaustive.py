@@ -16,7 +16,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...mapping.problem import Problem
 from .jit import compiled, inner

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...mapping.problem import Problem
 from .policy import Choice, Policy

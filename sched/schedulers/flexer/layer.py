@@ -8,7 +8,7 @@ from time import monotonic
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Prediction, Schedule
 from ...mapping.tiling import Candidate

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from ...lowering.predict import predict
 from ...mapping.nodes import Node, Run

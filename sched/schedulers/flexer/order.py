@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import REQUEST_FLITS, Unit
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
 from ...mapping.estimate import END_CYCLES, REQUEST_CYCLES
 from ...mapping.nodes import Node

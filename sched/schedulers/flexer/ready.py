@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from meshloom.hw.config import load
+from meshloom.hw.spec.config import load
 
 from ...mapping.problem import pose
 from ...workload.shapes import parse

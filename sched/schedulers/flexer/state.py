@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...mapping.estimate import END_CYCLES, REQUEST_CYCLES, START_CYCLES, pipeline_cycles
 from ...mapping.traffic import FLIGHT_CYCLES, dram_word_cycles

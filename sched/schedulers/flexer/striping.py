@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, address
 
 from ...ir.schedule import Tensor
 from ...mapping.nodes import Run

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
-from meshloom.hw.isa import Addend, Region, VectorOp, address
+from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
 from ...mapping.nodes import Node, Run
 from ...mapping.placement import Stored, Transfer

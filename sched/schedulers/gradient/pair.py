@@ -11,9 +11,9 @@ from enum import StrEnum
 from math import ceil
 from typing import Literal
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import VectorOp
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import VectorOp
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Tensor
 from ...mapping.placement import Dram, Stored

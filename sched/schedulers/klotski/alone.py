@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from .partition import fit
 from .playing import Cores

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region as Place
-from meshloom.hw.isa import Unit, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region as Place
+from meshloom.hw.spec.isa import Unit, VectorOp, address
 
 from ...mapping.nodes import Node, Run
 from ...mapping.placement import Stored

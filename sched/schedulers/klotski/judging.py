@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...mapping.stages import Stages
 from ...store.described import described

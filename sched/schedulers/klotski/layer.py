@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
 from ...mapping.problem import DoesNotFit

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, tile_position
+from meshloom.hw.spec.config import ChipConfig, tile_position
 
 from ...routing.compiled import jit
 from ...support.cpsat import solve

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.isa import Unit
 
 from ...mapping.stages import Stages
 

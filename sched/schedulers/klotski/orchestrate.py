@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...store.findings import SearchCache
 from ..budget import Budget, BudgetError

@@ -10,8 +10,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.isa import Unit
 
 from ...mapping.estimate import REQUEST_CYCLES, pipeline_cycles
 from .muops import MuGraph, MuOp, Orchestration

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.contracts import GEMM_ISSUE_CYCLES
-from meshloom.hw.timing import gemm_tail
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES
+from meshloom.hw.spec.timing import gemm_tail
 
 from ...mapping.traffic import dram_word_cycles
 from ...model.latency import landing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
 
 from ...ir.schedule import Move, Schedule
 from ...mapping.interleave import Interleaver

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshloom.hw.isa import Unit
+from meshloom.hw.spec.isa import Unit
 
 from .bounds import bound, by_chains
 from .dag import Dag, of_graph

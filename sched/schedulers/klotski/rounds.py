@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, Unit, VectorOp, address
-from meshloom.hw.isa import Region as Place
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Unit, VectorOp, address
+from meshloom.hw.spec.isa import Region as Place
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...mapping.nodes import Node, Run
 from ...mapping.placement import Stored

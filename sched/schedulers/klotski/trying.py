@@ -14,7 +14,7 @@ from time import process_time
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...mapping.problem import DoesNotFit
 from ...store.findings import SearchCache

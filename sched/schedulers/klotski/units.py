@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Opcode, VectorOp
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, Addend, Opcode, VectorOp
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Box
 from ...mapping.fields import vector_fields, vector_window

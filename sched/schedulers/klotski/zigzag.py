@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.hw.config import ChipConfig, tile_position
+from meshloom.hw.spec.config import ChipConfig, tile_position
 
 from .muops import MuGraph, Orchestration
 from .partition import Partition, fit

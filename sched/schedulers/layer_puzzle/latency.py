@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 
 from ...lowering.templates.plans import largest
 from ...lowering.templates.schemes import LayerShape, Scheme, SubTile, split

@@ -14,8 +14,8 @@ from random import Random
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS
 
 from ...lowering.templates.compiling import compile_stage
 from ...lowering.templates.network import ServedNetwork

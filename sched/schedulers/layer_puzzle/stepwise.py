@@ -15,7 +15,7 @@ What other cores do is expressed by three rates for a tile of w words that lie i
 
 The first is the throughput of a closed network of c customers and n servers with random routes, n / (n + c - 1)
 (J. Buzen, "Computational algorithms for closed queueing networks with exponential servers", CACM 1973): a core finds
-another at its channel with a chance of (c - 1) / n. Nothing is fitted; all cycles come from `hw.contracts`.
+another at its channel with a chance of (c - 1) / n. Nothing is fitted; all cycles come from `hw.spec.contracts`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import (
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import (
     ADDRESS_CYCLES,
     BEAT_CYCLES,
     GEMM_ISSUE_CYCLES,

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.routes import dimension_ordered
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.routes import dimension_ordered
+from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Schedule, Vec
 from ...mapping.traffic import dram_word_cycles

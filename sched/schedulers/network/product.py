@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Addend, Region, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Addend, Region, address
 
 from ...ir.schedule import Box
 from ...mapping.nodes import Node, Run

@@ -21,8 +21,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 
 from ...ir.schedule import Gemm, Move, Prediction
 from ...lowering.predict import predict

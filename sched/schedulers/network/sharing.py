@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshloom.hw.config import TileKind
+from meshloom.hw.spec.config import TileKind
 
 from . import conv
 from .storage import STAGING_SHARE, Between

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import TWO_OPERANDS, Region, VectorOp, YWalk
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.spec.isa import TWO_OPERANDS, Region, VectorOp, YWalk
 
 from ...ir.schedule import memory_words
 from ...mapping.nodes import Node, Run

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from ...mapping.placement import Dram, Stored
 from ...mapping.stages import Stages

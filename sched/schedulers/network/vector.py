@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Pair, Region, VectorOp, YWalk, address
-from meshloom.hw.timing import VecShape, table_words, vec_occupancy
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Pair, Region, VectorOp, YWalk, address
+from meshloom.hw.spec.timing import VecShape, table_words, vec_occupancy
 
 from ...ir.schedule import Box, Piece
 from ...mapping.fields import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from meshloom.hw.config import tile_position
+from meshloom.hw.spec.config import tile_position
 
 #: Tile addresses, and bits of an index into a list of tiles.
 TILES, _INDEX = 256, 8

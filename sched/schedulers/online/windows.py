@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS
 
 from ...lowering.templates.flush import host_pages
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshloom.hw.isa import Addend, Pair, VectorOp
+from meshloom.hw.spec.isa import Addend, Pair, VectorOp
 
 from ...mapping.tiling import Range
 from ..gradient.orders import Nest, Order, Step, alone, nests, steps

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Addend, Pair, Region, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Addend, Pair, Region, VectorOp, address
 
 from ...mapping.placement import Stored
 from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from meshloom.hw.isa import Pair, Region, VectorOp, address
+from meshloom.hw.spec.isa import Pair, Region, VectorOp, address
 
 from ...ir.schedule import Gemm, Move, Operation, Span, Vec
 from ...mapping.placement import Stored

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Addend, Region, VectorOp, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
 from ...ir.schedule import Gemm, Move, Operation, Span, Vec
 from ...mapping.placement import Dram

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshloom.hw.isa import Addend, VectorOp
+from meshloom.hw.spec.isa import Addend, VectorOp
 
 from .core import Core, Place, check
 from .geometry import Geometry

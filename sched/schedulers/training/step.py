@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, address
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Region, address
 
 from ...ir.schedule import Gemm, Piece, Schedule, Tensor
 from ...lowering.programs import planned

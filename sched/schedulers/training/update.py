@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from meshloom.hw.isa import Addend, Pair
+from meshloom.hw.spec.isa import Addend, Pair
 
 from ...mapping.problem import MAX_IN_WIDTH
 from ...mapping.tiling import Range, even

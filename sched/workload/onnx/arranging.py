@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import INSTRUCTIONS, Opcode
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..graph import Place, Window, slice_size
 from .bounds import Budget, check_size

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.isa import Opcode
 
 from ..graph import Place, Window
 from .arranging import Arranging

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from meshloom.hw.config import Exact
+from meshloom.hw.spec.config import Exact
 
 from ..graph import Graph, Picture
 from .errors import OnnxError

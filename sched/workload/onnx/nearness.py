@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import SCALE_SHIFT
+from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from .floats import FloatLayer, FloatNet
 from .pins import UNCUT, Pin

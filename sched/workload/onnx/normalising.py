@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meshloom.hw.isa import DIVIDEND_SHIFT, MOST_QUOTIENT, ROOT_SHIFT, SCALE_SHIFT
+from meshloom.hw.spec.isa import DIVIDEND_SHIFT, MOST_QUOTIENT, ROOT_SHIFT, SCALE_SHIFT
 
 from ..graph import By, Layer
 from ..layers import NO_CLAMP, SCALE_LIMIT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.isa import Opcode
 
 from ..graph import Place, Window
 from .bounds import MOST_ELEMENTS, check_size

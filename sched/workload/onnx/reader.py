@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import SCALE_SHIFT
+from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from ..graph import MOST_REPEATS, TABLE_SIZE, UNSCALABLE, Graph, Layer, Place, Value, pasted_pixels, scalable
 from ..layers import SCALE_LIMIT

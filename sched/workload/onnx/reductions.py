@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.isa import Opcode
 
 from ..graph import PlainKind, Window
 from .errors import Refused

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import INSTRUCTIONS, Opcode
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..graph import Place, Window
 from .bounds import check_size

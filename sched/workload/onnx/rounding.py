@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import SCALE_SHIFT
+from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from ..graph import MOVED, PAIRED, SCALED, By, Graph, Layer, Picture, Value, scalable
 from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshloom.hw.isa import Opcode
+from meshloom.hw.spec.isa import Opcode
 
 from ..graph import Window
 from .windows import limit

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import INSTRUCTIONS, Opcode
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..graph import Window
 from .errors import Refused

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from meshloom.hw.config import tile_address
-from meshloom.hw.routes import RouteField, ports_at
+from meshloom.hw.spec.config import tile_address
+from meshloom.hw.spec.routes import RouteField, ports_at
 from meshloom.sched.store import provenance
 from meshloom.sched.store.kinds import MESHES as KIND
 from meshloom.sched.store.store import Recipe, StoreError, key
@@ -28,7 +28,7 @@ _CLOCK_GATE = ROOT / "tb" / "build" / "verilog" / "clock_gate.v"
 _SCRIPT = "read_rtlil {top}.il; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
 #: What makes the gateware of a mesh (the network interface is no part of it), and a netlist and a simulator of that.
 _GATEWARE = ("hw.noc.link", "hw.noc.mesh")
-_AROUND = (ROOT / "hw" / "verilog.py", ROOT / "tb" / "build" / "synthesis.py", Path(__file__))
+_AROUND = (ROOT / "hw" / "assembly" / "verilog.py", ROOT / "tb" / "build" / "synthesis.py", Path(__file__))
 _FLAGS = (
     *("--binary", "--timing", "-j", "1", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
     *("--unroll-count", "1", "--output-split", "20000", "-CFLAGS", "-std=c++20 -march=native"),
@@ -105,9 +105,9 @@ def simulator(mesh: Mesh) -> Path:
 
 
 def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
+    from meshloom.hw.assembly.verilog import to_rtlil
     from meshloom.hw.noc.link import Plane
     from meshloom.hw.noc.mesh import Gates, VcMesh
-    from meshloom.hw.verilog import to_rtlil
 
     plane = Plane(
         mesh.width,

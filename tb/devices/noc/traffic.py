@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from meshloom.hw.config import tile_address, tile_position
-from meshloom.hw.routes import NEIGHBOURS, OPPOSITE, TURN_BITS, dimension_ordered, encode
+from meshloom.hw.spec.config import tile_address, tile_position
+from meshloom.hw.spec.routes import NEIGHBOURS, OPPOSITE, TURN_BITS, dimension_ordered, encode
 
 from .build import ROUTES, Mesh, simulator
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import SCALE_SHIFT
+from meshloom.hw.spec.isa import SCALE_SHIFT
 from meshloom.sched.workload.layers import ConvShape, LayerData
 from meshloom.sched.workload.training import TrainingLayer
 from meshloom.sched.workload.training_data import unfolded

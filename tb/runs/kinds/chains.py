@@ -21,7 +21,7 @@ from .gradients import matrices, setting
 from .interface import Expected, Kind, Progress, Single
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
 
     from ...devices.interface import Job, Run
     from ...results.schema import Row

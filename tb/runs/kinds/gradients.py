@@ -22,7 +22,7 @@ from meshloom.sched.workload.training_data import random_gradients
 from .interface import Expected, Kind, Progress, Single
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
 
     from ...devices.interface import Job, Run
     from ...results.schema import Row

@@ -16,7 +16,7 @@ from meshloom.sched.program.program import Program
 from meshloom.sched.workload.layers import WorkloadError
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
     from meshloom.sched.lowering.programs import Planned
     from meshloom.sched.schedulers.registry import Chosen
     from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, WeightLayout

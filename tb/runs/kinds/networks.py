@@ -22,7 +22,7 @@ from .. import network
 from .interface import MARGIN, PATIENCE, Kind, Progress
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
 
     from ...devices.interface import Job, Run
     from ...results.schema import Row

@@ -16,7 +16,7 @@ from ...inputs.sources import NetworkSource
 from .interface import Kind, Request
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
+    from meshloom.hw.spec.config import ChipConfig
     from meshloom.sched.schedulers.registry import Chosen
 
 #: Entry points of other packages that are kinds of workload.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, tile_position
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, tile_position
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
 from meshloom.sched.lowering.templates.relocate import place_program
 from meshloom.sched.lowering.templates.template import Place

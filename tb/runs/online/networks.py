@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import PAGE_WORDS
 from meshloom.sched.lowering.templates.compiling import template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.template import Template

@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.registers import Counted
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.registers import Counted
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Completion, Launch

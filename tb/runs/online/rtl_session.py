@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Cause, Opcode, Unit
-from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, STATUS, Counted, Register
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.isa import Cause, Opcode, Unit
+from meshloom.hw.spec.registers import COMPLETION, FAULT_WHO, LAUNCH, STATUS, Counted, Register
 from meshloom.sched.lowering.templates.flush import end_address, flush, host_pages
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.session import Completion, Fault, Launch, SessionError

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.registers import Counted
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.registers import Counted
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.online.decisions import first_difference

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from meshloom.hw.config import ChipConfig, Exact
+from meshloom.hw.spec.config import ChipConfig, Exact
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance

@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from meshloom.hw.config import ChipConfig, ConfigError, load
+from meshloom.hw.spec.config import ChipConfig, ConfigError, load
 from meshloom.sched.schedulers.registry import check_scheduler
 from meshloom.sched.support.text import shortened
 from meshloom.sched.workload import topology

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-from meshloom.hw.verilog import YOSYS, to_rtlil
+from meshloom.hw.assembly.verilog import YOSYS, to_rtlil
 
 _PREPARE = (
     "read_rtlil bench.il; hierarchy -top bench; proc; flatten; memory -nomap; memory_map; "

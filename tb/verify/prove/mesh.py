@@ -29,7 +29,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
-from meshloom.hw.routes import LOCAL, NEIGHBOURS, OPPOSITE
+from meshloom.hw.spec.routes import LOCAL, NEIGHBOURS, OPPOSITE
 
 from .engine import Bench
 from .opened import Channel, OpenRouter, Place, Queue

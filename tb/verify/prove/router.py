@@ -32,7 +32,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from meshloom.hw.noc.router import VcRouter
-from meshloom.hw.routes import LOCAL
+from meshloom.hw.spec.routes import LOCAL
 
 from .arbiter import in_turn
 from .engine import Bench, Shown

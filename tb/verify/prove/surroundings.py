@@ -10,10 +10,10 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-from meshloom.hw.config import tile_address
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.router import VcRouter
-from meshloom.hw.routes import LOCAL, ROUTINGS, RouteField
+from meshloom.hw.spec.config import tile_address
+from meshloom.hw.spec.routes import LOCAL, ROUTINGS, RouteField
 
 from .engine import Shown
 from .opened import OpenRouter

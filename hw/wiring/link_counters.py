@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .routes import LOCAL, NEIGHBOURS
+from ..spec.routes import LOCAL, NEIGHBOURS
 
 #: Outputs in the order in which they are counted.
 OUTPUTS = (*NEIGHBOURS, LOCAL)

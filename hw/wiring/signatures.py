@@ -8,8 +8,8 @@ from amaranth.hdl import Cat
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .config import ChipConfig
-from .isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, ROUTE_BODY, STATE, TRACE, Opcode
+from ..spec.config import ChipConfig
+from ..spec.isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, ROUTE_BODY, STATE, TRACE, Opcode
 
 #: A semaphore and how much to add to it.
 SemPost = data.StructLayout({name: POST.offsets[name][1] for name in ("sem", "n")})

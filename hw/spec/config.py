@@ -24,14 +24,14 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from .support.exact import Exact as Exact
-from .support.mistakes import mistakes as mistakes
-from .support.near import near as near  # of hw/, software imports this module and few others
-from .support.near import near_or_all as near_or_all
+from .exact import Exact as Exact
+from .mistakes import mistakes as mistakes
+from .near import near as near  # of hw/, software imports this module and few others
+from .near import near_or_all as near_or_all
 
-CHIP_FOLDER = Path(__file__).parent / "chips"
+CHIP_FOLDER = Path(__file__).parent.parent / "chips"
 
-#: Bits of a word address inside one region of a tile (see `hw.isa.Region`).
+#: Bits of a word address inside one region of a tile (see `hw.spec.isa.Region`).
 OFFSET_BITS = 24
 #: Bytes of the address range that an AXI4 burst may not leave, and bytes of the widest AXI4 bus, which `lanes` is.
 BURST_BYTES = 4096
@@ -79,7 +79,7 @@ class CoreConfig(_Frozen):
     `vec_whole`: the vector unit goes over whole blocks twice (`YWalk.WHOLE`), for softmax and normalisation: it has a
     serial divider with a root for each lane.
     `channel_scales`: drain path and vector unit can have a multiplier for each channel, read from ACC beside the bias
-    (`hw.isa.SCALED_BIAS_WORDS`), instead of one for all that an instruction computes.
+    (`hw.spec.isa.SCALED_BIAS_WORDS`), instead of one for all that an instruction computes.
     `operand_sources`: A and B can be sources of MOVEs, so that a core passes on what it was sent (`hw/core/matrix.py`).
     """
 
@@ -101,7 +101,7 @@ class DramConfig(_Frozen):
     `words`: capacity in words. `bytes_per_cycle`: bandwidth of reads and writes together, at most one word a cycle.
     `latency`: cycles from an accepted read address to its first beat.
     `whole_packets`: a packet leaves once all of its words have been read, so that a channel with less than a word a
-    cycle holds no path open between them; each channel then has a buffer of a packet (`hw.contracts.read_words`).
+    cycle holds no path open between them; each channel then has a buffer of a packet (`hw.spec.contracts.read_words`).
     """
 
     words: Annotated[int, Field(ge=1, le=1 << OFFSET_BITS)] = 1 << 20

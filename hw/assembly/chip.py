@@ -8,14 +8,14 @@ from amaranth.hdl import ClockSignal, Const, Instance, Module, ResetSignal, Sign
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .axi import AXI4Lite
-from .config import ChipConfig, TileKind
-from .contracts import COUNT_WIRES
+from ..host_link.counters import Ask
+from ..noc.link import Plane
+from ..noc.mesh import Gates, VcMesh
+from ..spec.config import ChipConfig, TileKind
+from ..spec.contracts import COUNT_WIRES
+from ..spec.isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
+from ..wiring.axi import AXI4Lite
 from .core_tile import ProbePort
-from .host_link.counters import Ask
-from .isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
-from .noc.link import Plane
-from .noc.mesh import Gates, VcMesh
 from .tile import Tile, dram_bus
 
 
@@ -38,9 +38,9 @@ class Chip(wiring.Component):
     `irq` (the run has ended, successfully or not). If `observed`, also `seen_<i>` (`ProbePort`: the result words of the
     i-th core of the floorplan as they are written), for benches.
 
-    Tiles are instances of modules that `hw.verilog` emits once for each kind, because elaborating and simulating a core
-    N times costs N times as much. Here are nothing but wires between tiles and meshes: all logic is in one of these, so
-    that a simulator may take them one by one.
+    Tiles are instances of modules that `hw.assembly.verilog` emits once for each kind, because elaborating and
+    simulating a core N times costs N times as much. Here are nothing but wires between tiles and meshes: all logic is
+    in one of these, so that a simulator may take them one by one.
     """
 
     bus: Any  # AXI4Lite

@@ -13,8 +13,8 @@ from typing import Any
 from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import data
 
-from .config import ChipConfig
-from .isa import PAGE_BITS, PAGE_WORDS, SLOT_BITS, Region
+from ..spec.config import ChipConfig
+from ..spec.isa import PAGE_BITS, PAGE_WORDS, SLOT_BITS, Region
 
 _PAGE_SHIFT = PAGE_WORDS.bit_length() - 1
 #: Pages of each dram tile: from `first_page` to before `end_page`; 0 and 0 = all.

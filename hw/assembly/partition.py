@@ -1,8 +1,8 @@
 """A chip taken apart: its tiles and meshes as modules of their own, and the wires between them.
 
-`hw.chip.Chip` is nothing but wires between tiles and meshes, whose outputs are functions of registers (`hw.tile.Tile`
-names the exceptions). So a simulator can compile each kind of tile once, however many of them there are, and carry the
-wires' values from one to the other once a cycle.
+`hw.assembly.chip.Chip` is nothing but wires between tiles and meshes, whose outputs are functions of registers
+(`hw.assembly.tile.Tile` names the exceptions). So a simulator can compile each kind of tile once, however many of them
+there are, and carry the wires' values from one to the other once a cycle.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .clocking import GATE
-from .config import TileKind
+from ..spec.config import TileKind
+from ..wiring.clocking import GATE
 from .verilog import MODULE, EmitError, by_yosys, merge, optimised, to_rtlil
 
 if TYPE_CHECKING:
-    from .config import ChipConfig
+    from ..spec.config import ChipConfig
 
 TOP = "chip"
 _CELL = re.compile(r"^  cell \\(\S+) (\S+)$", re.MULTILINE)
@@ -79,8 +79,9 @@ def partition(
     loops: bool = False,
     on_block: Callable[[Block], None] = lambda block: None,
 ) -> Partition:
-    """The chip in parts, with gated clocks; `observed` and `loops`: see `hw.verilog.verilog`. `on_block` is called with
-    each block as soon as it is there, cores first. Raises EmitError, also if the chip has logic of its own."""
+    """The chip in parts, with gated clocks; `observed` and `loops`: see `hw.assembly.verilog.verilog`. `on_block` is
+    called with each block as soon as it is there, cores first. Raises EmitError, also if the chip has logic of its
+    own."""
     from .chip import tile_module, tiles_used
 
     blocks: dict[str, Block] = {}
@@ -107,7 +108,7 @@ def partition(
 def _beside(config: ChipConfig, observed: bool) -> Generator[Callable[[], dict[str, str]]]:
     """Another process converts the chip with its meshes, which takes about as long as all tiles; the function waits for
     it and returns its modules. Raises EmitError."""
-    code = "from meshloom.hw.partition import convert_meshes; convert_meshes()"
+    code = "from meshloom.hw.assembly.partition import convert_meshes; convert_meshes()"
     with (
         tempfile.TemporaryFile("w+") as given,
         tempfile.TemporaryFile("w+") as found,
@@ -134,8 +135,8 @@ def _beside(config: ChipConfig, observed: bool) -> Generator[Callable[[], dict[s
 def convert_meshes() -> None:
     """Reads {"config", "observed"} from standard input and writes the chip's RTLIL, without its tiles, to standard
     output."""
+    from ..spec.config import ChipConfig
     from .chip import Chip
-    from .config import ChipConfig
 
     given = json.load(sys.stdin)
     chip = Chip(ChipConfig.model_validate(given["config"]), True, given["observed"])

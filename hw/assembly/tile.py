@@ -7,7 +7,7 @@
 
     front end (mover) ---> mover --+--> data plane
     front ends of a core: see   +--> request plane (RequestSender)
-    `hw.core_tile`
+    `hw.assembly.core_tile`
     SYNC, notify, faults, states ------> post plane
 
 The tile's address is the input `tile`, so that all tiles of one kind are one module.
@@ -22,30 +22,41 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from .axi import AXI4, AXI4Lite
-from .clocking import gated_domain, in_domain
-from .config import ChipConfig, TileKind
-from .contracts import COUNT_BITS, COUNT_WIRES
-from .control.frontend import FrontEnd
-from .control.semaphores import Semaphores
-from .control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
+from ..control.frontend import FrontEnd
+from ..control.semaphores import Semaphores
+from ..control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
+from ..dtt.controller import Controller
+from ..host_link.counters import Ask, CounterLink
+from ..host_link.host import HostPort
+from ..host_link.reporter import Reporter, parts_of, units_of
+from ..memory.bank import Bank
+from ..memory.dram_port import ADDRESS_BITS, DramPort
+from ..memory.mover import Mover
+from ..noc.data_receiver import Delivery
+from ..noc.interface import RequestSender, RequestTaker
+from ..noc.link import Flit, Link
+from ..spec.config import ChipConfig, TileKind
+from ..spec.contracts import COUNT_BITS, COUNT_WIRES
+from ..spec.isa import (
+    INSTRUCTIONS,
+    POST,
+    REQUEST_FLIT_BITS,
+    BlockedOn,
+    Cause,
+    Opcode,
+    Part,
+    Region,
+    Unit,
+    data_flit_bits,
+)
+from ..spec.registers import Counted
+from ..wiring.axi import AXI4, AXI4Lite
+from ..wiring.clocking import gated_domain, in_domain
+from ..wiring.link_counters import OUTPUTS, link_counts
+from ..wiring.rights import Rights
+from ..wiring.signatures import FaultReport, PostFlit
 from .core_tile import CoreUnits, ProbePort
-from .dtt.controller import Controller
-from .host_link.counters import Ask, CounterLink
-from .host_link.host import HostPort
-from .host_link.reporter import Reporter, parts_of, units_of
-from .isa import INSTRUCTIONS, POST, REQUEST_FLIT_BITS, BlockedOn, Cause, Opcode, Part, Region, Unit, data_flit_bits
-from .link_counters import OUTPUTS, link_counts
-from .memory.bank import Bank
-from .memory.dram_port import ADDRESS_BITS, DramPort
-from .memory.mover import Mover
-from .noc.data_receiver import Delivery
-from .noc.interface import RequestSender, RequestTaker
-from .noc.link import Flit, Link
 from .regions import RING_REGION, readable_regions, writable_regions
-from .registers import Counted
-from .rights import Rights
-from .signatures import FaultReport, PostFlit
 
 #: The planes of the NoC.
 PLANES = ("data", "request", "post")

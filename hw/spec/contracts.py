@@ -6,8 +6,8 @@ them, so a change of the hardware is a change here, which software either follow
 
 A latency is the number of cycles from one event to another without stalls: after an event in cycle t the other occurs
 in cycle t + latency. `Final` lets mypyc compile them into the timeline model. Formats, their widths and constants
-derived from them are in `hw.isa`; counts that depend on the shape of an instruction or a packet are in `hw.timing`.
-Nothing here needs the gateware library.
+derived from them are in `hw.spec.isa`; counts that depend on the shape of an instruction or a packet are in
+`hw.spec.timing`. Nothing here needs the gateware library.
 """
 
 from __future__ import annotations

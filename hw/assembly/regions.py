@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .config import ChipConfig, TileKind
-from .contracts import stats_words
-from .control.frontend import RING_REGION
-from .host_link.reporter import units_of
-from .isa import Region
+from ..control.frontend import RING_REGION
+from ..host_link.reporter import units_of
+from ..spec.config import ChipConfig, TileKind
+from ..spec.contracts import stats_words
+from ..spec.isa import Region
 
 __all__ = ["RING_REGION", "memory_regions", "readable_regions", "writable_regions"]
 

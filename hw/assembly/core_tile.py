@@ -13,14 +13,14 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import Out, connect
 
-from .clocking import gated_domain, in_domain
-from .config import ChipConfig
-from .control.frontend import FrontEnd
-from .core.array import ArrayForm
-from .core.matrix import MatrixUnit
-from .core.vector import VectorUnit
-from .isa import Opcode, Region, Unit
-from .signatures import WAITED_BITS, SemPost, TraceRecord
+from ..control.frontend import FrontEnd
+from ..core.array import ArrayForm
+from ..core.matrix import MatrixUnit
+from ..core.vector import VectorUnit
+from ..spec.config import ChipConfig
+from ..spec.isa import Opcode, Region, Unit
+from ..wiring.clocking import gated_domain, in_domain
+from ..wiring.signatures import WAITED_BITS, SemPost, TraceRecord
 
 #: The compute units of a core and the opcode that each one executes.
 EXECUTES = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
@@ -47,7 +47,7 @@ class CoreUnits:
     """The units of a core as submodules of the tile's module `m`, each with a clock of its own in a gated chip.
 
     `control` is the domain of the tile's rarely used parts; `wake` are signals that have to keep it running. `loops`:
-    see `hw.verilog.verilog`.
+    see `hw.assembly.verilog.verilog`.
     """
 
     def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, loops: bool, now: Value) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from .config import ChipConfig
+from ..spec.config import ChipConfig
 
 if TYPE_CHECKING:
     from amaranth.hdl import Value
@@ -45,8 +45,8 @@ class EmitError(RuntimeError):
 
 def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False, loops: bool = False) -> str:
     """The chip as RTLIL text, before optimisation. Top module: `chip`. With `loops` the arrays' module is left out."""
+    from ..core.array import blocks
     from .chip import Chip, tile_module, tiles_used
-    from .core.array import blocks
 
     gateware: dict[str, Any] = {"chip": Chip(config, gated, observed)}
     gateware |= {tile_module(kind): tile for kind, tile in tiles_used(config, gated, observed, loops).items()}
@@ -107,12 +107,12 @@ def merge(text: str) -> str:
 def verilog(config: ChipConfig, gated: bool = False, observed: bool = False, loops: bool = False) -> str:
     """Synthesisable Verilog of the chip. Top module: `chip`. Raises EmitError with the tool's last words.
 
-    `gated`: idle blocks have their clocks stopped by instances of `clock_gate` (`hw.clocking`), a cell that the user
-    brings. `observed`: with the ports `seen_<i>__*`, one result word of each of the i-th core's memories per cycle
-    (`hw.core_tile.ProbePort`), for benches. `loops`: with arrays as `hw.core.array_loops` writes them, in
+    `gated`: idle blocks have their clocks stopped by instances of `clock_gate` (`hw.wiring.clocking`), a cell that the
+    user brings. `observed`: with the ports `seen_<i>__*`, one result word of each of the i-th core's memories per cycle
+    (`hw.assembly.core_tile.ProbePort`), for benches. `loops`: with arrays as `hw.core.array_loops` writes them, in
     SystemVerilog, for compiled simulators.
     """
-    from .core import array_loops
+    from ..core import array_loops
 
     try:
         text = optimised(rtlil(config, gated, observed, loops), "chip")
@@ -149,8 +149,8 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
     from amaranth.hdl import Shape
     from amaranth.lib.wiring import Out
 
+    from ..spec.registers import Register
     from .chip import chip_ports
-    from .registers import Register
 
     signature = chip_ports(config, observed)
     members: Any = signature.flatten(signature.create())  # `Any`: the stubs take members for their flow

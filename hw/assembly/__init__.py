@@ -1,0 +1,1 @@
+"""The chip put together: tiles, its rows and columns of them, the parts a simulator compiles, and its Verilog."""

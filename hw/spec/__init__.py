@@ -1,0 +1,1 @@
+"""What software may know of the chip: parameters, formats of instructions and packets, routes, times, registers."""
