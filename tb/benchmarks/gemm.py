@@ -251,8 +251,8 @@ def run(on_progress: OnEvent) -> Result:
         f"{COUNT} random GEMMs (kernels to 7x7, strides, dilation, padding, all addends, to OUT and ACC) in one "
         "program on the RTL of each built-in chip. *Max dev.*: the largest difference in cycles between a trace record "
         "and the formulas of `hw/spec/timing.py`: the start, given the GEMM before it (without a bubble, or from idle "
-        "where it waits for that one's end), and the end, given the start. *Utilisation*: useful multiply-accumulates / "
-        f"(PEs x cycles) of one fold-rich GEMM fed from the core's own memories. Bars: 0 cycles, {100 * BAR:g} %.",
+        "where it waits for that one's end), and the end, given the start. *Utilisation*: useful multiply-accumulates "
+        f"/ (PEs x cycles) of one fold-rich GEMM fed from the core's own memories. Bars: 0 cycles, {100 * BAR:g} %.",
         (Sheet("Random GEMMs on the RTL", columns, rows, frozenset(failed)),),
         failures=tuple(failures),
     )

@@ -27,8 +27,8 @@ from meshloom.tb.verify.random_programs import random_program
 
 from .fluid import Fluid
 from .network_graphs import random_network
+from .schedulers.klotski.test_listing import random_dag
 from .serving_world import PLATFORM, instances, network
-from .test_klotski_listing import random_dag
 
 #: Schedulers of layers, of which each schedules a layer on a small chip.
 LAYERS = ("loop_order:effort=0.05", "flexer:budget=100k", "klotski", "atomic", "zigzag")

@@ -19,7 +19,7 @@ from meshloom.tb.inputs.sources import NetworkSource, load, ready
 
 from ..sched.float_models import FloatModel, decibels, run_float
 from ..sched.integer_models import IntegerModel
-from ..sched.test_onnx_dequantised import product
+from ..sched.workload.onnx.test_dequantised import product
 
 
 def one(kind: type, *shape: int) -> tuple[Declared, ...]:

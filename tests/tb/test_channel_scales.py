@@ -20,7 +20,7 @@ from meshloom.tb.runs.kinds.networks import NetworkItem
 
 from ..sched.network_graphs import Grower, every_kind, inputs_of, square
 from ..sched.random_graphs import by_channel
-from ..sched.test_onnx_pairs import statically_quantised
+from ..sched.workload.onnx.test_pairs import statically_quantised
 
 
 def small() -> Graph:

@@ -24,8 +24,8 @@ from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.serving import ServedChip
 from meshloom.tb.runs.online.rtl_session import RtlSession
 
+from ..sched.lowering.test_serving_templates import served_chip
 from ..sched.network_graphs import every_kind
-from ..sched.test_serving_templates import served_chip
 from ..tiers import slow_but
 from .served_chip import CHIP, chip_with
 

@@ -24,9 +24,9 @@ from meshloom.tb.runs import network
 
 from ..sched.float_models import FloatModel, decibels, run_float
 from ..sched.qdq_files import QdqFile
-from ..sched.test_onnx_attention import attention
-from ..sched.test_onnx_dequantised import product
-from ..sched.test_onnx_settling import detector as open_detector
+from ..sched.workload.onnx.test_attention import attention
+from ..sched.workload.onnx.test_dequantised import product
+from ..sched.workload.onnx.test_settling import detector as open_detector
 from .test_arrays import two_inputs
 from .test_sources import detector_file
 

@@ -1,4 +1,4 @@
-"""What the bench keeps is kept under all that decides it (those of schedulers: `tests/sched/test_keys.py`)."""
+"""What the bench keeps is kept under all that decides it (schedulers: `..sched.schedulers.network.test_keys`)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def test_every_source_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatc
     bench = {path for path in provenance.needed(ROOT, ["tb.build.builder"]) if path.is_relative_to(here)}
     bench -= {here / name for name in ("__init__.py", "tools.py")}
     bench |= {*(here / "verilog").glob("*.v"), *(here / "cpp").glob("*.h")}
-    gateware = [ROOT / "hw" / name for name in ("assembly/chip.py", "noc/router.py", "core/matrix.py", "spec/contracts.py")]
+    gateware = [
+        ROOT / "hw" / name for name in ("assembly/chip.py", "noc/router.py", "core/matrix.py", "spec/contracts.py")
+    ]
     names: dict[str, object] = {"base": builder.ingredients(TINY, "verilator", False)}
     for path in (*bench, *gateware):
         names[str(path)] = changed(monkeypatch, path, lambda: builder.ingredients(TINY, "verilator", False))

@@ -45,7 +45,7 @@ from ..sched.network_graphs import (
     placed,
     square,
 )
-from ..sched.test_expansion import nothing_between_is_stored, three
+from ..sched.schedulers.network.test_expansion import nothing_between_is_stored, three
 
 CHIP = load("tiny")
 LABELS = tuple(f"class {number}" for number in range(10))

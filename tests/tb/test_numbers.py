@@ -13,7 +13,7 @@ from meshloom.tb.inputs.pictures import InputError, inputs_in
 from meshloom.tb.inputs.sources import NetworkSource, described, ready
 
 from ..sched.float_models import FloatModel
-from ..sched.test_onnx_attention import sentences, text
+from ..sched.workload.onnx.test_attention import sentences, text
 
 
 def saved(folder: Path, count: int = 2) -> tuple[Path, tuple[Path, ...]]:

@@ -17,7 +17,7 @@ from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.sources import NetworkSource, described, load, model_settings, ready
 
 from ..sched.float_models import FloatModel, decibels, run_float
-from ..sched.test_onnx_dequantised import product
+from ..sched.workload.onnx.test_dequantised import product
 
 
 def shapes_only(folder: Path, element: int = TensorProto.INT8, first: tuple[int, ...] = (4, 3, 3, 3)) -> Path:

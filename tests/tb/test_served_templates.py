@@ -20,8 +20,8 @@ from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.simulated import SimulatedDevice
 
+from ..sched.lowering.test_serving_templates import inputs_of, served_chip
 from ..sched.network_graphs import every_kind
-from ..sched.test_serving_templates import inputs_of, served_chip
 from ..tiers import slow_but
 from .served_chip import CHIP
 

@@ -217,7 +217,7 @@ def small(tmp_path: Path) -> Path:
         tmp_path,
         {
             "hw/__init__.py": "",
-            "hw/spec/config.py": "",
+            "hw/config.py": "",
             "hw/chips/tiny.toml": "",
             "sched/__init__.py": "",
             "sched/near.py": "def f():\n    from meshloom.hw import config\n",
@@ -227,8 +227,8 @@ def small(tmp_path: Path) -> Path:
             "tests/test_near.py": f"from .helper import x\n{slow}",
             "tests/test_late.py": f"import meshloom.sched.late\n{slow}",
             "tests/test_quick.py": "import meshloom.sched.near\ndef test_it():\n    pass\n",
-            "tests/test_some.py": "import meshloom.hw.spec.isa\nparameters = slow_but([1, 2], 1)\n",
-            "hw/spec/isa.py": "",
+            "tests/test_some.py": "import meshloom.hw.isa\nparameters = slow_but([1, 2], 1)\n",
+            "hw/isa.py": "",
         },
     )
 
@@ -236,12 +236,12 @@ def small(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changed", "files"),
     [
-        ({"hw/spec/config.py"}, ["tests/test_near.py"]),  # imported by a helper, inside a function
+        ({"hw/config.py"}, ["tests/test_near.py"]),  # imported by a helper, inside a function
         ({"sched/other.py"}, ["tests/test_late.py"]),  # named in a string
         ({"tests/helper.py"}, ["tests/test_near.py"]),
         ({"hw/chips/tiny.toml"}, ["tests/test_some.py", "tests/test_near.py"]),  # data of a package
         ({"docs/page.md", "tests/test_quick.py"}, []),
-        ({"hw/spec/isa.py"}, ["tests/test_some.py"]),  # some parameters of it are slow
+        ({"hw/isa.py"}, ["tests/test_some.py"]),  # some parameters of it are slow
         ({"requirements.lock"}, ["tests/test_some.py", "tests/test_late.py", "tests/test_near.py"]),
         ({"sched/late.py", "tests/test_near.py"}, ["tests/test_near.py", "tests/test_late.py"]),  # its own text first
     ],

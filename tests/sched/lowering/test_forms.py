@@ -1,0 +1,67 @@
+"""Stages of one form: compiled once, and word for word what each would be by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshloom.sched.lowering.templates import compiling
+from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
+from meshloom.sched.lowering.templates.network import ServedNetwork
+from meshloom.sched.lowering.templates.schemes import schemes
+from meshloom.sched.workload.graph import Graph, Value
+
+from ..network_graphs import Grower, square
+from .test_serving_templates import served_chip
+
+SIZE, CHANNELS = 12, 24
+
+
+def blocks(count: int = 3) -> Graph:
+    """Residual blocks: two convolutions, the second with the addition, and a depthwise one; scales differ."""
+    g = Grower(5, Value("input", CHANNELS, SIZE, SIZE))
+    x = g.conv("stem", "input", CHANNELS, square(1), relu=True)
+    for number in range(count):
+        y = g.conv(f"first{number}", x, CHANNELS, square(3, pad=1), relu=True)
+        y = g.conv(f"second{number}", y, CHANNELS, square(1))
+        y = g.depthwise(f"third{number}", g.add(f"sum{number}", y, x, relu=True), square(3, pad=1), relu=True)
+        x = y
+    g.layers = [
+        replace(layer, scale=layer.scale + at) if layer.kind != "add" else layer for at, layer in enumerate(g.layers)
+    ]
+    return g.graph("blocks", x)
+
+
+@pytest.mark.parametrize("cores", [1, 3, 4])
+def test_stages_of_one_form_are_compiled_once(cores: int, monkeypatch: pytest.MonkeyPatch):
+    net = ServedNetwork(blocks(), served_chip(), 2)
+    forms = [net.form(index) for index in range(len(net.stages))]
+    assert len(set(forms)) < len(forms)
+    memory = template_cache(None, net.chip)
+    played: list[int] = []
+    play = compiling.play
+    monkeypatch.setattr(compiling, "play", lambda *given: (played.append(1), play(*given))[1])
+    made, asked = {}, set()
+    for index, shape in enumerate(net.shapes):
+        for scheme in schemes(shape, cores)[:4]:
+            made[index, scheme] = compile_stage(net, index, scheme, memory)
+            asked.add((forms[index], scheme))
+    assert len(played) == len(asked) < len(made)
+    for (index, scheme), template in made.items():
+        assert vars(template) == vars(compile_stage(net, index, scheme)), net.stages[index].y
+
+
+def test_what_differs_is_another_form():
+    """Other shapes, other ends of a layer, and operands that are one array."""
+    g = Grower(6, Value("input", CHANNELS, SIZE, SIZE))
+    a = g.conv("a", "input", CHANNELS, square(1))
+    g.conv("b", a, CHANNELS, square(1))
+    g.conv("c", "b", CHANNELS, square(1), relu=True)
+    g.conv("d", "c", CHANNELS, square(3, pad=1))
+    g.add("e", g.conv("e0", "d", CHANNELS, square(1)), "c")
+    g.add("f", g.conv("f0", "e", CHANNELS, square(1)), "e")
+    net = ServedNetwork(g.graph("others", "f"), served_chip(), 1)
+    by_name = {stage.y: net.form(index) for index, stage in enumerate(net.stages)}
+    assert by_name["a"] == by_name["b"]
+    assert len(set(by_name.values())) == len(by_name) - 1

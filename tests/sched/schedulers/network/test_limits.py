@@ -1,0 +1,123 @@
+"""What bounds a layer is what one would buy more of: tested by buying it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Region, address
+from meshloom.sched.ir.schedule import Move, Schedule, Span
+from meshloom.sched.lowering.predict import predict
+from meshloom.sched.schedulers.network.limits import NEAR, bounding, limit, totals
+from meshloom.sched.schedulers.registry import find
+from meshloom.sched.workload.catalog import find as workloads
+
+from ....tiers import slow_but
+
+
+def variant(chip: ChipConfig, **changes: Any) -> ChipConfig:
+    """A chip with changes; those of a section leave its other fields."""
+    fields = chip.model_dump()
+    for name, value in changes.items():
+        fields[name] = fields[name] | value if isinstance(value, dict) else value
+    return ChipConfig.model_validate(fields | {"name": "variant"})
+
+
+def scheduled(layer: str, chip: ChipConfig) -> Schedule:
+    (workload,) = workloads(layer)
+    return find("loop_order:effort=0.05")(workload.shape, chip, workload.scale)
+
+
+def cycles(layer: str, chip: ChipConfig) -> int:
+    return predict(scheduled(layer, chip), chip).cycles
+
+
+#: Chips on which each of three things can be doubled alone. DRAM sends whole packets, so that a link that is twice as
+#: wide is not held by a channel that is not.
+BASE = variant(load("quad16"), rows=8, cols=8, dram={"bytes_per_cycle": 8, "whole_packets": True})
+CHIPS = {
+    "balanced": BASE,
+    "slow DRAM": variant(BASE, dram={"bytes_per_cycle": 2}),
+    "one core": variant(BASE, floorplan=["dram core", "host spm"]),
+    "one row of tiles": variant(BASE, floorplan=["dram spm host core core core core"], dram={"bytes_per_cycle": 8}),
+    "narrow NoC": variant(BASE, floorplan=["dram dram dram core core", "host . . . spm"]),
+}
+
+
+def bought(chip: ChipConfig) -> dict[str, ChipConfig]:
+    """The chip with twice as much of each: rows of PEs, bandwidth of DRAM, width of links."""
+    return {
+        "compute": variant(chip, rows=2 * chip.rows),
+        "dram": variant(chip, dram={"bytes_per_cycle": 2 * chip.dram.bytes_per_cycle}),
+        "noc": variant(chip, lanes=2 * chip.lanes),
+    }
+
+
+LAYERS = ("gemm:16x128x512", "gemm:256x64x64", "conv:14x14x64-64,k3,p1", "conv:16x16x128-64,k1")
+CASES = [
+    (chip, layer) if (chip, layer) == ("balanced", LAYERS[0]) else pytest.param(chip, layer, marks=pytest.mark.slow)
+    for chip in CHIPS
+    for layer in LAYERS
+]
+
+
+@pytest.mark.parametrize(("name", "layer"), CASES)
+def test_nothing_else_is_worth_more_than_what_is_named(name: str, layer: str) -> None:
+    chip = CHIPS[name]
+    made = scheduled(layer, chip)
+    before, named = predict(made, chip).cycles, limit(made, chip).split("+")
+    after = {what: cycles(layer, other) for what, other in bought(chip).items()}
+    assert min(after[what] for what in named) <= min(after.values()) + NEAR * before, (named, before, after)
+
+
+@pytest.mark.parametrize("name", slow_but(["quad16", "quad32"], "quad32"))
+def test_a_channel_that_sends_a_word_a_cycle_is_the_limit_and_not_its_port(name: str) -> None:
+    """Its port sends heads, too, and is always a little busier. More channels help, wider links less than half as much
+    (with half as many packets)."""
+    chip, layer = load(name), "gemm:1x512x1024"
+    assert chip.dram.bytes_per_cycle == chip.lanes
+    assert limit(scheduled(layer, chip), chip) == "dram"
+    more = variant(chip, floorplan=["dram core core dram", "spm core core .", "host spm dram dram"])
+    wider = variant(chip, lanes=2 * chip.lanes)
+    before = cycles(layer, chip)
+    saved, saved_by_width = (before - cycles(layer, other) for other in (more, wider))
+    assert saved > 0.2 * before
+    assert saved_by_width < 0.5 * saved
+
+
+def test_what_is_as_good_as_equally_busy_is_named_too() -> None:
+    assert bounding({"compute": 100, "vector": 0, "dram": 99, "noc": 120}) == "noc"
+    assert bounding({"compute": 100, "vector": 0, "dram": 99, "noc": 104}) == "noc+compute"
+    assert bounding({"compute": 100, "vector": 0, "dram": 100, "noc": 100}) == "compute+dram+noc"
+    # one core takes from one channel: neither alone would do
+    tiny = load("tiny")
+    assert {"dram", "noc"} <= set(limit(scheduled("gemm:1x64x256", tiny), tiny).split("+"))
+
+
+def moves(chip: ChipConfig, *ways: tuple[int, int], words: int = 640) -> Schedule:
+    """A schedule that moves so many words from one tile to another, for each pair of tiles."""
+
+    def span(tile: int) -> Span:
+        region = Region.OUT if tile in chip.cores else Region.MAIN
+        return Span(tile=tile, address=address(region, 0), run=words, stride=words)
+
+    operations = tuple(Move(issuer=source, src=span(source), dst=span(target), words=words) for source, target in ways)
+    return Schedule(
+        chip=chip.name, chip_digest=chip.digest, workload="w", scheduler="s", operations=operations, tensors=()
+    )
+
+
+def test_a_link_on_which_several_channels_meet_is_the_nocs() -> None:
+    chip = variant(load("quad16"), floorplan=["dram dram core core core", "host . . . ."])
+    first, second = chip.drams
+    to = chip.cores
+    made = moves(chip, (first, to[0]), (first, to[1]), (second, to[1]), (second, to[2]))
+    flits = 640 * (1 + 1 / 64)
+    assert limit(made, chip) == "noc"
+    # nothing but a channel's own words, or nearly so: it is the channel's
+    assert limit(moves(chip, (second, to[0]), (second, to[1]), (second, to[2])), chip) == "dram"
+    assert totals(made, chip) == pytest.approx(
+        {"compute": 0, "vector": 0, "receiving": 2 * flits, "sending": 0, "dram": 2 * flits, "memories": 0}
+    )

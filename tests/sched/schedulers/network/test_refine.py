@@ -1,0 +1,186 @@
+"""What the search over whole schedules may vary: whole windows, who sends, staging, the order of tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.sched.ir.schedule import Move
+from meshloom.sched.lowering.predict import predict
+from meshloom.sched.mapping.plan import plan
+from meshloom.sched.mapping.problem import pose, whole_windows
+from meshloom.sched.mapping.tiling import Candidate, parts
+from meshloom.sched.schedulers.network import refine
+from meshloom.sched.schedulers.network.refine import refined
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
+from meshloom.sched.schedulers.network.sharing import SWITCHES, SharingOptions
+from meshloom.sched.schedulers.network.storage import SMALL_SHARE, staging_words
+from meshloom.sched.workload.graph import Graph, Value
+from meshloom.sched.workload.layers import ConvShape
+from meshloom.sched.workload.layout import ActivationLayout, PackedWindow
+
+from ...network_graphs import Grower, square
+from .test_networks import computes
+
+CHIP = load("quad8")
+
+
+def picture(channels: int, outputs: int, window: int, stride: int, size: int, pooled: bool = False) -> Graph:
+    """A picture, a convolution, maybe a max pool, another convolution."""
+    grower = Grower(8, Value("x", channels, size, size + 3))
+    last = grower.conv("first", "x", outputs, square(window, stride, window // 2), relu=True)
+    if pooled:
+        last = grower.pool("pool", last, square(3, 2, 1))
+    last = grower.conv("second", last, 12, square(3, 1, 1))
+    return grower.graph("picture", last)
+
+
+def first(graph: Graph) -> ConvShape:
+    return graph.conv_shape(graph.layers[0])
+
+
+def packed(made: NetworkSchedule) -> list[PackedWindow]:
+    """The windows that the host packs."""
+    layouts = [tensor.layout for tensor in made.schedule.tensors if isinstance(tensor.layout, ActivationLayout)]
+    return [layout.packed_kw for layout in layouts if layout.packed_kw]
+
+
+# -- whole windows ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["quad8", "pe12x14"])
+@pytest.mark.parametrize(
+    ("channels", "window", "stride", "pooled"), [(3, 3, 2, False), (3, 3, 2, True), (1, 5, 1, False), (3, 7, 2, True)]
+)
+def test_whole_windows_compute_the_same(name: str, channels: int, window: int, stride: int, pooled: bool) -> None:
+    on, graph = load(name), picture(channels, 24, window, stride, 13, pooled)
+    made = schedule(graph, on, sharing=SharingOptions(whole=True))
+    computes(made, on)
+    assert [window.kernel_h > 1 for window in packed(made)] == (
+        [whole_windows(first(graph), on)] if pose(first(graph), on).packed else []
+    )
+
+
+def test_when_whole_windows_are_taken() -> None:
+    """Where arrays are the limit or as many words are fetched; not where the picture would come twice for nothing."""
+    on = load("quad16")
+    strided = first(picture(3, 32, 3, 2, 32))
+    assert whole_windows(strided, on), "two windows of 16 lanes instead of three, as many words"
+    assert not whole_windows(first(picture(3, 16, 3, 1, 32)), on), "few outputs: DRAM would be the limit"
+    assert whole_windows(first(picture(3, 64, 3, 1, 32)), on), "many outputs: the arrays are"
+    slow = ChipConfig.model_validate(on.model_dump() | {"name": "slow", "dram": {"bytes_per_cycle": 2}})
+    assert not whole_windows(first(picture(3, 64, 3, 1, 32)), slow)
+    rows = pose(strided, on)
+    whole = pose(strided, on, packed=True, whole=True)
+    assert (rows.k_blocks * rows.taps, whole.k_blocks * whole.taps) == (3, 2)
+    assert whole.flat
+    assert whole.ideal_cycles == rows.ideal_cycles * 2 / 3
+
+
+def test_one_kernel_row_has_no_rows_to_pack() -> None:
+    shape = first(picture(3, 32, 3, 2, 32))
+    assert not whole_windows(replace(shape, kernel_h=1, pad_top=0, pad_bottom=0), load("quad16"))
+
+
+# -- what a layer may do otherwise -----------------------------------------------------------------------------------
+
+
+def layers() -> Graph:
+    grower = Grower(9, Value("x", 3, 10, 10))
+    last = grower.conv("one", "x", 24, square(3, 1, 1), relu=True)
+    last = grower.conv("two", last, 24, square(3, 1, 1), relu=True)
+    last = grower.conv("three", last, 40, square(3, 2, 1))
+    return grower.graph("layers", last)
+
+
+@pytest.mark.parametrize("kind", [TileKind.SPM, TileKind.DRAM])
+def test_memories_send_on_their_own(kind: TileKind) -> None:
+    graph = layers()
+    made = schedule(graph, CHIP, sharing=SharingOptions(pushed=frozenset({("two", kind)})))
+    computes(made, CHIP)
+    moves = [op for op in made.schedule.operations if isinstance(op, Move) and CHIP.tiles[op.src.tile] is kind]
+    sent = [op for op in moves if layer_of(op.label) == "two" and op.dst.tile in CHIP.cores]
+    assert sent
+    assert all(op.issuer == op.src.tile for op in sent)
+    others = [op for op in moves if layer_of(op.label) != "two" and op.dst.tile in CHIP.cores]
+    assert others
+    assert all(op.issuer == op.dst.tile for op in others)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_switches(switch: str) -> None:
+    graph, turned = layers(), frozenset((name, switch) for name in ("one", "two", "three"))
+    computes(schedule(graph, CHIP, sharing=SharingOptions(turned=turned)), CHIP)
+
+
+def test_edges_first() -> None:
+    """A core's last tile is the second that it computes."""
+    problem = pose(first(picture(8, 8, 3, 1, 40)), CHIP)
+    candidate = Candidate(2, 1, False, 4, 43, 1, 1, "input")
+    part = parts(problem, CHIP, candidate)[1]
+    rows = [step.item.m.r0 for step in plan(problem, CHIP, candidate, part).steps]
+    edges = [step.item.m.r0 for step in plan(problem, CHIP, replace(candidate, edges=True), part).steps]
+    assert rows == [20, 24, 28, 32, 36]
+    assert edges == [20, 36, 24, 28, 32]
+
+
+def test_a_smaller_staging_area_leaves_room_for_maps() -> None:
+    """A map that fits fifteen sixteenths of the banks, and not three quarters of them."""
+    words = 16 * 19 * 4 // len(CHIP.spms)  # of "one" in each bank
+    on = ChipConfig.model_validate(CHIP.model_dump() | {"name": "small", "spm_words": words * 8 // 7})
+    assert on.spm_words - staging_words(on) < words <= on.spm_words - staging_words(on, SMALL_SHARE)
+    grower = Grower(9, Value("x", 3, 16, 19))
+    grower.conv("one", "x", 32, square(3, 1, 1))
+    grower.conv("two", "one", 16)
+    spilled: dict[int, tuple[str, ...]] = {}
+    for share in (4, SMALL_SHARE):
+        made = schedule(grower.graph("maps", "two"), on, sharing=SharingOptions(staging=share))
+        computes(made, on)
+        spilled[share] = made.spilled
+    assert spilled == {4: ("one", "two"), SMALL_SHARE: ("two",)}
+
+
+# -- the search ------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_never_slower_and_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = layers()
+    alone = refined(graph, CHIP, most=12)
+    computes(alone, CHIP)
+    assert predict(alone.schedule, CHIP).cycles <= predict(schedule(graph, CHIP).schedule, CHIP).cycles
+    memory, made = search_cache(tmp_path, CHIP), list[SharingOptions]()
+
+    def stops(*args: Any) -> NetworkSchedule:
+        if len(made) == 7:
+            raise KeyboardInterrupt
+        made.append(args[-1])
+        return schedule(*args)
+
+    monkeypatch.setattr(refine, "schedule", stops)
+    with pytest.raises(KeyboardInterrupt):
+        refined(graph, CHIP, memory=memory, most=12)
+    monkeypatch.undo()
+    assert refined(graph, CHIP, memory=search_cache(tmp_path, CHIP), most=12).schedule == alone.schedule
+
+
+def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = list[int]()
+
+    def counted(*args: Any) -> object:
+        played.append(1)
+        return predict(*args)
+
+    monkeypatch.setattr(refine, "predict", counted)
+    refined(layers(), CHIP, most=12)
+    some = len(played)
+    assert some < 12, "equal schedules are not played twice"
+    played.clear()
+    monkeypatch.setattr(refine, "HOPELESS", 0.5)
+    refined(layers(), CHIP, most=12)
+    assert len(played) == 1

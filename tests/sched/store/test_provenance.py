@@ -1,0 +1,130 @@
+"""What results that are kept are named after: every source that decides them."""
+
+from __future__ import annotations
+
+import ast
+import tokenize
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from meshloom.sched.store import provenance
+from meshloom.sched.store.provenance import executed, needed, of_files
+
+ROOT = Path(__file__).parents[3]
+
+FILES = {
+    "sched/__init__.py": "",
+    "sched/a.py": "if TYPE_CHECKING:\n    from .types import Only\nfrom .b import B\n",
+    "sched/b.py": "def late():\n    try:\n        import meshloom.hw.c\n    except ImportError:\n        pass\n",
+    "sched/types.py": "",
+    "sched/beside.py": "",
+    "hw/__init__.py": "import numpy as np\n",
+    "hw/c.py": "import os.path\nfrom meshloom.sched import d\nfrom .deep import e\n",
+    "hw/deep/__init__.py": "",
+    "hw/deep/e.py": "from ...sched.d import D\n",
+    "sched/d.py": "match 1:\n    case 1:\n        from . import f\n",
+    "sched/f.py": "from .a import A\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_imports_are_followed_wherever_they_stand(tree: Path) -> None:
+    """In functions, under `try` and `match`, relative and absolute, in circles; not those for types only."""
+    found = {str(path.relative_to(tree)) for path in needed(tree, ["sched.a"])}
+    assert found == set(FILES) - {"sched/types.py", "sched/beside.py"}
+
+
+def test_every_source_that_is_needed_counts(tree: Path) -> None:
+    before = of_files(tree, ["sched.a"])
+    for name in FILES:
+        (tree / name).write_text(FILES[name] + "changed = 1\n")
+        changed = of_files(tree, ["sched.a"]) != before
+        assert changed == (name not in ("sched/types.py", "sched/beside.py")), name
+        (tree / name).write_text(FILES[name])
+    assert of_files(tree, ["sched.a"]) == before
+    with pytest.raises(ValueError, match=r"there is no module sched\.none"):
+        of_files(tree, ["sched.none"])
+
+
+@pytest.mark.parametrize(
+    ("module", "decisive"),
+    [
+        (
+            "sched.schedulers.flexer.search",
+            ["schedulers/flexer/sets", "schedulers/flexer/turns", "mapping/problem", "mapping/estimate"],
+        ),
+        (
+            "sched.schedulers.flexer.judge",
+            ["schedulers/flexer/order", "ir/dependences", "model/timeline", "lowering/semaphores/lower", "ir/schedule"],
+        ),
+        ("sched.schedulers.loop_order.scheduler", ["mapping/staging", "model/timeline"]),
+    ],
+)
+def test_what_decides_a_search_is_part_of_its_name(module: str, decisive: list[str]) -> None:
+    found = needed(ROOT, [module])
+    assert {ROOT / "sched" / f"{name}.py" for name in decisive} < set(found)
+    assert ROOT / "hw" / "spec" / "config.py" in found
+    assert provenance.digest(module) == of_files(ROOT, [module])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('"""Says."""\nx = 1\n', "x = 1\n"),
+        ('def f():\n    """Says.\n\n    # more\n    """\n    return 1\n', "# why\ndef f():\n\n    return 1\n"),
+        ("class C:\n    x = 1\n    'What it is.'\n\n    # why\n    y = 2\n", "class C:\n    x = 1\n    y = 2\n"),
+    ],
+)
+def test_what_only_people_read_does_not_count(one: str, other: str) -> None:
+    assert executed(one.encode()) == executed(other.encode())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('x = """\n# one\n"""\n', 'x = """\n# other\n"""\n'),
+        ("x = 'a\\\n# one'\n", "x = 'a\\\n# other'\n"),
+        ("x = '# one'\n", "x = '# other'\n"),
+        ("'doc'; x = 1\n", "'doc'; x = 2\n"),
+        ("f('one')\n", "f('other')\n"),
+        ("def f():\n    return 'one'\n", "def f():\n    return 'other'\n"),
+        ("if x:\n    'doc'\n    y = 1\n", "if x:\n    'doc'\ny = 1\n"),
+    ],
+)
+def test_what_is_executed_counts(one: str, other: str) -> None:
+    assert executed(one.encode()) != executed(other.encode())
+
+
+_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+
+
+def _tokens(source: bytes) -> Iterator[tuple[tuple[int, int], str]]:
+    """Where each token begins, and what it says, but for layout and comments."""
+    for token in tokenize.tokenize(BytesIO(source).readline):
+        if token.type not in _LAYOUT:
+            yield token.start, token.string
+
+
+@pytest.mark.parametrize("folder", ["hw", "sched/mapping", "sched/model"])
+def test_no_token_is_lost(folder: str) -> None:
+    """Of each file everything is left but texts that nobody reads, as Python's own tokenizer sees it."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        source = path.read_bytes()
+        unread = {
+            (node.lineno, node.col_offset)
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        }
+        expected = [said for start, said in _tokens(source) if start not in unread]
+        assert [said for _, said in _tokens(executed(source))] == expected, path

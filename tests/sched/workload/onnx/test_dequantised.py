@@ -1,0 +1,189 @@
+"""Files of integer operators with any scales and zero points: the file's own tensors, and how near the chip comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from meshloom.sched.workload.onnx.dequantised import dequantised, in_real_numbers
+from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
+from meshloom.sched.workload.onnx.original import Original
+from meshloom.sched.workload.onnx.pins import Pin
+from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
+from meshloom.sched.workload.onnx.reader import as_it_is
+from meshloom.sched.workload.onnx.runtime import run, session
+
+from ...float_models import FloatModel, decibels, integer_outputs, run_float
+
+
+def small() -> FloatModel:
+    m = FloatModel((1, 3, 8, 8))
+    a = m.node("Relu", m.conv("x", "a", (8, 3, 3, 3)), "a2")
+    both = m.node("Add", [m.conv(a, "b", (8, 8, 3, 3), pads=[1, 1, 1, 1]), a], "both")
+    flat = m.node("Flatten", m.node("GlobalAveragePool", both, "p"), "f")
+    m.node("Gemm", [flat, m.normal(8, 5), m.normal(5)], "y")
+    return m
+
+
+def written(folder: Path, signed: bool, symmetric: bool, per_channel: bool) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """As ONNX Runtime's own quantiser writes it."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    m = small()
+    onnx.save(m.build("y"), folder / "float.onnx")
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left = [{"x": x} for x in m.data(4)]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self.left.pop() if self.left else None
+
+    quantize_static(
+        folder / "float.onnx", folder / "q.onnx", Reader(), QuantFormat.QOperator, per_channel=per_channel,
+        activation_type=QuantType.QInt8 if signed else QuantType.QUInt8, weight_type=QuantType.QInt8,
+        extra_options={"ActivationSymmetric": symmetric},
+    )  # fmt: skip
+    return onnx.load(folder / "q.onnx"), m.data(4)
+
+
+def noise(model: onnx.ModelProto, report: Quantised, data: list[np.ndarray]) -> float:
+    """Against the file in ONNX Runtime, in dB."""
+    (end,) = report.graph.outputs
+    exact = np.stack([next(iter(run_float(model, x).values())).ravel() for x in data])
+    return decibels(exact, np.stack([integer_outputs(report.graph, x)[end].ravel() for x in data]))
+
+
+@pytest.mark.parametrize(
+    ("signed", "symmetric", "per_channel", "said"),
+    [
+        (True, True, False, "5 of 6 tensors have the file's own scale"),  # an addition joins two
+        (False, True, False, "5 of 6 tensors have the file's own scale"),
+        (False, False, False, "0 of 6 tensors have the file's own scale, 6 the nearest"),
+        (True, True, True, "some weights have one for each channel"),
+    ],
+)
+def test_files_of_onnx_runtimes_quantiser(
+    signed: bool, symmetric: bool, per_channel: bool, said: str, tmp_path: Path
+) -> None:
+    model, data = written(tmp_path, signed, symmetric, per_channel)
+    assert as_it_is(model, "m") is None
+    report = quantise_with_report(model, data)
+    assert any(said in note for note in report.graph.notes), report.graph.notes
+    assert noise(model, report, data) > 33
+
+
+def product(x: tuple[float, int], w: tuple[float, int], y: tuple[float, int], kind: type = np.uint8) -> onnx.ModelProto:
+    """A QLinearConv with 8 bits at both ends; scales and zero points of operand, weights and result."""
+    random = np.random.default_rng(3)
+    weights = random.integers(-100, 100, (4, 3, 3, 3)).astype(np.int8)
+    arrays: dict[str, np.ndarray] = {"w": weights, "b": np.array([400, -300, 0, 50], np.int32)}
+    for name, (scale, zero), element in (("x", x, kind), ("w", w, np.int8), ("y", y, kind)):
+        arrays |= {f"{name}s": np.array(scale, np.float32), f"{name}z": np.array(zero, element)}
+    node = helper.make_node("QLinearConv", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["y"], "conv")
+    element = TensorProto.UINT8 if kind is np.uint8 else TensorProto.INT8
+    graph = helper.make_graph(
+        [node], "m", [helper.make_tensor_value_info("x", element, (1, 3, 6, 6))],
+        [helper.make_tensor_value_info("y", element, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def off_by(model: onnx.ModelProto, kind: type) -> tuple[float, Quantised]:
+    """The file's bytes and the network's results, in steps of the file, and the report."""
+    random = np.random.default_rng(5)
+    raw = random.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, (1, 3, 6, 6)).astype(kind)
+    own = dequantised(model, "m")
+    x = own.real("x", raw)
+    report = quantise_with_report(model, [x])
+    scale, zero = own.pins["y"].scale, own.pins["y"].zero
+    bytes_ = run(session(model, "m", mixed_signs=kind is np.uint8), {"x": raw})["y"]
+    exact = (bytes_.astype(np.float64) - zero) * scale
+    # what the comparison is made with is the file itself
+    assert report.reference is not None
+    again = Original(report.reference, "m", ["y"]).run({"x": x})["y"]
+    assert np.allclose(again, exact, atol=scale * 1e-4)
+    return float(np.abs(integer_outputs(report.graph, x)["y"] - exact).max() / scale), report
+
+
+def bound_in(report: Quantised) -> float:
+    (note,) = [note for note in report.graph.notes if "at most" in note]
+    return float(note.split("at most ")[1].split()[0])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "kind"),
+    [
+        ((0.02, 0), (0.3, 0), np.int8),
+        ((0.0173, 0), (0.41, 0), np.int8),  # no multiplier of the chip is that exactly
+        ((0.02, 128), (0.3, 128), np.uint8),
+        ((0.02, 101), (0.3, 140), np.uint8),
+        ((0.02, 0), (0.3, 0), np.uint8),  # behind a ReLU
+    ],
+)
+def test_results_lie_within_the_bound_that_the_row_states(
+    x: tuple[float, int], y: tuple[float, int], kind: type
+) -> None:
+    """The bound holds for any operands; where all numbers of the file are the chip's, one step is enough."""
+    found, report = off_by(product(x, (0.011, 0), y, kind), kind)
+    assert found <= bound_in(report)
+    if kind is np.int8 or 128 in (x[1], y[1]):
+        assert found <= 1.001
+        weights = numpy_helper.to_array(product(x, (0.011, 0), y, kind).graph.initializer[0])
+        made = report.graph.layers[0].w
+        assert made is not None
+        assert np.array_equal(made, weights)
+
+
+def test_results_are_cut_off_where_the_file_does() -> None:
+    """-60..195 in steps: above it is cut off by a clamp, below by a table, if results are seen there."""
+    found, report = off_by(product((0.02, 128), (0.011, 0), (0.02, 60)), np.uint8)
+    assert [layer.kind for layer in report.graph.layers] == ["conv", "table"]
+    assert found <= bound_in(report)
+
+
+def test_what_a_pin_says() -> None:
+    assert Pin(0.5, 0, -128).step == Pin(0.5, 128, 0).step == 0.5
+    assert Pin(0.5, 0, -128).symmetric
+    pin = Pin(0.5, 100, 0)
+    assert (pin.low, pin.high, pin.symmetric) == (-50.0, 77.5, False)
+    assert pin.step == pytest.approx(77.5 / 127)
+
+
+def test_dynamic_quantisation(tmp_path: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    m = small()
+    onnx.save(m.build("y"), tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "q.onnx", weight_type=QuantType.QUInt8)
+    model = onnx.load(tmp_path / "q.onnx")
+    assert {"DynamicQuantizeLinear", "ConvInteger"} <= {node.op_type for node in model.graph.node}
+    assert noise(model, quantise_with_report(model, m.data()), m.data()) > 30
+
+
+def test_float_models_stay() -> None:
+    model = small().build("y")
+    assert in_real_numbers(model, "m") == (model, {}, None)
+
+
+def test_scales_that_are_computed_are_refused() -> None:
+    model = product((0.02, 128), (0.011, 0), (0.3, 128))
+    model.graph.node[0].input[1] = "computed"
+    model.graph.node.insert(0, helper.make_node("Abs", ["xs"], ["computed"]))
+    with pytest.raises(UnsupportedError, match="computed, must be a constant"):
+        dequantised(model, "m")
+
+
+def test_bytes_without_a_scale_are_refused() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2])], "m",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 3, 6, 6))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+    )  # fmt: skip
+    with pytest.raises(OnnxError, match="8 bits without a scale"):
+        dequantised(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), "m")

@@ -1,0 +1,110 @@
+"""Ends of float files that run on the host, sizes that are bound, and what is never left to the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
+from meshloom.sched.workload.onnx.host import fold_to_end
+from meshloom.sched.workload.onnx.load import bound
+from meshloom.sched.workload.onnx.quantise import quantise, quantise_with_report
+
+from ...float_models import FloatModel, run_float
+
+
+def detector(m: FloatModel) -> str:
+    """Two heads, decoded with constants and put together."""
+    a = m.node("Relu", m.conv("x", "a", (4, 3, 3, 3)), "r")
+    b = m.node("Sigmoid", m.conv(a, "b", (4, 4, 1, 1)), "s")
+    c = m.node("Exp", m.conv(a, "c", (4, 4, 1, 1)), "e")
+    both = m.node("Concat", [b, m.node("Mul", [c, m.normal(1, 4, 6, 6)], "m")], "d", axis=1)
+    return m.node("Reshape", [both, m.integers(1, 8, -1)], "y")
+
+
+def test_decoding_runs_on_the_host():
+    m = FloatModel()
+    model, data = m.build(detector(m)), m.data()
+    report = quantise_with_report(model, data)
+    assert report.graph.outputs == ("b", "c")
+    assert report.graph.notes == ("Sigmoid s, Exp e, Mul m, Concat d and 1 more at the end run on the host.",)
+    exact = run_float(model, data[0])["y"]
+    values = run_float(m.build("b", "c"), data[0])
+    found = report.finish({name: values[name] for name in report.graph.outputs})["y"]
+    np.testing.assert_allclose(found, exact, rtol=1e-5)
+
+
+def test_numbers_of_classes():
+    m = FloatModel()
+    a = m.node("Flatten", m.node("GlobalAveragePool", m.conv("x", "a", (5, 3, 3, 3)), "p"), "f")
+    model = m.build(m.node("ArgMax", a, "y", axis=1, keepdims=0))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    report = quantise_with_report(model, m.data())
+    scores = np.array([0, 3, 9, 1, 2], np.float32).reshape(1, 5, 1, 1)
+    assert report.finish({"p": scores})["y"].tolist() == [2]
+
+
+def test_a_model_whose_end_runs_on_the_chip_leaves_nothing_to_the_host():
+    m = FloatModel()
+    report = quantise_with_report(m.build(m.conv("x", "y", (4, 3, 3, 3))), m.data())
+    assert report.host is None
+    assert report.finish({}) == {}
+
+
+def test_channels_last_at_the_end_of_the_chip():
+    """The host's nodes get tensors in the shapes that they have in the file."""
+    m = FloatModel((1, 8, 8, 3))
+    a = m.conv(m.node("Transpose", "x", "t", perm=[0, 3, 1, 2]), "a", (4, 3, 3, 3))
+    u = m.node("Relu", m.node("Transpose", a, "t2", perm=[0, 2, 3, 1]), "u")
+    model = m.build(m.node("CumSum", [u, m.constant(1, np.int64)], "y"))
+    report, x = quantise_with_report(model, m.data()), m.data()[0]
+    exact = run_float(m.build("u", "y"), x)
+    (end,) = report.graph.outputs
+    np.testing.assert_allclose(report.finish({end: report.ends[end].value(exact["u"])})["y"], exact["y"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("behind", ["Conv", "MaxPool", "MatMul"])
+def test_work_is_not_left_to_the_host(behind):
+    m = FloatModel()
+    a = m.node("Hardmax", m.conv("x", "a", (4, 3, 3, 3)), "s", axis=1)
+    match behind:
+        case "Conv":
+            a = m.conv(a, "y", (4, 4, 1, 1))
+        case "MaxPool":
+            a = m.node("MaxPool", a, "y", kernel_shape=[2, 2])
+        case _:
+            a = m.node("MatMul", [a, a], "y")
+    with pytest.raises(UnsupportedError, match=r"n_s \(Hardmax\)"):
+        fold_to_end(m.build(a), "net", normalised=False)
+
+
+def test_nothing_but_the_end_is_no_network():
+    m = FloatModel()
+    with pytest.raises(UnsupportedError, match=r"n_y \(Hardmax\)"):
+        quantise(m.build(m.node("Hardmax", "x", "y", axis=1)), m.data())
+
+
+def test_sizes_are_bound():
+    m = FloatModel(("batch", 3, "rows", "columns"))
+    model = m.build(m.conv("x", "y", (4, 3, 3, 3)))
+    data = [np.ones((1, 3, 9, 7), np.float32)]
+    assert quantise(model, data).inputs[0].shape == (1, 3, 9, 7), "by the data"
+    fixed = bound(model, {}, {"rows": 5, "x:3": 6}, "net")
+    assert fold_to_end(fixed, "net", normalised=False).inputs["x"].size == (3, 5, 6)
+    with pytest.raises(OnnxError, match=r"no input has a size 'height' to bind; sizes are batch, x:1, rows, columns"):
+        bound(model, {}, {"height": 5}, "net")
+
+
+def test_a_batch_is_one_picture_after_the_other():
+    """Also in the shapes that the model reshapes to."""
+    m = FloatModel((4, 3, 6, 6))
+    a = m.node("Reshape", [m.conv("x", "a", (2, 3, 6, 6)), m.integers(4, 2)], "r")
+    model = bound(m.build(m.node("Relu", a, "y")), {}, {}, "net")
+    assert quantise(model, [np.ones((1, 3, 6, 6), np.float32)]).value("y").shape == (1, 2, 1, 1)
+
+
+def test_channels_last_are_bound_by_a_picture():
+    m = FloatModel((1, "rows", "columns", 3))
+    model = m.build(m.conv(m.node("Transpose", "x", "t", perm=[0, 3, 1, 2]), "y", (4, 3, 3, 3)))
+    assert quantise(model, [np.ones((1, 3, 9, 7), np.float32)]).inputs[0].shape == (1, 3, 9, 7)

@@ -1,0 +1,81 @@
+"""QDQ files: pairs around activations are taken out, weights are the file's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.pairs import without_pairs
+from meshloom.sched.workload.onnx.pins import Pin
+from meshloom.sched.workload.onnx.quantise import quantise_with_report
+
+from ...float_models import FloatModel, decibels, integer_outputs, run_float
+
+
+def statically_quantised(folder: Path, signed: bool, per_channel: bool) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """A small network with an addition and a fully connected end, as ONNX Runtime's own quantiser writes it."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    m = FloatModel((1, 3, 8, 8))
+    a = m.node("Relu", m.conv("x", "a", (8, 3, 3, 3)), "a2")
+    both = m.node("Add", [m.conv(a, "b", (8, 8, 3, 3), pads=[1, 1, 1, 1]), a], "both")
+    flat = m.node("Flatten", m.node("GlobalAveragePool", both, "p"), "f")
+    onnx.save(m.build(m.node("Gemm", [flat, m.normal(8, 5), m.normal(5)], "y")), folder / "float.onnx")
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left = [{"x": x} for x in m.data(4)]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self.left.pop() if self.left else None
+
+    kind = QuantType.QInt8 if signed else QuantType.QUInt8
+    quantize_static(
+        folder / "float.onnx", folder / "qdq.onnx", Reader(), QuantFormat.QDQ, per_channel=per_channel,
+        activation_type=kind, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+    return onnx.load(folder / "qdq.onnx"), m.data(4)
+
+
+@pytest.mark.parametrize(("signed", "per_channel"), [(True, False), (False, True)])
+def test_files_of_onnx_runtimes_quantiser(signed: bool, per_channel: bool, tmp_path: Path) -> None:
+    """Symmetric or with zero points, with one scale for all weights or one for each channel."""
+    model, data = statically_quantised(tmp_path, signed, per_channel)
+    report = quantise_with_report(model, data)
+    assert {layer.kind for layer in report.graph.layers} <= {"conv", "add", "average_pool", "max_pool"}
+    assert any("QuantizeLinear and DequantizeLinear" in note for note in report.graph.notes)
+    (end,) = report.graph.outputs
+    exact = np.stack([next(iter(run_float(model, x).values())).ravel() for x in data])
+    found = np.stack([integer_outputs(report.graph, x)[end].ravel() for x in data])
+    assert decibels(exact, found) > 20
+
+
+def pair(m: FloatModel, x: str, scale: float, zero: int, kind: type, name: str, other: float | None = None) -> str:
+    constants = [m.constant(scale), m.constant(zero, kind)]
+    q = m.node("QuantizeLinear", [x, *constants], f"{name}_q")
+    if other is not None:
+        constants[0] = m.constant(other)
+    return m.node("DequantizeLinear", [q, *constants], name)
+
+
+def test_a_zero_point_at_the_end_of_its_range_is_a_relu() -> None:
+    m = FloatModel()
+    a = pair(m, m.conv("x", "a", (4, 3, 3, 3)), 0.02, 0, np.uint8, "a2")
+    m.conv(pair(m, m.conv(a, "b", (4, 4, 3, 3)), 0.05, 128, np.uint8, "b2"), "y", (4, 4, 1, 1))
+    stripped, pins = without_pairs(m.build("y"))
+    assert pins == {"a": Pin(float(np.float32(0.02)), 0, 0), "b": Pin(float(np.float32(0.05)), 128, 0)}
+    assert [node.op_type for node in stripped.graph.node] == ["Conv", "Relu", "Conv", "Identity", "Conv"]
+    graph = quantise_with_report(m.build("y"), m.data()).graph
+    assert [(layer.kind, layer.relu) for layer in graph.layers] == [("conv", True), ("conv", False), ("conv", False)]
+
+
+def test_pairs_that_rescale_stay_and_are_refused() -> None:
+    m = FloatModel()
+    model = m.build(m.conv(pair(m, m.conv("x", "a", (4, 3, 3, 3)), 0.02, 0, np.int8, "a2", 0.04), "y", (4, 4, 1, 1)))
+    assert without_pairs(model) == (model, {})
+    with pytest.raises(UnsupportedError, match="QuantizeLinear"):
+        quantise_with_report(model, m.data())

@@ -1,0 +1,256 @@
+"""Padding before maxima, results that nobody reads, functions of a file's own, rearrangements that take too much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, parser
+
+from meshloom.sched.workload.onnx.errors import OnnxError, Refused, UnsupportedError
+from meshloom.sched.workload.onnx.load import load_model
+from meshloom.sched.workload.onnx.quantise import quantise_with_report
+from meshloom.sched.workload.onnx.reader import from_onnx
+from meshloom.sched.workload.onnx.views import arranged
+from meshloom.sched.workload.onnx.writer import to_onnx
+
+from ...float_models import FloatModel, decibels, integer_outputs, run_float
+from ...integer_models import IntegerModel
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def near(m: FloatModel, model: onnx.ModelProto | None = None, layers: str = "") -> None:
+    data, model = m.data(2), model or m.build("y")
+    report = quantise_with_report(model, data)
+    exact = run_float(model, data[0])["y"]
+    values = integer_outputs(report.graph, report.sources["x"].value(data[0]))
+    found = report.said({name: values[name] for name in report.graph.outputs})["y"]
+    assert found.shape == exact.shape
+    assert decibels(exact, found) > 22
+    assert [layer.kind for layer in report.graph.layers] == layers.split()
+
+
+# -- padding before maxima ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-np.inf, LOWEST])
+def test_padding_before_maxima(value: float):
+    m = FloatModel(opset=13)
+    a = m.node("Pad", ["x", m.integers(0, 0, 1, 0, 0, 0, 0, 1), m.constant(value)], "a")
+    m.node("MaxPool", a, "y", kernel_shape=[3, 3], pads=[1, 0, 0, 0], strides=[2, 2])
+    near(m, layers="max_pool")
+
+
+def test_padding_along_some_axes():
+    """The axes in another order; what the window adds itself is `VALID`, or grows to whole windows."""
+    m = FloatModel(opset=18)
+    a = m.node("Pad", ["x", m.integers(1, 0, 0, 2), m.constant(-np.inf), m.integers(-1, 2)], "a")
+    b = m.node("MaxPool", a, "b", kernel_shape=[3, 3], auto_pad="VALID", strides=[1, 2])
+    c = m.node("Pad", [b, m.integers(1, 1), m.constant(-np.inf), m.integers(2)], "c")
+    m.node("MaxPool", c, "y", kernel_shape=[3, 1], strides=[2, 2], ceil_mode=1)
+    near(m, layers="max_pool max_pool")
+
+
+def test_padding_before_an_opset_had_operands():
+    m = FloatModel(opset=9)
+    a = m.node("Pad", "x", "a", pads=[0, 0, 1, 1, 0, 0, 1, 1], value=-np.inf)
+    m.node("MaxPool", a, "y", kernel_shape=[2, 2])
+    near(m, layers="max_pool")
+
+
+def test_padding_of_channels_last():
+    """As TensorFlow's converter leaves it: the axes change places between, twice, and two pools read the tensor."""
+    m = FloatModel((1, 8, 8, 3), opset=13)
+    a = m.node("Pad", ["x", m.integers(0, 1, 1, 0, 0, 1, 1, 0), m.constant(LOWEST)], "a")
+    b = m.node("Identity", m.node("Transpose", a, "b", perm=[0, 3, 1, 2]), "c")
+    first = m.node("MaxPool", b, "d", kernel_shape=[3, 3], strides=[2, 2])
+    second = m.node("MaxPool", b, "e", kernel_shape=[3, 3], strides=[2, 2], pads=[0, 0, 1, 1])
+    m.node("Add", [first, m.node("Slice", [second, m.integers(0, 0), m.integers(4, 4), m.integers(2, 3)], "f")], "y")
+    near(m, layers="max_pool max_pool slice add")
+
+
+def test_zeros_before_averages_that_count_them():
+    m = FloatModel(opset=13)
+    a = m.node("Pad", ["x", m.integers(0, 0, 1, 0, 0, 0, 1, 1)], "a")
+    m.node("AveragePool", a, "y", kernel_shape=[3, 3], pads=[0, 1, 0, 0], count_include_pad=1)
+    near(m, layers="average_pool")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda m, a: m.node("Relu", a, "y"),
+        lambda m, a: m.node("Concat", [m.node("MaxPool", a, "p", kernel_shape=[1, 1]), a], "y", axis=1),
+        lambda m, a: m.node("MaxPool", a, "y", kernel_shape=[3, 3], auto_pad="SAME_UPPER"),
+        lambda m, a: m.node("MaxPool", a, "y", kernel_shape=[1, 1]),  # windows of padding alone
+        lambda m, a: m.node("MaxPool", m.node("Transpose", a, "t", perm=[0, 2, 1, 3]), "y", kernel_shape=[3, 3]),
+    ],
+)
+def test_padding_that_something_else_reads(build: Any):
+    m = FloatModel(opset=13)
+    a = m.node("Pad", ["x", m.integers(0, 0, 1, 1, 0, 0, 1, 1), m.constant(-np.inf)], "a")
+    m.conv(m.node("Sigmoid", build(m, a), "s"), "z", (2, 3, 1, 1))
+    with pytest.raises(UnsupportedError, match=r"n_a \(Pad\): pads with -inf"):
+        quantise_with_report(m.build("z"), m.data(1))
+
+
+# -- results that nobody reads ----------------------------------------------------------------------------------------
+
+
+def indices(m: FloatModel) -> onnx.NodeProto:
+    m.node("MaxPool", m.conv("x", "a", (4, 3, 3, 3)), "y", kernel_shape=[2, 2])
+    m.nodes[-1].output.append("places")
+    return m.nodes[-1]
+
+
+def test_indices_that_nobody_reads():
+    m = FloatModel(opset=13)
+    indices(m)
+    near(m, layers="conv max_pool")
+
+
+def test_indices_that_are_read():
+    m = FloatModel(opset=13)
+    indices(m)
+    m.conv(m.node("Cast", "places", "real", to=1), "z", (2, 4, 1, 1))
+    with pytest.raises(UnsupportedError, match="the indices of the maxima are not computed"):
+        quantise_with_report(m.build("y", "z"), m.data(1))
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_indices_of_integers(read: bool):
+    m = IntegerModel()
+    m.node("MaxPool", [m.conv("x", "a", np.ones((3, 2, 1, 1), np.int8))], "y", kernel_shape=[2, 2])
+    m.nodes[-1].output.append("places")
+    if not read:
+        assert from_onnx(m.build("y"), "net").layers[-1].kind == "max_pool"
+        return
+    model = m.build("y", "places")
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(UnsupportedError, match="the indices of the maxima are not computed"):
+        from_onnx(model, "net")
+
+
+# -- functions of a file's own ----------------------------------------------------------------------------------------
+
+
+def function(name: str, text: str, domain: str = "own") -> onnx.FunctionProto:
+    head = f'<opset_import: ["" : 17, "own" : 1], domain: "{domain}"> {name} '
+    return parser.parse_function(head + text)
+
+
+def calling(tmp_path: Path, *functions: onnx.FunctionProto, call: str = "Outer") -> Path:
+    """A file whose second node calls a function of its own, with a weight."""
+    m = FloatModel(opset=17)
+    m.conv("x", "a", (4, 3, 1, 1))
+    m.nodes.append(helper.make_node(call, ["a", m.normal(4, 4, 1, 1)], ["y"], "call", domain="own", slope=0.25))
+    model = m.build("y")
+    model.functions.extend(functions)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+INNER = function("Inner", "<s> (v) => (w) { w = LeakyRelu <alpha : float = @s> (v) }")
+OUTER = function("Outer", "<slope> (v, k) => (w) { t = Conv (v, k) w = own.Inner <s : float = @slope> (t) }")
+
+
+def test_functions_are_put_in_place(tmp_path: Path):
+    path = calling(tmp_path, INNER, OUTER)
+    model = load_model(path)
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "LeakyRelu"]
+    x = FloatModel().data(1)[0]
+    assert np.array_equal(run_float(onnx.load(path), x)["y"], run_float(model, x)["y"])
+    report = quantise_with_report(path, FloatModel().data(2))
+    assert "conv" in {layer.kind for layer in report.graph.layers}
+
+
+def test_functions_in_a_branch(tmp_path: Path):
+    m = FloatModel(opset=17)
+    a = m.conv("x", "a", (4, 3, 1, 1))
+    call = helper.make_node("Inner", [a], ["t"], domain="own", s=0.5)
+    both = helper.make_graph([call], "both", [], [helper.make_empty_tensor_value_info("t")])
+    m.nodes.append(helper.make_node("If", [m.constant(True, np.bool_)], ["y"], then_branch=both, else_branch=both))
+    model = m.build("y")
+    model.functions.append(INNER)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, tmp_path / "net.onnx")
+    near(m, load_model(tmp_path / "net.onnx"), "conv table")
+
+
+def test_functions_of_integer_layers_stay(tmp_path: Path):
+    """What Meshloom writes has functions, which are layers."""
+    m = FloatModel((1, 6, 1, 5))
+    m.node("Softmax", m.conv("x", "a", (6, 6, 1, 1)), "b", axis=1)
+    m.conv("b", "y", (2, 6, 1, 1))
+    graph = quantise_with_report(m.build("y"), m.data(2)).graph
+    onnx.save(to_onnx(graph), tmp_path / "net.onnx")
+    model = load_model(tmp_path / "net.onnx")
+    assert {item.domain for item in model.functions} == {"meshloom"}
+    assert [layer.kind for layer in from_onnx(model, "net").layers] == [layer.kind for layer in graph.layers]
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ([function("Outer", "<slope> (v, k) => (w) { w = own.Outer (v, k) }")], "must not be recursive"),
+        ([function("Outer", "<slope> (v, k) => (w) { t = Strange (v) w = own.Outer (t, k) }")],
+         "its function 'Outer' calls itself; export it without functions"),
+        ([function("Outer", "<slope> (v, k) => (w) { w = own.B (v, k) }"),
+          function("B", "(v, k) => (w) { w = own.Outer (v, k) }")], "must not be recursive"),
+        ([function("Outer", "<slope> (v, k) => (w) { w = own.F0 (v) }"),
+          *(function(f"F{i}", f"(v) => (w) {{ t = own.F{i + 1} (v) w = own.F{i + 1} (t) }}") for i in range(40)),
+          function("F40", "(v) => (w) { w = Relu (v) }")],
+         "its own functions become 1,099,511,627,777 nodes; 100,000 at most"),
+        ([function("Outer", "<slope> (v, k) => (w) { w = own.F0 (v) }"),
+          *(function(f"F{i}", f"(v) => (w) {{ w = own.F{i + 1} (v) }}") for i in range(120)),
+          function("F120", "(v) => (w) { w = Relu (v) }")], "call each other more than 100 deep"),
+    ],
+)  # fmt: skip
+def test_functions_without_end(functions: list[onnx.FunctionProto], message: str, tmp_path: Path):
+    with pytest.raises(OnnxError, match=message):
+        load_model(calling(tmp_path, *functions))
+
+
+# -- rearrangements --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "message"),
+    [
+        ((1, 2, 600, 2), 2, r"from \[2, 600, 2\] to \[2, 600, 2\] channels, rows and columns it takes more than "
+         r"256 copies of parts of a map, since its rows are of \d+ parts"),
+        ((1, 2, 2, 600), 3, r"its columns are of \d+ parts that do not move together; fewer columns"),
+    ],
+)  # fmt: skip
+def test_too_many_copies_name_what_to_change(shape: Any, axis: int, message: str):
+    m = FloatModel(shape, opset=13)
+    picked = np.random.default_rng(0).permutation(shape[axis])
+    m.conv(m.node("Gather", ["x", m.integers(*picked)], "a", axis=axis), "y", (2, 2, 1, 1))
+    with pytest.raises(UnsupportedError, match=message):
+        quantise_with_report(m.build("y"), m.data(1))
+
+
+@pytest.mark.parametrize(("count", "parts"), [(256, None), (257, 257)])
+def test_as_many_copies_as_there_may_be(count: int, parts: int | None):
+    """Rows backwards: each is a copy."""
+    index = np.arange(count)[::-1].reshape(1, count, 1)
+    if parts is None:
+        assert len(arranged(index, (1, count, 1))[0]) == count
+    else:
+        with pytest.raises(Refused, match=f"its rows are of {parts} parts"):
+            arranged(index, (1, count, 1))
+
+
+def test_copies_of_channels_and_pixels():
+    """Each channel shifted by one more than the one before; each pixel from other channels."""
+    shifted = np.stack([np.roll(np.arange(300), by) + by * 300 for by in range(300)]).reshape(300, 300, 1)
+    with pytest.raises(Refused, match="its channels are of 300 parts"):
+        arranged(shifted, (300, 300, 1))
+    spread = (np.arange(300) * 300 + np.arange(300)).reshape(1, 300, 1)
+    with pytest.raises(Refused, match="its pixels are of 300 parts"):
+        arranged(spread, (300, 300, 1))
