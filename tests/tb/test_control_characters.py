@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import polars
 import pytest
 from rich.table import Table
 
@@ -107,6 +106,8 @@ def test_junit_is_valid_xml_whatever_names_are(tmp_path: Path) -> None:
 
 
 def test_names_in_pictures(tmp_path: Path) -> None:
+    import polars
+
     frame = polars.DataFrame({"chip": [EVIL, "$x_$"], "a\x1b$b$": [1, 2], "c": [2, 1]})
     query.draw(frame, ["a\x1b$b$", "c"], tmp_path / "p.svg")
     text = (tmp_path / "p.svg").read_text()

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed.core import clean_exception, error_message
 
 from meshloom.hw.assembly import verilog
 from meshloom.hw.spec.config import load
@@ -167,6 +166,8 @@ def test_a_full_disk_ends_a_sweep_and_is_no_row(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(evaluating, "find_device", lambda name: SimpleNamespace(open=opened, version=lambda: ""))
     with pytest.raises(WriteError) as caught:
         evaluating.evaluate(batch.model_dump_json())
+    from distributed.core import clean_exception, error_message  # a third of a second to import
+
     message: Any = error_message(caught.value)
     _, sent, _ = clean_exception(message["exception"].data)
     lost: Any = SimpleNamespace(exception=lambda: sent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import polars
 import pytest
 from rich.progress import Progress
 
@@ -72,6 +71,8 @@ def test_bars_have_it_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_tables_of_names_have_it_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import polars  # slow to import, as in other files
+
     screen = console()
     screen.print(schedulers_table([Scheduler(name, name)]))
     screen.print(frame_table(polars.DataFrame({name: [name]})))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars
 import pytest
 
 from meshloom.tb.results.sweep import SweepError, SweepFile
 from meshloom.tb.runs.sweeps import grid, query, sql
 
+if TYPE_CHECKING:
+    import polars
+
 ROOT = Path(__file__).parents[2]
-FRAME = polars.DataFrame({"a": [1, 2], "n": ["x", "y"], "core.a_words": [3, 4]})
 
 #: Ways to open FILE that polars by itself takes, and further statements than SELECT.
 EVASIONS = (
@@ -93,12 +96,19 @@ QUERIES = {
 }
 
 
+@cache
+def _frame() -> polars.DataFrame:
+    import polars  # slow to import
+
+    return polars.DataFrame({"a": [1, 2], "n": ["x", "y"], "core.a_words": [3, 4]})
+
+
 @pytest.mark.parametrize("evasion", EVASIONS)
 def test_nothing_but_the_table_is_opened(evasion: str, tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_text("a,n\n7,secret\n")
     with pytest.raises(query.QueryError, match=r"the table is points, its columns are a, n, core\.") as error:
-        query.select(FRAME, evasion.replace("FILE", str(file)))
+        query.select(_frame(), evasion.replace("FILE", str(file)))
     assert "secret" not in str(error.value)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 500
@@ -107,13 +117,15 @@ def test_nothing_but_the_table_is_opened(evasion: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", QUERIES)
 def test_queries_work(text: str) -> None:
-    assert query.select(FRAME, text).rows() == QUERIES[text]
+    assert query.select(_frame(), text).rows() == QUERIES[text]
 
 
 def _complaint(text: str) -> str:
     """What polars says against a statement; empty if it is fine."""
+    import polars
+
     try:
-        polars.SQLContext({"points": FRAME}, eager=True).execute(text)
+        polars.SQLContext({"points": _frame()}, eager=True).execute(text)
     except polars.exceptions.PolarsError as error:
         return str(error)
     return ""
@@ -123,7 +135,7 @@ def test_functions_of_values_open_no_table() -> None:
     for name in sorted(sql.FUNCTIONS - {"unnest"}):
         assert "unsupported function" not in _complaint(f"select {name}(a) from points"), name
         assert _complaint(f"select * from {name}('x.csv')"), name
-    assert query.select(FRAME, "select * from unnest(['x.csv']) as t(a)").rows() == [("x.csv",)]  # a list of values
+    assert query.select(_frame(), "select * from unnest(['x.csv']) as t(a)").rows() == [("x.csv",)]  # a list of values
 
 
 def _sweep(where: str) -> SweepFile:
