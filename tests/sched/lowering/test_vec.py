@@ -425,6 +425,33 @@ def test_listings_say_what_a_vec_does() -> None:
     assert "| table B+0x40 |" in instruction_text(Instruction(Opcode.VEC, table), TINY)
 
 
+@pytest.mark.parametrize("walk", YWalk)
+@pytest.mark.parametrize("op", VectorOp)
+def test_a_listing_names_the_second_operand_of_every_operation(op: VectorOp, walk: YWalk) -> None:
+    """WHOLE belongs to windows alone; elsewhere a listing shows the words that the fields name, right or not."""
+    fields = FIELDS | {"op": op, "y_base": 5, "y_walk": walk, "pair": Pair.SUBTRACT}
+    body = instruction_text(Instruction(Opcode.VEC, fields), TINY).split(" | ")
+    place = {YWalk.EACH: "", YWalk.BLOCK: " for each block", YWalk.PIXEL: " for each pixel", YWalk.WHOLE: ""}[walk]
+    second = {
+        VectorOp.MAC: "filters B+0x5",
+        VectorOp.TABLE: "table B+0x5",
+        VectorOp.ADD: f"+ OUT+0x5{place}",
+        VectorOp.PAIR: f"and OUT+0x5{place}",
+    }.get(op)
+    if op in WINDOWED and walk == YWalk.WHOLE:
+        second = "SUBTRACT that of the whole block"
+    assert body[3:-1] == ([second] if second else [])
+
+
+@pytest.mark.parametrize("pair", Pair)
+@pytest.mark.parametrize("op", VectorOp)
+def test_a_listing_shows_a_scale_where_one_is_used(op: VectorOp, pair: Pair) -> None:
+    fields = FIELDS | {"op": op, "pair": pair, "scale": 8192, "times16": 1}
+    text = instruction_text(Instruction(Opcode.VEC, fields), TINY)
+    scaled = op in (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT) or (op, pair) == (VectorOp.PAIR, Pair.MUL)
+    assert text.endswith(" scale 8192/2^13") == ("scale" in text) == scaled
+
+
 # -- lowering -------------------------------------------------------------------------------------------------
 
 
