@@ -21,7 +21,7 @@ Ends = npt.NDArray[np.int64]
 
 
 #: Intervals of accesses that are kept as lists (16 bytes each).
-_KEPT = 1 << 22
+_CACHE_INTERVALS = 1 << 22
 
 
 class Strided(NamedTuple):
@@ -78,7 +78,7 @@ class Windowed(NamedTuple):
 
 
 class _Lists:
-    """Lists of intervals, as many as fit into `_KEPT`."""
+    """Lists of intervals, as many as fit into `_CACHE_INTERVALS`."""
 
     def __init__(self) -> None:
         self._lists: dict[Hashable, tuple[Ends, Ends]] = {}
@@ -88,7 +88,7 @@ class _Lists:
         """Where the intervals of `key` begin and end; `make` lists them the first time."""
         if (lists := self._lists.get(key)) is None:
             lists = make()
-            if self._count + len(lists[0]) > _KEPT:
+            if self._count + len(lists[0]) > _CACHE_INTERVALS:
                 self._lists.clear()
                 self._count = 0
             self._lists[key] = lists
@@ -222,8 +222,8 @@ def _touched(windows: _Windows) -> tuple[Ends, Ends]:
 
     def positions(first: int, count: int, taps: int, step: int, padding: int) -> Ends:
         outputs = np.arange(first, first + count, dtype=np.int64)
-        found = outputs[:, None] // repeat * step + np.arange(taps, dtype=np.int64) * dilation - padding
-        return np.unique(found[found >= 0])
+        words = outputs[:, None] // repeat * step + np.arange(taps, dtype=np.int64) * dilation - padding
+        return np.unique(words[words >= 0])
 
     for first_row, rows, columns in ((0, full, out_w), (full, 1, rest)):
         if not rows or not columns:
@@ -263,18 +263,18 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
     the addend; multipliers `by_channel`; the result.
     """
     f = fields
-    found = _tiles(core, Region.MAIN, f["a_base"], f["k_blocks"], _windows(f, f["a_plane"]))
+    accesses = _tiles(core, Region.MAIN, f["a_base"], f["k_blocks"], _windows(f, f["a_plane"]))
     windows = f["k_blocks"] * f["kernel_h"] * f["kernel_w"]
-    found.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
+    accesses.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
     results = f["n_blocks"] * f["pixels"]
     if f["addend"] == Addend.BIAS:
-        found.append(_numbers(core, f["addend_base"], f["n_blocks"], f.get("by_channel", 0)))
+        accesses.append(_numbers(core, f["addend_base"], f["n_blocks"], f.get("by_channel", 0)))
     elif f["addend"] == Addend.PARTIAL:
-        found.append(_block(core, Region.ACC, f["addend_base"], results))
+        accesses.append(_block(core, Region.ACC, f["addend_base"], results))
     if f.get("by_channel") and not f["to_acc"]:
-        found.append(_numbers(core, f["scale"], f["n_blocks"], f.get("by_channel", 0)))
-    found.append(_block(core, Region.ACC if f["to_acc"] else Region.OUT, f["dest_base"], results, write=True))
-    return found
+        accesses.append(_numbers(core, f["scale"], f["n_blocks"], f.get("by_channel", 0)))
+    accesses.append(_block(core, Region.ACC if f["to_acc"] else Region.OUT, f["dest_base"], results, write=True))
+    return accesses
 
 
 def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Access]:
@@ -284,20 +284,20 @@ def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Acces
     """
     f, op = fields, fields["op"]
     x = Region.ACC if op == VectorOp.REQUANT else Region.OUT if f["x_out"] else Region.MAIN
-    found = _tiles(core, x, f["x_base"], f["blocks"], _windows(f, f["x_plane"]))
+    accesses = _tiles(core, x, f["x_base"], f["blocks"], _windows(f, f["x_plane"]))
     results = f["blocks"] * f["pixels"]
     if op == VectorOp.MAC and f["y_walk"] != YWalk.WHOLE:
-        found.append(_block(core, Region.B, f["y_base"], f["blocks"] * f["kernel_h"] * f["kernel_w"]))
+        accesses.append(_block(core, Region.B, f["y_base"], f["blocks"] * f["kernel_h"] * f["kernel_w"]))
     elif op in (VectorOp.ADD, VectorOp.PAIR):
         second = {int(YWalk.EACH): results, int(YWalk.BLOCK): f["blocks"]}.get(f["y_walk"], f["pixels"])
-        found.append(_block(core, Region.OUT, f["y_base"], second))
+        accesses.append(_block(core, Region.OUT, f["y_base"], second))
     elif op == VectorOp.TABLE:
-        found.append(_block(core, Region.B, f["y_base"], TABLE_BYTES // lanes))
+        accesses.append(_block(core, Region.B, f["y_base"], TABLE_BYTES // lanes))
     elif op == VectorOp.TRANSPOSE:
         results = f["blocks"] * -(-f["pixels"] // lanes) * lanes
     if f["addend"]:
-        found.append(_numbers(core, f["addend_base"], f["blocks"], f.get("by_channel", 0)))
+        accesses.append(_numbers(core, f["addend_base"], f["blocks"], f.get("by_channel", 0)))
     if f.get("by_channel"):
-        found.append(_numbers(core, f["scale"], f["blocks"], f.get("by_channel", 0)))
-    found.append(_block(core, Region.VEC, f["dest_base"], results, write=True))
-    return found
+        accesses.append(_numbers(core, f["scale"], f["blocks"], f.get("by_channel", 0)))
+    accesses.append(_block(core, Region.VEC, f["dest_base"], results, write=True))
+    return accesses

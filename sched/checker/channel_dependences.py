@@ -43,7 +43,7 @@ class DependenceGraph:
 
     def __init__(self) -> None:
         self.graph: dict[Channel, dict[Channel, list[Maker]]] = {}
-        self._known: dict[Route, list[list[Maker]]] = {}  # the lists of makers of a route's dependences
+        self._makers: dict[Route, list[list[Maker]]] = {}  # the lists of makers of a route's dependences
 
     @classmethod
     def of_chip(cls, chip: ChipConfig) -> DependenceGraph:
@@ -56,31 +56,33 @@ class DependenceGraph:
 
     def add(self, route: Route, maker: Maker) -> None:
         """Adds a route that packets of `maker` take."""
-        if (lists := self._known.get(route)) is None:
-            lists = self._known[route] = []
-            for held, wanted in pairwise(channels_of(route)):
-                lists.append(self.graph.setdefault(held, {}).setdefault(wanted, []))
+        if (lists := self._makers.get(route)) is None:
+            lists = self._makers[route] = []
+            for held, next_channel in pairwise(channels_of(route)):
+                lists.append(self.graph.setdefault(held, {}).setdefault(next_channel, []))
         for makers in lists:
             makers.append(maker)
 
     def admits(self, route: Route) -> bool:
         """Whether the graph would still have no cycle with that route, given that it has none now."""
-        if route in self._known:
+        if route in self._makers:
             return True
         # only the route's own dependences are new, so a new cycle contains some of them
         extra: dict[Channel, set[Channel]] = {}
-        for held, wanted in pairwise(channels_of(route)):
-            extra.setdefault(held, set()).add(wanted)
-        return not any(_path(self.graph, extra, wanted, held) for held, more in extra.items() for wanted in more)
+        for held, next_channel in pairwise(channels_of(route)):
+            extra.setdefault(held, set()).add(next_channel)
+        return not any(
+            _path(self.graph, extra, next_channel, held) for held, more in extra.items() for next_channel in more
+        )
 
     def shortest_cycle(self) -> list[Channel]:
         """A shortest cycle, each channel depending on the next and the last on the first; empty if there is none."""
         best: list[Channel] = []
         for start in _maybe_cyclic(self.graph):
             for after in self.graph.get(start, ()):
-                found = _path(self.graph, {}, after, start)
-                if found and (not best or len(found) < len(best)):
-                    best = found
+                path = _path(self.graph, {}, after, start)
+                if path and (not best or len(path) < len(best)):
+                    best = path
         return best
 
 
@@ -98,10 +100,10 @@ def check_channel_cycles(steps: Sequence[Sequence[Step]], names: Names, problems
     if not cycle:
         return
     parts: list[str] = []
-    for held, wanted in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+    for held, next_channel in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         makers = [
             names.instruction(*maker) if isinstance(maker, tuple) else maker
-            for maker in dependences.graph[held][wanted]
+            for maker in dependences.graph[held][next_channel]
         ]
         more = f" and {len(makers) - 1} more" if len(makers) > 1 else ""
         link = f"{names.tile(held.before)} -> {names.tile(held.after)}"
@@ -150,8 +152,8 @@ def _maybe_cyclic(graph: Mapping[Channel, Iterable[Channel]]) -> list[Channel]:
     """The channels that remain after repeatedly removing those on which no remaining channel depends: empty if and only
     if there is no cycle."""
     incoming: dict[Channel, int] = {}
-    for wanted in graph.values():
-        for channel in wanted:
+    for successors in graph.values():
+        for channel in successors:
             incoming[channel] = incoming.get(channel, 0) + 1
     free = [channel for channel in graph if channel not in incoming]
     left = {*graph, *incoming}

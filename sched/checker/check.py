@@ -146,9 +146,9 @@ def _overflow(order: Order, names: Names, problems: Problems) -> int:
 
 
 def _warnings(order: Order, tokens: TokenRun, names: Names) -> tuple[str, ...]:
-    found = [
+    warnings = [
         f"{names.semaphore(*semaphore)} ends at {value}: no instruction consumes these posts"
         for semaphore, value in sorted(tokens.left.items())
         if value
     ]
-    return tuple(found)
+    return tuple(warnings)

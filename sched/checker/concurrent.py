@@ -144,7 +144,7 @@ class _Check:
     def _granted(self) -> bool:
         """Whether the grant is one that this chip can give."""
         chip, grant = self.chip, self.grant
-        before = len(self.problems.found)
+        before = len(self.problems.list)
         if not 0 <= grant.slot < chip.programs:
             self._add("", f"slot {grant.slot}", f"{chip.name} runs {chip.programs} programs at once, from slot 0 on")
         if not grant.cores or len(set(grant.cores)) < len(grant.cores) or not set(grant.cores) <= set(chip.cores):
@@ -153,7 +153,7 @@ class _Check:
         pages = chip.dram.words // PAGE_WORDS
         if not 0 <= grant.first_page < grant.end_page <= pages:
             self._add("", f"its window is pages {_pages(grant)}", f"a channel has pages 0..{pages - 1}")
-        return len(self.problems.found) == before
+        return len(self.problems.list) == before
 
     # -- code and its start -------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class _Check:
         boot, grant = self.program.boot, self.grant
         if (boot.tile, boot.unit) != (self.chip.host, Unit.MOVER):
             self._add("boot stream", f"runs on {self.names.tile(boot.tile)}", "it runs on the host's mover")
-        wanted = {(stream.tile, int(stream.unit)): stream for stream in self.program.streams}
+        streams = {(stream.tile, int(stream.unit)): stream for stream in self.program.streams}
         rights = {
             "slot": grant.slot,
             "cores": grant.mask(self.chip),
@@ -199,7 +199,7 @@ class _Check:
                 if fields[field] != value:
                     self._add(where, f"{field} = {fields[field]:#x}", f"its grant says {value:#x}")
             key = fields["tile"], fields["unit"]
-            if (stream := wanted.pop(key, None)) is None:
+            if (stream := streams.pop(key, None)) is None:
                 what = f"starts {self.names.tile(key[0])} {unit_name(key[1])}"
                 self._add(where, what, "it must start each of its streams once, and no other")
                 continue
@@ -213,7 +213,7 @@ class _Check:
                 what = f"clear = {fields['clear']}"
                 self._add(where, what, "the first FETCH to each core clears it, and no other does")
             cleared.add(key[0])
-        for tile, unit in wanted:
+        for tile, unit in streams:
             self._add(f"{self.names.tile(tile)} {unit_name(unit)} stream", "is never started", "the boot stream must")
 
     def _opcodes(self) -> None:

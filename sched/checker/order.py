@@ -172,10 +172,10 @@ class Order:
         for who, semaphore, count in posts_of(step, tile):
             # END completes nothing that could still be waited for
             chain, tick = places[who] if places[who][0] >= 0 else (front, front_tick)
-            found = self.posts.setdefault(semaphore, {}).setdefault(chain, Posts())
-            posts.append((who, semaphore, len(found.sums)))
-            found.sums.append(count + (found.sums[-1] if found.sums else 0))
-            found.ticks.append(tick)
+            chain_posts = self.posts.setdefault(semaphore, {}).setdefault(chain, Posts())
+            posts.append((who, semaphore, len(chain_posts.sums)))
+            chain_posts.sums.append(count + (chain_posts.sums[-1] if chain_posts.sums else 0))
+            chain_posts.ticks.append(tick)
         wait, need, consumed = None, 0, 0
         if fields["wait_n"]:
             wait = (tile, fields["wait_sem"])
@@ -205,9 +205,9 @@ class Order:
             if plan.wait is not None:
                 by_chain = fresh[plan.wait]
                 if len(by_chain) == 1:
-                    ((chain, made),) = by_chain.items()
+                    ((chain, chain_clocks),) = by_chain.items()
                     index = bisect_left(self.posts[plan.wait][chain].sums, plan.need)
-                    np.maximum(clock, made[index], out=clock)
+                    np.maximum(clock, chain_clocks[index], out=clock)
                 else:
                     self._join(plan, clock, by_chain, again)
                     claims.append(clock)
@@ -235,19 +235,19 @@ class Order:
                 fresh[semaphore][chain].append((clock, run_clock, land_clock)[who])
         self.end = clocks[0]
         for semaphore, by_chain in fresh.items():
-            for chain, made in by_chain.items():
-                self.posts[semaphore][chain].clocks = made
+            for chain, chain_clocks in by_chain.items():
+                self.posts[semaphore][chain].clocks = chain_clocks
         return claims
 
-    def _join(self, plan: _Plan, clock: Clock, made: dict[int, list[Clock]], again: bool) -> None:
+    def _join(self, plan: _Plan, clock: Clock, clocks: dict[int, list[Clock]], again: bool) -> None:
         """Raises the clock of a wait to what its posts, from several chains, have in common."""
         need = plan.need
         windows: list[tuple[Posts, list[Clock], int, int]] = []
         for chain, posts in self.posts[cast(Semaphore, plan.wait)].items():
             low = bisect_right(posts.ticks, clock[chain])  # these have occurred in any case
-            high = posts.first_after(plan.stream, plan.position + 1, low) if again else len(made[chain])
+            high = posts.first_after(plan.stream, plan.position + 1, low) if again else len(clocks[chain])
             if low < high:
-                windows.append((posts, made[chain], low, high))
+                windows.append((posts, clocks[chain], low, high))
             need -= posts.sums[low - 1] if low else 0
         if need <= 0:
             return

@@ -44,22 +44,22 @@ class Problems:
     LIMIT = 64
 
     def __init__(self) -> None:
-        self.found: list[Problem] = []
+        self.list: list[Problem] = []
 
     def add(self, where: str, what: str, fix: str) -> None:
         """Adds one problem."""
-        if len(self.found) < self.LIMIT:
-            self.found.append(Problem(where, what, fix))
+        if len(self.list) < self.LIMIT:
+            self.list.append(Problem(where, what, fix))
 
     @property
     def full(self) -> bool:
         """Whether further checks are pointless."""
-        return len(self.found) >= self.LIMIT
+        return len(self.list) >= self.LIMIT
 
     def settle(self) -> None:
         """Raises CheckError if anything was found."""
-        if self.found:
-            raise CheckError(tuple(self.found))
+        if self.list:
+            raise CheckError(tuple(self.list))
 
 
 @dataclass(frozen=True)

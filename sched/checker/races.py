@@ -27,7 +27,7 @@ NOBODY, HOST = 0, 1
 #: Words, segments and numbers of events fit into 32 bits.
 Places = npt.NDArray[np.int32]
 #: Segments of walks that are kept for each memory.
-_KEPT = 1 << 20
+_CACHE_SEGMENTS = 1 << 20
 _UNTIL = {
     Kind.FRONT: "for the stream's end",
     Kind.UNIT: "until it is complete",
@@ -43,13 +43,13 @@ class _Memory:
     cuts: Places
     writer: Places  # NOBODY, HOST, or HOST + 1 + number of the event
     readers: Places  # number of a set of readers
-    _kept: dict[Strided | Windowed, Places] = field(default_factory=dict["Strided | Windowed", "Places"])
+    _places: dict[Strided | Windowed, Places] = field(default_factory=dict["Strided | Windowed", "Places"])
     _size: int = 0
 
     def at(self, walk: Strided | Windowed) -> slice | Places:
         """Segments of a walk (whose intervals end at cuts)."""
-        if (kept := self._kept.get(walk)) is not None:
-            return kept
+        if (places := self._places.get(walk)) is not None:
+            return places
         begins, ends = walk.listed()
         low, high = np.searchsorted(self.cuts, begins), np.searchsorted(self.cuts, ends)
         if len(low) == 1:
@@ -57,8 +57,8 @@ class _Memory:
         sizes = high - low
         segments = np.repeat((low + sizes - np.cumsum(sizes)).astype(np.int32), sizes)
         segments += np.arange(len(segments), dtype=np.int32)
-        if self._size + len(segments) <= _KEPT:
-            self._kept[walk] = segments
+        if self._size + len(segments) <= _CACHE_SEGMENTS:
+            self._places[walk] = segments
             self._size += len(segments)
         return segments
 
@@ -83,7 +83,7 @@ class RaceCheck:
         # Sets of readers: tuples of event numbers; 0 is the empty set.
         self._sets: list[tuple[int, ...]] = [()]
         self._set_number: dict[tuple[int, ...], int] = {(): 0}
-        self._known: set[tuple[object, ...]] = set()
+        self._reported: set[tuple[object, ...]] = set()
 
     def _build(self, initial: list[Extent] | None) -> dict[tuple[int, int], _Memory]:
         walks: dict[tuple[int, int], dict[Strided | Windowed, None]] = {}
@@ -121,8 +121,8 @@ class RaceCheck:
             sets = memory.readers[where]
             distinct = _distinct(sets)
             if access.write:
-                for found in distinct:
-                    for reader in self._sets[found]:
+                for readers in distinct:
+                    for reader in self._sets[readers]:
                         if not self._ordered(reader, event):
                             every = tuple(i for i in distinct if reader in self._sets[i])
                             self._race(reader, event, memory, where, memory.readers, every)
@@ -132,8 +132,8 @@ class RaceCheck:
                 memory.readers[where] = self._with(distinct[0], number)
             else:
                 fresh = np.zeros(max(distinct) + 1, np.int32)
-                for found in distinct:
-                    fresh[found] = self._with(found, number)
+                for readers in distinct:
+                    fresh[readers] = self._with(readers, number)
                 memory.readers[where] = fresh[sets]
         self._check_outputs()
 
@@ -149,13 +149,13 @@ class RaceCheck:
     def _with(self, readers: int, number: int) -> int:
         """The set of readers plus one; readers ordered before it are dropped as redundant."""
         begin, events = self.events[number].begin, self.events
-        kept = tuple(i for i in self._sets[readers] if begin[events[i].chain] < events[i].tick)
-        key = (*kept, number)
-        found = self._set_number.get(key)
-        if found is None:
-            found = self._set_number[key] = len(self._sets)
+        concurrent = tuple(i for i in self._sets[readers] if begin[events[i].chain] < events[i].tick)
+        key = (*concurrent, number)
+        set_number = self._set_number.get(key)
+        if set_number is None:
+            set_number = self._set_number[key] = len(self._sets)
             self._sets.append(key)
-        return found
+        return set_number
 
     # -- problems ---------------------------------------------------------------------------------------------
 
@@ -199,9 +199,9 @@ class RaceCheck:
         self.problems.add(one, what, "one must wait until the other is done")
 
     def _seen(self, *key: object) -> bool:
-        if key in self._known:
+        if key in self._reported:
             return True
-        self._known.add(key)
+        self._reported.add(key)
         return False
 
     def _check_outputs(self) -> None:

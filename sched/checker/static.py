@@ -150,10 +150,10 @@ class StaticCheck:
                     self.problems.add(where, what, "drop it, or add the stream")
                     continue
                 stream = self.names.streams[target]
-                said = (fields["dram"], fields["addr"], fields["count"])
+                start = (fields["dram"], fields["addr"], fields["count"])
                 meant = (stream.dram_tile, stream.address, len(stream.instructions))
-                if said != meant:
-                    what = "fetches {2} instructions from {0}, word {1}".format(self.names.tile(said[0]), *said[1:])
+                if start != meant:
+                    what = "fetches {2} instructions from {0}, word {1}".format(self.names.tile(start[0]), *start[1:])
                     fix = "the {3} has {2} in {0}, word {1}".format(
                         self.names.tile(meant[0]), *meant[1:], self.names.stream(target)
                     )
@@ -197,7 +197,7 @@ class StaticCheck:
     def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
         """Checks the fields for this chip; returns the step with its accesses, None if they are invalid."""
         chip, fields, opcode = self.chip, step.fields, step.opcode
-        before = len(self.problems.found)
+        before = len(self.problems.list)
 
         def problem(what: str, fix: str) -> None:
             self.problems.add(self.names.instruction(number, position), what, fix)
@@ -229,7 +229,7 @@ class StaticCheck:
             semaphore("sem", fields["tile"])
         if opcode is Opcode.MOVE and fields["notify"]:
             semaphore("notify_sem", fields["notify_tile"])
-        if len(self.problems.found) > before:
+        if len(self.problems.list) > before:
             return None
         accesses: tuple[Access, ...] = ()
         route = None
@@ -252,13 +252,13 @@ class StaticCheck:
                         "by_channel = 1 with partial sums and a single window",
                         "no cycle is left to read multipliers in: cut K otherwise",
                     )
-                if len(self.problems.found) > before:
+                if len(self.problems.list) > before:
                     return None
             accesses = tuple(gemm_accesses(stream.tile, fields, chip.cols))
             self._own_sums(fields, problem)
         elif opcode is Opcode.VEC:
             self._vector(fields, problem)
-            if len(self.problems.found) > before:
+            if len(self.problems.list) > before:
                 return None
             accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
         self._count(accesses)

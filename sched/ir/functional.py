@@ -34,13 +34,13 @@ class Memories:
 
     def region(self, tile: int, region: int) -> Bytes:
         """The live array of one memory. Raises ScheduleError if the tile has no such memory."""
-        found = self._held.get((tile, region))
-        if found is None:
+        memory = self._held.get((tile, region))
+        if memory is None:
             words = memory_words(self.chip, tile, region)
             if not words:
                 raise ScheduleError(f"tile {tile:#04x} of chip {self.chip.name} has no data memory {region}")
-            found = self._held[tile, region] = np.zeros((words, self.chip.lanes), np.uint8)
-        return found
+            memory = self._held[tile, region] = np.zeros((words, self.chip.lanes), np.uint8)
+        return memory
 
     def acc(self, tile: int) -> NDArray[np.int32]:
         """The live accumulators of a core, int32 [acc_words, P]."""
@@ -73,11 +73,11 @@ def run(schedule: Schedule, chip: ChipConfig, arrays: Mapping[str, NDArray[Any]]
 
     Raises ScheduleError when an array is missing or is not an input.
     """
-    wanted = {tensor.name for tensor in schedule.tensors if tensor.role != "output"}
-    if wanted != set(arrays):
-        odd = sorted(wanted ^ set(arrays))[0]
+    inputs = {tensor.name for tensor in schedule.tensors if tensor.role != "output"}
+    if inputs != set(arrays):
+        odd = sorted(inputs ^ set(arrays))[0]
         raise ScheduleError(
-            f"tensor {odd!r} has no array; give one" if odd in wanted else f"{odd!r} is not an input; leave it out"
+            f"tensor {odd!r} has no array; give one" if odd in inputs else f"{odd!r} is not an input; leave it out"
         )
     memories = Memories(chip)
     for name, array in arrays.items():
@@ -148,8 +148,8 @@ def _gemm(op: Gemm, memories: Memories) -> None:
         out = memories.region(op.core, Region.OUT)
         scale: int | NDArray[np.int64] = op["scale"]
         if op["by_channel"]:
-            found = acc[op["scale"] : op["scale"] + step * n_blocks : step, : chip.cols]
-            scale = multipliers(found).repeat(pixels, axis=0)
+            factors = acc[op["scale"] : op["scale"] + step * n_blocks : step, : chip.cols]
+            scale = multipliers(factors).repeat(pixels, axis=0)
         out[dest, : chip.cols] = requantise(flat, scale, op["relu"], op["clamp"]).view(np.uint8)
         out[dest, chip.cols :] = 0
 
@@ -167,8 +167,8 @@ def _vec(op: Vec, memories: Memories) -> None:
         bias = acc[op["addend_base"] : op["addend_base"] + step * blocks : step]
         if op["by_channel"]:
             scales = multipliers(acc[op["scale"] : op["scale"] + step * blocks : step])
-    found = vector(op, x, y, bias, scales)
-    memories.region(op.core, Region.VEC)[op["dest_base"] : op["dest_base"] + len(found)] = found.view(np.uint8)
+    result = vector(op, x, y, bias, scales)
+    memories.region(op.core, Region.VEC)[op["dest_base"] : op["dest_base"] + len(result)] = result.view(np.uint8)
 
 
 def convolve(op: Gemm, a: Bytes, b: Bytes, cols: int) -> NDArray[np.int32]:
@@ -192,6 +192,6 @@ def convolve(op: Gemm, a: Bytes, b: Bytes, cols: int) -> NDArray[np.int32]:
         window = a[where].view(np.int8).astype(np.float32)
         window[~inside] = 0
         filters = weights[:, part].transpose(0, 2, 1, 3).reshape(n_blocks * cols, -1).astype(np.float32)
-        found = (window.reshape(pixels, -1) @ filters.T).astype(np.int32)
-        sums += found.reshape(pixels, n_blocks, cols).transpose(1, 0, 2)
+        products = (window.reshape(pixels, -1) @ filters.T).astype(np.int32)
+        sums += products.reshape(pixels, n_blocks, cols).transpose(1, 0, 2)
     return sums

@@ -113,8 +113,8 @@ def _quotients(op: Vec, sums: NDArray[np.int32]) -> NDArray[np.int64]:
         divisors = np.sqrt(squares).astype(np.int64)  # below 2^39: off by one at most
         divisors -= divisors**2 > squares
         divisors += (divisors + 1) ** 2 <= squares
-    found = (op["scale"] << DIVIDEND_SHIFT) // np.maximum(divisors, 1)
-    return np.where(divisors > 0, np.minimum(found, MOST_QUOTIENT), MOST_QUOTIENT)
+    quotients = (op["scale"] << DIVIDEND_SHIFT) // np.maximum(divisors, 1)
+    return np.where(divisors > 0, np.minimum(quotients, MOST_QUOTIENT), MOST_QUOTIENT)
 
 
 def _paired(pair: Pair, x: NDArray[np.int32], y: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -153,7 +153,7 @@ def _folded(
     """Folds the taps of each pixel into one word, int32 [block, pixel, P], wrapping; with filters [block, tap, P] each
     tap is first multiplied by its filter. Taps outside count as `nothing`."""
     blocks, taps, pixels = where.shape
-    found = np.full((blocks, pixels, x.shape[1]), nothing, np.int32)
+    folds = np.full((blocks, pixels, x.shape[1]), nothing, np.int32)
     step = max(1, _CHUNK // (blocks * pixels))
     for at in range(0, taps, step):
         part = slice(at, at + step)
@@ -162,5 +162,5 @@ def _folded(
             words *= filters[:, part, None]
         if not inside[part].all():
             words[:, ~inside[part]] = nothing
-        fold(found, fold.reduce(words, axis=1), out=found, casting="unsafe")
-    return found
+        fold(folds, fold.reduce(words, axis=1), out=folds, casting="unsafe")
+    return folds

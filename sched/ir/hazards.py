@@ -199,7 +199,7 @@ def dependences(
     events: list[Event] = []  # of each class
     read_by: list[int] = []  # of each operation, the class of the end of its reads
     ended_by: list[int] = []  # and of its writes
-    found: list[tuple[Dependence, ...]] = []
+    result: list[tuple[Dependence, ...]] = []
     fenced = _Fences(fences)
     for index, op in enumerate(operations):
         moved = isinstance(op, Move)
@@ -233,8 +233,8 @@ def dependences(
             latest[2 * end] = max(source, latest.get(2 * end, -1))
         fenced.note(index, late)
         last = sorted(latest.items(), key=_source, reverse=True)
-        found.append(tuple([Dependence(on, events[key // 2], key % 2 == 1) for key, on in last]))
-    return found
+        result.append(tuple([Dependence(on, events[key // 2], key % 2 == 1) for key, on in last]))
+    return result
 
 
 def _source(item: tuple[int, int]) -> int:

@@ -35,7 +35,7 @@ class Holders:
     def __init__(self, operations: Sequence[Operation], chip: ChipConfig) -> None:
         self._chip = chip
         sizes = _dram_words(operations, chip)
-        made = sum(_made(op, chip) for op in operations)
+        results = sum(_results(op, chip) for op in operations)
         self._values = sum(sizes.values())  # given so far
         self._held: dict[tuple[int, int], _Words] = {}  # by memory: the value of each word
         self._places: dict[tuple[int, int], _Words] = {}  # by memory: where each value was written last; -1: never
@@ -45,7 +45,7 @@ class Holders:
             first += words
         for tile, kind in chip.tiles.items():
             for region in _sources(chip, kind):
-                self._places[tile, region] = np.full(self._values + made, -1, np.int32)
+                self._places[tile, region] = np.full(self._values + results, -1, np.int32)
 
     def values(self, op: Move) -> NDArray[np.int32]:
         """The number of each word that a MOVE brings; -1: one that is not followed."""
@@ -54,14 +54,14 @@ class Holders:
     def others(self, op: Move) -> Iterator[Span]:
         """From where else a MOVE could take its words: memories of other tiles than its destination and its source,
         DRAM left out, that hold all of them in an order that a MOVE can read."""
-        wanted = self.values(op)
-        if (wanted == _UNKNOWN).any():
+        values = self.values(op)
+        if (values == _UNKNOWN).any():
             return
         for (tile, region), places in self._places.items():
             if tile in (op.dst.tile, op.src.tile):
                 continue
-            at = places[wanted]
-            if (at < 0).any() or not np.array_equal(self._memory(tile, region)[at], wanted):
+            at = places[values]
+            if (at < 0).any() or not np.array_equal(self._memory(tile, region)[at], values):
                 continue
             if (span := _span(tile, region, at)) is not None:
                 yield span
@@ -87,8 +87,8 @@ class Holders:
     def _write(self, tile: int, region: int, at: NDArray[np.intp], values: _Words) -> None:
         self._memory(tile, region)[at] = values
         if (places := self._places.get((tile, region))) is not None:
-            known = values != _UNKNOWN
-            places[values[known]] = at[known]
+            valid = values != _UNKNOWN
+            places[values[valid]] = at[valid]
 
 
 def _sources(chip: ChipConfig, kind: TileKind) -> tuple[Region, ...]:
@@ -97,7 +97,7 @@ def _sources(chip: ChipConfig, kind: TileKind) -> tuple[Region, ...]:
     return {TileKind.CORE: (*operands, Region.OUT, Region.VEC), TileKind.SPM: (Region.MAIN,)}.get(kind, ())
 
 
-def _made(op: Operation, chip: ChipConfig) -> int:
+def _results(op: Operation, chip: ChipConfig) -> int:
     """Words that a computation writes to OUT or VEC."""
     if isinstance(op, Move):
         return 0
@@ -107,14 +107,14 @@ def _made(op: Operation, chip: ChipConfig) -> int:
 
 def _dram_words(operations: Sequence[Operation], chip: ChipConfig) -> dict[int, int]:
     """Words of each DRAM tile up to the last one that an operation uses."""
-    found = dict.fromkeys(chip.drams, 0)
+    words = dict.fromkeys(chip.drams, 0)
     for op in operations:
         if not isinstance(op, Move):
             continue
         for span in (op.src, op.dst):
-            if span.tile in found:
-                found[span.tile] = max(found[span.tile], intervals(span, op.words)[-1][1])
-    return found
+            if span.tile in words:
+                words[span.tile] = max(words[span.tile], intervals(span, op.words)[-1][1])
+    return words
 
 
 def _span(tile: int, region: int, at: _Words) -> Span | None:

@@ -378,9 +378,9 @@ def intervals(span: Span, words: int) -> list[tuple[int, int]]:
     last = words - (runs - 1) * run
     if stride <= run:  # the runs touch or overlap
         return [(start, start + max((runs - 2) * stride + run, (runs - 1) * stride + last))]
-    found = [(at, at + run) for at in range(start, start + (runs - 1) * stride, stride)]
-    found.append((start + (runs - 1) * stride, start + (runs - 1) * stride + last))
-    return found
+    result = [(at, at + run) for at in range(start, start + (runs - 1) * stride, stride)]
+    result.append((start + (runs - 1) * stride, start + (runs - 1) * stride + last))
+    return result
 
 
 def span_access(span: Span, words: int) -> Access:
@@ -398,7 +398,7 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
     if isinstance(op, Vec):
         return _vec_reads(op, chip)
     a, b = op["a_base"], op["b_base"]
-    found = [
+    accesses = [
         Access(op.core, Region.MAIN, [(a, a + op["a_plane"] * op["k_blocks"])]),
         Access(op.core, Region.B, [(b, b + op["n_blocks"] * op.taps * chip.cols)]),
     ]
@@ -407,11 +407,11 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
             words = [(op["addend_base"], op["addend_base"] + op["n_blocks"] * op["pixels"])]
         else:
             words = _of_blocks(op, op["addend_base"], op["n_blocks"])
-        found.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in words]))
+        accesses.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in words]))
     if op["by_channel"] and not op["to_acc"]:
         scales = _of_blocks(op, op["scale"], op["n_blocks"])
-        found.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in scales]))
-    return found
+        accesses.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in scales]))
+    return accesses
 
 
 def _of_blocks(op: Gemm | Vec, base: int, blocks: int) -> list[tuple[int, int]]:
@@ -423,7 +423,7 @@ def _of_blocks(op: Gemm | Vec, base: int, blocks: int) -> list[tuple[int, int]]:
 
 def _vec_reads(op: Vec, chip: ChipConfig) -> list[Access]:
     kind, blocks = op["op"], op["blocks"]
-    found: list[Access] = []
+    accesses: list[Access] = []
     if reach := _vec_reach(op):
         base, plane = op["x_base"], op["x_plane"]
         unit = 4 if kind == VectorOp.REQUANT else 1
@@ -431,14 +431,14 @@ def _vec_reads(op: Vec, chip: ChipConfig) -> list[Access]:
             tiles = [(unit * base, unit * (base + blocks * plane))]
         else:
             tiles = [(unit * at, unit * (at + reach)) for at in range(base, base + blocks * plane, plane)]
-        found.append(Access(op.core, op.x_region, tiles))
+        accesses.append(Access(op.core, op.x_region, tiles))
     if second := op.second(chip.lanes):
         region, words = second
-        found.append(Access(op.core, region, [(op["y_base"], op["y_base"] + words)]))
+        accesses.append(Access(op.core, region, [(op["y_base"], op["y_base"] + words)]))
     for base in [op["addend_base"]] * op["addend"] + [op["scale"]] * op["by_channel"]:
         words = _of_blocks(op, base, blocks)
-        found.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in words]))
-    return found
+        accesses.append(Access(op.core, Region.ACC, [(4 * low, 4 * high) for low, high in words]))
+    return accesses
 
 
 def _vec_reach(op: Vec) -> int:

@@ -120,7 +120,7 @@ def _check_span(span: Span, words: int, what: str, chip: ChipConfig) -> Access:
     region, _ = split_address(span.address)
     room = memory_words(chip, span.tile, region)
     if not room:
-        name = next((known.name for known in Region if known == region), f"region {region}")
+        name = next((member.name for member in Region if member == region), f"region {region}")
         raise ScheduleError(
             f"{what} is {name} of a {kind} tile; MAIN lies in core, spm and dram tiles, B, ACC, OUT and VEC in cores"
         )
@@ -238,8 +238,8 @@ def _check_whole(op: Vec, name: str, chip: ChipConfig) -> None:
             f"VEC {name} of whole blocks: the cores of {chip.name} have none; set core.vec_whole = true in its file"
         )
     if (op["op"], op["pair"]) not in WHOLE_PAIRS:
-        known = ", ".join(f"{kind.name} with {pair.name}" for kind, pair in WHOLE_PAIRS)
-        raise ScheduleError(f"VEC {name} of whole blocks has pair = {op['pair']}; there are {known}")
+        pairs = ", ".join(f"{kind.name} with {pair.name}" for kind, pair in WHOLE_PAIRS)
+        raise ScheduleError(f"VEC {name} of whole blocks has pair = {op['pair']}; there are {pairs}")
     if op["addend"] or op["repeat"] or op.taps != 1:
         raise ScheduleError(f"VEC {name} of whole blocks has an addend, repeat or a window; it must have none")
 

@@ -44,10 +44,10 @@ class Metadata(Exact):
 
 def metadata_of(schedule: Schedule) -> str:
     """The metadata for the image of a schedule's program, as JSON."""
-    found = Metadata(
+    metadata = Metadata(
         chip=schedule.chip, workload=schedule.workload, scheduler=schedule.scheduler, tensors=schedule.tensors
     )
-    return found.model_dump_json(exclude_none=True)
+    return metadata.model_dump_json(exclude_none=True)
 
 
 def read_metadata(text: str, name: str) -> Metadata:
@@ -66,7 +66,7 @@ def lifted(program: Program, metadata: Metadata, chip: ChipConfig) -> tuple[Sche
     Operations are in the order of the tag map; if that does not number all of them, stream by stream.
     Raises ImageError for a timed program without numbers, ScheduleError for tensors that contradict each other.
     """
-    found: list[tuple[int | None, Operation]] = []
+    numbered: list[tuple[int | None, Operation]] = []
     for stream in program.streams:
         tile = stream.tile
         for number, instruction in zip(program.operations_of(stream), stream.instructions, strict=True):
@@ -75,16 +75,16 @@ def lifted(program: Program, metadata: Metadata, chip: ChipConfig) -> tuple[Sche
             elif instruction.opcode in OPERATIONS:
                 # an instruction sent by a controller counts as issued where it is executed
                 issuer = instruction.fields.get("src_tile", 0) if program.ahead else stream.tile
-                found.append((number, _operation(instruction.opcode, instruction.fields, issuer, tile)))
-    numbers = {number: op for number, op in found if number is not None}
-    if len(numbers) == len(found) and numbers.keys() == set(range(len(found))):
-        operations = [numbers[number] for number in range(len(found))]
+                numbered.append((number, _operation(instruction.opcode, instruction.fields, issuer, tile)))
+    numbers = {number: op for number, op in numbered if number is not None}
+    if len(numbers) == len(numbered) and numbers.keys() == set(range(len(numbered))):
+        operations = [numbers[number] for number in range(len(numbered))]
     elif program.ahead:
         raise ImageError("the tag map of a program that is timed ahead must number its operations; write it again")
     else:
-        operations, program = [op for _, op in found], replace(program, operation_of_tag={})
+        operations, program = [op for _, op in numbered], replace(program, operation_of_tag={})
     try:
-        made = Schedule(
+        schedule = Schedule(
             chip=chip.name,
             chip_digest=program.chip_digest,
             workload=metadata.workload,
@@ -95,7 +95,7 @@ def lifted(program: Program, metadata: Metadata, chip: ChipConfig) -> tuple[Sche
         )
     except ValidationError as error:
         raise ScheduleError(f"the image's tensors: {error.errors()[0]['msg']}; write it again") from error
-    return made, program
+    return schedule, program
 
 
 def _operation(opcode: Opcode, fields: dict[str, int], issuer: int, core: int) -> Operation:

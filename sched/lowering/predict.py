@@ -34,7 +34,7 @@ def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Pred
             equals.setdefault((tile, executes, tag), []).append((index, True))
             if tile != stream.tile:  # the request
                 equals.setdefault((stream.tile, unit, tag), []).append((index, False))
-    turns = {key: iter(sorted(found)) for key, found in equals.items()}
+    turns = {key: iter(sorted(cycles)) for key, cycles in equals.items()}
     start, end = [0] * len(schedule.operations), [0] * len(schedule.operations)
     for entry in sorted(timeline.executed, key=lambda entry: entry.start):
         if entry.opcode in OPERATIONS and (entry.tile, entry.unit, entry.tag) in turns:

@@ -32,14 +32,14 @@ def busy(machine: Machine, counted: Counted, cycle: int) -> dict[int, int]:
     `cycle` - 1.
     """
     chip = machine.chip
-    found = dict.fromkeys(chip.tiles, 0)
+    cycles = dict.fromkeys(chip.tiles, 0)
     if counted is Counted.MOVER:
-        found |= {tile: mover.busy(cycle) for tile, mover in machine.movers.items()}
+        cycles |= {tile: mover.busy(cycle) for tile, mover in machine.movers.items()}
     elif counted in _UNITS:
-        found |= {tile: machine.arrays[tile, _UNITS[counted]].busy(cycle) for tile in chip.cores}
+        cycles |= {tile: machine.arrays[tile, _UNITS[counted]].busy(cycle) for tile in chip.cores}
     elif counted in _CHANNELS:
-        found |= {tile: dram.busy(cycle)[_CHANNELS[counted]] for tile, dram in machine.drams.items()}
+        cycles |= {tile: dram.busy(cycle)[_CHANNELS[counted]] for tile, dram in machine.drams.items()}
     else:
         flits = machine.data.busy(cycle)
-        found |= {tile: flits.get((tile, _PORTS[counted]), 0) for tile in chip.tiles}
-    return found
+        cycles |= {tile: flits.get((tile, _PORTS[counted]), 0) for tile in chip.tiles}
+    return cycles

@@ -21,7 +21,7 @@ _COMPUTES = {Opcode.GEMM: Unit.MATRIX, Opcode.VEC: Unit.VECTOR}
 
 def pushed_streams(program: Program, chip: ChipConfig) -> list[Stream]:
     """The instructions that the controller sends to each computing unit, in order, as that unit's stream."""
-    found: dict[tuple[int, Unit], list[Instruction]] = defaultdict(list)
+    codes: dict[tuple[int, Unit], list[Instruction]] = defaultdict(list)
     for stream in program.streams:
         if stream.tile != chip.dtt:
             continue
@@ -30,8 +30,8 @@ def pushed_streams(program: Program, chip: ChipConfig) -> list[Stream]:
             if instruction.opcode is Opcode.ORDER:
                 tile = instruction.fields.get("tile", 0)
             elif (unit := _COMPUTES.get(instruction.opcode)) is not None:
-                found[tile, unit].append(instruction)
-    return [Stream(tile, unit, chip.drams[0], 0, tuple(code)) for (tile, unit), code in found.items()]
+                codes[tile, unit].append(instruction)
+    return [Stream(tile, unit, chip.drams[0], 0, tuple(code)) for (tile, unit), code in codes.items()]
 
 
 class Controller(Executes):
@@ -44,14 +44,14 @@ class Controller(Executes):
         self.fired: dict[tuple[int, Unit], deque[int]] = defaultdict(lambda: deque(maxlen=room))
 
     def own(
-        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, accept: Callable[[int], None]
     ) -> None:
-        """An instruction of the tile's stream, offered in `cycle`; `taken` is called when it has been sent."""
+        """An instruction of the tile's stream, offered in `cycle`; `accept` is called when it has been sent."""
         machine, chip = self.machine, self.machine.chip
         if opcode is Opcode.ORDER:
             self.order = fields
             self._done(opcode, fields, waited, cycle, cycle)
-            taken(cycle)
+            accept(cycle)
             return
         order, self.order = self.order, {}
         offered = cycle + CONTROLLER_CYCLES
@@ -85,7 +85,7 @@ class Controller(Executes):
 
         def accepted(now: int) -> None:
             self._done(opcode, fields, waited, cycle, now)
-            taken(now)
+            accept(now)
 
         machine.at(offered, lambda now: machine.senders[self.tile].offer(1, now, target, accepted, arrived, gate))
 

@@ -68,8 +68,8 @@ class Packets(PacketMaker):
         machine, tile = self.machine, fields["dst_tile"]
         dram = machine.drams[tile]
 
-        def written(now: int, told: Callable[[int], None]) -> None:
-            machine.delivered(tile, fields, now, told)
+        def written(now: int, acknowledge: Callable[[int], None]) -> None:
+            machine.delivered(tile, fields, now, acknowledge)
 
         def begun(now: int) -> None:
             dram.expect(words, written if notify else None)

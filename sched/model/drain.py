@@ -24,25 +24,25 @@ class Port(Place):
     def __init__(self) -> None:
         super().__init__()
         # cycles that the drain path occupies, for GEMMs issued so far: first and the one after the last
-        self._taken: deque[tuple[int, int]] = deque()
+        self._claims: deque[tuple[int, int]] = deque()
 
     def take(self, now: int, first: int, cycles: int) -> None:
         """The drain path occupies it for `cycles` cycles from `first` on, in the future and after all earlier ones."""
-        taken = self._taken
-        while taken and taken[0][1] <= now:
-            taken.popleft()
-        if taken and taken[-1][1] == first:
-            taken[-1] = taken[-1][0], first + cycles
+        claims = self._claims
+        while claims and claims[0][1] <= now:
+            claims.popleft()
+        if claims and claims[-1][1] == first:
+            claims[-1] = claims[-1][0], first + cycles
         else:
-            taken.append((first, first + cycles))
+            claims.append((first, first + cycles))
         if self.feeder is not None:
             self.feeder.plan(now)
 
     def _next(self, now: int) -> tuple[int, int] | None:
         """The cycles that the drain path occupies now or next."""
-        while self._taken and self._taken[0][1] <= now:
-            self._taken.popleft()
-        return self._taken[0] if self._taken else None
+        while self._claims and self._claims[0][1] <= now:
+            self._claims.popleft()
+        return self._claims[0] if self._claims else None
 
     def room(self, now: int) -> bool:
         following = self._next(now)

@@ -150,23 +150,23 @@ class Dram(User):
         self._telling = True
         when, notice = self._responses.popleft()
 
-        def told(cycle: int) -> None:
+        def notify(cycle: int) -> None:
             self.clock.at(cycle + NOTICE_INTERVAL - NOTICE_CYCLES, following)
 
         def following(cycle: int) -> None:
             self._telling = False
             self._answer(cycle)
 
-        self.clock.at(max(when, now) + NOTICE_CYCLES, told if notice is None else lambda cycle: notice(cycle, told))
+        self.clock.at(max(when, now) + NOTICE_CYCLES, notify if notice is None else lambda cycle: notice(cycle, notify))
 
     def evaluate(self, now: int) -> None:
         """Decides which kinds of beats move from cycle `now` on."""
         self._advance(now)
         held, turn, credit = self._held, self._turn, self._credit
         token = credit >= self._cost
-        wanted = self._reading is not None and self._reading.first <= now
+        reading = self._reading is not None and self._reading.first <= now
         offered = self.written.has(now)
-        due = wanted and not held and token
+        due = reading and not held and token
         fresh = due and not (offered and turn)
         write = offered and token and not (due and not turn)
         read = (held or fresh) and self.read.room(now)
@@ -184,22 +184,22 @@ class Dram(User):
         if int(write) != self._write_rate:
             self._write_rate = int(write)
             self.written.set_out(now, int(write))
-        takes_turns = wanted and offered and (read or not held)
+        takes_turns = reading and offered and (read or not held)
         loosens = held and read  # the waiting beat moves; those after it pay when they arrive
         if takes_turns or loosens:
             self._spent = 0
             # until a word is taken or arrives, nothing will change
             stands = not read and not write and self._stands(held, turn, credit)
-            self._look_ahead(now, wanted, FOREVER if stands else 1)
+            self._look_ahead(now, reading, FOREVER if stands else 1)
             return
         if read or write:
             self._spent = spent  # in each cycle until the credit is spent
             loss = spent - self._gain
-            self._look_ahead(now, wanted, (credit - self._cost) // loss + 1 if loss > 0 else FOREVER)
+            self._look_ahead(now, reading, (credit - self._cost) // loss + 1 if loss > 0 else FOREVER)
             return
         self._spent = 0
-        waits = not token and (offered or (wanted and not held))
-        self._look_ahead(now, wanted, (self._cost - credit - 1) // self._gain + 1 if waits else FOREVER)
+        waits = not token and (offered or (reading and not held))
+        self._look_ahead(now, reading, (self._cost - credit - 1) // self._gain + 1 if waits else FOREVER)
 
     def _stands(self, held: bool, turn: bool, credit: int) -> bool:
         """Whether the next cycle begins as this one did, with a beat that waits (or none), whose turn, and credit."""
@@ -211,7 +211,7 @@ class Dram(User):
         since = cycle - self._at
         return self._words_read + self._read_rate * since, self._words_written + self._write_rate * since
 
-    def _look_ahead(self, now: int, wanted: bool, cycles: int) -> None:
+    def _look_ahead(self, now: int, reading: bool, cycles: int) -> None:
         """Schedules the next decision: this one stands for so many cycles, unless a burst or a buffer ends sooner."""
         self._next = -1
         if cycles > 1:
@@ -220,7 +220,7 @@ class Dram(User):
                 assert read is not None
                 cycles = _least(cycles, read.left)
                 cycles = _least(cycles, self.read.fills(now))
-            elif read is not None and not wanted:
+            elif read is not None and not reading:
                 cycles = _least(cycles, read.first - now)
             if self._write_rate:
                 assert write is not None

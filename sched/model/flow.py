@@ -169,29 +169,29 @@ class Buffer(Place):
 
 
 class PacketBuffer(Buffer):
-    """A buffer whose drainer begins only when there are `wanted` flits at once."""
+    """A buffer whose drainer begins only when there are `least` flits at once."""
 
-    __slots__ = ("wanted",)
+    __slots__ = ("least",)
 
     def __init__(self, clock: Clock, cap: int) -> None:
         super().__init__(clock, cap)
-        self.wanted: int = 1
+        self.least: int = 1
 
     def want(self, now: int, flits: int) -> None:
         """From cycle `now` on, nothing is there unless so many are."""
-        self.wanted = flits
+        self.least = flits
         if self.inn and (missing := flits - self.level(now)) > 0:
             self.clock.put(now + missing, self.arrival)
 
     def has(self, now: int) -> bool:
-        return self.level(now) >= self.wanted
+        return self.level(now) >= self.least
 
     def set_in(self, now: int, rate: int) -> None:
         self.n, self.since = self.level(now), now
         self.inn = rate
         if rate:
-            if self.n < self.wanted:
-                self.clock.put(now + self.wanted - self.n, self.arrival)
+            if self.n < self.least:
+                self.clock.put(now + self.least - self.n, self.arrival)
         elif self.drainer is not None:
             self.drainer.plan(now)  # it ends sooner
 

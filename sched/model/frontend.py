@@ -90,11 +90,11 @@ class FrontEnd(Fed):
         sender = self.machine.senders[self.tile]
         port = 0 if self.controller is not None else 1 + self.unit  # it goes before control packets
 
-        def taken(now: int) -> None:
+        def accept(now: int) -> None:
             self.fetching = False
             self.machine.at(now + 1, self.fetch)
 
-        sender.offer(port, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate)
+        sender.offer(port, cycle, self.stream.dram_tile, accept, lambda now: mover.request(fields, now), mover.gate)
 
     def arrived(self, cycle: int) -> None:
         """An instruction is in the ring from `cycle` on."""

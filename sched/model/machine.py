@@ -27,9 +27,9 @@ class Executes:
     """A part that executes instructions issued by a front end."""
 
     def own(
-        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, accept: Callable[[int], None]
     ) -> None:
-        """An instruction of the tile's own stream, offered in `cycle`; `taken` is called when it is accepted."""
+        """An instruction of the tile's own stream, offered in `cycle`; `accept` is called when it is accepted."""
         raise NotImplementedError
 
 
@@ -134,14 +134,14 @@ class Machine(Clock):
 
     def send_post(
         self, source: int, number: int, target: int, semaphore: int, count: int, cycle: int,
-        taken: Callable[[int], None],
+        accept: Callable[[int], None],
     ) -> None:  # fmt: skip
-        """A post over the post plane, offered in `cycle`; `taken` is called when the NoC takes it."""
+        """A post over the post plane, offered in `cycle`; `accept` is called when the NoC takes it."""
 
         def gate(now: int, proceed: Callable[[int], None]) -> None:
             self.semaphores[target].post(now, PLANE_POST, semaphore, count, proceed)
 
-        self.post_senders[source].offer(cycle, number, target, Packet([(1, OPEN, None)], gate), taken)
+        self.post_senders[source].offer(cycle, number, target, Packet([(1, OPEN, None)], gate), accept)
 
     def delivered(self, tile: int, fields: dict[str, int], cycle: int, accepted: Callable[[int], None]) -> None:
         """The last word of a MOVE has been written; its notify is offered in `cycle`."""

@@ -84,7 +84,7 @@ class Mover(Requested):
         self.taken_out = 0  # cycle in which a full descriptor queue got room again
 
     def own(
-        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, accept: Callable[[int], None]
     ) -> None:
         """An instruction of the tile's own stream, offered in `cycle`."""
         machine = self.machine
@@ -95,22 +95,22 @@ class Mover(Requested):
         if opcode is Opcode.ROUTE:
             self.route = fields
             self.dispatched(opcode, fields, waited, cycle, cycle)
-            taken(cycle)
+            accept(cycle)
             return
         if opcode is Opcode.MOVE and self.route:
             fields = fields | {name: self.route.get(name, 0) for name in _ROUTE_FIELDS}
             self.route = {}
         if opcode is Opcode.MOVE and fields["src_tile"] == self.tile:
-            self.mine = fields, waited, taken
+            self.mine = fields, waited, accept
             machine.at(cycle, self.serve, 1)
             return
         if opcode is Opcode.MOVE:
             target = fields["src_tile"]
             receiver = machine.movers[target]
-            asked = fields | {"fire_at": 0} if fields.get("fire_at", 0) else fields  # it has fired here
+            request = fields | {"fire_at": 0} if fields.get("fire_at", 0) else fields  # it has fired here
 
             def arrived(now: int) -> None:
-                receiver.request(asked, now)
+                receiver.request(request, now)
 
         else:
             target, receiver = fields["tile"], None
@@ -126,7 +126,7 @@ class Mover(Requested):
 
         def accepted(now: int) -> None:
             self.dispatched(opcode, fields, waited, cycle, now)
-            taken(now)
+            accept(now)
 
         machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, receiver.gate if receiver else None)
 
@@ -189,9 +189,9 @@ class Mover(Requested):
         self.last_own = pick_own
         if pick_own:
             assert self.mine is not None
-            fields, waited, taken = self.mine
+            fields, waited, accept = self.mine
             self.mine = None
-            taken(cycle)
+            accept(cycle)
         else:
             fields, _ = self.waiting.popleft()
             waited = 0

@@ -58,12 +58,12 @@ class NativeError(RuntimeError):
 
 def digest(model: Path = MODEL) -> str:
     """Of all inputs of compiled code: the modules in `model`, `hw.spec.contracts`, how this module compiles them."""
-    found = sha256(_SETUP.encode() + _CONTRACTS.read_bytes())
+    total = sha256(_SETUP.encode() + _CONTRACTS.read_bytes())
     for path in _sources(model):
         text = path.read_bytes()
-        found.update(f"\0{path.stem}\0{len(text)}\0".encode())
-        found.update(text)
-    return found.hexdigest()[:20]
+        total.update(f"\0{path.stem}\0{len(text)}\0".encode())
+        total.update(text)
+    return total.hexdigest()[:20]
 
 
 def pure() -> bool:
@@ -112,7 +112,7 @@ def build(model: Path = MODEL, again: bool = True) -> bool:
     Not `again`: takes what any version has compiled in a checkout, and raises if compiling these sources has failed
     before. Concurrent processes wait for each other. Raises NativeError if it fails.
     """
-    home, made = next(_homes(model)), digest(model)
+    home, sources = next(_homes(model)), digest(model)
     copied = None if again else _elsewhere(model)
     name = copied.name if copied is not None else f"{_prefix(model)}{_compiler()}"
     failed = home / f"{name}.log"
@@ -122,7 +122,7 @@ def build(model: Path = MODEL, again: bool = True) -> bool:
     def make(place: Path, log: Path) -> None:
         if copied is None:
             _log.warning("timeline model: compiling it, %s (%s=1: Python runs it, several times slower)", _TAKES, PURE)
-            _compile(model, made, place, log)
+            _compile(model, sources, place, log)
         else:
             _copy(copied, place, _files(model))
 
@@ -192,9 +192,9 @@ def _compiler() -> str:
         raise NativeError(f"{missing.name} is not installed; install meshloom[dev]") from None
 
 
-def _compile(model: Path, made: str, place: Path, log: Path) -> None:
+def _compile(model: Path, sources: str, place: Path, log: Path) -> None:
     """Compiles a copy of the sources elsewhere, and puts the result into `place`. Raises NativeError, also if the
-    sources have another digest than `made` by now."""
+    sources have another digest than `sources` by now."""
     import shutil
     import subprocess
     from tempfile import TemporaryDirectory
@@ -212,7 +212,7 @@ def _compile(model: Path, made: str, place: Path, log: Path) -> None:
                 (copy.parent / path.name).symlink_to(path)
         for path in model.glob("*.py"):
             shutil.copyfile(path, copy / path.name)
-        if digest(copy) != made:
+        if digest(copy) != sources:
             raise NativeError("its sources have just been changed; run the command again")
         (at / "setup.py").write_text(_SETUP)
         names = [str(path.relative_to(at)) for path in _sources(copy)]

@@ -101,13 +101,13 @@ class _Lane:
     def choose(self) -> _Queue:
         """Grants it to the next input that requests it, in round robin."""
         asking = self.asking
-        found = asking[0]
+        winner = asking[0]
         if len(asking) > 1:
             number = following([queue.number for queue in asking], self.owner)
-            found = next(queue for queue in asking if queue.number == number)
-        asking.remove(found)
-        self.owner, self.source = found.number, found
-        return found
+            winner = next(queue for queue in asking if queue.number == number)
+        asking.remove(winner)
+        self.owner, self.source = winner.number, winner
+        return winner
 
 
 class _Output:
@@ -157,7 +157,7 @@ class FlitPlane:
         self._busy: list[_Output] = []
         self._taking: list[_Delivery] = []
         self._moving: list[_Lane] = []  # lanes whose flit moves, and ejection buffers whose flit is taken, in a cycle
-        self._taken: list[_Inbox] = []
+        self._boxes: list[_Inbox] = []
         self._due = -1
         self._turn = _Step(self)
         self._still = 0  # cycles since a flit last moved
@@ -257,13 +257,13 @@ class FlitPlane:
 
     def step(self, now: int) -> None:
         """All moves of flits in a cycle; they depend only on the state at its start."""
-        moving, taken = self._moving, self._taken
+        moving, boxes = self._moving, self._boxes
         self._choose(moving)
         still = True
         if self._taking:
             empty = False
             for delivery in self._taking:
-                if not _pick(delivery, now, taken):
+                if not _pick(delivery, now, boxes):
                     delivery.takes = False
                     empty = True
             if empty:
@@ -272,11 +272,11 @@ class FlitPlane:
             still = False
             self._move(moving)
             moving.clear()
-        if taken:
+        if boxes:
             still = False
-            for box in taken:
+            for box in boxes:
                 self._take(box, now)
-            taken.clear()
+            boxes.clear()
         if self._sending:
             self._flow(now)
         self._still = self._still + 1 if still else 0
@@ -408,15 +408,15 @@ class _Step(Event):
         self._plane.step(now)
 
 
-def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
+def _pick(delivery: _Delivery, now: int, boxes: list[_Inbox]) -> bool:
     """Adds the ejection buffer whose turn it is, if its flit can be taken. Returns whether there is, or was, anything
     to do."""
-    filling, found = None, False
+    filling, ready = None, False
     for box in delivery.order[delivery.turn]:
         if box.count and not (box.fresh and delivery.held and box.packets[0][0].exclusive):
-            delivery.turn, found = box.channel, True
+            delivery.turn, ready = box.channel, True
             if box.place.room(now):
-                taken.append(box)
+                boxes.append(box)
                 filling = box.place if isinstance(box.place, Buffer) else None
             break
     if filling is not delivery.filling:
@@ -426,8 +426,8 @@ def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
             filling.set_in(now, 1)
         delivery.filling = filling
         return True
-    if not found:
+    if not ready:
         for box in delivery.order[-1]:
             if box.packets:
                 return True
-    return found
+    return ready

@@ -53,19 +53,19 @@ class Packet:
 class _Input(Buffer):
     """The buffer of a router's input; the packet at its front requests its port."""
 
-    __slots__ = ("asked", "queue")
+    __slots__ = ("queue", "requested")
 
     def __init__(self, clock: Clock, depth: int) -> None:
         super().__init__(clock, depth)
         self.queue: deque[tuple[Packet, int]] = deque()  # packets with flits here or still to come, and their hop
-        self.asked = False  # the packet at the front has requested its port
+        self.requested = False  # the packet at the front has requested its port
 
     def arrive(self, now: int) -> None:
-        if self.asked:
+        if self.requested:
             if self.drainer is not None:
                 self.drainer.evaluate(now)
         elif self.queue and self.level(now) > 0:
-            self.asked = True
+            self.requested = True
             packet, hop = self.queue[0]
             packet.ports[hop].ask(now, packet.numbers[hop], self)
 
@@ -140,7 +140,7 @@ class _Port(Link):
         assert buffer is not None
         self.source = buffer.drainer = None
         buffer.queue.popleft()
-        buffer.asked = False
+        buffer.requested = False
         buffer.arrive(now)
         if self.asking:
             self._decide(now)
@@ -198,8 +198,8 @@ class Plane:
     ) -> tuple[list[_Port], list[int], list[_Input]]:
         """Ports, input numbers and input buffers of the route between two tiles."""
         key = tiles or (source, target, -1)  # no route visits tile -1
-        if (known := self._paths.get(key)) is not None:
-            return known
+        if (stored := self._paths.get(key)) is not None:
+            return stored
         came = TILE
         ports: list[_Port] = []
         numbers: list[int] = []
@@ -210,8 +210,8 @@ class Plane:
             inputs.append(self._input(here, came))
             if direction != TILE:
                 came = BACK[direction]
-        self._paths[key] = found = ports, numbers, inputs
-        return found
+        self._paths[key] = path = ports, numbers, inputs
+        return path
 
     def busy(self, cycle: int) -> dict[tuple[int, int], int]:
         """By tile and port (number in `PORTS`), the cycles before `cycle` in which a flit left the router there; no

@@ -126,13 +126,13 @@ class PostSender:
         self._plane, self._tile = plane, tile
         self._order = Ordered(clock, lambda now: plane.room(tile, now))
 
-    def offer(self, now: int, number: int, target: int, packet: Packet, taken: _Then) -> None:
-        """A post offered in cycle `now` (number 0: delivered, 1 + unit: a SYNC); `taken` is called when the NoC takes
+    def offer(self, now: int, number: int, target: int, packet: Packet, accept: _Then) -> None:
+        """A post offered in cycle `now` (number 0: delivered, 1 + unit: a SYNC); `accept` is called when the NoC takes
         it."""
 
         def chosen(cycle: int) -> None:
             self._plane.send(cycle, self._tile, target, packet)
-            taken(cycle)
+            accept(cycle)
 
         self._order.ask(now, number, chosen)
 
@@ -154,6 +154,6 @@ class Trace:
         """The mover's dispatcher offers one, unless the packetiser does."""
         self._dispatched = cycle
 
-    def sync(self, now: int, unit: int, taken: _Then) -> None:
+    def sync(self, now: int, unit: int, accept: _Then) -> None:
         """A SYNC's record, offered in cycle `now`."""
-        self._order.ask(now, unit, taken)
+        self._order.ask(now, unit, accept)

@@ -21,7 +21,7 @@ class _Offer(NamedTuple):
 
     cycle: int
     target: int
-    taken: Callable[[int], None]
+    accept: Callable[[int], None]
     arrived: Callable[[int], None]
     gate: Gate | None
 
@@ -39,13 +39,13 @@ class Sender:
         port: int,
         cycle: int,
         target: int,
-        taken: Callable[[int], None],
+        accept: Callable[[int], None],
         arrived: Callable[[int], None],
         gate: Gate | None,
     ) -> None:
-        """A request offered at `port` from `cycle` on. `taken` is called when the sender takes it, `arrived` in the
+        """A request offered at `port` from `cycle` on. `accept` is called when the sender takes it, `arrived` in the
         cycle in which the receiver holds all of it; the receiver's `gate` admits the next one."""
-        self.offers[port] = _Offer(cycle, target, taken, arrived, gate)
+        self.offers[port] = _Offer(cycle, target, accept, arrived, gate)
         if self.free >= 0:
             self.clock.at(max(cycle, self.free), self.choose, 1)
 
@@ -69,4 +69,4 @@ class Sender:
             cycle + SENDER_CYCLES,
             lambda now: self.plane.send(now, self.tile, chosen.target, packet, injected),
         )
-        chosen.taken(cycle)
+        chosen.accept(cycle)

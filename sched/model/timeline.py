@@ -90,9 +90,9 @@ class _Array(Works):
         self._reading: deque[tuple[int, int]] = deque()  # first cycle of the latest instructions, and the one after
 
     def own(
-        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, accept: Callable[[int], None]
     ) -> None:
-        """An instruction offered in `cycle`; `taken` is called when the unit takes it."""
+        """An instruction offered in `cycle`; `accept` is called when the unit takes it."""
         accepted = max(cycle, self.staged)
         lead, occupied, cycles = self._lengths(opcode, fields)
         start = max(accepted + lead, self.free)
@@ -114,16 +114,16 @@ class _Array(Works):
                 post(now, UNIT_POST + self.unit, fields["post_sem"], fields["post_n"])
 
         self.machine.at(end, retire)
-        self.machine.at(accepted, taken)
+        self.machine.at(accepted, accept)
 
     def _lengths(self, opcode: Opcode, fields: dict[str, int]) -> tuple[int, int, int]:
         """`_lengths` of an instruction, from those that are known."""
         names = _GEMM_FIELDS if opcode is Opcode.GEMM else _VEC_FIELDS
         key = tuple([fields.get(name, 0) for name in names])
-        known = self.machine.lengths
-        if (found := known.get(key)) is None:
-            found = known[key] = _lengths(opcode, fields, self.machine.chip)
-        return found
+        lengths = self.machine.lengths
+        if (cycles := lengths.get(key)) is None:
+            cycles = lengths[key] = _lengths(opcode, fields, self.machine.chip)
+        return cycles
 
     def _note(self, start: int) -> None:
         """The readers will work from `start` until they are free."""

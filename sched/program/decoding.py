@@ -21,7 +21,7 @@ def decoded(words: Words) -> list[Instruction]:
     Raises IsaError for code that is none.
     """
     numbers = words[:, 0] & np.uint64(0xF)
-    found: list[Instruction | None] = [None] * len(words)
+    instructions: list[Instruction | None] = [None] * len(words)
     left = len(words)
     for opcode, layout in INSTRUCTIONS.items():
         rows = np.flatnonzero(numbers == int(opcode))
@@ -32,11 +32,11 @@ def decoded(words: Words) -> list[Instruction]:
         names = [name for name in layout.offsets if name != "opcode"]
         columns = [_column(layout, name, words[rows]) for name in names]
         for row, values in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
-            found[row] = Instruction(opcode, dict(zip(names, values, strict=True)))
+            instructions[row] = Instruction(opcode, dict(zip(names, values, strict=True)))
     if left:
-        known = [int(opcode) for opcode in INSTRUCTIONS]
-        raise IsaError(f"illegal opcode {int(numbers[~np.isin(numbers, known)][0])}")
-    return cast("list[Instruction]", found)
+        opcodes = [int(opcode) for opcode in INSTRUCTIONS]
+        raise IsaError(f"illegal opcode {int(numbers[~np.isin(numbers, opcodes)][0])}")
+    return cast("list[Instruction]", instructions)
 
 
 def _column(layout: Format, name: str, words: Words) -> list[int]:

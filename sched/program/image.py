@@ -110,8 +110,8 @@ def _parse(image: bytes, chip: ChipConfig | None) -> tuple[Program, str]:
         raise _Malformed(f"truncated: {len(image)} bytes are not even a head; write it again")
     _, version, count, length, digest = _HEAD.unpack_from(image)
     if version not in (VERSION, VERSION_WITH_METADATA):
-        known = f"{VERSION} and {VERSION_WITH_METADATA}"
-        raise _Malformed(f"version {version}; this Meshloom reads versions {known}; write it again")
+        versions = f"{VERSION} and {VERSION_WITH_METADATA}"
+        raise _Malformed(f"version {version}; this Meshloom reads versions {versions}; write it again")
     if length != len(image):
         cut = "truncated" if len(image) < length else "too long"
         raise _Malformed(f"{cut}: {len(image)} bytes, its head says {length}; write it again")
@@ -169,8 +169,8 @@ def _stream(payload: bytes, number: int) -> Stream:
 def _tags(payload: bytes) -> tuple[dict[int, int], dict[tuple[int, int, int], int]]:
     """`operation_of_tag` and `skips` of a program."""
     try:
-        found = json.loads(payload)
-        pairs, skips = found["operation_of_tag"], found.get("skips", [])
+        metadata = json.loads(payload)
+        pairs, skips = metadata["operation_of_tag"], metadata.get("skips", [])
         if all(type(number) is int and number >= 0 for row in (*pairs, *skips) for number in row):
             return dict(pairs), {(tile, unit, number): operation for tile, unit, number, operation in skips}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -61,8 +61,8 @@ class Names:
         """`core@(1,0) matrix stream`, or `boot stream`."""
         if stream == 0:
             return "boot stream"
-        found = self.streams[stream]
-        return f"{self.tile(found.tile)} {unit_name(found.unit)} stream"
+        target = self.streams[stream]
+        return f"{self.tile(target.tile)} {unit_name(target.unit)} stream"
 
     def operation(self, stream: int, position: int) -> int | None:
         """Index of an instruction's operation; None if lowering added the instruction."""

@@ -92,16 +92,16 @@ class Program:
         Where tags have wrapped around, it is the first one with that tag after the previous operation in the stream,
         but for `skips`.
         """
-        found: list[int | None] = []
+        numbers: list[int | None] = []
         at = -1
         for number, instruction in enumerate(stream.instructions):
             last = self.operation_of_tag.get(instruction.fields.get("tag", 0))
             if last is None or instruction.opcode not in OPERATIONS:
-                found.append(None)
+                numbers.append(None)
                 continue
             at = self.skips.get((stream.tile, stream.unit, number), min(last, at + 1 + (last - at - 1) % TAGS))
-            found.append(at)
-        return found
+            numbers.append(at)
+        return numbers
 
     @property
     def ahead(self) -> bool:
@@ -133,14 +133,14 @@ def from_words(words: NDArray[np.uint8], chip: ChipConfig) -> tuple[Instruction,
 def skips_of(stream: tuple[int, Unit], operations: Sequence[int | None]) -> dict[tuple[int, int, int], int]:
     """What `Program.skips` has to say of a stream, given by tile and unit. `operations`: of each of its instructions,
     None of those that lowering added."""
-    found: dict[tuple[int, int, int], int] = {}
+    skips: dict[tuple[int, int, int], int] = {}
     at = -1
     for number, operation in enumerate(operations):
         if operation is not None:
             if operation - at > TAGS:
-                found[(*stream, number)] = operation
+                skips[(*stream, number)] = operation
             at = operation
-    return found
+    return skips
 
 
 def next_tag(number: int) -> int:

@@ -25,11 +25,11 @@ def occupancy(mesh: Mesh, path: tuple[int, ...], departure: int, flits: int) -> 
     """(wire, first cycle, cycle after the last) of a train; a wire is a port of a tile or a step between two."""
     source, target = path[0], path[-1]
     ports = {tile: "port" if tile in mesh.half_duplex else "in" for tile in (source, target)}
-    found = [(f"{ports[source]} {source:#04x}", departure, departure + flits + mesh.gap)]
+    uses = [(f"{ports[source]} {source:#04x}", departure, departure + flits + mesh.gap)]
     for hop in range(1, len(path)):
-        found.append((f"{path[hop - 1]:#04x} -> {path[hop]:#04x}", departure + hop, departure + hop + flits))
+        uses.append((f"{path[hop - 1]:#04x} -> {path[hop]:#04x}", departure + hop, departure + hop + flits))
     out = ports[target].replace("in", "out")
-    return [*found, (f"{out} {target:#04x}", departure + len(path), departure + len(path) + flits)]
+    return [*uses, (f"{out} {target:#04x}", departure + len(path), departure + len(path) + flits)]
 
 
 def _who(program: Program, carry: Carry) -> str:
@@ -69,7 +69,7 @@ def _trains(plan: Plan) -> Iterator[str]:
 def _residencies(plan: Plan) -> Iterator[str]:
     """Who sends a page has it, from when it has wholly delivered, or was made, until the train has left."""
     program, residencies = plan.program, plan.residencies
-    made = {page: task for task, one in enumerate(program.tasks) for page in one.outputs}
+    makers = {page: task for task, one in enumerate(program.tasks) for page in one.outputs}
     brought = {carry.residency: carry for carry in plan.carries}
     if len(brought) != len(plan.carries):
         yield "two moves claim to make the same residency"
@@ -85,12 +85,12 @@ def _residencies(plan: Plan) -> Iterator[str]:
             if residency.since > carry.arrival - page.flits + 1:
                 yield f"{where}: takes room from cycle {residency.since} on, its first flit comes before"
         elif (
-            residency.page in made
-            and residency.tile == program.tasks[made[residency.page]].tile
+            residency.page in makers
+            and residency.tile == program.tasks[makers[residency.page]].tile
             and residency.region == page.made_region
         ):
-            begin = int(plan.begun[made[residency.page]])
-            if residency.since > begin or residency.ready < begin + program.tasks[made[residency.page]].cycles:
+            begin = int(plan.begun[makers[residency.page]])
+            if residency.since > begin or residency.ready < begin + program.tasks[makers[residency.page]].cycles:
                 yield (
                     f"{where}: taken room from cycle {residency.since}, ready in {residency.ready}; it is made from "
                     f"{begin} on"

@@ -55,9 +55,9 @@ def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
     folder = _folder(Path(function.__code__.co_filename).parent)
     settings.CACHE_DIR = folder or before  # read when a function is decorated
     try:
-        made: Any = njit(error_model="numpy")(function)
+        compiled: Any = njit(error_model="numpy")(function)
         if folder is not None:
-            keep(made, function)
-        return made
+            keep(compiled, function)
+        return compiled
     finally:
         settings.CACHE_DIR = before

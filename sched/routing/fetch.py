@@ -86,9 +86,9 @@ RESIDENCY, MOVE, EXTENSION, COUNTS, FAILURE, COMMON = (
 class Work(NamedTuple):
     """Program, memories and results for compiled code; arrays are int64 unless said otherwise.
 
-    Pages: `flits`, `words`, `region`, `made`, `head` (its latest residency, -1: none). Tasks: `tile`, `start` (-1: as
-    soon as possible), `cycles`, `window`, `in_first`/`in_page` and `out_first`/`out_page` (inputs and outputs of task t
-    are entries `first[t]` .. `first[t + 1] - 1`). Memories: `levels`, `capacity` [memory], -1 without limit;
+    Pages: `flits`, `words`, `region`, `result_region`, `head` (its latest residency, -1: none). Tasks: `tile`, `start`
+    (-1: as soon as possible), `cycles`, `window`, `in_first`/`in_page` and `out_first`/`out_page` (inputs and outputs
+    of task t are entries `first[t]` .. `first[t + 1] - 1`). Memories: `levels`, `capacity` [memory], -1 without limit;
     memory = tile x regions + region. `residencies`: `counts.residencies` of them. `moves` [input]; `ways`: their tiles,
     one way after the other. `begun` [task]: starts. `journal`: what the present tasks have extended. `free`
     [tile]: end of its last task. `queue_first`, `queue`: tasks of each tile in program order, then deliveries that do
@@ -98,7 +98,7 @@ class Work(NamedTuple):
     flits: Array
     words: Array
     region: Array
-    made: Array
+    result_region: Array
     head: Array
     tile: Array
     start: Array
@@ -160,7 +160,7 @@ def extend(work: Work, number: int, until: int, entry: int) -> int:
 @jit
 def gather(work: Work, space: Space, question: Question, page: int, memory: int, latest: int, reach: int) -> None:
     """Lists who holds a page and could send it by `latest`. Residencies may be extended by `reach` cycles at most."""
-    target, flits = question.asked.tile, work.flits[page]
+    target, flits = question.query.tile, work.flits[page]
     count, least, most, parities, soonest, longest = ZERO, FOREVER, ZERO, ZERO, FOREVER, ZERO
     number = work.head[page]
     while number >= 0:
@@ -190,11 +190,11 @@ def gather(work: Work, space: Space, question: Question, page: int, memory: int,
         soonest = min(soonest, ready + flits + apart)
         longest = max(longest, until)
         count += 1
-    asked = question.asked
-    asked.flits, asked.least_hops, asked.holders = flits, least, count
-    asked.stride = 1 if parities == 3 else 2
-    asked.soonest, asked.longest = soonest, longest
-    asked.extra = most - least + space.rules.detour
+    query = question.query
+    query.flits, query.least_hops, query.holders = flits, least, count
+    query.stride = 1 if parities == 3 else 2
+    query.soonest, query.longest = soonest, longest
+    query.extra = most - least + space.rules.detour
 
 
 @jit
@@ -225,7 +225,7 @@ def fetch(work: Work, space: Space, question: Question, task: int, index: int, d
             if due < usable < wait:
                 wait, waiting = usable, number
         number = residency.before
-    question.asked.tile = tile
+    question.query.tile = tile
     if due >= 0:
         if due + after >= end:
             return -1
@@ -238,8 +238,8 @@ def fetch(work: Work, space: Space, question: Question, task: int, index: int, d
                 least = due + 1
             else:
                 least = max(least, full + flits)
-        least = max(least, question.asked.soonest)
-        if question.asked.holders and least <= due:
+        least = max(least, question.query.soonest)
+        if question.query.holders and least <= due:
             arrival = in_time(space, question, least, due)
             if arrival >= 0:
                 _commit(work, space, question, index, page, memory, arrival, due + after, entry)
@@ -250,8 +250,8 @@ def fetch(work: Work, space: Space, question: Question, task: int, index: int, d
     while True:
         arrival = NONE
         gather(work, space, question, page, memory, last, reach)
-        first = max(first, question.asked.soonest)
-        if question.asked.holders and first < last:
+        first = max(first, question.query.soonest)
+        if question.query.holders and first < last:
             arrival = later(space, question, first, min(last, wait))
         if arrival < 0:
             if wait < last:
@@ -261,7 +261,7 @@ def fetch(work: Work, space: Space, question: Question, task: int, index: int, d
                 wait = FOREVER
             elif reach < end:  # whoever holds it may have to wait for long
                 reach = end
-            elif waiting < 0 and question.asked.longest < last:
+            elif waiting < 0 and question.query.longest < last:
                 return -2
             else:
                 return -1

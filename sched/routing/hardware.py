@@ -140,19 +140,19 @@ class Hardware:
         self, source: str, destination: str, bandwidth: int, cost: Cost, delay: int, *, size: int | None = None
     ) -> Wire:
         """Adds a wire between two nodes there are. Raises DttError on unknown nodes or impossible numbers."""
-        made = Wire(source, destination, bandwidth, cost, delay, size)
+        new = Wire(source, destination, bandwidth, cost, delay, size)
         for end in (source, destination):
             if end not in self.nodes:
-                raise DttError(f"wire {made.name}: there is no node {end!r}; add it before the wire")
+                raise DttError(f"wire {new.name}: there is no node {end!r}; add it before the wire")
         if source == destination:
-            raise DttError(f"wire {made.name} leads nowhere; waiting wires are there by themselves")
+            raise DttError(f"wire {new.name} leads nowhere; waiting wires are there by themselves")
         if bandwidth < 1 or delay < 1 or _exact(cost) < 0 or (size is not None and size < 1):
             raise DttError(
-                f"wire {made.name}: bandwidth = {bandwidth}, delay = {delay} and size must be at least 1, "
+                f"wire {new.name}: bandwidth = {bandwidth}, delay = {delay} and size must be at least 1, "
                 f"cost = {cost} not negative"
             )
-        self.wires.append(made)
-        return made
+        self.wires.append(new)
+        return new
 
     def actor(self, actor: Actor) -> Actor:
         """Adds an actor. Raises DttError if its name is taken or one of its nodes is not there."""

@@ -125,11 +125,11 @@ class Mesh:
 
         Raises DttError where two tiles of the path are no neighbours.
         """
-        found = [(self.injection(path[0]), departure, departure + flits + self.gap)]
+        uses = [(self.injection(path[0]), departure, departure + flits + self.gap)]
         for hop, (before, after) in enumerate(pairwise(path), 1):
-            found.append((self.link(before, after), departure + hop, departure + hop + flits))
+            uses.append((self.link(before, after), departure + hop, departure + hop + flits))
         last = departure + len(path)
-        return [*found, (self.ejection(path[-1]), last, last + flits)]
+        return [*uses, (self.ejection(path[-1]), last, last + flits)]
 
     def arrival(self, departure: int, hops: int, flits: int) -> int:
         """Cycle in which the last flit is ejected."""

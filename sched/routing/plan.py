@@ -162,8 +162,8 @@ class Plan:
 
     @cached_property
     def _inputs(self) -> tuple[list[int], list[int]]:
-        found = [(number, page) for number, task in enumerate(self.program.tasks) for page in task.inputs]
-        return [task for task, _ in found], [page for _, page in found]
+        inputs = [(number, page) for number, task in enumerate(self.program.tasks) for page in task.inputs]
+        return [task for task, _ in inputs], [page for _, page in inputs]
 
     @property
     def moves(self) -> int:

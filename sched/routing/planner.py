@@ -143,12 +143,12 @@ def mesh_space(mesh: Mesh, settings: Settings, cycles: int) -> Space:
 
 def new_question(mesh: Mesh, settings: Settings, holders: int) -> Question:
     """Room for a question about a page with up to `holders` holders."""
-    from .search import ANSWER, ASKED, Question
+    from .search import ANSWER, QUERY, Question
 
     tiles, residencies, ready, until, goals, which = (np.zeros(max(holders, 1), np.int64) for _ in range(6))
     early = np.zeros(mesh.width + mesh.height + settings.detour, np.int64)
-    asked, answer = np.zeros(1, ASKED)[0], np.zeros(1, ANSWER)[0]
-    return Question(tiles, residencies, ready, until, goals, which, early, asked, answer)
+    query, answer = np.zeros(1, QUERY)[0], np.zeros(1, ANSWER)[0]
+    return Question(tiles, residencies, ready, until, goals, which, early, query, answer)
 
 
 def _flat(lists: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
@@ -223,7 +223,7 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
         flits=flits,
         words=np.array([page.words for page in pages], np.int64),
         region=np.array([page.region for page in pages], np.int64),
-        made=np.array([page.made_region for page in pages], np.int64),
+        result_region=np.array([page.made_region for page in pages], np.int64),
         head=np.full(len(pages), -1, np.int64),
         tile=np.array([mesh.number(task.tile) for task in todo], np.int64),
         start=np.array([-1 if task.start is None else task.start for task in todo], np.int64),

@@ -121,15 +121,15 @@ class Program:
             yield page, self.pages[page].made_region
 
     def _check_kept(self) -> None:
-        kept: dict[int, int] = dict.fromkeys(self.kept_words, 0)
+        words_of: dict[int, int] = dict.fromkeys(self.kept_words, 0)
         for page in self.pages:
             for tile in page.homes:
-                if tile in kept:
-                    kept[tile] += page.words
+                if tile in words_of:
+                    words_of[tile] += page.words
         for task in self.tasks:
-            if task.delivery and task.tile in kept:
-                kept[task.tile] += self.pages[task.inputs[0]].words
-        for tile, words in kept.items():
+            if task.delivery and task.tile in words_of:
+                words_of[task.tile] += self.pages[task.inputs[0]].words
+        for tile, words in words_of.items():
             if words > self.kept_words[tile]:
                 raise DttError(
                     f"program {self.name}: {words} words of pages lie on tile {tile:#04x} for good, it holds "

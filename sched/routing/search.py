@@ -58,7 +58,7 @@ class Step:
     tainted: int
 
 
-class Asked:
+class Query:
     """The tile that a page is for; its flits; hops to the nearest holder; number of holders; 1, or 2 if all holders are
     an even number of hops apart; the earliest arrival if all were free; the longest `until` of a holder (cycles); hops
     from the shortest way to the longest that is allowed."""
@@ -80,7 +80,7 @@ class Answer:
     hops: int
 
 
-RULES, TALLY, STEP, ASKED, ANSWER = (layout(kind) for kind in (Rules, Tally, Step, Asked, Answer))
+RULES, TALLY, STEP, QUERY, ANSWER = (layout(kind) for kind in (Rules, Tally, Step, Query, Answer))
 
 
 class Space(NamedTuple):
@@ -107,7 +107,7 @@ class Space(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked for a page, and the answer. `tiles`, `residencies` [holders]: tile numbers, residencies; `ready`,
+    """The query for a page, and the answer. `tiles`, `residencies` [holders]: tile numbers, residencies; `ready`,
     `until` [holders]: cycles in which a holder may send. `goals`, `which`, `early`: scratch. Arrays are int64.
     """
 
@@ -118,7 +118,7 @@ class Question(NamedTuple):
     goals: Array
     which: Array
     early: Array
-    asked: Asked
+    query: Query
     answer: Answer
 
 
@@ -208,13 +208,13 @@ def in_time(space: Space, question: Question, least: int, latest: int) -> int:
 
     The holder and hops are left in the question, the way in `space.path`.
     """
-    extra = question.asked.extra
+    extra = question.query.extra
     early = question.early
-    for more in range(0, extra + 1, question.asked.stride):
+    for more in range(0, extra + 1, question.query.stride):
         early[more] = 0
     while True:
         best, cost = NONE, ZERO
-        for more in range(0, extra + 1, question.asked.stride):
+        for more in range(0, extra + 1, question.query.stride):
             if early[more] > latest - least:
                 continue
             its = space.rules.hop_weight * more + early[more]
@@ -232,13 +232,13 @@ def in_time(space: Space, question: Question, least: int, latest: int) -> int:
 @jit
 def later(space: Space, question: Question, first: int, end: int) -> int:
     """The earliest arrival from `first` on before `end`, with the fewest hops: as `in_time`."""
-    extra = question.asked.extra
+    extra = question.query.extra
     late = question.early
-    for more in range(0, extra + 1, question.asked.stride):
+    for more in range(0, extra + 1, question.query.stride):
         late[more] = first
     while True:
         best = ZERO
-        for more in range(question.asked.stride, extra + 1, question.asked.stride):
+        for more in range(question.query.stride, extra + 1, question.query.stride):
             if late[more] < late[best]:
                 best = more
         if late[best] >= end:
@@ -253,8 +253,8 @@ def later(space: Space, question: Question, first: int, end: int) -> int:
 def try_arrival(space: Space, question: Question, arrival: int, more: int, upwards: bool) -> int:
     """0: there is a way with `more` hops above the least that arrives in this cycle. Otherwise the number of cycles by
     which to go on (`upwards` or down): none between can be one."""
-    target, flits = question.asked.tile, question.asked.flits
-    hops = question.asked.least_hops + more
+    target, flits = question.query.tile, question.query.flits
+    hops = question.query.least_hops + more
     head = arrival - flits + 1
     departure = head - 1 - hops
     if departure < 0:
@@ -264,7 +264,7 @@ def try_arrival(space: Space, question: Question, arrival: int, more: int, upwar
         return step
     gap = space.rules.gap
     count, step = ZERO, FOREVER
-    for holder in range(question.asked.holders):
+    for holder in range(question.query.holders):
         tile = question.tiles[holder]
         apart = space.distance[target, tile]
         if not apart <= hops <= apart + space.rules.detour or (hops - apart) & 1:
@@ -279,10 +279,10 @@ def try_arrival(space: Space, question: Question, arrival: int, more: int, upwar
             count += 1
     if not count:
         return step
-    found = find_route(space, target, head, flits, hops, question.goals, count, upwards)
-    if found < 0:
+    route = find_route(space, target, head, flits, hops, question.goals, count, upwards)
+    if route < 0:
         return min(step, space.tally.shift)
-    question.answer.holder = question.which[found]
+    question.answer.holder = question.which[route]
     question.answer.hops = hops
     return 0
 

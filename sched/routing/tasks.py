@@ -69,7 +69,7 @@ def place(work: Work, space: Space, question: Question, task: int, start: int) -
         else:
             arrival = fetch(work, space, question, task, index, begin - landing, landing + cycles, entry)
         if arrival < 0:
-            work.failure.cycle, work.failure.input = question.asked.longest, index
+            work.failure.cycle, work.failure.input = question.query.longest, index
             return _LONGER if arrival == -1 else _LOST
         begin = max(begin, arrival + landing)
     finish = begin + cycles
@@ -91,7 +91,7 @@ def place(work: Work, space: Space, question: Question, task: int, start: int) -
             return full + 1
     for index in range(work.out_first[task], work.out_first[task + 1]):
         page = work.out_page[index]
-        memory = tile * work.common.regions + work.made[page]
+        memory = tile * work.common.regions + work.result_region[page]
         if work.capacity[memory] >= 0:
             full = last_full(work.levels, memory, begin, finish, work.capacity[memory] - work.words[page])
             if full >= 0:
@@ -131,12 +131,12 @@ def _next(work: Work) -> int:
             begin = max(begin, work.free[work.tile[task]])
         if best >= 0 and (begin > soonest or (begin == soonest and task > number)):
             continue
-        made = True
+        progress = True
         for index in range(work.in_first[task], work.in_first[task + 1]):
             if work.head[work.in_page[index]] < 0:
-                made = False
+                progress = False
                 break
-        if made:
+        if progress:
             best, soonest, number = ONE * queue, begin, task
     return best
 

@@ -110,13 +110,13 @@ def rebuild(plan: Plan, moves: Sequence[Stored], between: Between) -> list[tuple
     """
     if between == "search":
         return _search_again(plan, moves)
-    found: list[tuple[int, ...]] = []
+    ways: list[tuple[int, ...]] = []
     for carry, move in zip(plan.carries, moves, strict=True):
         path = [carry.path[0]]
         for tile in (*(point for point, _ in move.points), carry.path[-1]):
             path += dimension_ordered(path[-1], tile, between)[1:]
-        found.append(tuple(path))
-    return found
+        ways.append(tuple(path))
+    return ways
 
 
 def _corners(path: tuple[int, ...], routing: str) -> tuple[tuple[int, int], ...]:

@@ -53,18 +53,18 @@ class Entry:
 
 def entries(folder: Path) -> list[Entry]:
     """All entries, those that were used longest ago first; none if there is no such folder."""
-    found: dict[str, Entry] = {}
+    result: dict[str, Entry] = {}
     try:
         paths = [Path(item) for item in os.scandir(folder) if not item.name.startswith(".")]
     except OSError:
         return []
     for path in paths:
         with contextlib.suppress(OSError):  # it has just been removed
-            found[path.name] = Entry(path, _size(path), path.lstat().st_mtime)
-    for name in [name for name in found if name.endswith(_LOG) and name.removesuffix(_LOG) in found]:
-        log, owner = found.pop(name), found[name.removesuffix(_LOG)]
-        found[owner.path.name] = Entry(owner.path, owner.size + log.size, owner.used)
-    return sorted(found.values(), key=lambda entry: (entry.used, entry.path.name))
+            result[path.name] = Entry(path, _size(path), path.lstat().st_mtime)
+    for name in [name for name in result if name.endswith(_LOG) and name.removesuffix(_LOG) in result]:
+        log, owner = result.pop(name), result[name.removesuffix(_LOG)]
+        result[owner.path.name] = Entry(owner.path, owner.size + log.size, owner.used)
+    return sorted(result.values(), key=lambda entry: (entry.used, entry.path.name))
 
 
 def trim(folder: Path, limit: int, most: int | None = None) -> list[Entry]:
@@ -76,9 +76,9 @@ def trim(folder: Path, limit: int, most: int | None = None) -> list[Entry]:
     gone: list[Entry] = []
     with contextlib.suppress(OSError, Timeout), FileLock(folder / ".trim", timeout=0, thread_local=False):
         sweep(folder)
-        found = entries(folder)
-        left, count = sum(entry.size for entry in found), len(found)
-        for entry in found:
+        stored = entries(folder)
+        left, count = sum(entry.size for entry in stored), len(stored)
+        for entry in stored:
             if left <= limit and (most is None or count <= most):
                 break
             with contextlib.suppress(OSError):  # one that may not be removed does not keep the others

@@ -29,28 +29,28 @@ class SearchCache:
         self._store = Store(folder, SCHEDULES.limit())
         self._label = f"{kind}-{chip.name}"
         self._made_by = {"kind": kind, "chip": chip.digest, "code": provenance.digest(*modules)}
-        self._found: dict[str, bytes] = {}
+        self._entries: dict[str, bytes] = {}
 
-    def get(self, asked: object, form: TypeAdapter[T]) -> T | None:
-        """What was found for `asked`, which is known by all of its fields (`described`)."""
-        name = self._name(asked)
-        text = self._found.get(name) or self._store.get(name)
+    def get(self, question: object, form: TypeAdapter[T]) -> T | None:
+        """What was found for `question`, which is known by all of its fields (`described`)."""
+        name = self._name(question)
+        text = self._entries.get(name) or self._store.get(name)
         try:
             return None if text is None else form.validate_json(text)
         except ValidationError:
             return None
 
-    def put(self, asked: object, form: TypeAdapter[T], value: T) -> None:
+    def put(self, question: object, form: TypeAdapter[T], value: T) -> None:
         """Keeps a value."""
-        name = self._name(asked)
-        self._found[name] = form.dump_json(value)
-        self._store.put(name, self._found[name])
+        name = self._name(question)
+        self._entries[name] = form.dump_json(value)
+        self._store.put(name, self._entries[name])
 
-    def drop(self, asked: object) -> None:
+    def drop(self, question: object) -> None:
         """Forgets a value."""
-        name = self._name(asked)
-        self._found.pop(name, None)
+        name = self._name(question)
+        self._entries.pop(name, None)
         self._store.drop(name)
 
-    def _name(self, asked: object) -> str:
-        return key(self._label, asked=described(asked), **self._made_by)
+    def _name(self, question: object) -> str:
+        return key(self._label, asked=described(question), **self._made_by)

@@ -26,12 +26,12 @@ def digest(*modules: str) -> str:
 
 def of_files(root: Path, modules: Iterable[str]) -> str:
     """The same for the packages in another folder."""
-    found = sha256()
+    total = sha256()
     for path in needed(root, modules):
         text = executed(path.read_bytes())
-        found.update(f"{path.relative_to(root)}\0{len(text)}\0".encode())
-        found.update(text)
-    return found.hexdigest()
+        total.update(f"{path.relative_to(root)}\0{len(text)}\0".encode())
+        total.update(text)
+    return total.hexdigest()
 
 
 class _Source(NamedTuple):
@@ -65,16 +65,16 @@ def _executed(source: bytes, statements: Iterable[ast.stmt]) -> bytes:
             before, after = (lines[first] or b"")[: node.col_offset], (lines[last] or b"")[node.end_col_offset :]
             if not before.strip() and not after.strip():
                 lines[first : last + 1] = [None] * (last + 1 - first)
-    kept = [line for line in lines if line is not None]
-    if any(quotes in line for line in kept for quotes in (b'"""', b"'''")):
-        return b"\n".join(kept)  # what looks like a comment may be inside a string
-    found: list[bytes] = []
+    code = [line for line in lines if line is not None]
+    if any(quotes in line for line in code for quotes in (b'"""', b"'''")):
+        return b"\n".join(code)  # what looks like a comment may be inside a string
+    parts: list[bytes] = []
     continued = False
-    for line in kept:
+    for line in code:
         if continued or line.lstrip()[:1] not in (b"", b"#"):
-            found.append(line)
+            parts.append(line)
         continued = line.endswith(b"\\")
-    return b"\n".join(found)
+    return b"\n".join(parts)
 
 
 def _imported(statements: Iterable[ast.stmt]) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -89,7 +89,7 @@ def _imported(statements: Iterable[ast.stmt]) -> Iterator[tuple[int, tuple[str, 
 def needed(root: Path, modules: Iterable[str]) -> list[Path]:
     """The files of modules and of what they import, in the order of their names. Raises ValueError if one of
     `modules` has no file."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     left: list[Path] = []
     for name in modules:
         path = _file(root, tuple(name.split(".")))
@@ -98,10 +98,10 @@ def needed(root: Path, modules: Iterable[str]) -> list[Path]:
         left.append(path)
     while left:
         path = left.pop()
-        if path not in found:
-            found.add(path)
+        if path not in paths:
+            paths.add(path)
             left += _imports(root, path)
-    return sorted(found)
+    return sorted(paths)
 
 
 def _file(root: Path, parts: tuple[str, ...]) -> Path | None:
@@ -124,8 +124,8 @@ def _imports(root: Path, path: Path) -> Iterator[Path]:
         else:
             continue
         for end in range(1, len(parts) + 1):
-            if (found := _file(root, parts[:end])) is not None:
-                yield found
+            if (file := _file(root, parts[:end])) is not None:
+                yield file
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

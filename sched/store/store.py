@@ -40,7 +40,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/+-]+")
 #: A store that grows by this part of its limit is trimmed.
 _PART = 64
 #: Folders of which it has been said that nothing is kept there.
-_told: set[Path] = set()
+_warned: set[Path] = set()
 
 
 class StoreError(RuntimeError):
@@ -50,12 +50,12 @@ class StoreError(RuntimeError):
 def key(label: str, **ingredients: str) -> str:
     """The name of an entry: a label for people, and a digest of the whole label and of all ingredients with their
     names."""
-    found = hashlib.sha256()
+    total = hashlib.sha256()
     for name, text in [("", label), *sorted(ingredients.items())]:
         content = text.encode(errors="surrogatepass")
-        found.update(f"{name}\0{len(content)}\0".encode())
-        found.update(content)
-    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', label)[:120].lstrip('.')}-{found.hexdigest()[:_DIGITS]}"
+        total.update(f"{name}\0{len(content)}\0".encode())
+        total.update(content)
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', label)[:120].lstrip('.')}-{total.hexdigest()[:_DIGITS]}"
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Store:
                     os.unlink(part)
                 raise
         except OSError as error:
-            if self.folder not in _told:
-                _told.add(self.folder)
+            if self.folder not in _warned:
+                _warned.add(self.folder)
                 self._tell(
                     f"{error.filename or self.folder}: {error.strerror or error}: results are not kept; free disk "
                     "space or permit writing there, or set MESHLOOM_CACHE to another folder"
@@ -125,19 +125,19 @@ class Store:
             with contextlib.suppress(OSError):
                 self._value(name).unlink()
 
-    def made(self, name: str, make: Callable[[], bytes]) -> bytes:
+    def obtain(self, name: str, make: Callable[[], bytes]) -> bytes:
         """The value of that name, made if need be, by one process at a time. Raises what `make` raises."""
-        if (found := self.get(name)) is not None:
-            return found
+        if (stored := self.get(name)) is not None:
+            return stored
         with contextlib.ExitStack() as stack:
             if self.folder is not None:
                 with contextlib.suppress(OSError):  # where nothing can be written everybody makes it
                     stack.enter_context(self._making(name, lambda what: None))
-                    if (found := self.get(name)) is not None:
-                        return found
-            made = make()
-            self.put(name, made)
-            return made
+                    if (stored := self.get(name)) is not None:
+                        return stored
+            entry = make()
+            self.put(name, entry)
+            return entry
 
     def build(self, recipe: Recipe, instead_of: str | None = None) -> tuple[Path, bool]:
         """The folder of that name, and whether this call has made it. It is in use until this process ends.
@@ -253,10 +253,10 @@ def damage(place: Path, needed: Iterable[str] = ()) -> str | None:
         for name, entry in files.items():
             if not (place / name).is_file():
                 return f"{name} is missing"
-            found = _entry(place / name)
-            if found["bytes"] != entry["bytes"]:
-                return f"{name} has {found['bytes']:,} bytes instead of {entry['bytes']:,}"
-            if found != entry:
+            actual = _entry(place / name)
+            if actual["bytes"] != entry["bytes"]:
+                return f"{name} has {actual['bytes']:,} bytes instead of {entry['bytes']:,}"
+            if actual != entry:
                 return f"{name} is not what was built"
     except FileNotFoundError:
         return "it is not finished"

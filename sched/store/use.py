@@ -18,7 +18,7 @@ from pathlib import Path
 #: Prefix of folders that are being removed: whoever finds one finishes that.
 GONE = ".gone-"
 #: What this process has taken until it ends.
-_kept: dict[Path, Use] = {}
+_uses: dict[Path, Use] = {}
 _guard = threading.Lock()
 
 
@@ -64,15 +64,15 @@ def take(place: Path) -> Use | None:
 def keep(place: Path) -> bool:
     """Takes a folder for as long as this process lives; whether there is one."""
     with _guard:
-        before = _kept.get(place)
+        before = _uses.get(place)
         if before is not None and before.is_of(place):
             touch(place)
             return True
         if before is not None:
-            _kept.pop(place).release()
-        if (found := take(place)) is None:
+            _uses.pop(place).release()
+        if (use := take(place)) is None:
             return False
-        _kept[place] = found
+        _uses[place] = use
         return True
 
 

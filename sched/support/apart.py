@@ -66,9 +66,9 @@ class _Child:
     def ended(self) -> bool:
         """Whether it has ended. It stays a zombie, so that nobody else gets its number, until `end`."""
         if self.status is None:
-            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is not None:
-                self.status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if status is not None:
+                self.status = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
         return self.status is not None
 
     def end(self) -> None:
@@ -157,13 +157,13 @@ class Process:
 
     def _frames(self, patience: float) -> tuple[tuple[str, int], ...]:
         """Where it was at last: what it writes of that within so many seconds."""
-        found, words = bytearray(), self._child.words
+        output, words = bytearray(), self._child.words
         while select.select([words], [], [], patience)[0]:
             if not (some := os.read(words, 1 << 16)):
                 break
-            found += some
+            output += some
             patience = _LOOK  # for the rest
-        return last_words.frames(found.decode("ascii", "replace"))
+        return last_words.frames(output.decode("ascii", "replace"))
 
 
 def call(

@@ -33,8 +33,8 @@ def solve(model: CpModel, work: float, on_better: OnBetter | None = None) -> CpS
     chosen.max_deterministic_time, chosen.random_seed, chosen.num_workers = work, 1, 1
     chosen.catch_sigint_signal = False
     ended: list[bool] = []
-    found = (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    thread = Thread(target=lambda: ended.append(solver.solve(model, heard) in found), daemon=True)
+    solved = (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    thread = Thread(target=lambda: ended.append(solver.solve(model, heard) in solved), daemon=True)
     thread.start()
     try:
         while thread.is_alive():

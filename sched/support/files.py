@@ -100,14 +100,14 @@ def _write(path: Path, data: bytes) -> None:
 def _there(path: Path) -> os.stat_result | None:
     """What is at a path, behind links; None if nothing is. Raises OSError if it may not be written."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not os.access(path, os.W_OK):  # replacing it would need no right to write it
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return found
+    return status
 
 
 def _opened(path: Path, there: os.stat_result) -> int | None:

@@ -32,7 +32,7 @@ _FunctionIdentity: Any = bytecode.FunctionIdentity
 _FunctionIdentity._unique_ids = count(1 + randbits(48))
 _log = logging.getLogger("meshloom.store")
 #: Folders of which it has been said that something in them is damaged.
-_told: set[Path] = set()
+_warned: set[Path] = set()
 
 
 class _Sealed(_Files):
@@ -67,8 +67,8 @@ def _whole(path: Path) -> bool:
     size = len(data) - sha256().digest_size
     if size > 0 and data[size:] == sha256(data[:size]).digest():
         return True
-    if path.parent not in _told:
-        _told.add(path.parent)
+    if path.parent not in _warned:
+        _warned.add(path.parent)
         _log.warning("%s is damaged: it is compiled again", path)
     return False
 
@@ -92,6 +92,6 @@ class _InTurn(_FunctionCache):
                 numbas._save_overload(sig, data)
 
 
-def keep(made: Any, function: Any) -> None:
+def keep(dispatcher: Any, function: Any) -> None:
     """Has the compiled forms of a function kept in files, below numba's present CACHE_DIR."""
-    made._cache = _InTurn(function)
+    dispatcher._cache = _InTurn(function)

@@ -24,9 +24,9 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
 def frames(words: str) -> tuple[tuple[str, int], ...]:
     """File and line of the calls that a process has left last, the innermost first."""
-    found = [(path, int(line)) for path, line in _FRAME.findall(words.rpartition("(most recent call first)")[2])]
+    lines = [(path, int(line)) for path, line in _FRAME.findall(words.rpartition("(most recent call first)")[2])]
     own = {_plain(__file__), _plain(str(Path(__file__).with_name("apart.py")))}
-    return tuple((path, line) for path, line in found if path not in own)
+    return tuple((path, line) for path, line in lines if path not in own)
 
 
 def is_same(path: str, source: str) -> bool:
@@ -83,9 +83,9 @@ def bound_memory(megabytes: int | None) -> None:
     with suppress(ImportError, OSError, ValueError):
         import resource
 
-        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        most = resource.RLIM_INFINITY if megabytes is None else taken + (megabytes << 20)
+        most = resource.RLIM_INFINITY if megabytes is None else used + (megabytes << 20)
         if most != resource.RLIM_INFINITY:
             resource.setrlimit(
                 resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)

@@ -87,14 +87,14 @@ class Registry(Generic[T]):
         if self.tried and name not in self.shipped:
             self._try(name, place)
         module = self._module(name, place)
-        found: object = module
+        target: object = module
         for part in thing.split("."):
-            if not hasattr(found, part):
-                hint = near(part, [key for key in vars(found) if not key.startswith("_")])
+            if not hasattr(target, part):
+                hint = near(part, [key for key in vars(target) if not key.startswith("_")])
                 raise self.error(f"{self.what} {name}: {place} has no {thing}" + (hint and f"; {hint}"))
-            found = getattr(found, part)
+            target = getattr(target, part)
         try:
-            return self.accept(name, found)
+            return self.accept(name, target)
         except TypeError as wrong:
             raise self.error(f"{self.what} {name}: {thing} of {place} {wrong}") from None
 

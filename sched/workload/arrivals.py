@@ -44,11 +44,11 @@ class Poisson(_Model):
     def cycles(self) -> tuple[int, ...]:
         """The same on every machine: differences are -ln(1 - u) / rate of raw 53-bit draws u of PCG64."""
         raw = np.random.PCG64(self.seed).random_raw(self.number)
-        at, found = float(self.start), list[int]()
+        at, times = float(self.start), list[int]()
         for draw in np.atleast_1d(np.asarray(raw)).tolist():
             at -= math.log1p(-((int(draw) >> 11) / 2**53)) * MILLION / self.poisson
-            found.append(round(at))
-        return tuple(found)
+            times.append(round(at))
+        return tuple(times)
 
 
 class Trace(_Model):
@@ -67,10 +67,10 @@ def cycles_of(value: Any, network: str, folder: Path) -> tuple[int, ...]:
     """
     if isinstance(value, Mapping):
         return _table(dict(value), network, folder)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)
-    found: list[Any] = list(value) if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownArgumentType]  (TOML)
-    if not found or not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in found):
+    cycles: list[Any] = list(value) if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownArgumentType]  (TOML)
+    if not cycles or not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in cycles):
         raise ScenarioError(f"arrival = {value!r} must be {_SYNTAX}; cycles are whole numbers from 0")
-    return _counted(sorted(found))
+    return _counted(sorted(cycles))
 
 
 def _counted(cycles: Sequence[int]) -> tuple[int, ...]:
@@ -85,18 +85,18 @@ def _table(value: dict[str, Any], network: str, folder: Path) -> tuple[int, ...]
     if model is None:
         raise ScenarioError(f"arrival has {', '.join(value) or 'nothing'}; it must be {_SYNTAX}")
     try:
-        made = model.model_validate(value)
+        form = model.model_validate(value)
     except ValidationError as error:
         raise ScenarioError(f"arrival: {mistakes(error, value, model)}") from None
-    if isinstance(made, Poisson):
-        return _counted(made.cycles())
-    rows = read_trace(folder / made.trace)
-    found = [cycle for cycle, name in rows if name == network]
-    if not found:
+    if isinstance(form, Poisson):
+        return _counted(form.cycles())
+    rows = read_trace(folder / form.trace)
+    cycles = [cycle for cycle, name in rows if name == network]
+    if not cycles:
         names = sorted({name for _, name in rows})
         hint = near(network, names) or f"it names {', '.join(names) or 'nothing'}"
-        raise ScenarioError(f"arrival: {folder / made.trace} never names {network}; {hint}")
-    return _counted(found)
+        raise ScenarioError(f"arrival: {folder / form.trace} never names {network}; {hint}")
+    return _counted(cycles)
 
 
 def read_trace(path: Path) -> list[tuple[int, str]]:
@@ -110,7 +110,7 @@ def read_trace(path: Path) -> list[tuple[int, str]]:
         raise ScenarioError(f"{path}: is no CSV file: {error}") from error
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         raise ScenarioError(f"{path}, line 1: must be the heads of the columns: {','.join(COLUMNS)}")
-    found: list[tuple[int, str]] = []
+    arrivals: list[tuple[int, str]] = []
     for number, row in enumerate(rows[1:], start=2):
         if not row:
             continue
@@ -119,5 +119,5 @@ def read_trace(path: Path) -> list[tuple[int, str]]:
             raise ScenarioError(
                 f"{path}, line {number}: {','.join(row)!r} is not a cycle and a network: 125000,resnet50"
             )
-        found.append((int(cells[0]), cells[1]))
-    return sorted(found)
+        arrivals.append((int(cells[0]), cells[1]))
+    return sorted(arrivals)

@@ -47,7 +47,7 @@ def _trained(shape: ConvShape) -> LayerData:
 
 @cache
 def _networks() -> dict[str, dict[str, Workload]]:
-    found = {"resnet8": [Workload(resnet8.shape(layer), True, _trained) for layer in resnet8.layer_names()]}
+    tables = {"resnet8": [Workload(resnet8.shape(layer), True, _trained) for layer in resnet8.layer_names()]}
     for table in (
         networks.resnet18,
         networks.resnet50,
@@ -61,8 +61,8 @@ def _networks() -> dict[str, dict[str, Workload]]:
         networks.ncf,
         networks.transformer,
     ):
-        found[table.__name__] = [Workload(shape) for shape in table()]
-    return {network: {layer.name: layer for layer in layers} for network, layers in found.items()}
+        tables[table.__name__] = [Workload(shape) for shape in table()]
+    return {network: {layer.name: layer for layer in layers} for network, layers in tables.items()}
 
 
 @cache
@@ -101,8 +101,8 @@ def find(name: str) -> tuple[Workload, ...]:
     if network and "/" not in name:
         return tuple(network.values())
     choices = list(network) or [*zoo.names(), "regression"]
-    known = list(network) or list(dict.fromkeys((*zoo.names(), *names(), "regression")))
-    hint = near(name, known) or f"there are {', '.join(choices)}, conv: and gemm:"
+    choices_of = list(network) or list(dict.fromkeys((*zoo.names(), *names(), "regression")))
+    hint = near(name, choices_of) or f"there are {', '.join(choices)}, conv: and gemm:"
     raise WorkloadError(f"unknown workload {name!r}: {hint}")
 
 

@@ -24,11 +24,11 @@ class ChainData:
 
     def arrays(self) -> dict[str, NDArray[np.int8]]:
         """The operands as the tensors of a schedule: int8 [1, channels, 1, pixels]."""
-        found = {"dy": picture(self.dy)}
+        result = {"dy": picture(self.dy)}
         for index, (x, w) in enumerate(zip(self.x, self.w, strict=True)):
             tag = self.chain.tag(index)
-            found |= {f"x:{tag}": picture(x), f"w:{tag}": picture(w.T)}
-        return found
+            result |= {f"x:{tag}": picture(x), f"w:{tag}": picture(w.T)}
+        return result
 
 
 def picture(array: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -38,8 +38,8 @@ def picture(array: NDArray[np.int8]) -> NDArray[np.int8]:
 
 def random_chain(chain: Chain) -> ChainData:
     """Operands over the full int8 range, seeded by the layers' names, as each layer's gradients have them."""
-    found = [random_gradients(layer) for layer in chain.layers]
+    gradients = [random_gradients(layer) for layer in chain.layers]
     return ChainData(
-        chain, tuple(one.x for one in found), tuple(one.w for one in found), found[-1].dy,
-        tuple(one.scales for one in found),
+        chain, tuple(one.x for one in gradients), tuple(one.w for one in gradients), gradients[-1].dy,
+        tuple(one.scales for one in gradients),
     )  # fmt: skip

@@ -117,15 +117,15 @@ def pasted_pixels(places: Sequence[Place]) -> NDArray[np.int64]:
     Raises ValueError where two operands meet or none is.
     """
     height, width = (max(place.end[axis] for place in places) for axis in (0, 1))
-    found = np.full((height, width), -1, np.int64)
+    pixels = np.full((height, width), -1, np.int64)
     covered = first = 0
     for p in places:
-        here = found[p.top : p.end[0] : p.step_h, p.left : p.end[1] : p.step_w]
+        here = pixels[p.top : p.end[0] : p.step_h, p.left : p.end[1] : p.step_w]
         here[...] = np.arange(first, first + p.rows * p.columns).reshape(p.rows, p.columns)
         covered, first = covered + here.size, first + here.size
-    if covered != found.size or np.any(found < 0):
+    if covered != pixels.size or np.any(pixels < 0):
         raise ValueError(f"its operands have {covered} pixels and do not cover {height}x{width} exactly once")
-    return found
+    return pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,18 +229,18 @@ class Graph:
     @cached_property
     def values(self) -> dict[str, Value]:
         """All tensors by name, inputs first."""
-        found = {value.name: value for value in self.inputs}
+        result = {value.name: value for value in self.inputs}
         for layer in self.layers:
-            if layer.output in found:
+            if layer.output in result:
                 raise WorkloadError(f"network {self.name}: tensor {layer.output!r} is made twice")
             for name in layer.inputs:
-                if name not in found:
+                if name not in result:
                     raise WorkloadError(f"network {self.name}: layer {layer.output} reads {name!r} before it is made")
-            channels, height, width = self._shape(layer, [found[name] for name in layer.inputs])
+            channels, height, width = self._shape(layer, [result[name] for name in layer.inputs])
             if height < 1 or width < 1:
                 raise WorkloadError(f"network {self.name}: layer {layer.output}: the window does not fit its input")
-            found[layer.output] = Value(layer.output, channels, height, width, self.steps.get(layer.output, 0.0))
-        return found
+            result[layer.output] = Value(layer.output, channels, height, width, self.steps.get(layer.output, 0.0))
+        return result
 
     def _shape(self, layer: Layer, inputs: list[Value]) -> tuple[int, int, int]:
         def no(why: str) -> WorkloadError:
@@ -257,9 +257,9 @@ class Graph:
             if layer.w is None or layer.bias is None:
                 raise no("has no weights or no bias")
             outputs = layer.w.shape[0]
-            wanted = (outputs, x.channels if layer.kind == "conv" else 1, layer.window.kernel_h, layer.window.kernel_w)
-            if layer.w.shape != wanted or layer.w.dtype != np.int8:
-                raise no(f"weights are {layer.w.dtype}{list(layer.w.shape)}, must be int8{list(wanted)}")
+            weights = (outputs, x.channels if layer.kind == "conv" else 1, layer.window.kernel_h, layer.window.kernel_w)
+            if layer.w.shape != weights or layer.w.dtype != np.int8:
+                raise no(f"weights are {layer.w.dtype}{list(layer.w.shape)}, must be int8{list(weights)}")
             if layer.bias.shape != (outputs,) or layer.bias.dtype != np.int32:
                 raise no(f"bias is {layer.bias.dtype}{list(layer.bias.shape)}, must be int32[{outputs}]")
             if layer.kind == "depthwise" and outputs != x.channels:

@@ -109,7 +109,7 @@ class ConvShape:
 def _limits() -> tuple[tuple[str, int, int | None], ...]:
     """The fields of a shape that are numbers, with the least that each may be, and the most if there is one."""
     offsets = INSTRUCTIONS[Opcode.GEMM].offsets
-    found: list[tuple[str, int, int | None]] = []
+    limits: list[tuple[str, int, int | None]] = []
     for field in fields(ConvShape):
         name = field.name
         if name in ("name", "relu"):
@@ -117,8 +117,8 @@ def _limits() -> tuple[tuple[str, int, int | None], ...]:
         # The sizes of a layer are cut into tiles by schedulers; these fields go into instructions as they are.
         cut = name.startswith(("in_", "out_")) or name not in offsets
         least = 0 if name.startswith("pad") or name == "clamp" else 1
-        found.append((name, least, None if cut else (1 << offsets[name][1]) - 1))
-    return tuple(found)
+        limits.append((name, least, None if cut else (1 << offsets[name][1]) - 1))
+    return tuple(limits)
 
 
 def gemm_shape(name: str, m: int, n: int, k: int, *, relu: bool = False, clamp: int = NO_CLAMP) -> ConvShape:
@@ -142,12 +142,12 @@ class LayerData:
 
     def __post_init__(self) -> None:
         shape = self.shape
-        wanted = (
+        expected = (
             ("x", self.x, np.int8, shape.x_shape),
             ("w", self.w, np.int8, shape.w_shape),
             ("bias", self.bias, np.int32, (shape.out_channels,)),
         )
-        for name, array, dtype, size in wanted:
+        for name, array, dtype, size in expected:
             if array.dtype != dtype or array.shape != size:
                 raise WorkloadError(
                     f"layer {shape.name}: {name} is {array.dtype}{list(array.shape)}, "

@@ -295,14 +295,14 @@ class WeightLayout(_Layout):
         full = words.transpose(0, 4, 1, 5, 2, 3).reshape(
             self.n_blocks * self.cols, self.k_blocks * self.block, self._taps_h, self._taps_w
         )
-        found = full[: self.out_channels, : self._depth]
+        weights = full[: self.out_channels, : self._depth]
         if self.packed_kh:
-            found = found.reshape(self.out_channels, self.kernel_h, self.kernel_w, self.in_channels)
-            found = found.transpose(0, 3, 1, 2)
+            weights = weights.reshape(self.out_channels, self.kernel_h, self.kernel_w, self.in_channels)
+            weights = weights.transpose(0, 3, 1, 2)
         elif self.packed_kw:
-            found = found.reshape(self.out_channels, self.kernel_w, self.in_channels, self.kernel_h)
-            found = found.transpose(0, 2, 3, 1)
-        return np.ascontiguousarray(found)
+            weights = weights.reshape(self.out_channels, self.kernel_w, self.in_channels, self.kernel_h)
+            weights = weights.transpose(0, 2, 3, 1)
+        return np.ascontiguousarray(weights)
 
 
 class DepthwiseLayout(_Layout):

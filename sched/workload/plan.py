@@ -159,8 +159,8 @@ class Plan:
         power = dict.fromkeys(self.inputs, _PICTURE if self.size else _UNIFORM)
         layers: list[Layer] = []
         for step in self._steps:
-            made, power[step.output] = _numbers(step, [power[name] for name in step.inputs])
-            layers.append(made)
+            numbers, power[step.output] = _numbers(step, [power[name] for name in step.inputs])
+            layers.append(numbers)
         picture = Picture("RGB", (128.0,) * 3, (1.0,) * 3) if self.size else None
         read = {name for layer in layers for name in layer.inputs}
         outputs = tuple(layer.output for layer in layers if layer.output not in read)

@@ -34,20 +34,20 @@ def contents(path: Path = FILE) -> Mapping[str, NDArray[Any]]:
     """
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
         # a damaged directory may hide arrays
-        wanted = {"labels", "classes"}
-        for layer in found["layers"]:
-            source = found[f"{layer}/input"]
-            wanted |= {f"{layer}/w", f"{layer}/bias", f"{layer}/geometry", f"step/{layer}", f"step/{source}"}
-            wanted.add(f"tensor/{source}")
-        if missing := wanted - found.keys():
+        names = {"labels", "classes"}
+        for layer in arrays["layers"]:
+            source = arrays[f"{layer}/input"]
+            names |= {f"{layer}/w", f"{layer}/bias", f"{layer}/geometry", f"step/{layer}", f"step/{source}"}
+            names.add(f"tensor/{source}")
+        if missing := names - arrays.keys():
             raise KeyError(", ".join(sorted(missing)))
     except _DAMAGED as error:
         raise WorkloadError(
             f"{path}: cannot be read ({error}); restore it, or run scripts/convert_resnet8.py"
         ) from error
-    return MappingProxyType(found)
+    return MappingProxyType(arrays)
 
 
 def layer_names() -> tuple[str, ...]:
@@ -58,17 +58,17 @@ def layer_names() -> tuple[str, ...]:
 @cache
 def shape(layer: str) -> ConvShape:
     """Shape of one layer, for one picture."""
-    found = contents()
-    outputs, inputs, kernel_h, kernel_w = found[f"{layer}/w"].shape
-    _, _, in_h, in_w = found[f"tensor/{found[f'{layer}/input']}"].shape
-    stride, top, left, bottom, right, relu, _ = (int(value) for value in found[f"{layer}/geometry"])
+    arrays = contents()
+    outputs, inputs, kernel_h, kernel_w = arrays[f"{layer}/w"].shape
+    _, _, in_h, in_w = arrays[f"tensor/{arrays[f'{layer}/input']}"].shape
+    stride, top, left, bottom, right, relu, _ = (int(value) for value in arrays[f"{layer}/geometry"])
     size = (1, inputs, in_h, in_w, outputs, kernel_h, kernel_w, stride, stride, top, left, bottom, right)
     return ConvShape(f"resnet8/{layer}", *size, relu=bool(relu))
 
 
 def layer_data(layer: str, picture: int = 0) -> LayerData:
     """Real weights, bias, scale and input activation of one layer, for one of the stored pictures."""
-    found = contents()
-    x = np.array(found[f"tensor/{found[f'{layer}/input']}"][picture : picture + 1], np.int8)
-    w, bias = np.array(found[f"{layer}/w"], np.int8), np.array(found[f"{layer}/bias"], np.int32)
-    return LayerData(shape(layer), x, w, bias, int(found[f"{layer}/geometry"][-1]))
+    arrays = contents()
+    x = np.array(arrays[f"tensor/{arrays[f'{layer}/input']}"][picture : picture + 1], np.int8)
+    w, bias = np.array(arrays[f"{layer}/w"], np.int8), np.array(arrays[f"{layer}/bias"], np.int32)
+    return LayerData(shape(layer), x, w, bias, int(arrays[f"{layer}/geometry"][-1]))

@@ -73,10 +73,10 @@ class _Entry(_Model):
 
     @field_validator("deadline", mode="before")
     @classmethod
-    def _some_time(cls, given: Any) -> Any:
-        if type(given) is int and given == 0:
+    def _some_time(cls, value: Any) -> Any:
+        if type(value) is int and value == 0:
             raise ValueError("0 cycles are met by nobody; give more, or leave it out for no deadline")
-        return given
+        return value
 
 
 class _File(_Model):
@@ -91,20 +91,20 @@ class _File(_Model):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a scenario's file, with what `cycles_of` and `load` read themselves."""
     arrival = TypeAdapter(Cycle | Annotated[list[Cycle], Field(min_length=1)] | Poisson | Trace).json_schema()
-    made, network = _File.model_json_schema(), _Entry.model_json_schema()
+    schema, network = _File.model_json_schema(), _Entry.model_json_schema()
     network["properties"]["arrival"] = {"$ref": "#/$defs/Arrival", "default": 0}
     for name in ("deadline", "deadline_factor"):  # TOML has no null: they are left out
-        given = network["properties"][name]
-        network["properties"][name] = given["anyOf"][0] | {"title": given["title"]}
-    made["properties"]["network"] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Network"}}
-    made["required"].append("network")
-    made["title"], network["title"] = "Scenario", "Network"
-    made["$defs"] = arrival.pop("$defs") | {"Arrival": arrival, "Network": network}
-    return made
+        form = network["properties"][name]
+        network["properties"][name] = form["anyOf"][0] | {"title": form["title"]}
+    schema["properties"]["network"] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Network"}}
+    schema["required"].append("network")
+    schema["title"], network["title"] = "Scenario", "Network"
+    schema["$defs"] = arrival.pop("$defs") | {"Arrival": arrival, "Network": network}
+    return schema
 
 
-def load(path: Path, known: Collection[str] | None = None) -> Scenario:
-    """Reads a scenario. `known`: names of networks that there are; None: any name will do.
+def load(path: Path, names: Collection[str] | None = None) -> Scenario:
+    """Reads a scenario. `names`: names of networks that there are; None: any name will do.
 
     Raises ScenarioError with the file, the network and the field that is wrong, and what would be right.
     """
@@ -117,27 +117,27 @@ def load(path: Path, known: Collection[str] | None = None) -> Scenario:
     except ValueError as error:
         raise ScenarioError(f"{path}: {error}") from error
     try:
-        return _scenario(values, path.parent, known)
+        return _scenario(values, path.parent, names)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _scenario(values: dict[str, Any], folder: Path, known: Collection[str] | None) -> Scenario:
+def _scenario(values: dict[str, Any], folder: Path, names: Collection[str] | None) -> Scenario:
     head = _valid(_File, values, "")
     networks: Any = head.network
     if not isinstance(networks, list) or not networks:
         raise ScenarioError("there is no [[network]]; a scenario asks for at least one")
     requests: list[Request] = []
-    for number, given in enumerate(networks, start=1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (TOML)
-        if not isinstance(given, Mapping):
+    for number, item in enumerate(networks, start=1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (TOML)
+        if not isinstance(item, Mapping):
             raise ScenarioError(f"network {number} must be a table: [[network]]")
-        entry: dict[str, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)
-        requests += _requests(entry, f"network {number} ({entry.get('name', 'without a name')})", head, folder, known)
+        entry: dict[str, Any] = dict(item)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)
+        requests += _requests(entry, f"network {number} ({entry.get('name', 'without a name')})", head, folder, names)
     return Scenario(head.name, tuple(sorted(requests, key=lambda request: request.arrival)))
 
 
 def _requests(
-    values: dict[str, Any], where: str, head: _File, folder: Path, known: Collection[str] | None
+    values: dict[str, Any], where: str, head: _File, folder: Path, names: Collection[str] | None
 ) -> list[Request]:
     """A request for each arrival of a [[network]]; `where` begins what is said of it."""
     entry = _valid(_Entry, values, where + ": ")
@@ -148,8 +148,8 @@ def _requests(
         name = str(folder / name)
         if not Path(name).is_file():
             raise ScenarioError(f"{where}: name: there is no file {name}")
-    elif known is not None and name not in known:
-        raise ScenarioError(f"{where}: name: unknown network {name!r}; {near_or_all(name, known)}")
+    elif names is not None and name not in names:
+        raise ScenarioError(f"{where}: name: unknown network {name!r}; {near_or_all(name, names)}")
     try:
         cycles = cycles_of(entry.arrival, entry.name, folder)
     except ScenarioError as error:

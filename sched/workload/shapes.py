@@ -70,7 +70,7 @@ def parse(text: str) -> ConvShape:
 
 
 def _options(text: str, options: list[str], allowed: set[str]) -> tuple[dict[str, tuple[int, ...]], bool]:
-    found: dict[str, tuple[int, ...]] = {}
+    values: dict[str, tuple[int, ...]] = {}
     relu = False
     for option in options:
         if option == "relu" and not relu:
@@ -80,13 +80,13 @@ def _options(text: str, options: list[str], allowed: set[str]) -> tuple[dict[str
         letter = match[1] if match else ""
         if not match or letter not in allowed:
             raise _error(text, f"{shortened(option)!r} is not an option of {text.partition(':')[0]}, or is given twice")
-        if letter in found:
+        if letter in values:
             raise _error(text, f"option {letter!r} is given twice")
         numbers = tuple(int(number) for number in match[2].split("x"))
         if len(numbers) not in _OPTIONS[letter]:
             raise _error(text, f"option {shortened(option)!r} has {len(numbers)} numbers")
-        found[letter] = numbers
-    return found, relu
+        values[letter] = numbers
+    return values, relu
 
 
 def _error(text: str, why: str) -> WorkloadError:

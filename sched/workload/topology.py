@@ -44,15 +44,15 @@ def layers(path: Path, layer: str = "") -> tuple[ConvShape, ...]:
         stamp = path.stat()
     except OSError as error:
         raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
-    found = _read(path, (stamp.st_mtime_ns, stamp.st_size))
-    if layer and layer not in found:
-        raise WorkloadError(f"{path}: has no layer {layer!r}; {near_or_all(layer, list(found))}")
-    wanted = [found[layer]] if layer else list(found.values())
-    for each in wanted:
+    table = _read(path, (stamp.st_mtime_ns, stamp.st_size))
+    if layer and layer not in table:
+        raise WorkloadError(f"{path}: has no layer {layer!r}; {near_or_all(layer, list(table))}")
+    chosen = [table[layer]] if layer else list(table.values())
+    for each in chosen:
         if isinstance(each, str):
             others = "" if layer else f"; name the others one by one: {path}/LAYER"
             raise WorkloadError(each + others)
-    return tuple(each for each in wanted if isinstance(each, ConvShape))
+    return tuple(each for each in chosen if isinstance(each, ConvShape))
 
 
 @cache
@@ -68,29 +68,29 @@ def _read(path: Path, stamp: tuple[int, int]) -> dict[str, ConvShape | str]:
     if not rows or not rows[0] or not rows[0][0].lower().startswith("layer"):
         raise WorkloadError(f"{path}: is no topology of SCALE-Sim: its first line must name columns, Layer name first")
     head = [cell.lower() for cell in rows[0]]
-    found: dict[str, ConvShape | str] = {}
+    table: dict[str, ConvShape | str] = {}
     times: Counter[str] = Counter()
     for number, cells in enumerate(rows[1:], start=2):
         if not any(cells[1:]):  # empty, or a heading
             continue
         try:
             for name, shape in _layers(head, cells):
-                key = _key(name, times, found)
-                found[key] = replace(shape, name=f"{path.as_posix()}/{key}")
+                key = _key(name, times, table)
+                table[key] = replace(shape, name=f"{path.as_posix()}/{key}")
         except WorkloadError as error:
-            found[_key(cells[0], times, found)] = f"{path}, line {number}: {error}"
-        if len(found) > MOST:
+            table[_key(cells[0], times, table)] = f"{path}, line {number}: {error}"
+        if len(table) > MOST:
             raise WorkloadError(f"{path}, line {number}: the file has more than {MOST:,} layers; cut it into several")
-    if not found:
+    if not table:
         raise WorkloadError(f"{path}: has no layers")
-    return found
+    return table
 
 
-def _key(name: str, times: Counter[str], found: Mapping[str, object]) -> str:
+def _key(name: str, times: Counter[str], names: Mapping[str, object]) -> str:
     """The name of a layer among those that a file has so far: `conv`, then `conv#2`. `times`: how often each came."""
     times[name] += 1
     key = name if times[name] == 1 else f"{name}#{times[name]}"
-    while key in found:
+    while key in names:
         times[name] += 1
         key = f"{name}#{times[name]}"
     return key
@@ -100,8 +100,8 @@ def _layers(head: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str, Co
     """The layers of a line with their names: one, or a depthwise one's channels."""
     name = cells[0]
     for cell in cells[1:]:
-        kept, colon, of = cell.partition(":")
-        if colon and kept.strip() != of.strip():
+        density, colon, of = cell.partition(":")
+        if colon and density.strip() != of.strip():
             raise WorkloadError(
                 f"layer {name} has sparse weights ({shortened(cell)}); this chip multiplies zeros too, give 1:1"
             )

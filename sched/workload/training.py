@@ -125,8 +125,8 @@ def find(name: str, setting: Setting) -> tuple[TrainingLayer, ...]:
     if network in VARIANTS:
         network = VARIANTS[network][setting.server]
     if network not in TABLES:
-        known = (*VARIANTS, *TABLES)
-        hint = near(network, known) or f"there are {', '.join(known)}"
+        choices = (*VARIANTS, *TABLES)
+        hint = near(network, choices) or f"there are {', '.join(choices)}"
         raise WorkloadError(f"unknown workload {name!r}: {hint}; or {PREFIX}gemm:MxNxK, {PREFIX}conv:...")
     rows = _rows(network)
     if not layer:
@@ -138,10 +138,10 @@ def find(name: str, setting: Setting) -> tuple[TrainingLayer, ...]:
 
 
 def _batch(name: str, option: str) -> int:
-    found = re.fullmatch(r"b([1-9]\d{0,5})", option)
-    if not found:
+    match = re.fullmatch(r"b([1-9]\d{0,5})", option)
+    if not match:
         raise WorkloadError(f"workload {name!r}: {option!r} is not bBATCH, such as b4")
-    return int(found[1])
+    return int(match[1])
 
 
 def _batched(name: str, row: TrainingLayer, batch: int) -> TrainingLayer:

@@ -79,21 +79,21 @@ def find(name: str, setting: Setting) -> tuple[Chain, ...]:
     names = [layer.name.partition("/")[2].partition(",")[0] for layer in layers]
     if not slash:
         return tuple(_row(network, layers, names, *row) for row in ROWS[network])
-    found = re.fullmatch(r"(\w+)\.\.(\w+)", part)
-    if found is None:
+    match = re.fullmatch(r"(\w+)\.\.(\w+)", part)
+    if match is None:
         raise WorkloadError(
             f"workload {name!r}: {part!r} is not FIRST..LAST, such as {'..'.join(ROWS[network][0][:2])}"
         )
-    for end in found.groups():
+    for end in match.groups():
         if end not in names:
             hint = near(end, names) or f"{network} has {', '.join(names)}"
             raise WorkloadError(f"unknown workload {name!r}: {hint}")
-    first, last = map(names.index, found.groups())
+    first, last = map(names.index, match.groups())
     for begin, end, rectified in ROWS[network]:
         if names.index(begin) <= first <= last <= names.index(end):
             return (_row(network, layers, names, names[first], names[last], rectified),)
-    known = ", ".join(f"{begin}..{end}" for begin, end, _ in ROWS[network])
-    raise WorkloadError(f"workload {name!r}: is no part of a row of {network}, which are {known}")
+    parts = ", ".join(f"{begin}..{end}" for begin, end, _ in ROWS[network])
+    raise WorkloadError(f"workload {name!r}: is no part of a row of {network}, which are {parts}")
 
 
 def _row(

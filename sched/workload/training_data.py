@@ -45,11 +45,11 @@ class GradientData:
         name, m, k, n = self.layer.name, self.layer.m, self.layer.k, self.layer.n
         zero = np.zeros(k, np.int32)
         shape = gemm_shape(f"{name} dw", n, k, m)
-        found = {"dw": LayerData(shape, _picture(self.dy.T), self.x.T.reshape(k, m, 1, 1), zero, self.scales.dw)}
+        layers = {"dw": LayerData(shape, _picture(self.dy.T), self.x.T.reshape(k, m, 1, 1), zero, self.scales.dw)}
         if not self.layer.first:
             shape = gemm_shape(f"{name} dx", m, k, n)
-            found["dx"] = LayerData(shape, _picture(self.dy), self.w.reshape(k, n, 1, 1), zero, self.scales.dx)
-        return found
+            layers["dx"] = LayerData(shape, _picture(self.dy), self.w.reshape(k, n, 1, 1), zero, self.scales.dx)
+        return layers
 
 
 def _picture(array: NDArray[np.int8]) -> NDArray[np.int8]:

@@ -79,7 +79,7 @@ def training_net(graph: Graph) -> TrainingNet:
     def no(layer: Layer, why: str) -> WorkloadError:
         return WorkloadError(f"network {graph.name}: layer {layer.output} ({layer.kind}) cannot be trained: {why}")
 
-    found: list[TrainedLayer] = []
+    layers: list[TrainedLayer] = []
     before = graph.inputs[0].name
     for layer in graph.layers:
         if layer.kind not in TRAINED:
@@ -92,20 +92,20 @@ def training_net(graph: Graph) -> TrainingNet:
         before = layer.output
         if layer.kind == "conv":
             shape = replace(graph.conv_shape(layer), name=layer.output)
-            if why := _why_not(shape, layer, first=not found):
+            if why := _why_not(shape, layer, first=not layers):
                 raise no(layer, why)
-            found.append(TrainedLayer(shape))
+            layers.append(TrainedLayer(shape))
             continue
         side, value = layer.window.kernel_h, graph.value(layer.inputs[0])
         window = Window(side, side, side, side)
         if layer.window != window or side > MOST_POOL or value.height % side or value.width % side:
             raise no(layer, f"its windows must be square, of at most {MOST_POOL}x{MOST_POOL}, side by side, and cover "
                      f"the {value.height}x{value.width} map exactly")  # fmt: skip
-        if not found or found[-1].pool > 1 or not found[-1].shape.relu:
+        if not layers or layers[-1].pool > 1 or not layers[-1].shape.relu:
             raise no(layer, "it must follow a convolution with relu")
-        found[-1] = replace(found[-1], pool=side)
-    last = found[-1] if found else None
-    for layer in found[:-1]:
+        layers[-1] = replace(layers[-1], pool=side)
+    last = layers[-1] if layers else None
+    for layer in layers[:-1]:
         if not layer.shape.relu:
             raise WorkloadError(f"network {graph.name}: layer {layer.name} cannot be trained: it must have a relu")
     if last is None or not last.flat or last.shape.relu or last.pool > 1 or graph.outputs != (last.name,):
@@ -113,7 +113,7 @@ def training_net(graph: Graph) -> TrainingNet:
             f"network {graph.name} cannot be trained: it must end with a fully connected layer without relu, whose "
             "sums are the scores of the classes"
         )
-    return TrainingNet(graph.name, tuple(found))
+    return TrainingNet(graph.name, tuple(layers))
 
 
 def _why_not(shape: ConvShape, layer: Layer, first: bool) -> str:

@@ -58,7 +58,7 @@ class _Table:
         self.rows.append(Row(gemm_shape(f"{self.name}/{name}", rows, outputs, inputs), count, first))
 
 
-def _known(shapes: tuple[ConvShape, ...], reads_input: bool = True) -> tuple[Row, ...]:
+def _rows(shapes: tuple[ConvShape, ...], reads_input: bool = True) -> tuple[Row, ...]:
     return tuple(Row(replace(shape, relu=False), first=reads_input and not at) for at, shape in enumerate(shapes))
 
 
@@ -194,11 +194,11 @@ def _t5(name: str, layers: int, model: int, heads: int, inner: int) -> tuple[Row
 #: 4 layers (Jiao et al. 2019, section 4.2).
 TABLES: dict[str, Callable[[], tuple[Row, ...]]] = {
     "rcnn": _rcnn,
-    "goo": lambda: _known(networks.googlenet()),
-    "ncf": lambda: _known(networks.ncf(), reads_input=False),
-    "res": lambda: _known(networks.resnet50()),
+    "goo": lambda: _rows(networks.googlenet()),
+    "ncf": lambda: _rows(networks.ncf(), reads_input=False),
+    "res": lambda: _rows(networks.resnet50()),
     "dlrm": _dlrm,
-    "mob": lambda: _known(networks.mobilenet_v1()),
+    "mob": lambda: _rows(networks.mobilenet_v1()),
     "yolov2_tiny": _yolov2_tiny,
     "yolov5l": _yolov5l,
     "bert_tiny": lambda: _bert("bert_tiny", 4, 312, 1200),

@@ -29,19 +29,19 @@ def workload_sets(cores: int, rate: float = 0.0, seed: int = SEED) -> tuple[Scen
     `rate`: arrivals in a million cycles, as a Poisson process; 0: all arrive in cycle 0. Names and batch sizes do not
     depend on cores and rate. Chips with other numbers of cores than the paper's get the factor of the nearest.
     """
-    factor = FACTORS[min(FACTORS, key=lambda known: abs(known - cores))]
+    factor = FACTORS[min(FACTORS, key=lambda number_of_cores: abs(number_of_cores - cores))]
     raw = np.random.PCG64(seed)
-    made: list[Scenario] = []
+    scenarios: list[Scenario] = []
     for size, count in SIZES.items():
         for index in range(EACH):
             draws = [int(draw) for draw in np.atleast_1d(np.asarray(raw.random_raw(2 * count)))]
             names = [NETWORKS[(draw >> 16) % len(NETWORKS)] for draw in draws[:count]]
             batches = [BATCHES[(draw >> 16) % len(BATCHES)] for draw in draws[count:]]
-            drawn = seed * 1000 + len(made)
+            drawn = seed * 1000 + len(scenarios)
             cycles = Poisson(poisson=rate, number=count, seed=drawn).cycles() if rate else (0,) * count
             requests = tuple(
                 Request(name, batch, cycle, None, factor)
                 for name, batch, cycle in zip(names, batches, cycles, strict=True)
             )
-            made.append(Scenario(f"{size}{index}", requests))
-    return tuple(made)
+            scenarios.append(Scenario(f"{size}{index}", requests))
+    return tuple(scenarios)

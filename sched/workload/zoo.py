@@ -42,7 +42,7 @@ def load(name: str) -> Graph:
     Raises WorkloadError, with the nearest names, when there is none, and OnnxError (a WorkloadError) when its file is
     missing or damaged.
     """
-    _known(name)
+    _require(name)
     if name in networks.GRAPHS:
         return networks.graph(name)
     from .onnx.reader import read  # onnx is slow to import
@@ -52,7 +52,7 @@ def load(name: str) -> Graph:
 
 def file(name: str) -> Path:
     """The integer ONNX model of a trained network. Raises WorkloadError as `load` does, and for a random network."""
-    _known(name)
+    _require(name)
     if name not in TRAINED:
         raise WorkloadError(f"network {name!r} has random weights and no file; there are {', '.join(TRAINED)}")
     return DATA / f"{name}.onnx"
@@ -65,7 +65,7 @@ def pictures(name: str) -> list[tuple[Path, int | None]]:
     yolov2, ncf, transformer): see `arrays`. The pictures of ds_cnn are spectrograms. Raises WorkloadError as `load`
     does.
     """
-    _known(name)
+    _require(name)
     if name in TRAINED:
         return [(path, int(path.stem.rpartition("_")[2])) for path in _pictures_in(TRAINED[name])]
     if networks.size(name) != 224:
@@ -115,12 +115,12 @@ def _top1_head(kind: str, name: str) -> str:
 
 
 def _top1(name: str, kind: str) -> tuple[int, ...]:
-    _known(name)
+    _require(name)
     if name not in TRAINED:
         return ()
     head = _top1_head(kind, name)
-    found = [note.removeprefix(head) for note in load(name).notes if note.startswith(head)]
-    return tuple(int(number) for note in found for number in note.split())
+    figures = [note.removeprefix(head) for note in load(name).notes if note.startswith(head)]
+    return tuple(int(number) for note in figures for number in note.split())
 
 
 def _array(path: Path) -> NDArray[np.int8]:
@@ -130,6 +130,6 @@ def _array(path: Path) -> NDArray[np.int8]:
         raise WorkloadError(f"{path}: cannot be read ({error}); restore it") from error
 
 
-def _known(name: str) -> None:
+def _require(name: str) -> None:
     if name not in names():
         raise WorkloadError(f"unknown network {name!r}: {near_or_all(name, names())}")

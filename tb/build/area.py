@@ -63,7 +63,7 @@ def chip_area(config: ChipConfig, on_progress: Callable[[str], None] = lambda wh
         on_progress("synthesising the chip: minutes, once")
         return json.dumps(asdict(_measured(config, on_progress))).encode()
 
-    return _read(SYNTHESIS.store(OUTPUT).made(_key(config), measure))
+    return _read(SYNTHESIS.store(OUTPUT).obtain(_key(config), measure))
 
 
 def kept_area(config: ChipConfig) -> ChipArea | None:

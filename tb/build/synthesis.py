@@ -46,7 +46,7 @@ def area(name: str, text: str, script: str = LOGIC) -> Area:
     """The area of the module `design` in a text of RTLIL, from the cache if its very netlist was synthesised before.
     Raises BuildError."""
     entry = key(name, design=text, script=script, tools=tools())
-    found = SYNTHESIS.store(OUTPUT).made(entry, lambda: json.dumps(asdict(_synthesise(text, script, name))).encode())
+    found = SYNTHESIS.store(OUTPUT).obtain(entry, lambda: json.dumps(asdict(_synthesise(text, script, name))).encode())
     return Area(**json.loads(found))
 
 

@@ -38,7 +38,7 @@ class Package:
 def member(package: Package, path: str) -> bytes:
     """A file of a package, by its path in the archive; fetched unless it is kept. Raises PackageError."""
     name = key(f"{package.name}-{package.version}-{Path(path).name}", sha256=package.sha256, path=path)
-    return PACKAGES.store().made(name, lambda: _fetched(package, path))
+    return PACKAGES.store().obtain(name, lambda: _fetched(package, path))
 
 
 def _fetched(package: Package, path: str) -> bytes:

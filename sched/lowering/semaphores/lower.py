@@ -51,7 +51,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserve
     while True:  # one pass usually suffices: credits and handovers only add knowledge, so no post is added
         done = Pass(operations, needs, chip, numbers, limit, learnt)
         crowded = _crowded(done, limit, learnt.before)
-        short = {tile: count for tile, count in done.wanted.items() if count > semaphores}
+        short = {tile: count for tile, count in done.semaphores.items() if count > semaphores}
         if not crowded and not short:
             return _assemble(schedule, chip, numbers, done)
         passes += 1
@@ -69,7 +69,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserve
             for (op, event), channel in done.slots.items():
                 number = numbers.late[op] if event is Event.DELIVERED else numbers.early[op]
                 learnt.posting.setdefault(op, set()).add((number, channel.consumer))
-    tile, count = max(done.wanted.items(), key=lambda item: item[1])
+    tile, count = max(done.semaphores.items(), key=lambda item: item[1])
     raise ProgramError(
         f"tile {tile:#04x} needs {count} semaphores, chip {chip.name} has {semaphores}; raise semaphores "
         "(up to 64) or let fewer tiles exchange data with it"
@@ -99,12 +99,12 @@ def _share(tile: int, done: Pass, semaphores: int, shares: dict[int, int]) -> di
     """Semaphores of each stream of a tile that are not for relays: as many as it wants, cutting the greediest."""
     streams = _streams(tile, done)
     left = semaphores - _relays(tile, done)
-    found: dict[int, int] = {}
+    shares_of: dict[int, int] = {}
     for rank, number in enumerate(sorted(streams, key=lambda number: done.direct[number])):
-        wanted = min(done.direct[number], shares.get(number, semaphores))
-        found[number] = max(1, min(wanted, left // (len(streams) - rank)))
-        left -= found[number]
-    return found
+        limit = min(done.direct[number], shares.get(number, semaphores))
+        shares_of[number] = max(1, min(limit, left // (len(streams) - rank)))
+        left -= shares_of[number]
+    return shares_of
 
 
 def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass) -> Program:

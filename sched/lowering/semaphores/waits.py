@@ -48,7 +48,7 @@ Key = tuple[int, int]  # of a channel: class number (relays: -1 - home stream), 
 class Channel:
     """A semaphore in the tile of the stream `consumer`."""
 
-    __slots__ = ("consumer", "expected", "posts", "semaphore", "taken", "tile")
+    __slots__ = ("consumer", "expected", "posts", "progress", "semaphore", "tile")
 
     def __init__(self, tile: int, consumer: int, semaphore: int) -> None:
         self.tile = tile
@@ -56,7 +56,7 @@ class Channel:
         self.consumer = consumer
         self.semaphore = semaphore
         self.posts: list[int] = []  # operations (relays: serial numbers) whose posts are waited for, in order
-        self.taken: list[int] = []  # progress of the consumer when it had taken each of them
+        self.progress: list[int] = []  # progress of the consumer when it had taken each of them
 
 
 class Item(NamedTuple):
@@ -94,7 +94,7 @@ class Numbers:
                 self.issuer.append(self.stream_of[op.issuer, Unit.MOVER])
             self.early.append(early)
             self.late.append(late)
-        self.events = [known.event for known in numbers]  # of each class
+        self.events = [member.event for member in numbers]  # of each class
         self.progress = len(numbers)  # clock index of the progress of stream 0; the other streams follow
         self.size = self.progress + len(self.streams)
 
@@ -142,8 +142,8 @@ class Pass:
         self.items: list[list[Item]] = [[] for _ in numbers.streams]
         self.ends: dict[int, list[Channel]] = {}  # what streams wait for at their end
         self.retired: list[tuple[Key, Channel]] = []  # channels whose semaphore has been given to another
-        self.wanted = dict.fromkeys(chip.tiles, 0)  # semaphores, for each tile
-        self._known: list[Clock] = [np.full(numbers.size, -1, np.int32) for _ in numbers.streams]
+        self.semaphores = dict.fromkeys(chip.tiles, 0)  # semaphores, for each tile
+        self._clocks: list[Clock] = [np.full(numbers.size, -1, np.int32) for _ in numbers.streams]
         self._issued: list[Clock] = []  # what the issuer knew, for each operation
         self._now = 0
         self._ranks: dict[int, list[tuple[Key, int]]] = {}
@@ -162,7 +162,7 @@ class Pass:
         self._credits(index, stream)
         for key in sorted(self.posting.get(index, ())):
             self._reserve(key, index, stream)
-        wanted: list[Need] = []
+        needs: list[Need] = []
         for on, event, overwrite in self.needs[index]:
             # First in, first out: the executing mover has already sent what this issuer requested earlier, and data on
             # the same route arrives in order.
@@ -170,27 +170,27 @@ class Pass:
                 continue
             if overwrite and numbers.late[index] == numbers.late[on]:
                 continue
-            wanted.append(self._need(on, event, stream))
-        waits = self._satisfy(stream, wanted)
-        self._issued.append(self._known[stream])
+            needs.append(self._need(on, event, stream))
+        waits = self._satisfy(stream, needs)
+        self._issued.append(self._clocks[stream])
         self.items[stream].append(Item(index, waits, None))
 
     def _finish(self) -> None:
         """Makes each stream wait at its end for its last events that no stream knows yet."""
-        everybody = np.maximum.reduce(self._known)
+        everybody = np.maximum.reduce(self._clocks)
         ends: dict[int, list[Need]] = {}
         for number, index in {number: index for index, number in enumerate(self.numbers.late)}.items():
             if everybody[number] < index:
                 ends.setdefault(self.numbers.issuer[index], []).append(Need(index, self.numbers.events[number], number))
-        for stream, wanted in ends.items():
-            self.ends[stream] = self._satisfy(stream, sorted(wanted, reverse=True))
+        for stream, needs in ends.items():
+            self.ends[stream] = self._satisfy(stream, sorted(needs, reverse=True))
 
     # -- knowledge --------------------------------------------------------------------------------------------
 
     def _need(self, on: int, event: Event, stream: int) -> Need:
         numbers, op = self.numbers, self.operations[on]
         away = isinstance(op, Move) and op.src.tile != numbers.streams[stream][0]
-        if event is Event.READ and away and self._known[stream][numbers.early[on]] < on:
+        if event is Event.READ and away and self._clocks[stream][numbers.early[on]] < on:
             event = Event.DELIVERED  # can be posted anywhere; the end of reading only on the executing tile
         return Need(on, event, numbers.late[on] if event is Event.DELIVERED else numbers.early[on])
 
@@ -203,43 +203,43 @@ class Pass:
             clock[numbers.late[op]] = max(clock[numbers.late[op]], op)
         return clock
 
-    def _satisfy(self, stream: int, wanted: Iterable[Need]) -> list[Channel]:
+    def _satisfy(self, stream: int, needs: Iterable[Need]) -> list[Channel]:
         """Makes a stream learn events (given latest first). Returns the channels it must wait for, earliest first."""
-        clock = self._known[stream]
-        kept: list[Need] = []
-        for need in wanted:
+        clock = self._clocks[stream]
+        open_needs: list[Need] = []
+        for need in needs:
             if clock[need.number] < need.op:
-                kept.append(need)
+                open_needs.append(need)
                 clock = self._after(clock, need.op, need.event)
-        if not kept:
+        if not open_needs:
             return []
         if self.routes is None:
-            for need in kept:
+            for need in open_needs:
                 self.consumers.setdefault((need.op, need.event), []).append(stream)
-            self._known[stream] = clock
+            self._clocks[stream] = clock
             return []
         waits: list[tuple[int, Channel]] = []
         relayed: dict[int, list[Need]] = {}
-        for need in kept:
+        for need in open_needs:
             if (home := self._home(need, stream)) == stream:
                 waits.append((need.op, self._post(need, stream)))
             else:
                 relayed.setdefault(home, []).append(need)
         for home, group in relayed.items():
-            channel, told = self._forward(home, stream, group)
+            channel, knowledge = self._forward(home, stream, group)
             waits.append((group[0].op, channel))
-            clock = np.maximum(clock, told)
-        self._known[stream] = np.maximum(clock, self._known[stream])
+            clock = np.maximum(clock, knowledge)
+        self._clocks[stream] = np.maximum(clock, self._clocks[stream])
         waits.sort(key=lambda wait: wait[0])
-        return self._taken(stream, [channel for _, channel in waits])
+        return self._waits(stream, [channel for _, channel in waits])
 
-    def _taken(self, stream: int, waits: list[Channel]) -> list[Channel]:
+    def _waits(self, stream: int, waits: list[Channel]) -> list[Channel]:
         """Records that a stream waits for these channels next."""
         if waits:
-            clock = self._known[stream] = self._known[stream].copy()
+            clock = self._clocks[stream] = self._clocks[stream].copy()
             clock[self.numbers.progress + stream] += 1
             for channel in waits:
-                channel.taken.append(int(clock[self.numbers.progress + stream]))
+                channel.progress.append(int(clock[self.numbers.progress + stream]))
         return waits
 
     # -- posts ------------------------------------------------------------------------------------------------
@@ -249,8 +249,8 @@ class Pass:
         channel = self.channels.get(key)
         if channel is None:
             tile = self.numbers.streams[key[1]][0]
-            channel = self.channels[key] = Channel(tile, key[1], self.wanted[tile])
-            self.wanted[tile] += 1
+            channel = self.channels[key] = Channel(tile, key[1], self.semaphores[tile])
+            self.semaphores[tile] += 1
             if key[0] < 0:
                 self.relays[key[1]] += 1
             else:
@@ -265,17 +265,20 @@ class Pass:
         channel = held.pop(key, None)
         others = [(old, other) for old, other in held.items() if other.expected < index]
         if channel is None and others and self.direct[consumer] >= self.shares.get(consumer, 1 << 30):
-            known, mine = self._known[stream], self._known[consumer]
-            for old, given in others:  # emptied, as both sides know?
-                taken = given.taken[-1] if given.taken else 0
-                if mine[old[0]] >= given.expected and known[self.numbers.progress + consumer] >= taken:
+            producer_clock, consumer_clock = self._clocks[stream], self._clocks[consumer]
+            for old, rival in others:  # emptied, as both sides know?
+                progress = rival.progress[-1] if rival.progress else 0
+                if (
+                    consumer_clock[old[0]] >= rival.expected
+                    and producer_clock[self.numbers.progress + consumer] >= progress
+                ):
                     break
             else:
-                old, given = others[0]
-                self._empty(old, given, stream)
+                old, rival = others[0]
+                self._empty(old, rival, stream)
             del held[old]
             self.retired.append((old, self.channels.pop(old)))
-            channel = self.channels[key] = Channel(given.tile, consumer, given.semaphore)
+            channel = self.channels[key] = Channel(rival.tile, consumer, rival.semaphore)
         elif channel is None:
             channel = self._channel(key)
         channel.expected = index
@@ -287,8 +290,8 @@ class Pass:
         forced = self._satisfy(consumer, [Need(channel.expected, self.numbers.events[number], number)])
         if forced:
             self.items[consumer].append(Item(-1, forced, None))
-        if channel.taken:
-            self._hear(stream, consumer, channel.taken[-1])
+        if channel.progress:
+            self._hear(stream, consumer, channel.progress[-1])
 
     def _post(self, need: Need, stream: int) -> Channel:
         """Makes an operation post an event to a stream."""
@@ -316,12 +319,12 @@ class Pass:
         key = (-1 - home, stream)
         full = self.channels.get(key)
         if full is not None and (held := len(full.posts) - self.limit) >= 0:
-            self._hear(home, stream, full.taken[held])
+            self._hear(home, stream, full.progress[held])
         waits = self._satisfy(home, group)
         channel = self._channel(key)
         channel.posts.append(self._now)
         self.items[home].append(Item(-1, waits, channel))
-        return channel, self._known[home]
+        return channel, self._clocks[home]
 
     def _via(self, home: int, stream: int) -> int:
         """Who tells a stream what another one knows."""
@@ -333,13 +336,13 @@ class Pass:
 
     def _hear(self, stream: int, consumer: int, progress: int) -> None:
         """Makes a stream wait until it knows that a consumer has reached this progress: a credit."""
-        if consumer != stream and self._known[stream][self.numbers.progress + consumer] < progress:
+        if consumer != stream and self._clocks[stream][self.numbers.progress + consumer] < progress:
             via = self._via(consumer, stream)
             if via != consumer:
                 self._hear(via, consumer, progress)
             channel, clock = self._forward(via, stream, [])
-            self._known[stream] = np.maximum(self._known[stream], clock)
-            self.items[stream].append(Item(-1, self._taken(stream, [channel]), None))
+            self._clocks[stream] = np.maximum(self._clocks[stream], clock)
+            self.items[stream].append(Item(-1, self._waits(stream, [channel]), None))
 
     def _credits(self, index: int, stream: int) -> None:
         """Before an operation posts to a channel that might be full, its issuer gets a credit from the consumer."""
@@ -351,4 +354,4 @@ class Pass:
                 self.items[consumer].append(Item(-1, forced, None))
             channel = self.channels.get(key)
             if channel and (count := bisect_right(channel.posts, target)):
-                self._hear(stream, consumer, channel.taken[count - 1])
+                self._hear(stream, consumer, channel.progress[count - 1])

@@ -47,10 +47,10 @@ class Again:
 
 def search_again(schedule: Schedule, chip: ChipConfig) -> Again:
     """The figures of a timed schedule. Raises as `compile_ahead`."""
-    made = compile_ahead(schedule, chip)
-    code = made.orders.program.streams[0].instructions
+    ahead = compile_ahead(schedule, chip)
+    code = ahead.orders.program.streams[0].instructions
     moves = sorted(
-        (one for one in made.table.timed if isinstance(one.op, Move) and one.operation >= 0),
+        (one for one in ahead.table.timed if isinstance(one.op, Move) and one.operation >= 0),
         key=lambda one: one.operation,
     )
     tile, address = code_place(schedule, chip)
@@ -61,7 +61,7 @@ def search_again(schedule: Schedule, chip: ChipConfig) -> Again:
         len(code),
         waypoint_orders(code),
         len(moves),
-        *kept(moves),
+        *ahead_of_search(moves),
         planner.mesh.resources,
         int(planner.space.tally.looked_at),
     )
@@ -72,7 +72,7 @@ def waypoint_orders(code: Sequence[Instruction]) -> int:
     return sum(one.opcode is Opcode.ORDER and one.fields.get("count", 0) > 0 for one in code)
 
 
-def kept(moves: list[Timed]) -> tuple[int, int]:
+def ahead_of_search(moves: list[Timed]) -> tuple[int, int]:
     """Most moves that may not be sent yet at a time, and most cycles from a move's fire time to the end of all
     reservations made before it; `moves` in the order of planning."""
     changes = [0] * (len(moves) + 1)  # of the number that is kept, from a move's search on

@@ -33,11 +33,11 @@ class Boot:
         state = dram_train.new_state()
         last = 0
         for number, words in enumerate(self.fetched):
-            taken = dram_train.earliest(state, number * REQUEST_INTERVAL)
+            accepted = dram_train.earliest(state, number * REQUEST_INTERVAL)
             longest = chip.packet_words  # which its address is a multiple of
             pieces = np.full(-(-words // longest), longest)
             pieces[-1] = words - pieces[:-1].sum()
-            _, last = dram_train.send(state, taken, chip.dram.latency, pieces, pieces)
+            _, last = dram_train.send(state, accepted, chip.dram.latency, pieces, pieces)
         dram_train.shift(state, self.sent - last)
         return state
 

@@ -85,7 +85,7 @@ def _positions(
     program: Program, steps: Sequence[Step], schedule: Schedule | None, problems: Problems, names: Names
 ) -> list[int]:
     """The position of each operation in the controller's stream."""
-    found: dict[int, int] = {}
+    positions: dict[int, int] = {}
     seen: dict[int, int] = {}
     for position, step in enumerate(steps):
         if step.opcode not in OPERATIONS:
@@ -96,12 +96,12 @@ def _positions(
             problems.add(names.instruction(1, position), what, "tags of a program that is timed ahead are unique")
         seen[tag] = position
         if tag in program.operation_of_tag:
-            found[program.operation_of_tag[tag]] = position
+            positions[program.operation_of_tag[tag]] = position
     count = len(schedule.operations) if schedule is not None else len(program.operation_of_tag)
-    if sorted(found) != list(range(count)) or len(program.operation_of_tag) != count:
-        what = f"its tags name {len(found)} operations; they must be 0..{count - 1}, each once"
+    if sorted(positions) != list(range(count)) or len(program.operation_of_tag) != count:
+        what = f"its tags name {len(positions)} operations; they must be 0..{count - 1}, each once"
         problems.add("program", what, "make it again from its schedule")
-    return [found[index] for index in sorted(found)]
+    return [positions[index] for index in sorted(positions)]
 
 
 def _operation(step: Step, tile: int) -> Operation:
@@ -124,10 +124,10 @@ def _operation(step: Step, tile: int) -> Operation:
 
 
 def _compare(
-    found: Sequence[Operation], meant: Sequence[Operation], positions: Sequence[int], names: Names, problems: Problems
+    actual: Sequence[Operation], meant: Sequence[Operation], positions: Sequence[int], names: Names, problems: Problems
 ) -> None:
     """The program implements the schedule. A MOVE's issuer and route may differ: the controller decides them."""
-    for position, one, other in zip(positions, found, meant, strict=True):
+    for position, one, other in zip(positions, actual, meant, strict=True):
         same = one.kind == other.kind
         if same and not (isinstance(one, Move) or isinstance(other, Move)):
             same = one.core == other.core

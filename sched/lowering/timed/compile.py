@@ -65,25 +65,25 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
                 "controller's code only; use another, or set controller_channel = false"
             )
     code_tile, code_address = code_place(schedule, chip)
-    made: list[Ahead] = []
+    programs: list[Ahead] = []
     error: DttError | None = None
     for share in _SHARES:
         try:
-            found = _compile(schedule, chip, code_tile, code_address, *share)
+            ahead = _compile(schedule, chip, code_tile, code_address, *share)
         except TimingFault as fault:
             error = fault
             continue
-        made.append(found)
-        brought = [one.departure for one in found.orders.timed.values() if one.operation < 0]
+        programs.append(ahead)
+        brought = [one.departure for one in ahead.orders.timed.values() if one.operation < 0]
         if not brought:
             break
         # again, with only the times that were used
         with suppress(TimingFault):
-            made.append(_compile(schedule, chip, code_tile, code_address, *share, brought))
-    if not made:
+            programs.append(_compile(schedule, chip, code_tile, code_address, *share, brought))
+    if not programs:
         assert error is not None
         raise error
-    return min(made, key=lambda one: one.orders.cycles)
+    return min(programs, key=lambda one: one.orders.cycles)
 
 
 def _compile(
@@ -163,7 +163,7 @@ def _held_up(held: Sequence[_Held], chip: ChipConfig) -> TimingFault:
 def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
     """MOVEs out of DRAM that wait for earlier ones: for their short bursts, for an entry in the mover's queue, or for
     the controller's first code to leave. If a MOVE of code would wait, the MOVE before it is delayed instead."""
-    found: list[_Held] = []
+    late: list[_Held] = []
     (code,) = orders.program.streams
     boot = boot_of(chip, code.dram_tile, code.address, len(code.instructions))
     for tile in chip.drams:
@@ -174,18 +174,18 @@ def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
             assert isinstance(one.op, Move)
             _, words = train(one.op.body, chip)
             its = np.array(bursts(one.op.body, chip)), np.array(words)
-            taken = dram_train.earliest(state, one.start)
-            leaves, last = dram_train.send(state, taken, chip.dram.latency, *its)
-            fire = max(taken - OFFER_CYCLES, leaves - launch(chip, tile))
-            if (taken, leaves, last) != (one.start, one.departure, one.end - 1):
+            accepted = dram_train.earliest(state, one.start)
+            leaves, last = dram_train.send(state, accepted, chip.dram.latency, *its)
+            fire = max(accepted - OFFER_CYCLES, leaves - launch(chip, tile))
+            if (accepted, leaves, last) != (one.start, one.departure, one.end - 1):
                 if one.operation >= 0:
-                    found.append(_Held(one.operation, one.op.label, tile, one.fire, fire, last - leaves + 1))
+                    late.append(_Held(one.operation, one.op.label, tile, one.fire, fire, last - leaves + 1))
                 elif before is not None:
                     later = one.fire + 1
-                    found.append(_Held(before.operation, before.op.label, tile, before.fire, later, before.flits))
+                    late.append(_Held(before.operation, before.op.label, tile, before.fire, later, before.flits))
             if one.operation >= 0:
                 before = one
-    return found
+    return late
 
 
 def code_place(schedule: Schedule, chip: ChipConfig) -> tuple[int, int]:

@@ -52,20 +52,20 @@ assert PORT_WORDS == 2, "a state remembers the last two words sent, for two wait
 
 class State(NamedTuple):
     """A mover of a DRAM tile. Rings of cycles, -1 where nothing has been yet: `done` [DRAM_BURSTS], when bursts ended;
-    `taken` [DRAM_DESCRIPTORS], when the packetiser took MOVEs."""
+    `accepted` [DRAM_DESCRIPTORS], when the packetiser took MOVEs."""
 
     times: Times
     counts: Counts
     done: Array
-    taken: Array
+    accepted: Array
 
 
 def new_state() -> State:
     """The state of a mover that has done nothing."""
     times = np.full(1, -1, TIMES)[0]
     times.generator = times.packetiser = 0
-    done, taken = np.full(DRAM_BURSTS, -1, np.int64), np.full(DRAM_DESCRIPTORS, -1, np.int64)
-    return State(times, np.zeros(1, COUNTS)[0], done, taken)
+    done, accepted = np.full(DRAM_BURSTS, -1, np.int64), np.full(DRAM_DESCRIPTORS, -1, np.int64)
+    return State(times, np.zeros(1, COUNTS)[0], done, accepted)
 
 
 def shift(state: State, cycles: int) -> None:
@@ -73,32 +73,32 @@ def shift(state: State, cycles: int) -> None:
     for name in Times.__annotations__:
         if (time := getattr(state.times, name)) >= 0:
             setattr(state.times, name, time + cycles)
-    for ring in (state.done, state.taken):
+    for ring in (state.done, state.accepted):
         ring[ring >= 0] += cycles
 
 
 @jit
-def earliest(state: State, taken: int) -> int:
-    """The first cycle, `taken` or later, in which the source generator can take a MOVE."""
-    first = max(taken, state.times.generator)
+def earliest(state: State, accepted: int) -> int:
+    """The first cycle, `accepted` or later, in which the source generator can take a MOVE."""
+    first = max(accepted, state.times.generator)
     if state.counts.moves >= DRAM_DESCRIPTORS:
         # a descriptor's entry is free from the cycle after the packetiser took it
-        first = max(first, state.taken[state.counts.moves % DRAM_DESCRIPTORS] + 1)
+        first = max(first, state.accepted[state.counts.moves % DRAM_DESCRIPTORS] + 1)
     return first
 
 
 @jit
-def send(state: State, taken: int, latency: int, bursts: Array, packets: Array) -> tuple[int, int]:
-    """Sends a MOVE that the source generator takes in cycle `taken` (`earliest`): returns the cycles of its first head
-    and last word.
+def send(state: State, accepted: int, latency: int, bursts: Array, packets: Array) -> tuple[int, int]:
+    """Sends a MOVE that the source generator takes in cycle `accepted` (`earliest`): returns the cycles of its first
+    head and last word.
 
     `bursts`, `packets` [n]: their words. Changes `state`.
     """
-    asked = taken + SOURCE_CYCLES - 1  # bursts are offered from the next cycle on
+    offered = accepted + SOURCE_CYCLES - 1  # bursts are offered from the next cycle on
     burst, burst_left, from_burst = 0, 0, 0
     packet_left, packet = 0, 0
     # the packetiser takes the descriptor when it is idle
-    picked = max(taken + 1, state.times.packetiser)
+    picked = max(accepted + 1, state.times.packetiser)
     at = picked  # the last cycle in which it was busy
     departure = -1
     words = 0
@@ -106,12 +106,12 @@ def send(state: State, taken: int, latency: int, bursts: Array, packets: Array) 
         words += one
     for _ in range(words):
         if burst_left == 0:
-            earliest_ask = asked + 1
+            earliest_ask = offered + 1
             if state.counts.bursts >= DRAM_BURSTS:
                 earliest_ask = max(earliest_ask, state.done[state.counts.bursts % DRAM_BURSTS])
-            asked = earliest_ask
+            offered = earliest_ask
             burst_left = bursts[burst]
-            from_burst = asked + ADDRESS_CYCLES + latency
+            from_burst = offered + ADDRESS_CYCLES + latency
             burst += 1
         beat = max(from_burst, state.times.beat + 1, state.times.sent_before + 1)
         if packet_left == 0:
@@ -129,8 +129,8 @@ def send(state: State, taken: int, latency: int, bursts: Array, packets: Array) 
         if burst_left == 0:
             state.done[state.counts.bursts % DRAM_BURSTS] = beat + 1
             state.counts.bursts += 1
-    state.times.generator = asked + 1
+    state.times.generator = offered + 1
     state.times.packetiser = at + 1
-    state.taken[state.counts.moves % DRAM_DESCRIPTORS] = picked
+    state.accepted[state.counts.moves % DRAM_DESCRIPTORS] = picked
     state.counts.moves += 1
     return departure, at

@@ -93,8 +93,8 @@ def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
     else:
         order = {"tile": op.core}
         opcode, body = (Opcode.VEC if unit_of(op) is Unit.VECTOR else Opcode.GEMM), op.body
-    found = [Instruction(Opcode.ORDER, {"tag": next_tag(tag + (1 << 15))} | order)] if order else []
-    return [*found, Instruction(opcode, {"tag": tag, "fire_at": timed.fire} | body)]
+    prefix = [Instruction(Opcode.ORDER, {"tag": next_tag(tag + (1 << 15))} | order)] if order else []
+    return [*prefix, Instruction(opcode, {"tag": tag, "fire_at": timed.fire} | body)]
 
 
 def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
@@ -135,10 +135,10 @@ def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
             one = work.popleft()
         tag = next_tag(len(timed))
         timed[tag] = one
-        made = _codes(one, tag, chip)
-        sender.send(len(code) + len(made) - 1, one, made)
-        code += made
-        left -= len(made)
+        codes = _codes(one, tag, chip)
+        sender.send(len(code) + len(codes) - 1, one, codes)
+        code += codes
+        left -= len(codes)
     sender.check()
     cycles = max([table.cycles, *(one.arrival + 1 for one in timed.values())])
     end = {"tag": next_tag((1 << 16) - 3), "fire_at": cycles, "tile": chip.host, "sem": 0, "n": 1}
@@ -214,10 +214,10 @@ def keep_code_times(planner: Timetabler, code_address: int, times: Iterable[int]
     chip = planner.chip
     op = code_move(chip, planner.code_tile, code_address, 0, code_packet(chip) * chip.instruction_words)
     for number, ready in enumerate(times, 1):
-        kept = planner.place(-number, op, ready)
-        assert kept is not None
-        if not planner.code or kept.departure > planner.code[-1].departure:
-            planner.code.append(kept)
+        placed = planner.place(-number, op, ready)
+        assert placed is not None
+        if not planner.code or placed.departure > planner.code[-1].departure:
+            planner.code.append(placed)
 
 
 def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | None) -> Timed | None:
@@ -229,14 +229,14 @@ def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | Non
     ready = max(sent + REQUEST_CYCLES + hops(chip.dtt, source), fired + 1) + fires
     # for the longest route and the most way-points that its order could have
     ready += chip.noc.route_hops + MOST_POINTS + ROUTE_CYCLES
-    at = bisect_left(planner.code, ready, key=lambda kept: kept.departure)
+    at = bisect_left(planner.code, ready, key=lambda reserved: reserved.departure)
     if at == len(planner.code):
         return planner.place(-1 - at, op, ready, None if last is None else last + fires)
-    kept = planner.code[at]
-    if last is not None and kept.fire > last:
+    reserved = planner.code[at]
+    if last is not None and reserved.fire > last:
         return None
     del planner.code[: at + 1]
-    return replace(kept, op=op)
+    return replace(reserved, op=op)
 
 
 def _cut(one: Timed, words: int, chip: ChipConfig) -> Timed:
@@ -303,7 +303,7 @@ class _Sender:
         assert chip.dtt is not None
         ready = self.now + (REQUEST_CYCLES if unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, tile)
         if self.fetched is not None:
-            self.now += self.fetched.taken(range(position + 1 - len(codes), position + 1), self.now)
+            self.now += self.fetched.take(range(position + 1 - len(codes), position + 1), self.now)
         if ready > one.fire:
             if one.operation >= 0:  # code is sent when possible, and the operations that need it fire later
                 self._floors[one.operation] = ready

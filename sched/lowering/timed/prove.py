@@ -207,7 +207,7 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
     """The MOVEs as they leave their movers one after another, and the problems: sent in another order than they fire,
     or not taken when they fire."""
     problems: list[str] = []
-    found = {one.position: one for one in seen}
+    trains = {one.position: one for one in seen}
     (stream,) = program.streams
     code = stream.instructions
     boot = boot_of(chip, stream.dram_tile, stream.address, len(code))
@@ -234,10 +234,10 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
             leaves, last = dram_train.send(state, free, chip.dram.latency, *its)
             later = last + 1 - one.departure - one.length
             writes = one.writes[0] + leaves - one.departure, one.writes[1] + later
-            found[one.position] = replace(
+            trains[one.position] = replace(
                 one, departure=leaves, length=last - leaves + 1, reads=(one.reads[0], last + 1), writes=writes
             )
-    return list(found.values()), problems
+    return list(trains.values()), problems
 
 
 def _units(seen: list[_Seen]) -> Iterator[str]:
@@ -368,7 +368,7 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
         waiting.append(one.fire)
         sent = now
         if fetched is not None:
-            now += fetched.taken(range(last + 1, one.position + 1), now)
+            now += fetched.take(range(last + 1, one.position + 1), now)
             last = one.position
         lead = (REQUEST_CYCLES if one.unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, one.tile)
         if sent + lead > one.fire:

@@ -51,9 +51,9 @@ class _Chooser(Timetabler):
         data, room = self.depends.of(op)
         after = [self._after_data(op, self.timed[other]) for other in data]
         after += [self._after_room(op, self.timed[other]) for other in room]
-        found = self.find(index, op, max(after, default=0))
-        assert found is not None
-        return found
+        place = self.find(index, op, max(after, default=0))
+        assert place is not None
+        return place
 
     def _cost(self, timed: Timed) -> int:
         return timed.arrival + self._hop_weight * timed.hops

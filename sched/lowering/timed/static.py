@@ -36,10 +36,10 @@ class OrdersCheck(StaticCheck):
 
     def run(self) -> None:
         """All static checks."""
-        found = [(stream.tile, stream.unit) for stream in self.program.streams]
-        if found != [(self.chip.dtt, Unit.MOVER)]:
+        streams = [(stream.tile, stream.unit) for stream in self.program.streams]
+        if streams != [(self.chip.dtt, Unit.MOVER)]:
             fix = "a program that is timed ahead has one stream, that of the controller"
-            self.problems.add("program", f"has {len(found)} streams besides the boot stream", fix)
+            self.problems.add("program", f"has {len(streams)} streams besides the boot stream", fix)
             return
         super().run()
         boot = self.program.boot.instructions
@@ -93,10 +93,10 @@ class OrdersCheck(StaticCheck):
         return self._sent(number, position, stream, step, order, problem)
 
     def _end(self, position: int, stream: Stream, step: Step, problem: _Problem) -> Step | None:
-        said = tuple(step.fields[name] for name in ("tile", "sem", "n"))
+        target = tuple(step.fields[name] for name in ("tile", "sem", "n"))
         if position != len(stream.instructions) - 1:
             problem("the controller waits here", "only its last instruction may be SYNC")
-        elif said != (self.chip.host, 0, 1):
+        elif target != (self.chip.host, 0, 1):
             problem("does not notify the host", "it must add 1 to semaphore 0 of the host")
         return step
 
@@ -113,8 +113,8 @@ class OrdersCheck(StaticCheck):
         self.executing[-1] = tile
         there = replace(stream, tile=tile, unit=_UNITS[step.opcode])
         # its fire time is not that of its position in this stream: `prove` checks that
-        found = super()._instruction(number, position, there, replace(step, fields={**fields, "fire_at": 0}))
-        if found is None:
+        instruction = super()._instruction(number, position, there, replace(step, fields={**fields, "fire_at": 0}))
+        if instruction is None:
             return None
         code = self.chip.code_channel
         if step.opcode is Opcode.MOVE and fields["dst_tile"] in self.chip.tiles:
@@ -124,7 +124,7 @@ class OrdersCheck(StaticCheck):
                 problem(what, f"{self.names.tile(code)} and the controller are for code only, which no MOVE brings")
             elif fields["dst_tile"] == self.chip.dtt:
                 self._code(stream, fields, problem)
-        return replace(found, fields=fields)
+        return replace(instruction, fields=fields)
 
     def _ordered_route(self, fields: dict[str, int], order: Step | None, problem: _Problem) -> None:
         """Waypoints must lead to the destination as the controller can rebuild it."""

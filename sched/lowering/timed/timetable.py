@@ -213,9 +213,9 @@ class Timetabler:
         self.ports: dict[tuple[int, Region | str], _Windows] = {}
         self.slots = _Slots(code.begins)
         self.code: list[Timed] = []  # times reserved for code, in order
-        self._kept = [] if chip.code_channel is None else [self.mesh.link(chip.code_channel, self.dtt)]
-        if self._kept:
-            self.space.busy[self._kept] = ~np.uint64(0)
+        self._code_links = [] if chip.code_channel is None else [self.mesh.link(chip.code_channel, self.dtt)]
+        if self._code_links:
+            self.space.busy[self._code_links] = ~np.uint64(0)
         self._occupy_boot(code.until)
 
     # -- planning ---------------------------------------------------------------------------------------------------
@@ -333,10 +333,10 @@ class Timetabler:
     def place(self, index: int, op: Move, ready: int, last: int | None = None) -> Timed | None:
         """Finds the earliest route for a MOVE that departs in cycle `ready` or later, and reserves it; None if that is
         after cycle `last`. Code (a negative index) needs no slot of the controller."""
-        found = self.find(index, op, ready, last)
-        if found is not None:
-            self._keep(found)
-        return found
+        timed = self.find(index, op, ready, last)
+        if timed is not None:
+            self._keep(timed)
+        return timed
 
     def find(self, index: int, op: Move, ready: int, last: int | None = None) -> Timed | None:
         """What `place` would reserve."""
@@ -394,21 +394,21 @@ class Timetabler:
         tile, end = mesh.number(target), mesh.number(source)
         apart = int(space.distance[tile, end])
         question.tiles[0], question.residencies[0], question.ready[0], question.until[0] = end, 0, ready, FOREVER
-        asked = question.asked
-        asked.tile, asked.flits, asked.least_hops, asked.holders = tile, flits, apart, 1
-        asked.stride = 2  # in a mesh, detours add an even number of hops
-        asked.extra = self.settings.detour
+        query = question.query
+        query.tile, query.flits, query.least_hops, query.holders = tile, flits, apart, 1
+        query.stride = 2  # in a mesh, detours add an even number of hops
+        query.extra = self.settings.detour
         while True:
             first = ready + apart + flits
             limit = 64 * self.space.busy.shape[1]
-            found = later(self.space, question, first, limit - flits - 2) if first < limit - flits - 2 else -1
-            if found >= 0:
+            leaves = later(self.space, question, first, limit - flits - 2) if first < limit - flits - 2 else -1
+            if leaves >= 0:
                 break
             space = self._grow()
         length = int(question.answer.hops)
         numbers: list[int] = space.path[: length + 1].tolist()
         path = tuple(mesh.tiles[number] for number in numbers)
-        departure = int(found) - length - flits
+        departure = int(leaves) - length - flits
         plain = dimension_ordered(source, target, self.chip.noc.data_routing)
         if len(plain) == len(path) and self._free(plain, departure, flits):
             path = plain  # it needs no waypoints
@@ -418,7 +418,7 @@ class Timetabler:
         """Doubles the cycles of the reservation tables."""
         busy = self.space.busy
         more = np.zeros_like(busy)
-        more[self._kept] = ~np.uint64(0)  # links that belong to code
+        more[self._code_links] = ~np.uint64(0)  # links that belong to code
         self.space = self.space._replace(busy=np.concatenate([busy, more], axis=1))
         return self.space
 

@@ -81,17 +81,17 @@ class FetchedCode:
         #: By half: the cycle for its first instruction. The first two halves are requested at the start.
         self._there = [begins, begins + code_there(chip, self._half)]
         way = hops(chip.dtt, chip.code_channel)
-        asked = REQUEST_INTERVAL + REQUEST_CYCLES + way  # the sender may just have taken a packet
+        request = REQUEST_INTERVAL + REQUEST_CYCLES + way  # the sender may just have taken a packet
         sent = launch(chip, chip.code_channel) + noc_landing(chip, way, 1 + chip.instruction_words)
         #: From an instruction taken to the control packet of the first one that is requested then, behind its ORDER.
-        self._answer = asked + sent + RING_CYCLES + 2 * ISSUE_CYCLES + SPARE
+        self._answer = request + sent + RING_CYCLES + 2 * ISSUE_CYCLES + SPARE
 
     def there(self, position: int) -> int:
-        """The cycle from which the instruction at `position` can be sent; all before it have been `taken`."""
+        """The cycle from which the instruction at `position` can be sent; all before it have been taken."""
         half, at = divmod(position, self._half)
         return self._there[half] + code_there(self._chip, at)
 
-    def taken(self, positions: range, cycle: int) -> int:
+    def take(self, positions: range, cycle: int) -> int:
         """Instructions have been taken by `cycle`. Returns the cycles for which a request for code can delay the next
         control packet."""
         wait = 0

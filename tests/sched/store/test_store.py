@@ -66,12 +66,12 @@ def test_damage_is_said_and_the_value_made_anew(content: bytes, tmp_path: Path) 
     store.put(NAME, b"value")
     (path,) = visible(tmp_path)
     path.write_bytes(content)
-    assert store.made(NAME, lambda: b"anew") == b"anew"
+    assert store.obtain(NAME, lambda: b"anew") == b"anew"
     assert told
     assert str(path) in told[0]
     assert "damaged" in told[0]
     told.clear()
-    assert store.made(NAME, lambda: b"again") == b"anew"
+    assert store.obtain(NAME, lambda: b"again") == b"anew"
     assert told == []
 
 
@@ -98,7 +98,7 @@ def test_without_a_folder_nothing_is_kept() -> None:
     store.put(NAME, b"value")
     store.drop(NAME)
     assert store.get(NAME) is None
-    assert store.made(NAME, lambda: b"made") == b"made"
+    assert store.obtain(NAME, lambda: b"made") == b"made"
 
 
 # -- where nothing can be written -------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_made_is_said_once_and_each_result_made(tmp_path
     told: list[str] = []
     for _ in range(2):
         store = Store(tmp_path / "file" / "below", on_progress=told.append)
-        assert store.made(NAME, lambda: b"made") == b"made"
+        assert store.obtain(NAME, lambda: b"made") == b"made"
         assert store.get(NAME) is None
     assert len(told) == 1
     assert "are not kept" in told[0]
@@ -130,7 +130,7 @@ def test_what_is_mounted_read_only_is_read(tmp_path: Path, monkeypatch: pytest.M
     store.put(NAME, b"other")
     store.drop(NAME)
     assert store.get(NAME) == b"value"
-    assert store.made(key("y"), lambda: b"made") == b"made"
+    assert store.obtain(key("y"), lambda: b"made") == b"made"
     assert ["Read-only file system" in words for words in told] == [True]
 
 
@@ -245,7 +245,7 @@ def _made(folder: Path, times: Any) -> None:
         times.put((begun, time.monotonic()))
         return b"made"
 
-    assert Store(folder).made(NAME, make) == b"made"
+    assert Store(folder).obtain(NAME, make) == b"made"
 
 
 def test_what_several_need_at_the_same_time_is_made_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.ir.schedule import Move, Span
-from meshloom.sched.lowering.timed.again import kept, search_again, waypoint_orders
+from meshloom.sched.lowering.timed.again import ahead_of_search, search_again, waypoint_orders
 from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.lowering.timed.orders import waypoints_of
 from meshloom.sched.lowering.timed.timetable import Timed
@@ -75,10 +75,10 @@ def timed(fire: int, mover: int) -> Timed:
 
 
 def test_moves_are_kept_until_those_that_their_mover_sends_first_are_known() -> None:
-    assert kept([timed(fire, 1) for fire in (10, 20, 30)]) == (0, 0)
-    assert kept([timed(30, 1), timed(20, 2), timed(10, 3)]) == (0, 28)
+    assert ahead_of_search([timed(fire, 1) for fire in (10, 20, 30)]) == (0, 0)
+    assert ahead_of_search([timed(30, 1), timed(20, 2), timed(10, 3)]) == (0, 28)
     # 40 waits for 20, 30 for 20, and 50 for nobody
-    assert kept([timed(40, 1), timed(30, 1), timed(5, 2), timed(20, 1), timed(50, 1)]) == (2, 43)
+    assert ahead_of_search([timed(40, 1), timed(30, 1), timed(5, 2), timed(20, 1), timed(50, 1)]) == (2, 43)
 
 
 def waits(one: Timed, other: Timed) -> bool:
@@ -96,7 +96,7 @@ def test_kept_moves_counted_one_by_one(seed: int) -> None:
             sum(any(waits(one, other) for other in moves[now:]) for one in moves[:now]) for now in range(1, size + 1)
         ]
         ahead = [max((one.arrival for one in moves[:at]), default=0) - moves[at].fire for at in range(size)]
-        assert kept(moves) == (max(held), max(0, *ahead)), moves
+        assert ahead_of_search(moves) == (max(held), max(0, *ahead)), moves
 
 
 def test_instructions_that_only_carry_waypoints() -> None:
@@ -120,6 +120,6 @@ def test_what_searching_again_needs() -> None:
     assert found.waypoints == sum(bool(waypoints_of(way, chip.noc.data_routing)) for way in ways)
     planned = sorted((one for one in made.table.timed if isinstance(one.op, Move) and one.operation >= 0),
                      key=lambda one: one.operation)  # fmt: skip
-    assert (found.held, found.ahead) == kept(planned)
+    assert (found.held, found.ahead) == ahead_of_search(planned)
     assert found.looked_at >= sum(len(one.path) - 1 for one in planned), "every link of a way has been looked at"
     assert found.table_bits == found.resources * found.ahead > 10_000
