@@ -55,6 +55,23 @@ def test_every_page_of_docs_is_in_it(site: Path) -> None:
         assert (site / (place.parent if place.name == "README" else place) / "index.html").exists(), path
 
 
+#: Pages that are printed by benchmarks, which name their code themselves, and those of the past.
+_PRINTED = ("docs/results", "CHANGELOG.md")
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for page in pages:
+        if not page.relative_to(ROOT).as_posix().startswith(_PRINTED):
+            for name in re.findall(r"\b(?:hw|sched|tb|tests|scripts)/[\w./]*\.\w+", page.read_text(encoding="utf-8")):
+                assert (ROOT / name).exists(), f"{page.relative_to(ROOT)}: {name}"
+
+
+def test_no_page_of_the_architecture_is_long() -> None:
+    for page in (ROOT / "docs" / "architecture").glob("*.md"):
+        assert page.stat().st_size < 12_500, page
+
+
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     for path in site.rglob("*.html"):
         found = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)"', path.read_text(encoding="utf-8"))
