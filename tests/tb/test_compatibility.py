@@ -148,9 +148,9 @@ def test_results_of_a_scenario() -> None:
 
 
 def test_a_scenario() -> None:
-    wanted = scenario.load(FOLDER / "scenario.toml")
-    assert wanted.name == "two"
-    assert [(each.network, each.batch, each.arrival, each.deadline, each.factor) for each in wanted.requests] == [
+    both = scenario.load(FOLDER / "scenario.toml")
+    assert both.name == "two"
+    assert [(each.network, each.batch, each.arrival, each.deadline, each.factor) for each in both.requests] == [
         ("minilm_block", 1, 0, None, 2.0),
         ("minilm_block", 1, 4000, None, 2.0),
     ]
