@@ -69,14 +69,15 @@ class Unit(IntEnum):
     NONE = 3
 
 
+#: What each unit of a core computes with.
+COMPUTES: dict[Unit, Opcode] = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
 #: Which instructions the stream of each unit understands, besides SYNC, which all do (END: the boot stream's last).
 ACCEPTS: dict[Unit, tuple[Opcode, ...]] = {
     Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
-    Unit.MATRIX: (Opcode.GEMM,),
-    Unit.VECTOR: (Opcode.VEC,),
+    **{unit: (opcode,) for unit, opcode in COMPUTES.items()},
 }
 #: The same of the stream of an ahead-of-time controller, which sends them elsewhere.
-AHEAD_ACCEPTS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC, Opcode.ORDER)
+AHEAD_ACCEPTS = (Opcode.MOVE, *COMPUTES.values(), Opcode.ORDER)
 
 
 class Region(IntEnum):
