@@ -81,8 +81,8 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 @pytest.mark.parametrize("link", ["[there](nowhere.md)", "[there](proofs.md#no-such-heading)"])
 def test_a_broken_link_fails(link: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("results"))
-    for page in (tmp_path / "docs").glob("*.md"):
-        text = re.sub(r"\(results/[^)]*\)", "(isa.md)", page.read_text(encoding="utf-8"))
+    for page in (tmp_path / "docs").rglob("*.md"):
+        text = re.sub(r"\((\.\./)?results/[^)]*\)", r"(\1isa.md)", page.read_text(encoding="utf-8"))
         page.write_text(text, encoding="utf-8")
     config = tmp_path / "mkdocs.yml"
     config.write_text(f"site_name: x\nstrict: true\ndocs_dir: {tmp_path}/docs\nvalidation: {{anchors: warn}}\n")
