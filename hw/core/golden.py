@@ -1,4 +1,4 @@
-"""NumPy golden model of a GEMM on word memories: the semantics of docs/architecture.md, bit for bit."""
+"""NumPy golden model of a GEMM on word memories: the semantics of docs/architecture/operations.md, bit for bit."""
 
 from __future__ import annotations
 

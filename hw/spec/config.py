@@ -46,6 +46,9 @@ MOST_POINTS = 12
 INSTRUCTION_BYTES = 32
 #: Bytes of one trace record.
 TRACE_BYTES = 16
+#: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
+#: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
+NEWER_FIELDS: tuple[str, ...] = ()
 
 
 class ConfigError(ValueError):
@@ -362,8 +365,15 @@ class ChipConfig(_Frozen):
 
     @property  # not cached: a modified copy of a chip is another chip
     def digest(self) -> str:
-        """Content hash of the description, for caches."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        """Content hash of the description, for caches and files. `NEWER_FIELDS` at their defaults do not count."""
+        idle: dict[str, bool | dict[str, bool]] = {}
+        for part, _, name in (path.rpartition(".") for path in NEWER_FIELDS):
+            fields: _Frozen = getattr(self, part) if part else self
+            if getattr(fields, name) == type(fields).model_fields[name].default:
+                nested = idle.setdefault(part, {}) if part else idle
+                assert isinstance(nested, dict)
+                nested[name] = True
+        return hashlib.sha256(self.model_dump_json(exclude=idle).encode()).hexdigest()
 
 
 def tile_address(x: int, y: int) -> int:

@@ -69,14 +69,15 @@ class Unit(IntEnum):
     NONE = 3
 
 
+#: What each unit of a core computes with.
+COMPUTES: dict[Unit, Opcode] = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
 #: Which instructions the stream of each unit understands, besides SYNC, which all do (END: the boot stream's last).
 ACCEPTS: dict[Unit, tuple[Opcode, ...]] = {
     Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
-    Unit.MATRIX: (Opcode.GEMM,),
-    Unit.VECTOR: (Opcode.VEC,),
+    **{unit: (opcode,) for unit, opcode in COMPUTES.items()},
 }
 #: The same of the stream of an ahead-of-time controller, which sends them elsewhere.
-AHEAD_ACCEPTS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC, Opcode.ORDER)
+AHEAD_ACCEPTS = (Opcode.MOVE, *COMPUTES.values(), Opcode.ORDER)
 
 
 class Region(IntEnum):
@@ -149,11 +150,12 @@ class BlockedOn(IntEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """One field: name, width in bits, meaning (with its unit)."""
+    """One field: name, width in bits, meaning (with its unit), and the least value that a program may give it."""
 
     name: str
     width: int
     doc: str
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,11 @@ class Format:
             found[field.name] = (at, field.width)
             at += field.width
         return found
+
+    @cached_property
+    def least(self) -> dict[str, int]:
+        """Least values of the fields that may not be 0."""
+        return {field.name: field.least for field in self.fields if field.least}
 
     def most(self, name: str) -> int:
         """The largest value of a field. Raises KeyError if the format has none of that name."""
@@ -234,33 +241,33 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
     Opcode.MOVE: (
         Field("src_tile", 8, "tile whose mover executes; not the stream's own = a pull, sent as a request"),
         Field("src", 28, "source word address (`Region` in bits 27:24)"),
-        Field("src_run", 16, "contiguous source words, >= 1"),
+        Field("src_run", 16, "contiguous source words, >= 1", 1),
         Field("src_stride", 20, "words from the start of one source run to the next"),
         Field("dst_tile", 8, "tile that receives"),
         Field("dst", 28, "destination word address"),
-        Field("dst_run", 16, "contiguous destination words, >= 1"),
+        Field("dst_run", 16, "contiguous destination words, >= 1", 1),
         Field("dst_stride", 20, "words from the start of one destination run to the next"),
-        Field("words", 16, "words in all, >= 1"),
+        Field("words", 16, "words in all, >= 1", 1),
         Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has been delivered"),
         Field("notify_sem", 6, "semaphore of that tile"),
         Field("notify", 1, "1 = notify"),
     ),
     Opcode.GEMM: (
         Field("a_base", 16, "A: word of channel block 0, row 0, column 0 of the input tile"),
-        Field("a_plane", 16, "A: words of one channel block = input rows x input columns"),
-        Field("in_w", 10, "A: words of one input row"),
-        Field("k_blocks", 8, "channel blocks (words along the channels), >= 1"),
-        Field("kernel_h", 4, "kernel rows, >= 1"),
-        Field("kernel_w", 4, "kernel columns, >= 1"),
-        Field("stride_h", 3, "rows between outputs, >= 1"),
-        Field("stride_w", 3, "columns between outputs, >= 1"),
-        Field("dilation", 3, "distance between kernel taps (dilation), >= 1"),
+        Field("a_plane", 16, "A: words of one channel block = input rows x input columns", 1),
+        Field("in_w", 10, "A: words of one input row", 1),
+        Field("k_blocks", 8, "channel blocks (words along the channels), >= 1", 1),
+        Field("kernel_h", 4, "kernel rows, >= 1", 1),
+        Field("kernel_w", 4, "kernel columns, >= 1", 1),
+        Field("stride_h", 3, "rows between outputs, >= 1", 1),
+        Field("stride_w", 3, "columns between outputs, >= 1", 1),
+        Field("dilation", 3, "distance between kernel taps (dilation), >= 1", 1),
         Field("pad_top", 4, "zero rows above the tile; rows past its end are zero too"),
         Field("pad_left", 4, "zero columns left of the tile; columns past its end are zero too"),
-        Field("out_w", 10, "output columns, >= 1"),
-        Field("pixels", 14, "output pixels (rows x columns), >= 1"),
+        Field("out_w", 10, "output columns, >= 1", 1),
+        Field("pixels", 14, "output pixels (rows x columns), >= 1", 1),
         Field("b_base", 16, "B: words [n block][channel block][kernel row][kernel column][array column]"),
-        Field("n_blocks", 6, "output channel blocks, >= 1"),
+        Field("n_blocks", 6, "output channel blocks, >= 1", 1),
         Field("addend", 2, "what is added to each accumulator row (`Addend`)"),
         Field("addend_base", 14, "ACC: first word of the addend"),
         Field("to_acc", 1, "1 = the sums go to ACC as int32; 0 = requantised to OUT"),
@@ -278,18 +285,18 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("op", 3, "what is done (`VectorOp`)"),
         Field("x_out", 1, "MAC, SUM, MAX, TRANSPOSE, TABLE: x lies in 0 = A, 1 = OUT; must be 0 otherwise"),
         Field("x_base", 16, "x: word of block 0, row 0, column 0 (A or OUT; REQUANT: an ACC word of P int32)"),
-        Field("x_plane", 16, "x: words of one block = input rows x input columns"),
-        Field("in_w", 10, "x: words of one input row, >= 1"),
-        Field("blocks", 8, "channel blocks, each computed by itself, >= 1"),
-        Field("kernel_h", 5, "window rows, >= 1; 1 unless MAC, SUM, MAX; 1 with `repeat`"),
-        Field("kernel_w", 5, "window columns, >= 1; 1 unless MAC, SUM, MAX; 1 with `repeat`"),
-        Field("stride_h", 3, "rows between outputs, >= 1"),
-        Field("stride_w", 3, "columns between outputs, >= 1"),
-        Field("dilation", 3, "distance between window taps (dilation), >= 1"),
+        Field("x_plane", 16, "x: words of one block = input rows x input columns", 1),
+        Field("in_w", 10, "x: words of one input row, >= 1", 1),
+        Field("blocks", 8, "channel blocks, each computed by itself, >= 1", 1),
+        Field("kernel_h", 5, "window rows, >= 1; 1 unless MAC, SUM, MAX; 1 with `repeat`", 1),
+        Field("kernel_w", 5, "window columns, >= 1; 1 unless MAC, SUM, MAX; 1 with `repeat`", 1),
+        Field("stride_h", 3, "rows between outputs, >= 1", 1),
+        Field("stride_w", 3, "columns between outputs, >= 1", 1),
+        Field("dilation", 3, "distance between window taps (dilation), >= 1", 1),
         Field("pad_top", 4, "padding rows above the tile; taps there, and in rows past its end, are ignored"),
         Field("pad_left", 4, "padding columns left of the tile; taps there, and in columns past its end, are ignored"),
-        Field("out_w", 10, "output columns, >= 1"),
-        Field("pixels", 14, "output pixels of a block (rows x columns), >= 1"),
+        Field("out_w", 10, "output columns, >= 1", 1),
+        Field("pixels", 14, "output pixels of a block (rows x columns), >= 1", 1),
         Field(
             "y_base",
             16,
@@ -312,7 +319,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("unit", 2, "unit whose stream to start (`Unit`)"),
         Field("dram", 8, "tile that holds the program"),
         Field("addr", 28, "word address of the first instruction there"),
-        Field("count", 24, "instructions"),
+        Field("count", 24, "instructions", 1),
         Field("clear", 1, "1 = first end all streams of that tile and clear its semaphores; unit NONE: nothing else"),
         Field("slot", SLOT_BITS, "of the program that starts: the host's semaphore that its streams may add to"),
         Field("cores", 32, "cores that it may send to, one bit each in floorplan order; 0 = it may do everything"),

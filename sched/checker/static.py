@@ -12,6 +12,7 @@ from meshloom.hw.spec.contracts import ISSUE_CYCLES
 from meshloom.hw.spec.isa import (
     ACCEPTS,
     FETCH_TAG,
+    INSTRUCTIONS,
     OPERAND_WALKS,
     PAGE_WORDS,
     REQUANTISING,
@@ -38,18 +39,6 @@ from ..program.routes import Route, route_of
 from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
 from .problems import Problems
 
-#: Fields that are counts and must be at least one.
-COUNTS = {
-    Opcode.GEMM: (
-        "a_plane", "in_w", "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
-        "n_blocks",
-    ),
-    Opcode.VEC: (
-        "x_plane", "in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
-    ),
-    Opcode.MOVE: ("words", "src_run", "dst_run"),
-    Opcode.FETCH: ("count",),
-}  # fmt: skip
 #: Intervals of words that a program's instructions may touch in all, and on average.
 MOST_INTERVALS, MEAN_INTERVALS = 1 << 24, 512
 #: Fields of a FETCH that say what the stream may do.
@@ -215,9 +204,9 @@ class StaticCheck:
             problem("END ends the whole run", "only the boot stream's last instruction may be END")
         if fields["tag"] == FETCH_TAG:
             problem(f"tag {FETCH_TAG:#x} belongs to instruction fetch", "choose another")
-        for name in COUNTS.get(opcode, ()):
-            if fields[name] == 0:
-                problem(f"{name} = 0", "it must be at least 1")
+        for name, least in INSTRUCTIONS[opcode].least.items():
+            if fields[name] < least:
+                problem(f"{name} = {fields[name]}", f"it must be at least {least}")
         if fields["wait_n"]:
             semaphore("wait_sem", stream.tile)
         executing = fields["src_tile"] if opcode is Opcode.MOVE else stream.tile

@@ -27,8 +27,8 @@ def instruction_text(instruction: Instruction, chip: ChipConfig) -> str:
         header.append(f"wait s{fields['wait_sem']}>={fields['wait_n']}")
     if fields["fire_at"]:
         header.append(f"at cycle {fields['fire_at']}")
-    describe = _BODIES.get(opcode)
-    body = describe(fields, chip) if describe is not None else []
+    describe = _BODIES.get(opcode, _any)
+    body = describe(fields, chip)
     if fields["post_n"]:
         body.append(f"post s{fields['post_sem']}+{fields['post_n']}")
     return " ".join((name, *header)) + "".join(f" | {part}" for part in body)
@@ -39,6 +39,13 @@ class _Zeros(dict[str, int]):
 
     def __missing__(self, key: str) -> int:
         return 0
+
+
+def _any(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    """Fields by name: of an instruction that has no words of its own here."""
+    body = ((name, value) for name, value in fields.items() if value and name not in isa.HEADER_FORMAT.offsets)
+    text = " ".join(f"{name} {value}" for name, value in body)
+    return [text] if text else []
 
 
 def _sync(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:

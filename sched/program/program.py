@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import INSTRUCTION_BYTES, ChipConfig
 from meshloom.hw.spec.contracts import SEMAPHORE_MAX
-from meshloom.hw.spec.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
+from meshloom.hw.spec.isa import COMPUTES, FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
 
 #: Opcodes of schedule operations; lowering adds the other instructions.
-OPERATIONS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC)
+OPERATIONS = (Opcode.MOVE, *COMPUTES.values())
 #: Posts that one instruction can wait for.
 MOST_WAIT = (1 << INSTRUCTIONS[Opcode.SYNC].offsets["wait_n"][1]) - 1
 #: Number of tags; longer programs reuse them from the first on.

@@ -1,9 +1,9 @@
 """A whole network: layers over int8 tensors of one picture, as the chip computes them.
 
-Numbers are those of docs/architecture.md: every tensor is int8 with zero point 0 and has one real value per step
-(`Value.step`); convolutions, depthwise convolutions, average pools and products are requantised by `scale` / 2^17. The
-operands and the result of an `add`, of a `max_pool`, of a `slice`, of an `upsample`, of a `concat` and of a `paste`
-share one step.
+Numbers are those of docs/architecture/instructions.md: every tensor is int8 with zero point 0 and has one real value
+per step (`Value.step`); convolutions, depthwise convolutions, average pools and products are requantised by `scale` /
+2^17. The operands and the result of an `add`, of a `max_pool`, of a `slice`, of an `upsample`, of a `concat` and of a
+`paste` share one step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How arrays lie in memory: words of `lanes` bytes (P), in the orders of docs/architecture.md.
+"""How arrays lie in memory: words of `lanes` bytes (P), in the orders of docs/architecture/instructions.md.
 
 Each layout turns an array into its *packed* form, uint8 [words, P], one row per memory word in address order, and back.
 Lanes that hold no channel are zero.

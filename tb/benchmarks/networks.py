@@ -299,7 +299,7 @@ def run(on_progress: OnEvent) -> Result:
         "scratchpad. The largest is a bound: with these tiles, cores and places no order of operations takes less. "
         "`in turn`: the same layer by layer, each with the resource that it keeps longest, added up: what layers would "
         "take one after another, each at its limit. "
-        "docs/architecture.md says what the causes mean.",
+        "docs/architecture/comparing.md says what the causes mean.",
         (*sheets, *details),
         failures=tuple(failures),
     )

@@ -8,6 +8,7 @@ from random import Random
 
 from meshloom.hw.spec.config import ChipConfig, tile_address, tile_position
 from meshloom.hw.spec.isa import (
+    COMPUTES,
     FETCH_TAG,
     INSTRUCTIONS,
     OPERAND_WALKS,
@@ -305,8 +306,7 @@ class _Builder:
         wait = self.take(thread, thread.core, unit)
         goal = self.random.choice([Unit.MOVER, Unit.MATRIX, Unit.VECTOR])
         post = {"post_sem": self.semaphore(thread, goal), "post_n": 1}
-        opcode = Opcode.GEMM if unit is Unit.MATRIX else Opcode.VEC
-        self.add(thread.core, unit, opcode, **wait, **body, **post)
+        self.add(thread.core, unit, COMPUTES[unit], **wait, **body, **post)
         thread.token = (thread.core, goal)
 
 

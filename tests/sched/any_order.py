@@ -50,9 +50,9 @@ class _Front:
 
 
 class Interleaver:
-    """Executes a program word by word in random order, bound only by what docs/architecture.md promises: streams in
-    order, requests and posts in order between two tiles, data in order between two tiles that goes the same way, GEMMs
-    of a core in order, and VECs of a core in order."""
+    """Executes a program word by word in random order, bound only by what docs/architecture/instructions.md promises:
+    streams in order, requests and posts in order between two tiles, data in order between two tiles that goes the same
+    way, GEMMs of a core in order, and VECs of a core in order."""
 
     def __init__(self, program: Program, memories: Memories, seed: int) -> None:
         self.chip, self.memories, self.rng = memories.chip, memories, random.Random(seed)

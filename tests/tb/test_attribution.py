@@ -109,7 +109,8 @@ def test_one_gemm_by_hand() -> None:
     ran = records[Place(*matrix, index)]
     (share,) = found.layers
     windows = gemm_occupancy(CHIP, GemmShape(pixels, k_blocks=k_blocks))
-    arrived = request.end - 1 + 1 + 8  # "pull: request taken by the sender in t" of docs/architecture.md, one hop
+    # "pull: request taken by the sender in t" of docs/architecture/timing.md, one hop
+    arrived = request.end - 1 + 1 + 8
     assert arrived <= weights.start
     assert ran.wait > 0, "the weights land last and the GEMM waits for them"
     end = play(program, CHIP).cycles

@@ -15,7 +15,7 @@ from meshloom.tb.inputs.golden.layer import GoldenError, golden, golden_exact, g
 
 
 def defined_sums(data: LayerData) -> np.ndarray:
-    """The sums by the definition in docs/architecture.md, one tap at a time, in int64."""
+    """The sums by the definition in docs/architecture/operations.md, one tap at a time, in int64."""
     shape = data.shape
     sums = np.zeros(shape.y_shape, np.int64) + data.bias[:, None, None]
     for oy, ox, ky, kx in np.ndindex(shape.out_h, shape.out_w, shape.kernel_h, shape.kernel_w):

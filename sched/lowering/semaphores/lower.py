@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
-from meshloom.hw.spec.isa import Opcode, Unit
+from meshloom.hw.spec.isa import COMPUTES, Opcode, Unit
 
 from ...ir.hazards import Event, dependences, unit_of
 from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError, intervals
@@ -162,7 +162,7 @@ def _operation(index: int, op: Operation, header: dict[str, int], slots: dict[Po
     if early is not None:
         header |= {"post_sem": early.semaphore, "post_n": 1}
     if not isinstance(op, Move):
-        return Instruction(Opcode.VEC if unit_of(op) is Unit.VECTOR else Opcode.GEMM, header | op.body)
+        return Instruction(COMPUTES[unit_of(op)], header | op.body)
     if (delivered := slots.get((index, Event.DELIVERED))) is not None:
         header |= {"notify_tile": delivered.tile, "notify_sem": delivered.semaphore, "notify": 1}
     return Instruction(Opcode.MOVE, header | op.body)

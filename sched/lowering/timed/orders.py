@@ -23,7 +23,7 @@ from meshloom.hw.spec.contracts import (
     REQUEST_INTERVAL,
     ROUTE_BUILD_CYCLES,
 )
-from meshloom.hw.spec.isa import Opcode, Region, Unit, address
+from meshloom.hw.spec.isa import COMPUTES, Opcode, Region, Unit, address
 from meshloom.hw.spec.routes import dimension_ordered
 
 from ...ir.hazards import unit_of
@@ -92,7 +92,7 @@ def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
         opcode, body = Opcode.MOVE, op.body
     else:
         order = {"tile": op.core}
-        opcode, body = (Opcode.VEC if unit_of(op) is Unit.VECTOR else Opcode.GEMM), op.body
+        opcode, body = COMPUTES[unit_of(op)], op.body
     prefix = [Instruction(Opcode.ORDER, {"tag": next_tag(tag + (1 << 15))} | order)] if order else []
     return [*prefix, Instruction(opcode, {"tag": tag, "fire_at": timed.fire} | body)]
 

@@ -1,4 +1,4 @@
-"""The functional executor against plain loops over the formulas of docs/architecture.md."""
+"""The functional executor against plain loops over the formulas of docs/architecture/operations.md."""
 
 from __future__ import annotations
 

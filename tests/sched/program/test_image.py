@@ -237,6 +237,13 @@ def test_any_instruction_encodes_and_lists(opcode: Opcode) -> None:
         assert "\n" not in text
 
 
+def test_an_instruction_without_words_of_its_own_lists_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshloom.sched.program.disasm._BODIES", {})
+    order = Instruction(Opcode.ORDER, {"tag": 7, "tile": 1, "count": 2, "post_sem": 3, "post_n": 1})
+    assert instruction_text(order, CHIP) == "ORDER | tile 1 count 2 | post s3+1"
+    assert instruction_text(Instruction(Opcode.END, {"tag": 7}), CHIP) == "END"
+
+
 def test_tables_show_every_field_once() -> None:
     text = format_tables()
     sections = dict(part.split("\n", 1) for part in text.split("## ")[1:])
