@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ from .validity import check_external, check_opset, check_structure, check_tensor
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
+#: Of a node, by name (`attributes`).
+Attributes = dict[str, Any]
 #: Operators that only integer models have.
 _INTEGER = {
     "ConvInteger", "MatMulInteger", "QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul",
@@ -79,7 +81,7 @@ def _element(value: ValueInfoProto) -> str:
     return TensorProto.DataType.Name(value.type.tensor_type.elem_type)
 
 
-def attributes(node: NodeProto) -> dict[str, Any]:
+def attributes(node: NodeProto) -> Attributes:
     """The attributes of a node as Python values (tensors as TensorProto, strings as str)."""
     from onnx import helper
 
@@ -94,6 +96,11 @@ class CheckedModel:
     name: str
     model: ModelProto
     others: tuple[NodeProto, ...] | None = None
+
+    def with_nodes(self, nodes: Sequence[NodeProto]) -> CheckedModel:
+        """The model with other nodes, which compute the same outputs; itself if they are its own."""
+        same = len(nodes) == len(self.nodes) and all(a is b for a, b in zip(nodes, self.nodes, strict=True))
+        return self if same else replace(self, others=tuple(nodes))
 
     @cached_property
     def nodes(self) -> list[NodeProto]:

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
+from meshloom.sched.workload.onnx.building.views import arranged
 from meshloom.sched.workload.onnx.errors import OnnxError, Refused, UnsupportedError
 from meshloom.sched.workload.onnx.load import load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.reader import from_onnx
-from meshloom.sched.workload.onnx.views import arranged
 from meshloom.sched.workload.onnx.writer import to_onnx
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float

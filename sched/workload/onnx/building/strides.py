@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from meshloom.hw.spec.isa import Opcode
 
-from ..graph import Window
-from .windows import limit
+from ...graph import Window
+from ..windows import limit
 
 #: The largest step between rows or columns: the same for both units.
 MOST_STRIDE = min(limit("stride_h", Opcode.VEC), limit("stride_h", Opcode.GEMM))

@@ -15,8 +15,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import Place, Window
-from .errors import Refused
+from ...graph import Place, Window
+from ..errors import Refused
 
 Size = tuple[int, int, int]
 NO_PAD = (0, 0, 0, 0)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..graph import Layer, pasted_pixels, slice_size
-from .errors import Problem, Refused
-from .load import CheckedModel
-from .lowering import Lowering
-from .windows import check_window
+from ...graph import Layer
+from ..errors import Problem, Refused
+from ..load import Attributes, CheckedModel
+from ..reader_context import ReaderContext
+from ..windows import check_window
+from .sizes import Size, size_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -38,16 +40,20 @@ class Tensor:
     pixels: tuple[str, ...] = ()
 
 
-class Integers(Lowering[Tensor]):
-    """What lowering an integer model knows and does, whatever the operator."""
+class IntegerContext(ReaderContext[Tensor]):
+    """What every function of an integer operator takes: the graph that is read, and the layers that are built so far.
+
+    `layers`: by their results. `steps`: of values. `ends`: steps of inputs and outputs that are real numbers outside.
+    `sources`: inputs of the network with their sizes. `sizes`: channels, rows, columns of values that are known.
+    """
 
     def __init__(self, model: CheckedModel) -> None:
         super().__init__(model)
         self.layers: dict[str, Layer] = {}
         self.steps: dict[str, float] = {}
-        self.ends: dict[str, float] = {}  # steps of inputs and outputs that are real numbers outside
-        self.sources: dict[str, tuple[int, int, int]] = {}
-        self.sizes: dict[str, tuple[int, int, int]] = {}  # channels, rows, columns of values, where they are known
+        self.ends: dict[str, float] = {}
+        self.sources: dict[str, Size] = {}
+        self.sizes: dict[str, Size] = {}
         for value in model.inputs:
             shape = model.input_sizes[value.name]
             if len(shape) not in (2, 3, 4) or shape[0] != 1:
@@ -71,38 +77,13 @@ class Integers(Lowering[Tensor]):
     # -- values and layers ----------------------------------------------------------------------------------
 
     def emit(self, layer: Layer, zero: int, step: float) -> None:
+        """Adds a layer whose result is an ONNX tensor with this zero point and scale. Raises Refused."""
         check_window(layer.kind, layer.window)
         self.layers[layer.output] = layer
-        if (size := self.size(layer)) is not None:
+        if (size := size_of(layer, self.sizes)) is not None:
             self.sizes[layer.output] = size
         self.steps[layer.output] = step
         self.views[layer.output] = Tensor(layer.output, zero, step)
-
-    def size(self, layer: Layer) -> tuple[int, int, int] | None:
-        """Channels, rows and columns of a layer's result, if those of its operands are known."""
-        sizes = [self.sizes.get(name) for name in layer.inputs]
-        if (x := sizes[0]) is None or None in sizes:
-            return None
-        window, channels = layer.window, x[0] if layer.w is None else len(layer.w)
-        if layer.kind == "concat":
-            return sum(size[0] for size in sizes if size), x[1], x[2]
-        if layer.kind in ("add", "mul", "table", "normalise"):
-            return x
-        if layer.kind == "product":
-            return layer.groups * (sizes[1] or x)[1] * (sizes[1] or x)[2], x[1], x[2]
-        if layer.kind == "transpose":
-            return layer.groups * x[1] * x[2], layer.rows, x[0] // layer.groups // layer.rows
-        if layer.kind == "paste":
-            return x[0], *pasted_pixels(layer.places).shape
-        if layer.kind == "upsample":
-            return channels, x[1] * layer.repeat, x[2] * layer.repeat
-        if layer.kind == "slice":
-            size = channels, *slice_size(window, *x[1:])
-        else:
-            size = channels, *window.output(x[1], x[2])
-        if min(size) < 1:
-            raise Refused("its window does not fit its input")
-        return size
 
     def view(self, name: str) -> Tensor:
         view = super().view(name)
@@ -111,6 +92,7 @@ class Integers(Lowering[Tensor]):
         return view
 
     def tensor(self, name: str) -> Tensor:
+        """A tensor of 8 bits. Raises Refused."""
         view = self.view(name)
         if view.value is None:
             raise Refused(f"operand {name!r} is int32; only additions are computed in int32")
@@ -130,14 +112,20 @@ class Integers(Lowering[Tensor]):
             self.steps[view.value or ""] = scale
         return view, scale
 
-    def zero_point(self, node: NodeProto, index: int, wanted: int | None) -> int:
+    def zero_point(self, node: NodeProto, index: int, expected: int | None) -> int:
+        """The zero point at an operand, 128 or 0; `expected`: of its tensor. Raises Refused for others."""
         zero = self.optional(node, index, "zero point")
         if zero is None:
             zero = np.array(0, np.uint8)
-        found = int(zero.flat[0])
         right = {np.dtype(np.uint8): 128, np.dtype(np.int8): 0}.get(zero.dtype)
         if right is None or np.any(zero != right):
-            raise Refused(f"zero point {found} of a {zero.dtype} must be 128 of a uint8 or 0 of an int8 (symmetric)")
-        if wanted is not None and right != wanted:
+            raise Refused(
+                f"zero point {int(zero.flat[0])} of a {zero.dtype} must be 128 of a uint8 or 0 of an int8 (symmetric)"
+            )
+        if expected is not None and right != expected:
             raise Refused("the type of a zero point is not that of its tensor")
         return right
+
+
+#: Reads a node of one operator: takes the context, the node and its attributes. Raises Refused.
+IntegerOperator = Callable[[IntegerContext, "NodeProto", Attributes], None]

@@ -13,9 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx import folding, lowering, settling
+from meshloom.sched.workload.onnx import lowering, settling
+from meshloom.sched.workload.onnx.building import context, inputs
 from meshloom.sched.workload.onnx.errors import node_name
 from meshloom.sched.workload.onnx.load import attributes
+from meshloom.sched.workload.onnx.reader_context import ReaderContext
 
 Read = set[tuple[str, str]]
 
@@ -49,7 +51,7 @@ def misread(monkeypatch: pytest.MonkeyPatch, operator: str, name: str, wrong: An
                 values[name] = wrong
         return values
 
-    for module in (lowering, folding, settling):
+    for module in (lowering, context, inputs, settling):
         monkeypatch.setattr(module, "attributes", seen)
     return read
 
@@ -58,13 +60,13 @@ def misread_operand(
     monkeypatch: pytest.MonkeyPatch, operator: str, index: int, wrong: Callable[[NDArray], Any]
 ) -> None:
     """Readers see `wrong(array)` for a constant operand."""
-    right = lowering.Lowering.constant
+    right = ReaderContext.constant
 
     def seen(self: Any, node: onnx.NodeProto, at: int, what: str) -> NDArray[Any]:
         array = right(self, node, at, what)
         return np.asarray(wrong(array)).astype(array.dtype) if (node.op_type, at) == (operator, index) else array
 
-    monkeypatch.setattr(lowering.Lowering, "constant", seen)
+    monkeypatch.setattr(ReaderContext, "constant", seen)
 
 
 def says(error: WorkloadError, operator: str, model: onnx.ModelProto) -> None:
