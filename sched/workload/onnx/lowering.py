@@ -9,21 +9,18 @@ are checked too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..layers import WorkloadError
 from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
-from .load import Attributes, attributes
+from .load import Attributes, Node, attributes
 from .reader_context import SOFTMAX, ReaderContext
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 C = TypeVar("C", bound=ReaderContext[Any])
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError)
 
 
-def lower_nodes(context: C, table: Mapping[str, Callable[[C, NodeProto, Attributes], None]]) -> None:
+def lower_nodes(context: C, table: Mapping[str, Callable[[C, Node, Attributes], None]]) -> None:
     """Lowers all nodes. `table`: operator (with its domain unless standard) to its function, which takes the context,
     the node and its attributes, and raises Refused. Raises UnsupportedError that lists every node that was refused."""
     for node in context.model.nodes:
@@ -51,7 +48,7 @@ def lower_nodes(context: C, table: Mapping[str, Callable[[C, NodeProto, Attribut
         raise UnsupportedError(context.model.name, context.problems)
 
 
-def _lower(context: C, node: NodeProto, function: Callable[[C, NodeProto, Attributes], None] | None) -> None:
+def _lower(context: C, node: Node, function: Callable[[C, Node, Attributes], None] | None) -> None:
     if node.op_type in SOFTMAX and node.domain in ("", "ai.onnx"):
         if function is not None and (context.is_empty() or not context.at_end(node)):
             function(context, node, attributes(node))
@@ -73,7 +70,7 @@ def _lower(context: C, node: NodeProto, function: Callable[[C, NodeProto, Attrib
         context.views[name], context.before[name] = context.views[source], context.before.get(source, source)
 
 
-def _check_end(context: ReaderContext[Any], node: NodeProto) -> None:
+def _check_end(context: ReaderContext[Any], node: Node) -> None:
     """Refuses a softmax that is not at the end, or that would change the order of the classes, axis 1."""
     if not context.at_end(node):
         raise Refused("inside the network; only one at its end can be left out")
@@ -87,7 +84,7 @@ def _check_end(context: ReaderContext[Any], node: NodeProto) -> None:
         raise Refused(f"along axis {axis} of {list(shape)}; it can be left out only along the classes, axis 1")
 
 
-def _no_layer(node: NodeProto) -> str:
+def _no_layer(node: Node) -> str:
     """Why a node is refused whose operator is in no table."""
     if node.op_type == "If" and node.domain in ("", "ai.onnx") and node.input:
         return (

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Problem, Refused, node_name, operator_name
-from .load import CheckedModel
+from .load import CheckedModel, Node
 from .subgraphs import reads
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 V = TypeVar("V")
 #: Operators that need not run on the chip where nothing but others of them follows: they give results another
@@ -50,7 +47,7 @@ class ReaderContext(ABC, Generic[V]):
         self.views: dict[str, V] = {}
         self.problems: list[Problem] = []
         self.before: dict[str, str] = {}
-        self.left: list[NodeProto] = []
+        self.left: list[Node] = []
 
     @abstractmethod
     def guess(self, name: str) -> V | None:
@@ -64,11 +61,11 @@ class ReaderContext(ABC, Generic[V]):
         """Whether there is nothing to compute yet, so that nothing would be left without a softmax."""
         return False
 
-    def fold(self, node: NodeProto) -> bool:
+    def fold(self, node: Node) -> bool:
         """Whether the results of a node are constants, known from now on."""
         return all(name in self.constants for name in node.output)
 
-    def refuse(self, node: NodeProto, why: str | None) -> None:
+    def refuse(self, node: Node, why: str | None) -> None:
         """Notes why a node cannot run (None: because of another one), and what its results would have been."""
         if why is not None:
             self.problems.append(Problem(node_name(node), operator_name(node), why, tuple(node.output)))
@@ -84,7 +81,7 @@ class ReaderContext(ABC, Generic[V]):
             raise Refused(f"operand {name!r} is a constant; only weights may be")
         return self.views[name]
 
-    def constant(self, node: NodeProto, index: int, what: str) -> NDArray[Any]:
+    def constant(self, node: Node, index: int, what: str) -> NDArray[Any]:
         """A constant operand. Raises Refused when it is computed or left out."""
         if index >= len(node.input) or not node.input[index]:
             raise Refused(f"has no {what}")
@@ -92,11 +89,11 @@ class ReaderContext(ABC, Generic[V]):
             raise Refused(f"its {what} ({node.input[index]!r}) is computed, must be a constant")
         return self.constants[node.input[index]]
 
-    def optional(self, node: NodeProto, index: int, what: str) -> NDArray[Any] | None:
+    def optional(self, node: Node, index: int, what: str) -> NDArray[Any] | None:
         """A constant operand, or None when it is left out. Raises Refused when it is computed."""
         return self.constant(node, index, what) if index < len(node.input) and node.input[index] else None
 
-    def number(self, node: NodeProto, index: int, what: str) -> Any:
+    def number(self, node: Node, index: int, what: str) -> Any:
         """A constant operand with one element (or with equal ones). Raises Refused."""
         array = self.constant(node, index, what)
         if array.size == 0 or np.any(array != array.flat[0]):
@@ -109,7 +106,7 @@ class ReaderContext(ABC, Generic[V]):
 
     # -- the end of the model -----------------------------------------------------------------------------------
 
-    def at_end(self, node: NodeProto) -> bool:
+    def at_end(self, node: Node) -> bool:
         """Whether a node and all that follow it are of `ENDS`, each with one operand besides constants."""
         return node.output[0] in self._last_tensors
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +13,12 @@ from ..bounds import Budget, check_size
 from ..constant_nodes import computable, computed
 from ..errors import Refused
 from ..floats import FloatLayer, PerChannel, Source
-from ..load import Attributes, CheckedModel, attributes
+from ..load import Attributes, CheckedModel, Node, attributes
 from ..pointwise import Function
 from ..reader_context import ReaderContext
 from ..windows import check_window
 from .inputs import input_views, view_of_tensor
 from .views import Size, View
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 
 class FloatContext(ReaderContext[View]):
@@ -66,7 +62,7 @@ class FloatContext(ReaderContext[View]):
             return None
         return replace(view_of_tensor(name, shape, False), single=False)
 
-    def fold(self, node: NodeProto) -> bool:
+    def fold(self, node: Node) -> bool:
         """Also computes nodes whose operands are all constants, and Shape."""
         if super().fold(node):
             return True
@@ -118,7 +114,7 @@ class FloatContext(ReaderContext[View]):
         layer = self.layers.get(view.value)
         return layer if layer and view.single and self.used_once(name) and layer.kind in kinds else None
 
-    def rename(self, layer: FloatLayer, node: NodeProto) -> None:
+    def rename(self, layer: FloatLayer, node: Node) -> None:
         """The layer's result becomes the node's."""
         view = self.view(node.input[0]) if node.input[0] in self.views else self.view(node.input[1])
         del self.layers[layer.output]
@@ -130,16 +126,16 @@ class FloatContext(ReaderContext[View]):
 
     # -- views --------------------------------------------------------------------------------------------------
 
-    def pass_on(self, node: NodeProto) -> None:
+    def pass_on(self, node: Node) -> None:
         """The result is the operand."""
         self.see(node, self.view(node.input[0]))
 
-    def see(self, node: NodeProto, view: View, output: int = 0) -> None:
+    def see(self, node: Node, view: View, output: int = 0) -> None:
         """Result `output` of a node is a view of what its first operand is."""
         single = view.single and self.used_once(node.input[0])
         self.views[node.output[output]] = replace(view, single=single)
 
-    def move(self, node: NodeProto, index: NDArray[np.int64], output: int = 0) -> None:
+    def move(self, node: Node, index: NDArray[np.int64], output: int = 0) -> None:
         """Result `output` has these elements of the operand's value. Raises Refused where there is none."""
         if not index.size:
             raise Refused("its result is empty")
@@ -152,6 +148,10 @@ class FloatContext(ReaderContext[View]):
         if not view.is_picture:
             self.orders[output] = view.order
 
+    def see_as(self, name: str, shape: tuple[int, ...]) -> None:
+        """A tensor has another shape."""
+        self.views[name] = replace(self.views[name], shape=shape)
+
     def only_if_generous(self, why: str) -> None:
         """Raises Refused where the host may still do it."""
         if not self.generous:
@@ -159,4 +159,4 @@ class FloatContext(ReaderContext[View]):
 
 
 #: Reads a node of one operator: takes the context, the node and its attributes. Raises Refused.
-Operator = Callable[[FloatContext, "NodeProto", Attributes], None]
+Operator = Callable[[FloatContext, Node, Attributes], None]

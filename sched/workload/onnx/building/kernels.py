@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.isa import Opcode
 
-from ...graph import Place, Window
+from ...graph import Window
 from ..bounds import check_size
 from ..errors import Refused
 from ..floats import FloatLayer
 from ..windows import limit
+from .axes import extents_along, place_along, side_of, size_along, stride_along, window_along
 from .context import FloatContext
-from .pictures import pad_picture
-from .slices import emit_concat, emit_slice
+from .pictures import emit_concat, emit_paste, emit_slice, pad_picture
 from .strides import MOST_STRIDE, factors, first_step, next_product, without_needless_steps
 from .views import MOST_PIECES, NO_PAD, Size, View
 
@@ -58,16 +58,15 @@ def emit_with_stride(context: FloatContext, layer: FloatLayer, name: str, size: 
     w, output = without_needless_steps(layer.window, *size[1:]), layer.output
     (down, more_down), (right, more_right) = first_step(w.stride_h), first_step(w.stride_w)
     layer.window, layer.inputs = replace(w, stride_h=down, stride_w=right), (name,)
-    made = size[0], *layer.window.output(*size[1:])
+    full_size = size[0], *layer.window.output(*size[1:])
     every = Window(1, 1, more_down, more_right)
     if every == Window():
-        return context.emit(layer, made)
+        return context.emit(layer, full_size)
     layer.output = context.fresh(f"{output}/all")
-    context.emit(layer, made)
+    context.emit(layer, full_size)
     rows, columns = w.output(*size[1:])
-    return rename_value(
-        context, emit_slice(context, layer.output, f"{output}/every", made, every), output, (size[0], rows, columns)
-    )
+    part = emit_slice(context, layer.output, f"{output}/every", full_size, every)
+    return rename_value(context, part, output, (size[0], rows, columns))
 
 
 def rename_value(context: FloatContext, name: str, output: str, size: Size) -> str:
@@ -126,32 +125,25 @@ def _spread_windows(
     """The map with its rows (`axis` 0) or columns taken apart, for `count` windows whose stride has large prime
     factors: what each window reads, further from the next one's, so that the distance is a product of steps."""
     w = layer.window
-    kernel, stride = (w.kernel_w, w.stride_w) if axis else (w.kernel_h, w.stride_h)
+    kernel, stride, before = extents_along(w, axis)
     wide = next_product(max(kernel, stride))
     if count > MOST_PIECES:
         raise Refused(
-            f"a stride of {stride} with {count} windows along {'columns' if axis else 'rows'}; {MOST_PIECES} at "
-            f"most, or a stride of factors up to {MOST_STRIDE}"
+            f"a stride of {stride} with {count} windows along {side_of(axis)}; {MOST_PIECES} at most, or a stride of "
+            f"factors up to {MOST_STRIDE}"
         )
     reach = (count - 1) * stride + wide
-    pad = (0, w.pad_left, 0, reach - size[2] - w.pad_left) if axis else (w.pad_top, 0, reach - size[1] - w.pad_top, 0)
-    name, size = _fit(context, name, size, pad)
+    pads = window_along(axis, before=before, behind=reach - size[axis + 1] - before)
+    name, size = _fit(context, name, size, (pads.pad_top, pads.pad_left, pads.pad_bottom, pads.pad_right))
     parts: list[str] = []
-    places: list[Place] = []
     for index in range(count):
         first = index * stride
-        rest = size[axis + 1] - first - wide
-        window = Window(1, 1, 1, 1, 0, first, 0, rest) if axis else Window(1, 1, 1, 1, first, 0, rest)
+        window = window_along(axis, before=first, behind=size[axis + 1] - first - wide)
         parts.append(emit_slice(context, name, f"{layer.output}/window{index}", size, window))
-        places.append(Place(0, index * wide, 1, 1, size[1], wide) if axis
-                      else Place(index * wide, 0, 1, 1, wide, size[2]))  # fmt: skip
-    size = (size[0], size[1], count * wide) if axis else (size[0], count * wide, size[2])
-    paste = FloatLayer("paste", context.fresh(f"{layer.output}/apart"), tuple(parts), places=tuple(places))
-    layer.window = (
-        replace(w, stride_w=wide, pad_left=0, pad_right=0) if axis
-        else replace(w, stride_h=wide, pad_top=0, pad_bottom=0)
-    )  # fmt: skip
-    return context.emit(paste, size), size
+    places = [place_along(axis, index * wide, 1, size_along(axis, size, wide)) for index in range(count)]
+    layer.window = stride_along(w, axis, wide)
+    size = size_along(axis, size, count * wide)
+    return emit_paste(context, context.fresh(f"{layer.output}/apart"), parts, places, size), size
 
 
 def _fold_phases(
@@ -171,21 +163,19 @@ def _fold_phases(
     folded = weights.reshape(*layer.w.shape[:2], kernel[0], down, kernel[1], right).transpose(0, 5, 3, 1, 2, 4)
     layer.w = folded.reshape(len(layer.w), -1, *kernel)
     layer.window = Window(*kernel, step_h, step_w)
-    for side, count in (("rows", down), ("columns", right)):  # one step after the other: few slices, each once
+    for axis, count in enumerate((down, right)):  # one step after the other: few slices, each once
         for step in factors(count) or ():
-            name, size = _gather_remainders(
-                context, f"{layer.output}/{side}{step}", name, size, step, side == "columns"
-            )
+            name, size = _gather_remainders(context, f"{layer.output}/{side_of(axis)}{step}", name, size, step, axis)
     return name, size
 
 
 def _gather_remainders(
-    context: FloatContext, output: str, name: str, size: Size, step: int, columns: bool
+    context: FloatContext, output: str, name: str, size: Size, step: int, axis: int
 ) -> tuple[str, Size]:
     """Rows, or columns, of one remainder after the other, behind each other in the channels."""
-    windows = [Window(1, 1, 1, step, 0, at) if columns else Window(1, 1, step, 1, at) for at in range(step)]
+    windows = [window_along(axis, stride=step, before=at) for at in range(step)]
     parts = [emit_slice(context, name, f"{output}/{at}", size, window) for at, window in enumerate(windows)]
-    one = (size[0], size[1], size[2] // step) if columns else (size[0], size[1] // step, size[2])
+    one = size_along(axis, size, size[axis + 1] // step)
     return emit_concat(context, parts, context.fresh(output), one), (one[0] * step, one[1], one[2])
 
 
@@ -228,10 +218,10 @@ def _fit(context: FloatContext, name: str, size: Size, pad: tuple[int, int, int,
     zeros = pad[0], pad[1], max(0, pad[2]), max(0, pad[3])
     if zeros != NO_PAD:
         keep = context.views.get(name)
-        made = pad_picture(context, name, View(name, size, (1, *size), pad=zeros))
+        padded = pad_picture(context, name, View(name, size, (1, *size), pad=zeros))
         if keep is not None:
             context.views[name] = keep
-        return made.value, made.size
+        return padded.value, padded.size
     return name, size
 
 
@@ -270,6 +260,6 @@ def inflate(w: NDArray[Any], rows: int, columns: int) -> NDArray[Any]:
     """Weights [..., KH, KW] with zeros between their taps, which then are `rows` and `columns` apart."""
     high, wide = ((size - 1) * apart + 1 for size, apart in zip(w.shape[2:], (rows, columns), strict=True))
     check_size((*w.shape[:2], high, wide), "what stands for its weights")
-    found = np.zeros((*w.shape[:2], high, wide), w.dtype)
-    found[:, :, ::rows, ::columns] = w
-    return found
+    weights = np.zeros((*w.shape[:2], high, wide), w.dtype)
+    weights[:, :, ::rows, ::columns] = w
+    return weights

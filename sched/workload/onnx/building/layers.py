@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,11 @@ from numpy.typing import NDArray
 from ...graph import Place, Window
 from ..errors import Refused
 from ..floats import FloatLayer
+from ..load import Node
 from .context import FloatContext
 from .kernels import emit_conv, widen
-from .pictures import arrange, as_picture
+from .pictures import arrange, as_picture, emit_paste
 from .views import NO_PAD, Size, View
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 
 def paste_phases(
@@ -35,7 +32,7 @@ def paste_phases(
             widen(part)
             names.append(context.emit(part, (size[0], rows, columns)))
             places.append(Place(y, x, *steps, rows, columns))
-    context.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
+    emit_paste(context, output, names, places, size)
 
 
 def find_makers(context: FloatContext, name: str) -> list[FloatLayer]:
@@ -44,16 +41,16 @@ def find_makers(context: FloatContext, name: str) -> list[FloatLayer]:
     whole = context.fusible(name, ("conv", "depthwise", "paste", "concat"))
     if whole is None:
         return []
-    found = [whole] if whole.w is not None else [context.layers.get(part) for part in dict.fromkeys(whole.inputs)]
+    parts = [whole] if whole.w is not None else [context.layers.get(part) for part in dict.fromkeys(whole.inputs)]
     own = whole.w is not None or all(  # no tensors of the file
         not context.model.uses[part] and sum(part in layer.inputs for layer in context.layers.values()) == 1
         for part in whole.inputs
     )
-    layers = [layer for layer in found if layer and layer.w is not None and not layer.relu and layer.clamp == inf]
-    return layers if own and len(layers) == len(found) else []
+    layers = [layer for layer in parts if layer and layer.w is not None and not layer.relu and layer.clamp == inf]
+    return layers if own and len(layers) == len(parts) else []
 
 
-def clip_at(context: FloatContext, node: NodeProto, relu: bool, clamp: float) -> None:
+def clip_at(context: FloatContext, node: Node, relu: bool, clamp: float) -> None:
     """Clamping, in the layer before if nothing else reads its result."""
     name = node.input[0]
     view = context.view(name)
@@ -71,7 +68,7 @@ def clip_at(context: FloatContext, node: NodeProto, relu: bool, clamp: float) ->
 
 
 def emit_affine(
-    context: FloatContext, node: NodeProto, name: str, gain: NDArray[np.float64], offset: NDArray[np.float64]
+    context: FloatContext, node: Node, name: str, gain: NDArray[np.float64], offset: NDArray[np.float64]
 ) -> None:
     """gain * x + offset, channel by channel: in the layer before, in the picture, or as a depthwise layer."""
     view = context.view(name)
@@ -129,14 +126,14 @@ def numbers_by_channel(context: FloatContext, array: NDArray[Any], view: View) -
     except ValueError:
         raise Refused(f"a constant of shape {list(array.shape)} does not fit {list(view.shape)}") from None
     channel = view.channel_of.ravel()
-    found = np.ones(view.channels)
-    found[channel] = whole
-    if np.any(found[channel] != whole):
+    numbers = np.ones(view.channels)
+    numbers[channel] = whole
+    if np.any(numbers[channel] != whole):
         raise Refused("its constant differs from pixel to pixel; it may differ from channel to channel")
-    return found
+    return numbers
 
 
-def emit_fully_connected(context: FloatContext, node: NodeProto, w: NDArray[Any], bias: NDArray[Any] | None) -> None:
+def emit_fully_connected(context: FloatContext, node: Node, w: NDArray[Any], bias: NDArray[Any] | None) -> None:
     """`w` [outputs, features], for the last axis of the operand."""
     view = context.view(node.input[0])
     if view.pad != NO_PAD:
@@ -157,8 +154,8 @@ def emit_fully_connected(context: FloatContext, node: NodeProto, w: NDArray[Any]
     columns = view.order.reshape(1, 1, prod(rows), -1).transpose(0, 3, 1, 2)  # a picture of one row of vectors
     layer.inputs = (arrange(context, node.input[0], view.moved(columns)).value,)
     context.emit(layer, (outputs, 1, prod(rows)))
-    made = context.views[layer.output]
-    context.keep_view(layer.output, made.moved(made.order[0, :, 0].T.reshape(*rows, outputs)))
+    result = context.views[layer.output]
+    context.keep_view(layer.output, result.moved(result.order[0, :, 0].T.reshape(*rows, outputs)))
 
 
 def emit_whole_map(context: FloatContext, layer: FloatLayer, view: View, rows: Sequence[int]) -> None:
@@ -168,14 +165,14 @@ def emit_whole_map(context: FloatContext, layer: FloatLayer, view: View, rows: S
     dense = scatter(layer.w[:, :, 0, 0], view.order.ravel(), prod(view.size))
     layer.w, layer.window = dense.reshape(-1, channels, height, width), Window(height, width)
     emit_conv(context, layer, view)
-    context.views[layer.output] = replace(context.views[layer.output], shape=(*rows, len(layer.w)))
+    context.see_as(layer.output, (*rows, len(layer.w)))
 
 
 def scatter(w: NDArray[np.float64], places: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """Weights [outputs, inputs, ...] for `count` inputs, of which those given are at `places`; 0 for the others."""
-    found = np.zeros((count, len(w), *w.shape[2:]))
-    np.add.at(found, places, w.swapaxes(0, 1))
-    return found.swapaxes(0, 1)
+    weights = np.zeros((count, len(w), *w.shape[2:]))
+    np.add.at(weights, places, w.swapaxes(0, 1))
+    return weights.swapaxes(0, 1)
 
 
 def require_finite(array: NDArray[Any]) -> NDArray[np.float64]:

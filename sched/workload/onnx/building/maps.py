@@ -12,8 +12,7 @@ from ...graph import Window
 from ..errors import Refused
 from ..floats import FloatLayer
 from .context import FloatContext
-from .pictures import emit_selection, turn
-from .slices import emit_slice
+from .pictures import emit_selection, emit_slice, turn
 from .views import View
 
 #: Rows and columns of a map that a depthwise layer makes of one pixel, and pixels in all: each costs as many taps.
@@ -56,10 +55,10 @@ def emit_constant(context: FloatContext, array: NDArray[Any], view: View, name: 
         raise Refused(f"a constant of shape {list(array.shape)} does not fit {list(view.shape)}") from None
     if view.order.size != prod(view.size):
         raise Refused("a constant that differs from pixel to pixel, beside a part of a map or one that is repeated")
-    found = np.zeros(prod(view.size))
-    found[view.order.ravel()] = whole.ravel()
-    made = emit_map(context, found.reshape(view.size), view, f"{name}/constant")
-    return View(made, view.size, view.shape, view.index)
+    numbers = np.zeros(prod(view.size))
+    numbers[view.order.ravel()] = whole.ravel()
+    value = emit_map(context, numbers.reshape(view.size), view, f"{name}/constant")
+    return View(value, view.size, view.shape, view.index)
 
 
 def _emit_numbers(context: FloatContext, numbers: NDArray[np.float64], near: View, output: str) -> str:

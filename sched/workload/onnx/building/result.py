@@ -92,5 +92,5 @@ def _find_result(context: FloatContext, name: str) -> View:
 def _arrange_vectors(context: FloatContext, name: str, view: View) -> View:
     """A result of one or two axes: the last is channels, the other columns."""
     rows = view.order.reshape(-1, view.shape[-1])
-    made = arrange(context, name, view.moved(rows.T[None, :, None]))
-    return made.moved(made.order[0, :, 0].T.reshape(view.shape))
+    picture = arrange(context, name, view.moved(rows.T[None, :, None]))
+    return picture.moved(picture.order[0, :, 0].T.reshape(view.shape))

@@ -16,15 +16,15 @@ MOST_STRIDE = min(limit("stride_h", Opcode.VEC), limit("stride_h", Opcode.GEMM))
 def factors(stride: int) -> list[int] | None:
     """Steps that instructions hold and whose product is the stride, as few as can be, the largest first; None if a
     prime factor is larger than any."""
-    found: list[int] = []
+    steps: list[int] = []
     rest = stride
     while rest > 1:
         best = next((step for step in range(MOST_STRIDE, 1, -1) if rest % step == 0), None)
         if best is None:
             return None
-        found.append(best)
+        steps.append(best)
         rest //= best
-    return found
+    return steps
 
 
 def next_product(least: int) -> int:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..pointwise import ARGUMENT, OLDEST, Function, numbers, standard
 from .context import FloatContext, Operator
 from .pictures import settle
 from .views import NO_PAD, View
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 #: Nodes that are one function: longer chains are functions of functions, lest each is written down again and again.
 _MOST_NODES = 64
@@ -30,7 +27,7 @@ def or_table(usual: Operator) -> Operator:
     is one already, or where several are functions of one value."""
 
     @wraps(usual)
-    def read(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+    def read(context: FloatContext, node: Node, attributes: Attributes) -> None:
         function = find_function(context, node)
         tensors = sum(name in context.views for name in node.input)
         if function is not None and (tensors > 1 or any(_is_table(context, name) for name in node.input)):
@@ -55,7 +52,7 @@ def or_table(usual: Operator) -> Operator:
     return read
 
 
-def find_function(context: FloatContext, node: NodeProto) -> tuple[str, Function] | None:
+def find_function(context: FloatContext, node: Node) -> tuple[str, Function] | None:
     """The value that a node's result is a function of, element by element, and the function; None if there is no
     such value, or zeros around it are still to come."""
     names = [name for name in node.input if name]
@@ -85,14 +82,14 @@ def find_function(context: FloatContext, node: NodeProto) -> tuple[str, Function
 
 def _find_base(context: FloatContext, value: str) -> str:
     """The value that another one is a function of, of not too many nodes; itself if it is none."""
-    base, found = context.functions.get(value, (value, None))
-    return value if found is not None and len(found.nodes) >= _MOST_NODES else base
+    base, function = context.functions.get(value, (value, None))
+    return value if function is not None and len(function.nodes) >= _MOST_NODES else base
 
 
-def _compose(context: FloatContext, node: NodeProto, base: str, constants: Mapping[str, NDArray[Any]]) -> Function:
+def _compose(context: FloatContext, node: Node, base: str, constants: Mapping[str, NDArray[Any]]) -> Function:
     opset = max(context.model.opset, OLDEST)
     copy, bounds = standard(node, context.model.opset)
-    before: dict[str, NodeProto] = {}
+    before: dict[str, Node] = {}
     known = numbers(constants) | bounds
     for index, name in enumerate(copy.input):
         if name not in context.views:
@@ -111,20 +108,20 @@ def _is_table(context: FloatContext, name: str) -> bool:
     return layer is not None and layer.kind == "table"
 
 
-def emit_table(context: FloatContext, node: NodeProto, base: str, found: Function) -> None:
+def emit_table(context: FloatContext, node: Node, base: str, function: Function) -> None:
     view = next(context.view(name) for name in node.input if name in context.views)
-    layer = FloatLayer("table", node.output[0], (base,), function=found)
+    layer = FloatLayer("table", node.output[0], (base,), function=function)
     context.emit_like(layer, view)
-    context.functions[layer.output] = base, found
+    context.functions[layer.output] = base, function
 
 
-def apply_function(context: FloatContext, view: View, output: str, found: Function) -> View:
+def apply_function(context: FloatContext, view: View, output: str, function: Function) -> View:
     """A table that no node of the file is."""
     base = view.value
     if base in context.functions:
         base, inner = context.functions[base]
-        found = inner.then(found)
-    layer = FloatLayer("table", context.fresh(output), (base,), function=found)
+        function = inner.then(function)
+    layer = FloatLayer("table", context.fresh(output), (base,), function=function)
     context.emit(layer, view.size)
-    context.functions[layer.output] = base, found
+    context.functions[layer.output] = base, function
     return replace(view, value=layer.output, single=True)

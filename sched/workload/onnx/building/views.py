@@ -1,8 +1,8 @@
 """ONNX tensors as rearrangements of a value: reshapes, transposes, slices and the like are index arithmetic.
 
 What moves values and computes nothing (Reshape, Transpose, Split, Slice, DepthToSpace, channel shuffle, Pad by copies,
-Resize by copies) only changes which element of a value each element of a tensor is. `arranged` then says how the
-chip makes a picture of that: channels selected, rows and columns sliced out, put beside each other.
+Resize by copies) only changes which element of a value each element of a tensor is. `split_into_pieces` then says how
+the chip makes a picture of that: channels selected, rows and columns sliced out, put beside each other.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def natural(view: View) -> tuple[int, ...] | None:
     return None
 
 
-def turned(index: NDArray[np.int64], size: Size, groups: int) -> NDArray[np.int64]:
+def turn_index(index: NDArray[np.int64], size: Size, groups: int) -> NDArray[np.int64]:
     """Elements of a value of `size` as those of its transpose in `groups` groups of channels (`workload.graph.Layer`),
     which has `turned_size`."""
     depth, plane = size[0] // groups, size[1] * size[2]
@@ -89,7 +89,7 @@ def turned(index: NDArray[np.int64], size: Size, groups: int) -> NDArray[np.int6
     return (group * plane + pixel) * depth + within
 
 
-def turned_size(size: Size, groups: int) -> Size:
+def turn_size(size: Size, groups: int) -> Size:
     """Channels, rows and columns of a transpose."""
     return groups * size[1] * size[2], 1, size[0] // groups
 
@@ -104,17 +104,17 @@ class Piece:
     place: Place
 
 
-def channels_selected(view: View) -> NDArray[np.int64] | None:
+def find_channels(view: View) -> NDArray[np.int64] | None:
     """The value's channels that a view [1, channels, rows, columns] shows, if it changes nothing else."""
     count, plane = view.shape[1], view.size[1] * view.size[2]
     if view.shape[2:] != view.size[1:]:
         return None
     order = view.order.reshape(count, plane)
-    found = order[:, 0] // plane
-    return found if np.array_equal(order, found[:, None] * plane + np.arange(plane)) else None
+    channels = order[:, 0] // plane
+    return channels if np.array_equal(order, channels[:, None] * plane + np.arange(plane)) else None
 
 
-def arranged(index: NDArray[np.int64], size: Size) -> list[list[Piece]]:
+def split_into_pieces(index: NDArray[np.int64], size: Size) -> list[list[Piece]]:
     """How a picture [channels, rows, columns] is made of the elements `index` of a value: runs of channels, each made
     of pieces. Raises Refused where whole channels do not move alike, or it takes more than `MOST_PIECES`."""
     plane = size[1] * size[2]
@@ -142,7 +142,7 @@ def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[
     """The pieces of one run: pixels whose channels are the same ones move together."""
     kinds, which = np.unique(channel.reshape(len(channel), -1), axis=1, return_inverse=True)
     which = which.reshape(row.shape)
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     if kinds.shape[1] > MOST_PIECES:
         raise _too_many(size, channel.shape, "pixels", kinds.shape[1])
     for kind in range(kinds.shape[1]):
@@ -153,12 +153,12 @@ def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[
         if not here[grid].all() or np.any(ys != ys[:, :1]) or np.any(xs != xs[:1]):
             raise Refused("rows and columns do not move as wholes; the chip moves words of channels")
         down, right = _progressions(rows, ys[:, 0]), _progressions(columns, xs[0])
-        if len(found) + len(down) * len(right) > MOST_PIECES:
+        if len(pieces) + len(down) * len(right) > MOST_PIECES:
             axis, parts = ("rows", len(down)) if len(down) >= len(right) else ("columns", len(right))
             more = ("pixels", kinds.shape[1]) if kinds.shape[1] > parts else (axis, parts)
             raise _too_many(size, channel.shape, *more)
-        found += [Piece(kinds[:, kind], *_piece(a, b, size)) for a in down for b in right]
-    return found
+        pieces += [Piece(kinds[:, kind], *_piece(a, b, size)) for a in down for b in right]
+    return pieces
 
 
 #: A run of rows or columns: first and step in the result, first and step in the source, how many.
@@ -177,16 +177,16 @@ def _progressions(result: NDArray[np.int64], source: NDArray[np.int64]) -> list[
     them allows."""
     best: list[_Progression] = []
     for apart in range(1, min(16, len(result)) + 1):
-        found: list[_Progression] = []
+        runs: list[_Progression] = []
         for first in range(apart):
-            found += _even(result[first::apart].tolist(), source[first::apart].tolist())
-        if not best or len(found) < len(best):
-            best = found
+            runs += _even(result[first::apart].tolist(), source[first::apart].tolist())
+        if not best or len(runs) < len(best):
+            best = runs
     return best
 
 
 def _even(result: Sequence[int], source: Sequence[int]) -> list[_Progression]:
-    found: list[_Progression] = []
+    runs: list[_Progression] = []
     at = 0
     while at < len(result):
         end, to_step, step = at + 1, 1, 1
@@ -196,6 +196,6 @@ def _even(result: Sequence[int], source: Sequence[int]) -> list[_Progression]:
                 end < len(result) and result[end] - result[end - 1] == to_step and source[end] - source[end - 1] == step
             ):
                 end += 1
-        found.append((result[at], to_step, source[at], step, end - at))
+        runs.append((result[at], to_step, source[at], step, end - at))
         at = end
-    return found
+    return runs

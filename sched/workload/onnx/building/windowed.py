@@ -14,9 +14,10 @@ from ..bounds import MOST_ELEMENTS, check_size
 from ..errors import Refused
 from ..floats import FloatLayer
 from ..windows import limit
+from .axes import extents_along, place_along, size_along, window_along
 from .context import FloatContext
 from .kernels import emit_conv, emit_with_stride, rename_value
-from .slices import emit_slice
+from .pictures import emit_paste, emit_slice
 from .views import Size, View
 
 
@@ -48,11 +49,9 @@ def emit_maxima(context: FloatContext, output: str, name: str, size: Size, windo
 def _emit_remainders(context: FloatContext, output: str, name: str, size: Size, window: Window, axis: int) -> str:
     """Maxima along rows (`axis` 0) or columns, of taps far apart: rows of the result that leave one remainder are
     made of rows that leave one."""
-    apart, pad, extent = window.dilation, (window.pad_left if axis else window.pad_top), size[axis + 1]
-    kernel, stride = (window.kernel_w, window.stride_w) if axis else (window.kernel_h, window.stride_h)
+    apart, extent = window.dilation, size[axis + 1]
+    kernel, stride, pad = extents_along(window, axis)
     count = window.output(*size[1:])[axis] * stride - stride + 1  # without the stride
-    full = [size[0], *size[1:]]
-    full[axis + 1] = count
     names: list[str] = []
     places: list[Place] = []
     for remainder in range(min(apart, count)):
@@ -62,28 +61,20 @@ def _emit_remainders(context: FloatContext, output: str, name: str, size: Size, 
         behind = rows - 1 + kernel - before - there
         if before >= kernel or not there:
             raise Refused(f"windows of {kernel} taps {apart} apart lie in the padding alone")
-        cut = Window(1, 1, 1, apart, 0, first) if axis else Window(1, 1, apart, 1, first, 0)
+        cut = window_along(axis, stride=apart, before=first)
         part = emit_slice(context, name, f"{output}/remainder{remainder}", size, cut)
-        some = [*size]
-        some[axis + 1] = there
+        some = size_along(axis, size, there)
         if behind < 0:
-            end = Window(pad_right=-behind) if axis else Window(pad_bottom=-behind)
-            part = emit_slice(context, part, f"{output}/cut{remainder}", (some[0], some[1], some[2]), end)
-            some[axis + 1], behind = there + behind, 0
-        inner = Window(1, kernel, 1, 1, 0, before, 0, behind) if axis else Window(kernel, 1, 1, 1, before, 0, behind, 0)
-        names.append(
-            emit_maxima(context, context.fresh(f"{output}/{remainder}"), part, (some[0], some[1], some[2]), inner)
-        )
-        places.append(Place(0, remainder, 1, apart, size[1], rows) if axis
-                      else Place(remainder, 0, apart, 1, rows, size[2]))  # fmt: skip
-    whole = context.fresh(f"{output}/all") if stride > 1 else output
-    made = full[0], full[1], full[2]
-    context.emit(FloatLayer("paste", whole, tuple(names), places=tuple(places)), made)
+            part = emit_slice(context, part, f"{output}/cut{remainder}", some, window_along(axis, behind=-behind))
+            some, behind = size_along(axis, size, there + behind), 0
+        inner = window_along(axis, kernel, 1, before, behind)
+        names.append(emit_maxima(context, context.fresh(f"{output}/{remainder}"), part, some, inner))
+        places.append(place_along(axis, remainder, apart, size_along(axis, size, rows)))
+    whole, whole_size = context.fresh(f"{output}/all") if stride > 1 else output, size_along(axis, size, count)
+    emit_paste(context, whole, names, places, whole_size)
     if stride == 1:
         return output
-    sliced = emit_slice(
-        context, whole, f"{output}/every", made, Window(1, 1, 1, stride) if axis else Window(1, 1, stride, 1)
-    )
+    sliced = emit_slice(context, whole, f"{output}/every", whole_size, window_along(axis, stride=stride))
     return rename_value(context, sliced, output, (size[0], *window.output(*size[1:])))
 
 
@@ -114,10 +105,10 @@ def emit_inner_averages(context: FloatContext, output: str, view: View, window: 
             cut = Window(1, 1, 1, 1, top, left, view.size[1] - top - high, view.size[2] - left - wide)
             source = emit_slice(context, view.value, f"{part}/pixels", view.size, cut)
             inner = Window(kernel_h, kernel_w, window.stride_h, window.stride_w)
-            made = View(source, (size[0], high, wide), (1, size[0], high, wide))
-            names.append(emit_averages(context, part, made, inner))
+            pixels = View(source, (size[0], high, wide), (1, size[0], high, wide))
+            names.append(emit_averages(context, part, pixels, inner))
             places.append(Place(y, x, 1, 1, rows, columns))
-    context.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
+    emit_paste(context, output, names, places, size)
 
 
 def has_pixels(window: Window) -> bool:
@@ -134,15 +125,15 @@ def _compose(window: Window) -> list[Window]:
         most = most_pad + 1  # so that each takes less padding than it has taps, as ONNX wants
     if max(window.kernel_h, window.kernel_w) <= most:
         return [window]
-    found: list[Window] = []
+    windows: list[Window] = []
     high, wide = window.kernel_h, window.kernel_w
     while max(high, wide) > most:
         k, j = min(high, most) if high > most else 1, min(wide, most) if wide > most else 1
         own = [min(side, size - 1) for side, size in zip(pad, (k, j, k, j), strict=True)]
         pad = [side - part for side, part in zip(pad, own, strict=True)]
-        found.append(Window(k, j, 1, 1, *own, dilation=window.dilation))
+        windows.append(Window(k, j, 1, 1, *own, dilation=window.dilation))
         high, wide = high - k + 1, wide - j + 1
-    return [*found, Window(high, wide, window.stride_h, window.stride_w, *pad, dilation=window.dilation)]
+    return [*windows, Window(high, wide, window.stride_h, window.stride_w, *pad, dilation=window.dilation)]
 
 
 def _one_axis(window: Window, axis: int) -> Window:
@@ -154,12 +145,12 @@ def _one_axis(window: Window, axis: int) -> Window:
 
 def _regions(count: int, size: int, kernel: int, stride: int, pad: int) -> list[tuple[int, int, int, int, int]]:
     """Runs of windows that have as many pixels: first window, how many, first pixel, how many, pixels of each."""
-    found: list[tuple[int, int, int, int, int]] = []
+    regions: list[tuple[int, int, int, int, int]] = []
     for index in range(count):
         low, high = max(0, index * stride - pad), min(size, index * stride - pad + kernel)
-        last = found[-1] if found else None
+        last = regions[-1] if regions else None
         if last and last[4] == high - low == kernel:
-            found[-1] = last[0], last[1] + 1, last[2], high - last[2], kernel
+            regions[-1] = last[0], last[1] + 1, last[2], high - last[2], kernel
         else:
-            found.append((index, 1, low, high - low, high - low))
-    return found
+            regions.append((index, 1, low, high - low, high - low))
+    return regions

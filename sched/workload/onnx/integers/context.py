@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...graph import Layer
 from ..errors import Problem, Refused
-from ..load import Attributes, CheckedModel
+from ..load import Attributes, CheckedModel, Node
 from ..reader_context import ReaderContext
 from ..windows import check_window
 from .sizes import Size, size_of
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 #: Zero points by element type of ONNX: UINT8, INT8.
 ZEROS = {2: 128, 3: 0}
@@ -103,7 +99,7 @@ class IntegerContext(ReaderContext[Tensor]):
         size = self.sizes.get(view.value or "")
         return size and size[1:]
 
-    def operand(self, node: NodeProto, index: int) -> tuple[Tensor, float]:
+    def operand(self, node: Node, index: int) -> tuple[Tensor, float]:
         """A quantised operand with its scale and zero point after it: the view and the scale."""
         view = self.tensor(node.input[index])
         scale = float(self.number(node, index + 1, "scale"))
@@ -112,7 +108,7 @@ class IntegerContext(ReaderContext[Tensor]):
             self.steps[view.value or ""] = scale
         return view, scale
 
-    def zero_point(self, node: NodeProto, index: int, expected: int | None) -> int:
+    def zero_point(self, node: Node, index: int, expected: int | None) -> int:
         """The zero point at an operand, 128 or 0; `expected`: of its tensor. Raises Refused for others."""
         zero = self.optional(node, index, "zero point")
         if zero is None:
@@ -128,4 +124,4 @@ class IntegerContext(ReaderContext[Tensor]):
 
 
 #: Reads a node of one operator: takes the context, the node and its attributes. Raises Refused.
-IntegerOperator = Callable[[IntegerContext, "NodeProto", Attributes], None]
+IntegerOperator = Callable[[IntegerContext, Node, Attributes], None]

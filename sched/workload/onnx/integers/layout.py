@@ -1,26 +1,41 @@
-"""Operators that move bytes, and tables of bytes."""
+"""Operators that move bytes, tables of bytes, and where real numbers become bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...graph import MOST_REPEATS, TABLE_SIZE, Layer, Place, pasted_pixels
 from ..errors import Refused
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..windows import slice_window, sliding_window
-from .context import IntegerContext, IntegerOperator
+from .context import IntegerContext, IntegerOperator, Tensor
 from .sums import WIDE
 
-if TYPE_CHECKING:
-    from onnx import NodeProto
+
+def quantise_input(context: IntegerContext, node: Node, attributes: Attributes) -> None:
+    name = node.input[0]
+    if name not in context.sources:
+        raise Refused("only inputs of the network can be quantised")
+    scale, zero = float(context.number(node, 1, "scale")), context.zero_point(node, 2, None)
+    context.sources[node.output[0]] = context.sizes[node.output[0]] = context.sources.pop(name)
+    context.ends[node.output[0]] = scale
+    context.views[node.output[0]] = Tensor(node.output[0], zero, scale)
 
 
-def max_pool(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def dequantise(context: IntegerContext, node: Node, attributes: Attributes) -> None:
+    if not context.at_end(node):
+        raise Refused("layers between DequantizeLinear and QuantizeLinear are float; export integer operators")
+    view, scale = context.operand(node, 0)
+    context.ends[view.value or ""] = scale
+    context.views[node.output[0]] = view
+
+
+def max_pool(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     view = context.tensor(node.input[0])
     if any(context.model.uses[name] for name in node.output[1:]):
         raise Refused("the indices of the maxima are not computed")
@@ -30,7 +45,7 @@ def max_pool(context: IntegerContext, node: NodeProto, attributes: Attributes) -
     context.emit(Layer("max_pool", node.output[0], (view.value or "",), window), view.zero, view.step)
 
 
-def concat(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def concat(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     if all(context.view(name).pixels for name in node.input) and attributes["axis"] in (2, -1):
         first = context.view(node.input[0])
         pixels = tuple(value for name in node.input for value in context.view(name).pixels)
@@ -45,7 +60,7 @@ def concat(context: IntegerContext, node: NodeProto, attributes: Attributes) -> 
     context.emit(Layer("concat", node.output[0], inputs), views[0].zero, views[0].step)
 
 
-def reshape(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def reshape(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     view, shape = context.tensor(node.input[0]), context.constant(node, 1, "shape").tolist()
     size = context.sizes.get(view.value or "")
     if size is None or shape not in ([1, size[0], -1], [1, size[0], size[1] * size[2]]):
@@ -53,7 +68,7 @@ def reshape(context: IntegerContext, node: NodeProto, attributes: Attributes) ->
     context.views[node.output[0]] = replace(view, value=None, pixels=(view.value or "",))
 
 
-def gather(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def gather(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     """From a table, which is a constant, or of pixels, whose places are."""
     if node.input[0] in context.views:
         _gather_pixels(context, node, attributes)
@@ -61,7 +76,7 @@ def gather(context: IntegerContext, node: NodeProto, attributes: Attributes) -> 
         _gather_entries(context, node)
 
 
-def _gather_pixels(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def _gather_pixels(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     view, indices = context.view(node.input[0]), context.constant(node, 1, "indices")
     sizes = [context.sizes.get(name) for name in view.pixels]
     if not sizes or None in sizes or attributes.get("axis", 0) not in (2, -1) or indices.ndim != 2:
@@ -70,7 +85,7 @@ def _gather_pixels(context: IntegerContext, node: NodeProto, attributes: Attribu
     context.emit(Layer("paste", node.output[0], view.pixels, places=places), view.zero, view.step)
 
 
-def _gather_entries(context: IntegerContext, node: NodeProto) -> None:
+def _gather_entries(context: IntegerContext, node: Node) -> None:
     """An element of a table for each element of a tensor."""
     table = context.constant(node, 0, "table")
     index = context.view(node.input[1])
@@ -83,7 +98,7 @@ def _gather_entries(context: IntegerContext, node: NodeProto) -> None:
     context.emit(layer, 128 if table.dtype == np.uint8 else 0, 0.0)
 
 
-def take_slice(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def take_slice(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     view = context.tensor(node.input[0])
     size = context.sizes.get(view.value or "")
     if size is None:
@@ -94,7 +109,7 @@ def take_slice(context: IntegerContext, node: NodeProto, attributes: Attributes)
     context.emit(Layer("slice", node.output[0], (view.value or "",), window), view.zero, view.step)
 
 
-def resize(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def resize(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     view = context.tensor(node.input[0])
     scales = context.constant(node, 2, "scales")
     how = (attributes.get("mode", b"nearest"), attributes.get("nearest_mode"))
@@ -109,7 +124,7 @@ def resize(context: IntegerContext, node: NodeProto, attributes: Attributes) -> 
     context.emit(layer, view.zero, view.step)
 
 
-def identity(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def identity(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     context.views[node.output[0]] = context.view(node.input[0])
 
 
@@ -119,7 +134,7 @@ def _text(attribute: bytes | str | None) -> str:
 
 def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
     """Where the operands of a paste lie, from the number of the pixel at each row and column. Raises Refused."""
-    found: list[Place] = []
+    places: list[Place] = []
     first = 0
     for rows, columns in sizes:
         at = np.argwhere((indices >= first) & (indices < first + rows * columns))
@@ -128,18 +143,20 @@ def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Pl
         top, left = at.min(axis=0).tolist()
         end = at.max(axis=0).tolist()
         step_h, step_w = (max(1, (end[i] - at.min(axis=0)[i]) // max(1, n - 1)) for i, n in enumerate((rows, columns)))
-        found.append(Place(top, left, int(step_h), int(step_w), rows, columns))
+        places.append(Place(top, left, int(step_h), int(step_w), rows, columns))
         first += rows * columns
     try:
-        same = np.array_equal(pasted_pixels(found), indices)
+        same = np.array_equal(pasted_pixels(places), indices)
     except (ValueError, IndexError):
         same = False
     if not same:
         raise Refused("its operands do not keep their rows and columns, in even steps")
-    return tuple(found)
+    return tuple(places)
 
 
 OPERATORS: dict[str, IntegerOperator] = {
+    "DequantizeLinear": dequantise,
+    "QuantizeLinear": quantise_input,
     "Concat": concat,
     "Gather": gather,
     "Identity": identity,

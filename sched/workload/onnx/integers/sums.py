@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...graph import MOVED, Layer
 from ...layers import NO_CLAMP
 from ..errors import Refused
-from ..load import Attributes
+from ..load import Attributes, Node
 from .context import ZEROS, IntegerContext, IntegerOperator, Tensor
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 #: Bounds of a sum that has not been clipped.
 WIDE = (-(1 << 31), (1 << 31) - 1)
 
 
-def clip(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def clip(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     view = context.view(node.input[0])
     low, high = (context.optional(node, index, what) for index, what in ((1, "minimum"), (2, "maximum")))
     if view.value is None:
@@ -31,16 +27,16 @@ def clip(context: IntegerContext, node: NodeProto, attributes: Attributes) -> No
         NO_CLAMP if high is None else min(int(high.flat[0]) - view.zero, NO_CLAMP),
     )
     relu, clamp = _bounds(*bounds)
-    made = context.layers.get(view.value)
-    if made and context.used_once(node.input[0]) and made.output == node.input[0] and _clampable(made):
-        del context.layers[made.output]
-        layer = replace(made, output=node.output[0], relu=relu, clamp=clamp)
+    maker = context.layers.get(view.value)
+    if maker and context.used_once(node.input[0]) and maker.output == node.input[0] and _clampable(maker):
+        del context.layers[maker.output]
+        layer = replace(maker, output=node.output[0], relu=relu, clamp=clamp)
     else:
         layer = Layer("max_pool", node.output[0], (view.value,), relu=relu, clamp=clamp)
     context.emit(layer, view.zero, view.step)
 
 
-def cast(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def cast(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     from onnx import TensorProto
 
     view, to = context.view(node.input[0]), attributes["to"]
@@ -64,15 +60,15 @@ def cast(context: IntegerContext, node: NodeProto, attributes: Attributes) -> No
     context.emit(layer, zero, view.step)
 
 
-def add(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def add(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     _shift(context, node, 1)
 
 
-def subtract(context: IntegerContext, node: NodeProto, attributes: Attributes) -> None:
+def subtract(context: IntegerContext, node: Node, attributes: Attributes) -> None:
     _shift(context, node, -1)
 
 
-def _shift(context: IntegerContext, node: NodeProto, sign: int) -> None:
+def _shift(context: IntegerContext, node: Node, sign: int) -> None:
     """Add of two sums, or Add and Sub of a constant (the zero point)."""
     names = list(node.input)
     if sign > 0 and names[0] in context.constants:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import convolutions, elementwise, ends, functions, layout, sums
+from . import arithmetic, functions, layout, sums
 from .context import IntegerOperator
 
 #: Operator, with its domain unless standard, to its function.
 OPERATORS: Mapping[str, IntegerOperator] = {
-    name: function
-    for family in (convolutions, elementwise, ends, functions, layout, sums)
-    for name, function in family.OPERATORS.items()
+    name: function for family in (arithmetic, functions, layout, sums) for name, function in family.OPERATORS.items()
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,30 +13,27 @@ from ..building.pictures import settle
 from ..building.tables import apply_function, emit_table, find_function, or_table
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..pointwise import SEVERAL, UNARY, function
 
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
-
-def table(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def table(context: FloatContext, node: Node, attributes: Attributes) -> None:
     """An operator that is always a table."""
     for name in node.input:
         if name in context.views:
             settle(context, name)
-    found = find_function(context, node)
-    if found is None:
+    composed = find_function(context, node)
+    if composed is None:
         raise Refused("of several tensors, or with constants that differ from channel to channel")
-    emit_table(context, node, *found)
+    emit_table(context, node, *composed)
 
 
-def prelu(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def prelu(context: FloatContext, node: Node, attributes: Attributes) -> None:
     """With one slope a table; otherwise x + (slope - 1) * min(x, 0), with a slope for each channel."""
     view = settle(context, node.input[0])
     slope = context.constant(node, 1, "slope")
-    if (found := find_function(context, node)) is not None:
-        emit_table(context, node, *found)
+    if (composed := find_function(context, node)) is not None:
+        emit_table(context, node, *composed)
         return
     below = apply_function(context, view, f"{node.output[0]}/below", function("Min", 0.0))
     try:
@@ -54,11 +50,11 @@ def prelu(context: FloatContext, node: NodeProto, attributes: Attributes) -> Non
     context.emit_like(FloatLayer("add", node.output[0], (view.value, scaled.output)), view)
 
 
-def relu(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def relu(context: FloatContext, node: Node, attributes: Attributes) -> None:
     clip_at(context, node, True, inf)
 
 
-def clip(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def clip(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if context.model.opset < 11:
         low, high = attributes.get("min", -inf), attributes.get("max", inf)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,14 @@ from ..building.context import FloatContext, Operator
 from ..building.kernels import emit_conv, inflate
 from ..building.layers import emit_whole_map, paste_phases, require_finite, scatter
 from ..building.pictures import as_picture
-from ..building.views import MOST_PIECES, NO_PAD, View, channels_selected
+from ..building.views import MOST_PIECES, NO_PAD, View, find_channels
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..windows import sliding_window, two_axes
 
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
-
-def conv(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def conv(context: FloatContext, node: Node, attributes: Attributes) -> None:
     w, bias = context.constant(node, 1, "weights"), context.optional(node, 2, "bias")
     rank, group = w.ndim, attributes.get("group", 1)
     if rank == 3:
@@ -41,7 +38,7 @@ def conv(context: FloatContext, node: NodeProto, attributes: Attributes) -> None
         emit_whole_map(
             context, FloatLayer("conv", node.output[0], (flat.value,), w=require_finite(w), bias=numbers), flat, (1,)
         )
-        context.views[node.output[0]] = replace(context.views[node.output[0]], shape=(1, outputs, 1, 1))
+        context.see_as(node.output[0], (1, outputs, 1, 1))
         return
     view = _read_operand(context, node.input[0], w)
     if inputs * group != view.shape[1] or outputs % group:
@@ -49,13 +46,13 @@ def conv(context: FloatContext, node: NodeProto, attributes: Attributes) -> None
     w, attributes = _even_taps(w, attributes)
     window = sliding_window(attributes, (w.shape[2], w.shape[3]), view.size[1:], view.pad)
     kind, weights = _group_weights(context, node, require_finite(w), group, view.shape[1])
-    if (selected := channels_selected(view)) is not None and view.index is not None:  # 0 for the others
+    if (selected := find_channels(view)) is not None and view.index is not None:  # 0 for the others
         weights = scatter(weights, selected, view.channels)
     numbers = np.zeros(outputs) if bias is None else require_finite(bias)
     emit_conv(context, FloatLayer(kind, node.output[0], (view.value,), window, w=weights, bias=numbers), view)
     if rank == 3:
-        made = context.views[node.output[0]]
-        context.views[node.output[0]] = replace(made, shape=(1, made.size[0], made.size[2]))
+        result = context.views[node.output[0]]
+        context.views[node.output[0]] = replace(result, shape=(1, result.size[0], result.size[2]))
 
 
 def _read_operand(context: FloatContext, name: str, w: NDArray[Any]) -> View:
@@ -66,7 +63,7 @@ def _read_operand(context: FloatContext, name: str, w: NDArray[Any]) -> View:
         chosen, left = view.shape[1], view.channels - view.shape[1]
         if (
             w.shape[1] == chosen
-            and channels_selected(view) is not None
+            and find_channels(view) is not None
             and not context.fusible(name, ("conv",))
             and left * len(w) * w.shape[2] * w.shape[3] <= view.channels * chosen
         ):
@@ -75,7 +72,7 @@ def _read_operand(context: FloatContext, name: str, w: NDArray[Any]) -> View:
 
 
 def _group_weights(
-    context: FloatContext, node: NodeProto, w: NDArray[np.float64], group: int, channels: int
+    context: FloatContext, node: Node, w: NDArray[np.float64], group: int, channels: int
 ) -> tuple[PlainKind, NDArray[np.float64]]:
     """Weights of a convolution in groups: one filter for each channel, or as one convolution with zeros."""
     outputs, inputs = w.shape[:2]
@@ -91,7 +88,7 @@ def _group_weights(
     return "conv", dense
 
 
-def conv_transpose(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def conv_transpose(context: FloatContext, node: Node, attributes: Attributes) -> None:
     """One convolution for each phase of the result, whose rows and columns take turns."""
     raw, bias = context.constant(node, 1, "weights"), context.optional(node, 2, "bias")
     rank, group = raw.ndim, attributes.get("group", 1)
@@ -128,7 +125,7 @@ def conv_transpose(context: FloatContext, node: NodeProto, attributes: Attribute
     else:
         paste_phases(context, node.output[0], parts, (outputs, *size), (strides[0], strides[1]))
     if rank == 3:
-        context.views[node.output[0]] = replace(context.views[node.output[0]], shape=(1, outputs, size[1]))
+        context.see_as(node.output[0], (1, outputs, size[1]))
 
 
 def _even_taps(w: NDArray[Any], attributes: Attributes) -> tuple[NDArray[Any], dict[str, Any]]:
@@ -145,18 +142,18 @@ def _transposed_size(
     attributes: Attributes, kernel: tuple[int, int], strides: tuple[int, ...], size: tuple[int, int]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Rows and columns that a ConvTranspose drops at the beginning, and the size of its result (as ONNX says)."""
-    extra, asked = attributes.get("output_padding", (0, 0)), attributes.get("output_shape")
+    extra, shape = attributes.get("output_padding", (0, 0)), attributes.get("output_shape")
     mode, pads = attributes.get("auto_pad", "NOTSET"), list(attributes.get("pads", (0, 0, 0, 0)))
     begin: list[int] = []
     sizes: list[int] = []
     for axis in (0, 1):
         full = strides[axis] * (size[axis] - 1) + extra[axis] + kernel[axis]
-        if asked is None and not mode.startswith("SAME"):
+        if shape is None and not mode.startswith("SAME"):
             begin.append(pads[axis] if mode == "NOTSET" else 0)
             sizes.append(full - (pads[axis] + pads[axis + 2] if mode == "NOTSET" else 0))
             continue
-        end = asked[len(asked) - 2 + axis] if asked is not None and len(asked) > 1 else (
-            asked[0] if asked is not None and axis == 1 else size[axis] * strides[axis]
+        end = shape[len(shape) - 2 + axis] if shape is not None and len(shape) > 1 else (
+            shape[0] if shape is not None and axis == 1 else size[axis] * strides[axis]
         )  # fmt: skip
         gone = max(0, full - end)
         begin.append(gone // 2 if mode == "SAME_UPPER" else gone - gone // 2)
@@ -180,11 +177,11 @@ def _phase(at: int, stride: int, pad: int, kernel: int, size: int, result: int) 
 
 
 def _take_taps(w: NDArray[np.float64], axis: int, taps: list[int]) -> NDArray[np.float64]:
-    found = np.take(w, np.maximum(taps, 0), axis)
+    weights = np.take(w, np.maximum(taps, 0), axis)
     empty: list[Any] = [slice(None)] * w.ndim
     empty[axis] = np.array(taps) < 0
-    found[tuple(empty)] = 0
-    return found
+    weights[tuple(empty)] = 0
+    return weights
 
 
 OPERATORS: dict[str, Operator] = {"Conv": conv, "ConvTranspose": conv_transpose}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,13 +14,10 @@ from ..building.pictures import as_picture, lay, settle
 from ..building.views import View, natural
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
+from ..load import Attributes, Node
 
 
-def concat(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
     rank = len(next(context.view(name) for name in node.input if name in context.views).shape)
     axis = attributes["axis"] % rank
     _emit_constants(context, node, axis)
@@ -53,9 +49,9 @@ def concat(context: FloatContext, node: NodeProto, attributes: Attributes) -> No
         first += rows if where == 2 else columns
     kind = "paste" if places else "concat"
     context.emit(FloatLayer(kind, node.output[0], names, places=tuple(places)), (size[0], size[1], size[2]))
-    made = context.views[node.output[0]]
+    result = context.views[node.output[0]]
     shape = (1, size[0], size[2]) if rank == 3 else (1, *size)[:rank]
-    context.keep_view(node.output[0], made.moved(made.order.reshape(shape).transpose(np.argsort(order))))
+    context.keep_view(node.output[0], result.moved(result.order.reshape(shape).transpose(np.argsort(order))))
 
 
 def _lay_vectors(context: FloatContext, name: str) -> View:
@@ -65,7 +61,7 @@ def _lay_vectors(context: FloatContext, name: str) -> View:
     return lay(context, name, view, np.ascontiguousarray(rows.T))[0]
 
 
-def _join_vectors(context: FloatContext, node: NodeProto, views: Sequence[View], axis: int) -> None:
+def _join_vectors(context: FloatContext, node: Node, views: Sequence[View], axis: int) -> None:
     if len(views) == 1:
         context.pass_on(node)
         return
@@ -77,13 +73,13 @@ def _join_vectors(context: FloatContext, node: NodeProto, views: Sequence[View],
         first = np.cumsum([0, *(size[2] for size in sizes)]).tolist()
         places = tuple(Place(0, left, 1, 1, 1, size[2]) for left, size in zip(first, sizes, strict=False))
         context.emit(FloatLayer("paste", node.output[0], names, places=places), (sizes[0][0], 1, first[-1]))
-    made = context.views[node.output[0]]
-    features, _, vectors = made.size
-    index = made.order.reshape(features, vectors).T
-    context.keep_view(node.output[0], made.moved(np.ascontiguousarray(index[0] if rank == 1 else index)))
+    result = context.views[node.output[0]]
+    features, _, vectors = result.size
+    index = result.order.reshape(features, vectors).T
+    context.keep_view(node.output[0], result.moved(np.ascontiguousarray(index[0] if rank == 1 else index)))
 
 
-def _emit_constants(context: FloatContext, node: NodeProto, axis: int) -> None:
+def _emit_constants(context: FloatContext, node: Node, axis: int) -> None:
     """Makes tensors of constant operands; as many rows, columns or channels of the first tensor as they have."""
     like = settle(context, next(name for name in node.input if name in context.views))
     for name in node.input:
@@ -98,9 +94,9 @@ def _emit_constants(context: FloatContext, node: NodeProto, axis: int) -> None:
         moved = array.transpose(order)
         moved = moved[:, :, None] if moved.ndim == 3 else moved
         value = emit_map(context, moved[0], like, f"{node.output[0]}/constant")
-        made = View(value, moved.shape[1:], (1, *moved.shape[1:]))
+        picture = View(value, moved.shape[1:], (1, *moved.shape[1:]))
         shape = tuple(array.shape[at] for at in order)
-        context.views[name] = made.moved(made.order.reshape(shape).transpose(np.argsort(order)))
+        context.views[name] = picture.moved(picture.order.reshape(shape).transpose(np.argsort(order)))
 
 
 OPERATORS: dict[str, Operator] = {"Concat": concat}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,17 +16,14 @@ from ..building.context import FloatContext, Operator
 from ..building.layers import emit_affine, numbers_by_channel
 from ..building.maps import emit_constant, emit_map
 from ..building.pictures import lay, settle, turn
-from ..building.views import View, turned, turned_size
+from ..building.views import View, turn_index, turn_size
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..pointwise import function
 
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
-
-def softmax(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def softmax(context: FloatContext, node: Node, attributes: Attributes) -> None:
     view, old = settle(context, node.input[0]), context.model.opset < 13
     axis = attributes.get("axis", 1 if old else -1) % len(view.shape)
     # before opset 13 all axes from there on go together
@@ -38,8 +34,8 @@ def softmax(context: FloatContext, node: NodeProto, attributes: Attributes) -> N
     powers = context.fresh(f"{node.output[0]}/exponentials")
     context.emit(FloatLayer("table", powers, (less.output,), function=function("Exp")), x.size)
     if view.value in context.masks:
-        kept = context.masks[view.value][last.reshape(x.size)]
-        factor = emit_map(context, kept, x, f"{node.output[0]}/kept")
+        mask = context.masks[view.value][last.reshape(x.size)]
+        factor = emit_map(context, mask, x, f"{node.output[0]}/kept")
         left = context.fresh(f"{node.output[0]}/left")
         context.emit(FloatLayer("mul", left, (powers, factor)), x.size)
         powers = left
@@ -49,7 +45,7 @@ def softmax(context: FloatContext, node: NodeProto, attributes: Attributes) -> N
     context.keep_view(node.output[0], context.views[node.output[0]].moved(np.ascontiguousarray(index)))
 
 
-def layer_normalisation(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def layer_normalisation(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if any(context.model.uses[name] for name in node.output[1:] if name):
         raise Refused("its mean and deviation are used")
     view = settle(context, node.input[0])
@@ -57,7 +53,7 @@ def layer_normalisation(context: FloatContext, node: NodeProto, attributes: Attr
     standardise(context, node, view, axis, attributes.get("epsilon", 1e-5))
 
 
-def instance_normalisation(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def instance_normalisation(context: FloatContext, node: Node, attributes: Attributes) -> None:
     view = settle(context, node.input[0])
     if view.shape[0] != 1 or len(view.shape) < 3:
         raise Refused(f"its operand has shape {list(view.shape)}, must be [1, channels, ...]")
@@ -65,7 +61,7 @@ def instance_normalisation(context: FloatContext, node: NodeProto, attributes: A
 
 
 def standardise(
-    context: FloatContext, node: NodeProto, view: View, axis: int, epsilon: float, along: tuple[int, ...] | None = None
+    context: FloatContext, node: Node, view: View, axis: int, epsilon: float, along: tuple[int, ...] | None = None
 ) -> None:
     """Over all axes from `axis` on; then the node's gains and offsets, of shape `along` if that is not theirs."""
     scale, bias = (context.optional(node, index, what) for index, what in ((1, "scale"), (2, "bias")))
@@ -77,13 +73,13 @@ def standardise(
     last = node.output[0] if plain and not groups else context.fresh(f"{node.output[0]}/even")
     even = FloatLayer("normalise", last, (less.output,), by="root", epsilon=epsilon)
     context.emit(even, x.size)
-    made = context.views[last].moved(np.arange(view.order.size).reshape(view.shape))
+    result = context.views[last].moved(np.arange(view.order.size).reshape(view.shape))
     if groups:  # back to where channels and pixels were
         last = node.output[0] if plain else context.fresh(f"{node.output[0]}/back")
         size = view.size[0], 1, view.size[1] * view.size[2]
         context.emit(FloatLayer("transpose", last, (even.output,), groups=groups), size)
-        made = context.views[last].moved(view.order)
-    context.keep_view(last, made)
+        result = context.views[last].moved(view.order)
+    context.keep_view(last, result)
     if plain:
         return
     ones, zeros = np.ones(1), np.zeros(1)
@@ -92,24 +88,24 @@ def standardise(
         for array, default in ((scale, ones), (bias, zeros))
     ]
     try:
-        gain, offset = (numbers_by_channel(context, array, made) for array in factors)
+        gain, offset = (numbers_by_channel(context, array, result) for array in factors)
     except Refused:  # a number for each pixel, which becomes a channel
-        made = replace(made, value=turn(context, last, made.size, 1), size=turned_size(made.size, 1)).moved(
-            turned(made.order, made.size, 1)
+        result = replace(result, value=turn(context, last, result.size, 1), size=turn_size(result.size, 1)).moved(
+            turn_index(result.order, result.size, 1)
         )
         try:
-            gain, offset = (numbers_by_channel(context, array, made) for array in factors)
+            gain, offset = (numbers_by_channel(context, array, result) for array in factors)
         except Refused:  # a number for each element
-            factor, term = (emit_constant(context, array, made, node.output[0]) for array in factors)
+            factor, term = (emit_constant(context, array, result, node.output[0]) for array in factors)
             scaled = context.fresh(f"{node.output[0]}/scaled")
-            context.emit(FloatLayer("mul", scaled, (made.value, factor.value)), made.size)
-            context.emit_like(FloatLayer("add", node.output[0], (scaled, term.value)), made)
+            context.emit(FloatLayer("mul", scaled, (result.value, factor.value)), result.size)
+            context.emit_like(FloatLayer("add", node.output[0], (scaled, term.value)), result)
             return
     w, bias = gain[:, None, None, None].copy(), offset.copy()
-    context.emit_like(FloatLayer("depthwise", node.output[0], (made.value,), w=w, bias=bias), made)
+    context.emit_like(FloatLayer("depthwise", node.output[0], (result.value,), w=w, bias=bias), result)
 
 
-def batch_normalisation(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def batch_normalisation(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if attributes.get("training_mode") or len([name for name in node.output if name]) > 1:
         raise Refused("training_mode; export the model for inference")
     names = ("scale", "bias", "mean", "variance")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,25 +14,22 @@ from ..building.pictures import as_picture, pad_picture, settle
 from ..building.views import NO_PAD, View, natural
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
+from ..load import Attributes, Node
 
 
-def pad(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def pad(context: FloatContext, node: Node, attributes: Attributes) -> None:
     view, mode = context.view(node.input[0]), attributes.get("mode", "constant")
     rank = len(view.shape)
     if context.model.opset < 11:
         pads, value = list(attributes["pads"]), attributes.get("value", 0.0)
     else:
-        given = context.constant(node, 1, "padding").tolist()
+        numbers = context.constant(node, 1, "padding").tolist()
         constant, axes = context.optional(node, 2, "value"), context.optional(node, 3, "axes")
         value = 0.0 if constant is None else float(constant.flat[0])
         places = range(rank) if axes is None else [axis % rank for axis in axes.tolist()]
         pads = [0] * (2 * rank)
         for index, axis in enumerate(places):
-            pads[axis], pads[axis + rank] = given[index], given[index + len(given) // 2]
+            pads[axis], pads[axis + rank] = numbers[index], numbers[index + len(numbers) // 2]
     check_size([max(0, size + pads[axis] + pads[axis + rank]) for axis, size in enumerate(view.shape)])
     if mode != "constant":
         view = settle(context, node.input[0])

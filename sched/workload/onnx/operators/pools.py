@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...graph import Window
 from ..building.context import FloatContext, Operator
@@ -11,14 +10,11 @@ from ..building.pictures import as_picture
 from ..building.views import NO_PAD, View
 from ..building.windowed import emit_averages, emit_inner_averages, emit_maxima, has_pixels
 from ..errors import Refused
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..windows import sliding_window, two_axes
 
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
-
-def max_pool(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def max_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if any(context.model.uses[name] for name in node.output[1:]):
         raise Refused("the indices of the maxima are not computed")
     rank, attributes = len(attributes["kernel_shape"]), two_axes(attributes)
@@ -34,10 +30,10 @@ def max_pool(context: FloatContext, node: NodeProto, attributes: Attributes) -> 
         output = node.output[0] if index == len(windows) - 1 else context.fresh(f"{node.output[0]}/part{index}")
         name, size = emit_maxima(context, output, name, size, window), (size[0], *window.output(*size[1:]))
     if rank == 1:
-        context.views[name] = replace(context.views[name], shape=(1, size[0], size[2]))
+        context.see_as(name, (1, size[0], size[2]))
 
 
-def average_pool(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def average_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
     rank, attributes = len(attributes["kernel_shape"]), two_axes(attributes)
     own = any(attributes.get("pads", ())) or str(attributes.get("auto_pad")).startswith("SAME")
     counted = bool(attributes.get("count_include_pad")) or not (own or attributes.get("ceil_mode"))
@@ -58,7 +54,7 @@ def average_pool(context: FloatContext, node: NodeProto, attributes: Attributes)
     else:
         emit_inner_averages(context, node.output[0], view, window, size)
     if rank == 1:
-        context.views[node.output[0]] = replace(context.views[node.output[0]], shape=(1, size[0], size[2]))
+        context.see_as(node.output[0], (1, size[0], size[2]))
 
 
 def _pool_window(context: FloatContext, view: View, attributes: Attributes) -> Window:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,14 +14,11 @@ from ..building.pictures import lay, settle
 from ..building.views import View
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
+from ..load import Attributes, Node
 from .scores import meets_softmax
 
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
-
-def gemm(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def gemm(context: FloatContext, node: Node, attributes: Attributes) -> None:
     w, bias = context.constant(node, 1, "weights"), context.optional(node, 2, "bias")
     w = (w if attributes.get("transB") else w.T) * attributes.get("alpha", 1.0)
     bias = None if bias is None else bias * attributes.get("beta", 1.0)
@@ -41,14 +37,14 @@ def gemm(context: FloatContext, node: NodeProto, attributes: Attributes) -> None
     context.emit_like(FloatLayer("add", node.output[0], (view.value, term.value)), view)
 
 
-def _between(node: NodeProto, inputs: list[str], output: str) -> NodeProto:
+def _between(node: Node, inputs: list[str], output: str) -> Node:
     """A node of the same operator between other tensors."""
     from onnx import helper
 
     return helper.make_node(node.op_type, inputs, [output], node.name)
 
 
-def matmul(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def matmul(context: FloatContext, node: Node, attributes: Attributes) -> None:
     first, second = node.input
     if second in context.constants:
         w = context.constants[second]
@@ -62,7 +58,7 @@ def matmul(context: FloatContext, node: NodeProto, attributes: Attributes) -> No
         _multiply_tensors(context, node, settle(context, first), settle(context, second))
 
 
-def _multiply_weights(context: FloatContext, node: NodeProto) -> None:
+def _multiply_weights(context: FloatContext, node: Node) -> None:
     """Constant [outputs, inputs] x tensor [..., inputs, columns]."""
     w, view = context.constant(node, 0, "first factor"), settle(context, node.input[1])
     if w.ndim != 2 or len(view.shape) < 2 or prod(view.shape[:-2]) != 1 or w.shape[1] != view.shape[-2]:
@@ -70,11 +66,11 @@ def _multiply_weights(context: FloatContext, node: NodeProto) -> None:
     x, _ = lay(context, node.input[1], view, view.order.reshape(view.shape[-2:]))
     weights, bias = w.astype(np.float64)[:, :, None, None], np.zeros(len(w))
     emit_conv(context, FloatLayer("conv", node.output[0], (x.value,), w=weights, bias=bias), x)
-    made = context.views[node.output[0]]
-    context.keep_view(node.output[0], made.moved(made.order.reshape(*view.shape[:-2], len(w), view.shape[-1])))
+    result = context.views[node.output[0]]
+    context.keep_view(node.output[0], result.moved(result.order.reshape(*view.shape[:-2], len(w), view.shape[-1])))
 
 
-def _multiply_tensors(context: FloatContext, node: NodeProto, a: View, b: View) -> None:
+def _multiply_tensors(context: FloatContext, node: Node, a: View, b: View) -> None:
     """A product of two tensors: matrices of the last two axes, those before in groups of channels."""
     left, right = a.order, b.order
     left = left[None] if left.ndim == 1 else left

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,12 +18,9 @@ from ..building.views import View, natural
 from ..building.windowed import emit_averages, emit_maxima
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..pointwise import Function, function
 from ..windows import limit
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 #: What each operator finds, and functions of one number before and after.
 _REDUCTIONS: Mapping[str, tuple[str, tuple[Function, ...], tuple[Function, ...]]] = {
@@ -39,15 +35,15 @@ _REDUCTIONS: Mapping[str, tuple[str, tuple[Function, ...], tuple[Function, ...]]
 }
 
 
-def global_average_pool(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def global_average_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
     _pool_globally(context, "average_pool", node.output[0], as_picture(context, node.input[0]))
 
 
-def global_max_pool(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def global_max_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
     _pool_globally(context, "max_pool", node.output[0], as_picture(context, node.input[0]))
 
 
-def reduce(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def reduce(context: FloatContext, node: Node, attributes: Attributes) -> None:
     """What is reduced is a function of the operand, and the result one of what is found."""
     kind, before, after = _REDUCTIONS[node.op_type]
     view = settle(context, node.input[0])
@@ -62,16 +58,16 @@ def reduce(context: FloatContext, node: NodeProto, attributes: Attributes) -> No
     output = context.fresh(f"{node.output[0]}/found") if after else node.output[0]
     _reduce_axes(context, kind, node, attributes, (name, view), output)
     for each in after:
-        found = context.views[output]
-        context.emit(FloatLayer("table", node.output[0], (output,), function=each), found.size)
-        context.views[node.output[0]] = replace(context.views[node.output[0]], shape=found.shape)
+        reduced = context.views[output]
+        context.emit(FloatLayer("table", node.output[0], (output,), function=each), reduced.size)
+        context.see_as(node.output[0], reduced.shape)
 
 
 def _reduce_axes(
-    context: FloatContext, kind: str, node: NodeProto, attributes: Attributes, operand: tuple[str, View], output: str
+    context: FloatContext, kind: str, node: Node, attributes: Attributes, operand: tuple[str, View], output: str
 ) -> None:
-    given = context.optional(node, 1, "axes")
-    axes: list[int] | None = attributes.get("axes") if given is None else given.tolist()
+    operand_axes = context.optional(node, 1, "axes")
+    axes: list[int] | None = attributes.get("axes") if operand_axes is None else operand_axes.tolist()
     name, view = operand
     rank = len(view.shape)
     if not axes and attributes.get("noop_with_empty_axes"):
@@ -80,7 +76,7 @@ def _reduce_axes(
         context.pass_on(node)
         return
     over = {axis % rank for axis in axes} if axes else set(range(rank))
-    kept = [axis for axis in range(rank) if axis not in over]
+    others = [axis for axis in range(rank) if axis not in over]
     keep = bool(attributes.get("keepdims", 1))
     shape = tuple(1 if axis in over else size for axis, size in enumerate(view.shape) if keep or axis not in over)
     count = prod(view.shape[axis] for axis in over)
@@ -89,7 +85,7 @@ def _reduce_axes(
     wide = {axis for axis in order[2:] if view.shape[axis] > 1}
     if not (natural(view) and rank > 2 and wide <= over and all(view.shape[axis] == 1 for axis in over - wide)):
         context.only_if_generous(f"over axes {axes}; must be over rows and columns, 2 and 3")
-        moved = view.order.transpose([*kept, *sorted(over)]).reshape(-1, count)
+        moved = view.order.transpose([*others, *sorted(over)]).reshape(-1, count)
         view, _ = lay(context, name, view, np.ascontiguousarray(moved))
     _pool_globally(context, pool, output, view, shape or (1,))
     if kind == "sum":
@@ -120,7 +116,7 @@ def _pool_globally(
     else:
         emit_averages(context, output, View(name, size, (1, *size)), window)
     shape = shape or (*view.shape[:2], *(1 for _ in view.shape[2:]))
-    context.views[output] = replace(context.views[output], shape=shape)
+    context.see_as(output, shape)
 
 
 def _divisor(size: int, most: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +14,9 @@ from ..building.tables import or_table
 from ..building.views import View
 from ..errors import Refused
 from ..floats import FloatLayer
-from ..load import Attributes
+from ..load import Attributes, Node
 from ..load import attributes as attributes_of
 from .elementwise import add
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 #: Operators between the scores of an attention and their softmax.
 _ON_SCORES = {"Add", "Cast", "Clip", "Div", "Identity", "Max", "Mul", "Sub", "Tanh", "Where"}
@@ -46,7 +42,7 @@ def meets_softmax(context: FloatContext, name: str) -> bool:
     return False
 
 
-def add_to_scores(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def add_to_scores(context: FloatContext, node: Node, attributes: Attributes) -> None:
     """An addition of a constant to scores whose least numbers (minus infinity, say) mean that a score is not there:
     scores of -`_GONE` instead, and no share behind the exponentials. Others as always."""
     constants = [name for name in node.input if name in context.constants]
@@ -59,42 +55,40 @@ def add_to_scores(context: FloatContext, node: NodeProto, attributes: Attributes
     add(context, node, attributes)
 
 
-def where(context: FloatContext, node: NodeProto, attributes: Attributes) -> None:
+def where(context: FloatContext, node: Node, attributes: Attributes) -> None:
     """Scores where a constant says so, and something very small elsewhere, before a softmax."""
     condition, low, scores = context.constant(node, 0, "condition").astype(bool), *node.input[1:]
     context.only_if_generous("no layer does that")
-    kept = ~condition
+    mask = ~condition
     if low in context.views:
-        low, scores, kept = scores, low, condition
+        low, scores, mask = scores, low, condition
     if low not in context.constants or not meets_softmax(context, node.output[0]):
         raise Refused("chooses between tensors; only scores before a softmax are masked")
     if np.any(context.constants[low] >= -_MASKED):
         raise Refused(f"masks scores with {float(context.constants[low].max()):g}; must be below {-_MASKED:g}")
-    _mask(context, node, scores, kept, np.zeros(1))
+    _mask(context, node, scores, mask, np.zeros(1))
 
 
-def _mask(
-    context: FloatContext, node: NodeProto, name: str, kept: NDArray[np.bool_], term: NDArray[np.float64]
-) -> None:
+def _mask(context: FloatContext, node: Node, name: str, mask: NDArray[np.bool_], term: NDArray[np.float64]) -> None:
     view = settle(context, name)
-    kept = np.broadcast_to(kept, view.shape)
-    if np.all(kept):
+    mask = np.broadcast_to(mask, view.shape)
+    if np.all(mask):
         context.see(node, view)
         return
-    if not kept.any(axis=-1).all():
+    if not mask.any(axis=-1).all():
         raise Refused("masks whole rows of scores")
     output = node.output[0]
     if np.any(term):
         view = _add_term(context, view, term, f"{output}/plus")
-    ones = emit_constant(context, kept, view, f"{output}/kept")
+    ones = emit_constant(context, mask, view, f"{output}/kept")
     zero = context.fresh(f"{output}/zeros")
     context.emit(FloatLayer("mul", zero, (view.value, ones.value)), view.size)
-    low = emit_constant(context, np.where(kept, 0.0, -_GONE), view, f"{output}/low")
+    low = emit_constant(context, np.where(mask, 0.0, -_GONE), view, f"{output}/low")
     context.layers[low.value].gone = True
     total = FloatLayer("add", context.fresh(f"{output}/masked"), (zero, low.value), gone=True)
     context.emit(total, view.size)
     context.masks[total.output] = np.zeros(view.order.size, bool)
-    context.masks[total.output][view.order.ravel()] = kept.ravel()
+    context.masks[total.output][view.order.ravel()] = mask.ravel()
     context.views[output] = replace(view, value=total.output, single=True)
 
 

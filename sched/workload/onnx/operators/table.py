@@ -14,18 +14,15 @@ from . import (
     activations,
     convolutions,
     elementwise,
-    extremes,
     joining,
     layout,
     normalisation,
     padding,
     pools,
     products,
-    quantised,
     reductions,
     resizing,
     scores,
-    selections,
 )
 
 if TYPE_CHECKING:
@@ -35,13 +32,19 @@ if TYPE_CHECKING:
 GROUP = "meshloom.operators"
 #: Operator to its function.
 OPERATORS: Mapping[str, Operator] = {
-    name: function
-    for family in (
-        activations, convolutions, elementwise, extremes, joining, layout, normalisation, padding, pools, products,
-        quantised, reductions, resizing, scores, selections,
-    )
-    for name, function in family.OPERATORS.items()
-}  # fmt: skip
+    **activations.OPERATORS,
+    **convolutions.OPERATORS,
+    **elementwise.OPERATORS,
+    **joining.OPERATORS,
+    **layout.OPERATORS,
+    **normalisation.OPERATORS,
+    **padding.OPERATORS,
+    **pools.OPERATORS,
+    **products.OPERATORS,
+    **reductions.OPERATORS,
+    **resizing.OPERATORS,
+    **scores.OPERATORS,
+}
 
 
 class OperatorError(PluginError, OnnxError):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..load import CheckedModel, attributes
+from ..load import CheckedModel, Node, attributes
 from ..subgraphs import reads
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 
 def move_pads_into_pools(model: CheckedModel) -> CheckedModel:
@@ -25,14 +22,14 @@ class _Pads:
 
     def __init__(self, model: CheckedModel) -> None:
         self.model = model
-        self.readers: dict[str, list[NodeProto]] = {}
+        self.readers: dict[str, list[Node]] = {}
         for node in model.nodes:
             for name in reads(node):
                 self.readers.setdefault(name, []).append(node)
         #: Of padded tensors: the tensor without its padding, and how many are before and behind along each axis.
         self.padded: dict[str, tuple[str, list[int]]] = {}
 
-    def before(self, node: NodeProto) -> list[NodeProto]:
+    def before(self, node: Node) -> list[Node]:
         """The nodes that take the place of a node."""
         if node.op_type == "Pad" and (pads := self._least(node)) and self._only_pools(node.output[0], pads):
             self.padded[node.output[0]] = node.input[0], pads
@@ -50,7 +47,7 @@ class _Pads:
         self.padded[node.output[0]] = copy.output[0], _in_order(node, pads)
         return [copy]
 
-    def _least(self, node: NodeProto) -> list[int] | None:
+    def _least(self, node: Node) -> list[int] | None:
         """How much a Pad adds before and behind along each axis, if it is of the least number there is."""
         known, constants = attributes(node), self.model.constants
         if known.get("mode", "constant") != "constant":
@@ -60,19 +57,19 @@ class _Pads:
         names = [*node.input, "", "", ""][1:4]
         if any(name and name not in constants for name in names) or not names[1] or constants[names[1]].size != 1:
             return None
-        given: list[int] = constants[names[0]].tolist()
+        numbers: list[int] = constants[names[0]].tolist()
         axes: list[int] | None = constants[names[2]].tolist() if names[2] else None
         if not _is_least(constants[names[1]].ravel()[0]):
             return None
         if axes is None:
-            return given
+            return numbers
         shape = self.model.inferred.get(node.input[0]) or self.model.inferred.get(node.output[0])
         rank = len(self.model.input_sizes.get(node.input[0], shape or ()))
         if not rank:
             return None
         pads = [0] * (2 * rank)
         for index, axis in enumerate(axes):
-            pads[axis % rank], pads[axis % rank + rank] = given[index], given[index + len(axes)]
+            pads[axis % rank], pads[axis % rank + rank] = numbers[index], numbers[index + len(axes)]
         return pads
 
     def _only_pools(self, name: str, pads: list[int]) -> bool:
@@ -91,7 +88,7 @@ class _Pads:
         return True
 
 
-def _in_order(node: NodeProto, pads: list[int]) -> list[int]:
+def _in_order(node: Node, pads: list[int]) -> list[int]:
     """Padding of a tensor behind a Transpose, or another node that changes no axis."""
     if node.op_type != "Transpose":
         return pads
@@ -100,7 +97,7 @@ def _in_order(node: NodeProto, pads: list[int]) -> list[int]:
     return [pads[axis] for axis in order] + [pads[axis + rank] for axis in order]
 
 
-def _fits(pool: NodeProto, pads: list[int]) -> bool:
+def _fits(pool: Node, pads: list[int]) -> bool:
     """Whether padding can be added to that of a MaxPool: of rows and columns, and less than a window."""
     known, rank = attributes(pool), len(pads) // 2
     if known.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or rank < 3 or min(pads) < 0:
@@ -110,7 +107,7 @@ def _fits(pool: NodeProto, pads: list[int]) -> bool:
     return not beyond and not any(pads[axis] for axis in (0, 1, rank, rank + 1))
 
 
-def _with(pool: NodeProto, pads: list[int]) -> list[int]:
+def _with(pool: Node, pads: list[int]) -> list[int]:
     """The padding of a MaxPool and some more along all axes of its operand."""
     known, rank = attributes(pool), len(pads) // 2
     own: list[int] | None = known.get("pads") if known.get("auto_pad", "NOTSET") == "NOTSET" else None
@@ -121,7 +118,7 @@ def _is_least(number: Any) -> bool:
     return float(number) == -np.inf or (number.dtype.kind == "f" and number == np.finfo(number.dtype).min)
 
 
-def _add_pads(pool: NodeProto, pads: list[int]) -> None:
+def _add_pads(pool: Node, pads: list[int]) -> None:
     """Adds padding along all axes of its operand to a MaxPool's own."""
     from onnx import helper
 

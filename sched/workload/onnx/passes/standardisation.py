@@ -9,14 +9,11 @@ with d once or twice; TensorFlow's converter multiplies by a reciprocal or a pow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..load import CheckedModel, attributes
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
+from ..load import CheckedModel, Node, attributes
 
 
 def join_standardisations(model: CheckedModel) -> CheckedModel:
@@ -30,7 +27,7 @@ class _Search:
         self.model = model
         self.makers = {name: node for node in model.nodes for name in node.output if name}
 
-    def joined(self, node: NodeProto) -> NodeProto:
+    def joined(self, node: Node) -> Node:
         """The node that takes the place of a node: a LayerNormalization, or itself."""
         from onnx import helper
 
@@ -41,7 +38,7 @@ class _Search:
         name = node.name or node.output[0]
         return helper.make_node("LayerNormalization", [x, ""], list(node.output), name, axis=axis, epsilon=epsilon)
 
-    def _standardisation(self, node: NodeProto) -> tuple[str, int, float] | None:
+    def _standardisation(self, node: Node) -> tuple[str, int, float] | None:
         """If a node makes (x - mean) / root of the variance: x, the first of the last axes that they are of, and what
         is added to the variance."""
         for difference, factor in self._quotients(node):
@@ -55,12 +52,12 @@ class _Search:
                 return x[0], axis, epsilon
         return None
 
-    def _quotients(self, node: NodeProto) -> list[tuple[str, NodeProto]]:
+    def _quotients(self, node: Node) -> list[tuple[str, Node]]:
         """(d, node of the variance with its epsilon) for a node that may be d / root."""
-        found: list[tuple[str, NodeProto]] = []
+        quotients: list[tuple[str, Node]] = []
         if node.op_type == "Div":
             root = self._of(node.input[1], "Sqrt")
-            found += [(node.input[0], inner)] if root and (inner := self.makers.get(root.input[0])) else []
+            quotients += [(node.input[0], inner)] if root and (inner := self.makers.get(root.input[0])) else []
         elif node.op_type == "Mul":
             for d, other in (tuple(node.input), tuple(node.input)[::-1]):
                 maker = self._of(other, "Reciprocal", "Pow", "Div")
@@ -73,10 +70,10 @@ class _Search:
                 else:
                     root = self._of(maker.input[0], "Sqrt")
                 if root is not None and (inner := self.makers.get(root.input[0])):
-                    found.append((d, inner))
-        return found
+                    quotients.append((d, inner))
+        return quotients
 
-    def _variance(self, node: NodeProto) -> tuple[str, int, float] | None:
+    def _variance(self, node: Node) -> tuple[str, int, float] | None:
         """For what a root is taken of: the squares whose mean it is, over which axes, and what is added."""
         epsilon = 0.0
         if node.op_type == "Add":
@@ -108,7 +105,7 @@ class _Search:
         axis = self._mean_axis(mean)
         return None if axis is None else (node.input[0], axis)
 
-    def _mean_axis(self, node: NodeProto) -> int | None:
+    def _mean_axis(self, node: Node) -> int | None:
         """The first axis, from the end, of a mean over all axes from there on that keeps them."""
         if node.op_type != "ReduceMean":
             return None
@@ -124,7 +121,7 @@ class _Search:
         last = sorted(axis % len(shape) - len(shape) for axis in axes)
         return last[0] if last == list(range(last[0], 0)) else None
 
-    def _of(self, name: str, *operators: str) -> NodeProto | None:
+    def _of(self, name: str, *operators: str) -> Node | None:
         node = self.makers.get(name)
         return node if node is not None and node.op_type in operators else None
 

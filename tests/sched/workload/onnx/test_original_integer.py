@@ -19,7 +19,7 @@ from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx import windows
 from meshloom.sched.workload.onnx.errors import OnnxError
-from meshloom.sched.workload.onnx.integers import convolutions, ends, functions, layout, sums
+from meshloom.sched.workload.onnx.integers import arithmetic, functions, layout, sums
 from meshloom.sched.workload.onnx.original import check_integer
 from meshloom.sched.workload.onnx.reader import from_onnx
 from meshloom.sched.workload.onnx.runtime import run, session
@@ -209,7 +209,7 @@ def test_all_attributes_that_the_integer_reader_looks_at_have_a_case(monkeypatch
             from_onnx(built(build), "net")
     covered = {(operator, name) for operator, name, *_ in INTEGER_CASES}
     assert read <= covered
-    names = {name for module in (convolutions, ends, functions, layout, sums, windows) for name in looked_at(module)}
+    names = {name for module in (arithmetic, functions, layout, sums, windows) for name in looked_at(module)}
     assert names <= {name for _, name in covered}
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import Refused
-from .load import CheckedModel
+from ..errors import Refused
+from ..load import CheckedModel
+from ..pins import EXACT, Pin, Rounded, pin_of
 from .pairs import POSITIVE
-from .pins import EXACT, Pin, Rounded, pin_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 _BYTES = ("UINT8", "INT8")
 
 
-class IntegerTensors:
-    """What is known of the tensors of a file so far, and `nodes` of real numbers, which have constants `made`."""
+class RealContext:
+    """What every function of an integer operator takes here: what is known of the tensors of a file so far, and `nodes`
+    of real numbers, which have `initialisers`."""
 
     def __init__(self, model: ModelProto, name: str) -> None:
         from onnx import TensorProto
@@ -34,7 +35,7 @@ class IntegerTensors:
             if value.name not in known and TensorProto.DataType.Name(value.type.tensor_type.elem_type) in _BYTES
         }
         self.nodes: list[NodeProto] = []
-        self.made: list[TensorProto] = []
+        self.initialisers: list[TensorProto] = []
         self.pins: dict[str, Pin] = {}
         self.rounded: dict[str, Rounded] = {}
         self.entries: dict[str, str] = {}  # of inputs in real numbers, what they are rounded to
@@ -43,42 +44,44 @@ class IntegerTensors:
         self.makers = {output: node for node in model.graph.node for output in node.output}
         self.dynamic: set[str] = set()  # those whose scale is computed
 
-    def _constant(self, name: str, array: NDArray[Any]) -> str:
+    def constant(self, name: str, array: NDArray[Any]) -> str:
         from onnx import numpy_helper
 
-        if all(item.name != name for item in self.made):
-            self.made.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
+        if all(item.name != name for item in self.initialisers):
+            self.initialisers.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
         return name
 
-    def _number(self, node: NodeProto, index: int, default: Any = None) -> NDArray[Any]:
+    def number(self, node: NodeProto, index: int, default: Any = None) -> NDArray[Any]:
         """A scale or zero point."""
-        given = node.input[index] if index < len(node.input) else ""
-        if not given and default is not None:
+        name = node.input[index] if index < len(node.input) else ""
+        if not name and default is not None:
             return np.asarray(default)
-        if given not in self.constants:
-            raise Refused(f"{given or 'a scale or zero point'} is computed, must be a constant")
-        return self.constants[given]
+        if name not in self.constants:
+            raise Refused(f"{name or 'a scale or zero point'} is computed, must be a constant")
+        return self.constants[name]
 
-    def _named(self, name: str) -> str:
+    def named(self, name: str) -> str:
         return self.real.get(name, name)
 
-    def _operand(
+    def operand(
         self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None = None, pinned: bool = True
     ) -> str:
         """A quantised operand as a real tensor; a constant becomes one."""
         if name in self.constants:
             array = self.constants[name]
-            return self._constant(f"{name}//real", real_numbers(array, scale, zero, axis))
+            return self.constant(f"{name}//real", real_numbers(array, scale, zero, axis))
         if name in self.scales:
             known = self.scales[name]
             if not all(np.array_equal(_flat(a), _flat(b)) for a, b in zip(known, (scale, zero), strict=True)):
                 raise Refused(f"tensor {name!r} is read with another scale or zero point than its QuantizeLinear has")
-            return self._named(name)
+            return self.named(name)
         if name not in self.bytes_in:
             raise Refused(f"operand {name!r} is not of 8 bits with a known scale")
-        return self._first(name, scale, zero, axis, pinned)
+        return self.pin_input(name, scale, zero, axis, pinned)
 
-    def _first(self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None, pinned: bool = True) -> str:
+    def pin_input(
+        self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None, pinned: bool = True
+    ) -> str:
         """An input of 8 bits, whose scale its first reader says: real numbers are given instead."""
         rank = next(len(v.type.tensor_type.shape.dim) for v in self.file.graph.input if v.name == name)
         scale, zero = (along(numbers, axis, rank) for numbers in (scale, zero))
@@ -87,12 +90,12 @@ class IntegerTensors:
             self.pins[name] = pin
         return name
 
-    def _emit(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
+    def emit(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
         from onnx import helper
 
         self.nodes.append(helper.make_node(operator, list(inputs), [output], output, **attributes))
 
-    def _rounded(
+    def emit_rounded(
         self, node: NodeProto, operator: str, inputs: Sequence[str], numbers: tuple[NDArray[Any], NDArray[Any]],
         weights: tuple[float, ...] = (), before: Rounded = EXACT, **attributes: Any,
     ) -> None:  # fmt: skip
@@ -108,9 +111,9 @@ class IntegerTensors:
         maker = self.makers.get(node.input[0]) if operator == "Identity" else node
         cut = pin.zero == pin.least and (maker is None or maker.op_type.removeprefix("QLinear") not in POSITIVE)
         whole = f"{output}//whole" if cut else output
-        self._emit(operator, inputs, whole, **attributes)
+        self.emit(operator, inputs, whole, **attributes)
         if whole != output:
-            self._emit("Relu", [whole], output)
+            self.emit("Relu", [whole], output)
 
 
 def _flat(array: NDArray[Any]) -> NDArray[Any]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import OnnxError
-from .pins import Pin, pin_of, scales_of
-from .runtime import run, session
+from ..errors import OnnxError
+from ..pins import Pin, pin_of, scales_of
+from ..runtime import run, session
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -45,18 +45,18 @@ def with_quantised_constants(model: ModelProto) -> ModelProto:
             )  # fmt: skip
             single = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
             try:
-                made = run(session(single, node.name), {})
+                results = run(session(single, node.name), {})
             except OnnxError:  # which who reads the node will say better
                 continue
-            settled[index] = numpy_helper.from_array(made[node.output[0]], node.output[0])
+            settled[index] = numpy_helper.from_array(results[node.output[0]], node.output[0])
     if not settled:
         return model
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    del found.graph.node[:]
-    found.graph.node.extend(node for index, node in enumerate(model.graph.node) if index not in settled)
-    found.graph.initializer.extend(settled.values())
-    return found
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    copy.graph.node.extend(node for index, node in enumerate(model.graph.node) if index not in settled)
+    copy.graph.initializer.extend(settled.values())
+    return copy
 
 
 def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
@@ -100,12 +100,12 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
             weights.append(numpy_helper.from_array(real, node.output[0]))
     if not gone and not weights:
         return model, {}
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    del found.graph.node[:], found.graph.value_info[:]
-    found.graph.node.extend(nodes)
-    found.graph.initializer.extend(weights)
-    return found, pins
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:], copy.graph.value_info[:]
+    copy.graph.node.extend(nodes)
+    copy.graph.initializer.extend(weights)
+    return copy, pins
 
 
 def _constants(model: ModelProto) -> dict[str, NDArray[Any]]:
