@@ -14,7 +14,8 @@ import pytest
 
 from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.support.plugins import PluginError
-from meshloom.sched.workload.onnx import float_reader, integer_operators
+from meshloom.sched.workload.onnx.dequantising.operators import OPERATORS as INTEGER_OPERATORS
+from meshloom.sched.workload.onnx.operators.table import OPERATORS as FLOAT_OPERATORS
 from meshloom.tb.benchmarks import (
     ahead,
     area,
@@ -192,7 +193,7 @@ def test_all_tiles_are_those_of_the_floorplan(monkeypatch: pytest.MonkeyPatch) -
 
 def test_operators_are_those_of_the_reader() -> None:
     """Each of ONNX's own that the float reader knows is described, and the package has cases of all but one."""
-    known = float_reader.OPERATORS.keys() | integer_operators.OPERATORS.keys()
+    known = FLOAT_OPERATORS.keys() | INTEGER_OPERATORS.keys()
     assert operators.HOW.keys() == {name for name in known if "." not in name}
     assert operators.HOW.keys() - {case.operator for case in operators.cases()} == {"Cast"}
 

@@ -325,7 +325,7 @@ def test_what_was_misread_in_an_integer_file_is_told_before_anything_is_made(
     def never(*_: Any) -> None:
         raise AssertionError("nothing is to be scheduled")
 
-    monkeypatch.setattr("meshloom.sched.workload.onnx.reader.sliding_window", wrong)
+    monkeypatch.setattr("meshloom.sched.workload.onnx.integers.arithmetic.sliding_window", wrong)
     monkeypatch.setattr(network, "prepare", never)
     source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path),))
     found = runner._attempt(NetworkRequest(source), load_chip("tiny"), "loop_order")

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import OnnxError
-from .floats import FloatNet, float_model
+from .float_model import float_model
+from .floats import FloatNet
 from .runtime import run, session
 
 #: Samples that are kept of a tensor and an input, and bins of the histogram that is made of them.

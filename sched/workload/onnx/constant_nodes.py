@@ -84,9 +84,9 @@ def computed(node: NodeProto, constants: Mapping[str, NDArray[Any]], opset: int)
         types = {name: type_of(array) for name, array in feeds.items()}
     except (KeyError, ValueError, TypeError) as error:
         raise Refused(f"of constants of a type that numbers do not have ({error})") from error
-    made = result_types(node, types, feeds, opset)
+    types_of_results = result_types(node, types, feeds, opset)
     for name in node.output:
-        size = sizes(made[name]) if name in made else None
+        size = sizes(types_of_results[name]) if name in types_of_results else None
         if size is None and node.op_type in _GROWING:
             raise Refused("of constants: the size of its result is not known before; simplify the model first")
         if size is not None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .dequantising.context import RealContext
+from .dequantising.operators import OPERATORS
+from .dequantising.pairs import with_quantised_constants, without_pairs
 from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
-from .integer_operators import OPERATORS, IntegerOperators
-from .pairs import with_quantised_constants, without_pairs
 from .pins import Pin, Rounding, pin_of
 from .settling import settled
 
@@ -80,142 +81,141 @@ def in_real_numbers(model: ModelProto, name: str) -> tuple[ModelProto, dict[str,
 
 def dequantised(model: ModelProto, name: str) -> Dequantised:
     """Raises UnsupportedError with every node whose scales or operands are not known."""
-    return _Writer(model, name).result()
+    import onnx
+
+    context, problems = RealContext(model, name), list[Problem]()
+    for node in context.file.graph.node:
+        try:
+            _write(context, node)
+        except Refused as refusal:
+            problems.append(Problem(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
+    if problems:
+        raise UnsupportedError(context.name, problems)
+    real = onnx.ModelProto()
+    real.CopyFrom(context.file)
+    del real.graph.node[:], real.graph.value_info[:]
+    real.graph.node.extend(context.nodes)
+    real.graph.initializer.extend(context.initialisers)
+    for value in (*real.graph.input, *real.graph.output):
+        if value.name in context.bytes_in or value.name in context.scales:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    inputs = {name: context.scales[name] for name in context.bytes_in if name in context.scales}
+    reference, rounding = _reference(context), Rounding(context.rounded, context.entries)
+    return Dequantised(real, reference, context.pins, rounding, bool(context.dynamic), inputs)
 
 
-class _Writer(IntegerOperators):
-    def result(self) -> Dequantised:
-        import onnx
+def _reference(context: RealContext) -> ModelProto:
+    """The file, its integer tensors named `...//bytes`, and nodes that make real ones of them."""
+    import onnx
+    from onnx import TensorProto, helper
 
-        problems: list[Problem] = []
-        for node in self.file.graph.node:
-            try:
-                self._node(node)
-            except Refused as refusal:
-                problems.append(Problem(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
-        if problems:
-            raise UnsupportedError(self.name, problems)
-        model = onnx.ModelProto()
-        model.CopyFrom(self.file)
-        del model.graph.node[:], model.graph.value_info[:]
-        model.graph.node.extend(self.nodes)
-        model.graph.initializer.extend(self.made)
-        for value in (*model.graph.input, *model.graph.output):
-            if value.name in self.bytes_in or value.name in self.scales:
-                value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-        inputs = {name: self.scales[name] for name in self.bytes_in if name in self.scales}
-        reference, rounding = self._reference(), Rounding(self.rounded, self.entries)
-        return Dequantised(model, reference, self.pins, rounding, bool(self.dynamic), inputs)
-
-    def _reference(self) -> ModelProto:
-        """The file, its integer tensors named `...//bytes`, and nodes that make real ones of them."""
-        import onnx
-        from onnx import TensorProto, helper
-
-        found = onnx.ModelProto()
-        found.CopyFrom(self.file)
-        scales = {name: numbers for name, numbers in self.scales.items() if name not in self.dynamic}
-        renamed = {name: f"{name}//bytes" for name in scales}
-        for node in found.graph.node:
-            for names in (node.input, node.output):
-                for index, name in enumerate(names):
-                    names[index] = renamed.get(name, name)
-        nodes: list[NodeProto] = []
-        for value in found.graph.input:
-            if value.name in self.bytes_in:
-                to, name, bytes_ = value.type.tensor_type.elem_type, value.name, renamed[value.name]
-                value.type.tensor_type.elem_type = TensorProto.FLOAT
-                scale, zero = (numbers.astype(np.float32) for numbers in scales.pop(name))
-                nodes += [
-                    helper.make_node("Div", [name, self._constant(f"{name}//scale", scale)], [f"{name}//steps"]),
-                    helper.make_node(
-                        "Add", [f"{name}//steps", self._constant(f"{name}//up", zero + 0.5)], [f"{name}//q"]
-                    ),
-                    helper.make_node("Floor", [f"{name}//q"], [f"{name}//whole"]),  # Round is of newer opsets
-                    helper.make_node("Cast", [f"{name}//whole"], [bytes_], to=to),
-                ]
-        nodes += found.graph.node
-        for name, (scale, zero) in scales.items():
-            target = self.real.get(name, name)
-            # in float32 whatever the type: (q - zero) * scale
-            numbers = self._constant(f"{target}//zero", zero), self._constant(f"{target}//scale", scale)
+    model = onnx.ModelProto()
+    model.CopyFrom(context.file)
+    scales = {name: numbers for name, numbers in context.scales.items() if name not in context.dynamic}
+    renamed = {name: f"{name}//bytes" for name in scales}
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                names[index] = renamed.get(name, name)
+    nodes: list[NodeProto] = []
+    for value in model.graph.input:
+        if value.name in context.bytes_in:
+            to, name, bytes_ = value.type.tensor_type.elem_type, value.name, renamed[value.name]
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+            scale, zero = (numbers.astype(np.float32) for numbers in scales.pop(name))
             nodes += [
-                helper.make_node("Cast", [renamed[name]], [f"{target}//number"], to=TensorProto.FLOAT),
-                helper.make_node("Sub", [f"{target}//number", numbers[0]], [f"{target}//less"]),
-                helper.make_node("Mul", [f"{target}//less", numbers[1]], [target]),
+                helper.make_node("Div", [name, context.constant(f"{name}//scale", scale)], [f"{name}//steps"]),
+                helper.make_node(
+                    "Add", [f"{name}//steps", context.constant(f"{name}//up", zero + 0.5)], [f"{name}//q"]
+                ),
+                helper.make_node("Floor", [f"{name}//q"], [f"{name}//whole"]),  # Round is of newer opsets
+                helper.make_node("Cast", [f"{name}//whole"], [bytes_], to=to),
             ]
-        del found.graph.node[:], found.graph.value_info[:]
-        found.graph.node.extend(nodes)
-        read = {name for node in nodes for name in node.input}
-        found.graph.initializer.extend(item for item in self.made if item.name in read)
-        for value in found.graph.output:
-            if value.name in scales:
-                value.type.tensor_type.elem_type = TensorProto.FLOAT
-        return found
+    nodes += model.graph.node
+    for name, (scale, zero) in scales.items():
+        target = context.real.get(name, name)
+        # in float32 whatever the type: (q - zero) * scale
+        numbers = context.constant(f"{target}//zero", zero), context.constant(f"{target}//scale", scale)
+        nodes += [
+            helper.make_node("Cast", [renamed[name]], [f"{target}//number"], to=TensorProto.FLOAT),
+            helper.make_node("Sub", [f"{target}//number", numbers[0]], [f"{target}//less"]),
+            helper.make_node("Mul", [f"{target}//less", numbers[1]], [target]),
+        ]
+    del model.graph.node[:], model.graph.value_info[:]
+    model.graph.node.extend(nodes)
+    read = {name for node in nodes for name in node.input}
+    model.graph.initializer.extend(item for item in context.initialisers if item.name in read)
+    for value in model.graph.output:
+        if value.name in scales:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    return model
 
-    def _node(self, node: NodeProto) -> None:
+
+def _write(context: RealContext, node: NodeProto) -> None:
+    operator = operator_name(node)
+    if operator in OPERATORS and operator != "DequantizeLinear":
+        OPERATORS[operator](context, node)
+        return
+    if operator == "DequantizeLinear" and node.input[0] not in context.constants:
+        OPERATORS[operator](context, node)
+        return
+    integers = [name for name in node.input if name in context.scales]
+    if node.input and node.input[0] in context.bytes_in and node.input[0] not in context.scales:
+        if operator not in _ALIKE:
+            raise Refused("computes with 8 bits that have no scale yet")
+        scale, zero = _scale_behind(context, node.output[0])
+        context.pin_input(node.input[0], scale, zero, None)
+        integers = [node.input[0]]
+    copy = type(node)()
+    copy.CopyFrom(node)
+    if (
+        operator == "Gather"
+        and node.input[0] in context.constants
+        and context.constants[node.input[0]].dtype.itemsize == 1
+    ):
+        scale, zero = _scale_behind(context, node.output[0])  # a table of bytes
+        copy.input[0] = context.operand(node.input[0], scale, zero)
+        context.scales[node.output[0]] = scale, zero
+        context.nodes.append(copy)
+        return
+    if integers:
+        floats = all(context.scales[name][1].dtype.kind == "f" for name in integers)  # of 32 bits, without a scale
+        first = context.scales[integers[0]]
+        same = all(np.array_equal(a, b) for name in integers for a, b in zip(first, context.scales[name], strict=True))
+        if not floats and (operator not in _ALIKE or not same or first[0].size > 1):
+            raise Refused("computes with 8 bits, which no scale is said for; export QLinear operators")
+        for index, name in enumerate(node.input):
+            copy.input[index] = context.named(name)
+        if floats and operator == "Cast":
+            context.emit("Identity", [copy.input[0]], node.output[0])
+            return
+        if not floats:
+            for output in node.output:
+                context.scales[output] = first
+                if (pin := pin_of(*first)) is not None:
+                    context.pins[output] = pin
+    if operator in _ALIKE or operator in ("Clip", "Relu"):
+        _follows(context, copy)
+    context.nodes.append(copy)
+
+
+def _follows(context: RealContext, node: NodeProto) -> None:
+    """The results of a node that changes no number, or cuts some off, are rounded as its operands are."""
+    known = [context.rounded[name] for name in node.input if name in context.rounded]
+    if known:
+        most = max(known, key=lambda each: each.off)
+        context.rounded |= dict.fromkeys(node.output, most)
+
+
+def _scale_behind(context: RealContext, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scale and zero point with which a tensor is read, perhaps after it was moved."""
+    for node in context.file.graph.node:
         operator = operator_name(node)
-        if operator in OPERATORS and operator != "DequantizeLinear":
-            OPERATORS[operator](self, node)
-            return
-        if operator == "DequantizeLinear" and node.input[0] not in self.constants:
-            OPERATORS[operator](self, node)
-            return
-        integers = [name for name in node.input if name in self.scales]
-        if node.input and node.input[0] in self.bytes_in and node.input[0] not in self.scales:
-            if operator not in _ALIKE:
-                raise Refused("computes with 8 bits that have no scale yet")
-            scale, zero = self._scale_behind(node.output[0])
-            self._first(node.input[0], scale, zero, None)
-            integers = [node.input[0]]
-        copy = type(node)()
-        copy.CopyFrom(node)
-        if (
-            operator == "Gather"
-            and node.input[0] in self.constants
-            and self.constants[node.input[0]].dtype.itemsize == 1
-        ):
-            scale, zero = self._scale_behind(node.output[0])  # a table of bytes
-            copy.input[0] = self._operand(node.input[0], scale, zero)
-            self.scales[node.output[0]] = scale, zero
-            self.nodes.append(copy)
-            return
-        if integers:
-            floats = all(self.scales[name][1].dtype.kind == "f" for name in integers)  # of 32 bits, without a scale
-            first = self.scales[integers[0]]
-            same = all(np.array_equal(a, b) for name in integers for a, b in zip(first, self.scales[name], strict=True))
-            if not floats and (operator not in _ALIKE or not same or first[0].size > 1):
-                raise Refused("computes with 8 bits, which no scale is said for; export QLinear operators")
-            for index, name in enumerate(node.input):
-                copy.input[index] = self._named(name)
-            if floats and operator == "Cast":
-                self._emit("Identity", [copy.input[0]], node.output[0])
-                return
-            if not floats:
-                for output in node.output:
-                    self.scales[output] = first
-                    if (pin := pin_of(*first)) is not None:
-                        self.pins[output] = pin
-        if operator in _ALIKE or operator in ("Clip", "Relu"):
-            self._follows(copy)
-        self.nodes.append(copy)
-
-    def _follows(self, node: NodeProto) -> None:
-        """The results of a node that changes no number, or cuts some off, are rounded as its operands are."""
-        known = [self.rounded[name] for name in node.input if name in self.rounded]
-        if known:
-            most = max(known, key=lambda each: each.off)
-            self.rounded |= dict.fromkeys(node.output, most)
-
-    def _scale_behind(self, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Scale and zero point with which a tensor is read, perhaps after it was moved."""
-        for node in self.file.graph.node:
-            operator = operator_name(node)
-            if name not in node.input:
-                continue
-            at = list(node.input).index(name)
-            if operator in _ALIKE:
-                return self._scale_behind(node.output[0])
-            if operator in OPERATORS and operator not in ("ConvInteger", "MatMulInteger"):
-                return self._number(node, at + 1), self._number(node, at + 2, np.uint8(0))
-        raise Refused(f"tensor {name!r} has 8 bits without a scale")
+        if name not in node.input:
+            continue
+        at = list(node.input).index(name)
+        if operator in _ALIKE:
+            return _scale_behind(context, node.output[0])
+        if operator in OPERATORS and operator not in ("ConvInteger", "MatMulInteger"):
+            return context.number(node, at + 1), context.number(node, at + 2, np.uint8(0))
+    raise Refused(f"tensor {name!r} has 8 bits without a scale")

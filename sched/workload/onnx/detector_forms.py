@@ -55,12 +55,12 @@ def suppressions(model: ModelProto, nodes: Sequence[NodeProto]) -> list[Suppress
     """The nodes NonMaxSuppression among `nodes`. The operator has corners as top, left, bottom, right; PyTorch writes
     them as left, top, right, bottom, which makes no difference to what it selects."""
     across = model.producer_name == "pytorch"
-    found: list[Suppression] = []
+    result: list[Suppression] = []
     for node in nodes:
         if node.op_type == "NonMaxSuppression":
             centred = any(item.name == "center_point_box" and item.i == 1 for item in node.attribute)
-            found.append(Suppression(node.input[0], node.input[1], node.output[0], centred, across))
-    return found
+            result.append(Suppression(node.input[0], node.input[1], node.output[0], centred, across))
+    return result
 
 
 def recognised(
@@ -81,8 +81,8 @@ def recognised(
             return form
     for each in by:
         if {each.boxes, each.scores, each.selected} <= inside.keys():
-            said = f"what NonMaxSuppression {each.selected} selects"
-            return Selected(said, size, each, inside[each.scores].shape[1])
+            text = f"what NonMaxSuppression {each.selected} selects"
+            return Selected(text, size, each, inside[each.scores].shape[1])
     return _corners_and_scores(outputs, size)
 
 
@@ -127,9 +127,9 @@ def _sigmoid(array: Real) -> Real:
 
 def _one_each(scores: Real, classes: Real) -> Real:
     """Scores [N, classes] of boxes that have one."""
-    found = np.zeros((len(scores), int(classes.max()) + 1 if len(classes) else 1))
-    found[np.arange(len(scores)), classes.astype(np.int64)] = scores
-    return found
+    table = np.zeros((len(scores), int(classes.max()) + 1 if len(classes) else 1))
+    table[np.arange(len(scores)), classes.astype(np.int64)] = scores
+    return table
 
 
 # -- detections of the file ---------------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ def _separate(outputs: Arrays, size: tuple[int, int]) -> Detector | None:
         for (kinds, first), (scores, second) in permutations(_vectors(outputs, array.shape[-2]), 2):
             named = first.dtype.kind in "iu" or any(word in kinds.lower() for word in ("class", "label"))
             if named and _are_numbers(first) and second.dtype.kind == "f" and _are_scores(second):
-                said = f"boxes {name}, their classes {kinds} and scores {scores}"
-                form = Separate(said, size, name, kinds, scores, "detection_boxes" in name.lower())
+                text = f"boxes {name}, their classes {kinds} and scores {scores}"
+                form = Separate(text, size, name, kinds, scores, "detection_boxes" in name.lower())
                 if _are_corners(form.read(outputs)[0]):
                     return form
     return None
@@ -237,9 +237,9 @@ class Selected(Detector):
             boxes = boxes[:, [1, 0, 3, 2]]
         boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
         _, kinds, places = outputs[self.by.selected].reshape(-1, 3).astype(np.int64).T
-        kept = np.zeros((len(places), len(scores)))
-        kept[np.arange(len(places)), kinds] = scores[kinds, places]
-        return _pixels(boxes, self.size)[places], kept
+        table = np.zeros((len(places), len(scores)))
+        table[np.arange(len(places)), kinds] = scores[kinds, places]
+        return _pixels(boxes, self.size)[places], table
 
 
 # -- boxes to be suppressed ---------------------------------------------------------------------------------------
@@ -322,10 +322,10 @@ def _in_cells(outputs: Arrays, size: tuple[int, int], classes: int) -> Detector 
                 continue
             count = classes if 0 < classes <= room else room
             strides = ", ".join(f"{stride:g}" for stride in np.unique(cells[:, 2]))
-            said = f"{name}: boxes {about}, for cells of {strides} pixels" + ", three anchors" * (anchors > 1)
-            said += ", and scores of classes" if across else ", scores of an object and of its class"
+            text = f"{name}: boxes {about}, for cells of {strides} pixels" + ", three anchors" * (anchors > 1)
+            text += ", and scores of classes" if across else ", scores of an object and of its class"
             logits = not _are_scores(rows[:, 4 : rows.shape[1] - room + count])
-            return InCells(said, size, name, cells, across, count, logits, about)
+            return InCells(text, size, name, cells, across, count, logits, about)
     return None
 
 
@@ -385,6 +385,6 @@ def _corners_and_scores(outputs: Arrays, size: tuple[int, int]) -> Detector | No
             continue
         logits, count = not _are_scores(values), values.shape[1]
         background = count > 1 and (logits or bool(np.abs(values.sum(axis=1) - 1).max() < 0.05))
-        said = f"corners {boxes} and scores {scores} of classes" + ", the first of them the background" * background
-        return CornersAndScores(said, size, boxes, scores, count, background, logits)
+        text = f"corners {boxes} and scores {scores} of classes" + ", the first of them the background" * background
+        return CornersAndScores(text, size, boxes, scores, count, background, logits)
     return None

@@ -105,19 +105,19 @@ def _room(layer: FloatLayer, statistics: Statistics) -> NDArray[np.float64]:
 
 def _factors(layers: Mapping[str, FloatLayer], group: _Channels, room: NDArray[np.float64]) -> NDArray[np.float64]:
     """Geometric mean of what the makers and the readers of each channel ask for."""
-    ours = np.max([_ranges(layers[name], made=True) for name in group.makers], axis=0)
-    theirs = np.max([_ranges(layers[name], made=False) for name in group.readers], axis=0)
+    ours = np.max([_ranges(layers[name], of_results=True) for name in group.makers], axis=0)
+    theirs = np.max([_ranges(layers[name], of_results=False) for name in group.readers], axis=0)
     alive = (ours > 0) & (theirs > 0) & (group.room != 1)
     factor = np.ones(len(ours))
     factor[alive] = np.clip((theirs[alive] / ours[alive]) ** 0.5, 1 / LIMIT, LIMIT)
     return np.minimum(factor, room)
 
 
-def _ranges(layer: FloatLayer, *, made: bool) -> NDArray[np.float64]:
-    """Largest weight of each output channel (`made`) or input channel, as a share of the layer's largest."""
+def _ranges(layer: FloatLayer, *, of_results: bool) -> NDArray[np.float64]:
+    """Largest weight of each output channel (`of_results`) or input channel, as a share of the layer's largest."""
     assert layer.w is not None
     weights = np.abs(layer.w)
-    by_filter = made or layer.kind == "depthwise"
+    by_filter = of_results or layer.kind == "depthwise"
     return weights.max(axis=(1, 2, 3) if by_filter else (0, 2, 3)) / (weights.max() or 1.0)
 
 

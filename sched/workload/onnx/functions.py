@@ -44,13 +44,13 @@ def without_calls(model: ModelProto, name: str) -> ModelProto:
             f"{name}: a function of its own cannot be put in place of its calls ({one_line(error)}); export it without "
             "functions"
         ) from error
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    del found.graph.node[:], found.graph.value_info[:], found.functions[:], found.opset_import[:]
-    found.graph.node.extend(inlined.graph.node)
-    found.functions.extend(inlined.functions)
-    found.opset_import.extend(inlined.opset_import)
-    return found
+    flat = onnx.ModelProto()
+    flat.CopyFrom(model)
+    del flat.graph.node[:], flat.graph.value_info[:], flat.functions[:], flat.opset_import[:]
+    flat.graph.node.extend(inlined.graph.node)
+    flat.functions.extend(inlined.functions)
+    flat.opset_import.extend(inlined.opset_import)
+    return flat
 
 
 def _check_size(nodes: list[NodeProto], own: dict[_Id, list[NodeProto]], name: str) -> None:

@@ -63,26 +63,26 @@ def function(kind: str, opset: int) -> FunctionProto:
 
 def numbers(layer: Layer, graph: Graph) -> dict[str, NDArray[Any]]:
     """The operands of a layer's function behind its tensors, by name."""
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in zip(FUNCTIONS[layer.kind][1], layer.inputs, strict=True):
         value = graph.value(tensor)
         sizes = layer.groups, value.channels // layer.groups, value.height * value.width
-        found[f"{name}_shape"] = np.array(sizes, np.int64)
-    found["shape"] = np.array(graph.value(layer.output).shape, np.int64)
+        arrays[f"{name}_shape"] = np.array(sizes, np.int64)
+    arrays["shape"] = np.array(graph.value(layer.output).shape, np.int64)
     if layer.kind == "product":
-        found["scale"] = np.array(layer.scale / 2**SCALE_SHIFT, np.float32)
-    return found
+        arrays["scale"] = np.array(layer.scale / 2**SCALE_SHIFT, np.float32)
+    return arrays
 
 
-def layer_of(kind: GroupedKind, output: str, inputs: tuple[str, ...], given: Mapping[str, NDArray[Any]]) -> Layer:
+def layer_of(kind: GroupedKind, output: str, inputs: tuple[str, ...], arrays: Mapping[str, NDArray[Any]]) -> Layer:
     """The layer whose `numbers` those are. Raises Refused where there is none."""
-    shapes = [given[name].tolist() for name in given if name.endswith("_shape")]
+    shapes = [arrays[name].tolist() for name in arrays if name.endswith("_shape")]
     if any(len(shape) != 3 or shape[0] != shapes[0][0] or shape[0] < 1 for shape in shapes):
         raise Refused(f"operands of shapes {shapes}; each must be [groups, channels, pixels] with the same groups")
-    m = float(given["scale"]) * 2**SCALE_SHIFT if kind == "product" else 1.0
+    m = float(arrays["scale"]) * 2**SCALE_SHIFT if kind == "product" else 1.0
     if not m.is_integer() or not 1 <= m <= SCALE_LIMIT:
         raise Refused(f"scale m / 2^{SCALE_SHIFT} with m = {m:g}; it must be a whole number of 1..{SCALE_LIMIT}")
-    groups, result = shapes[0][0], given["shape"].tolist()
+    groups, result = shapes[0][0], arrays["shape"].tolist()
     if kind == "transpose":
         if len(result) != 4:
             raise Refused(f"a result of shape {result}; it must be [1, channels, rows, columns]")

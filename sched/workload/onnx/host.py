@@ -52,14 +52,14 @@ class HostPart:
         self.nodes = _between(model, self.sources)
         self.outputs = tuple(value.name for value in model.graph.output if value.name not in self.sources)
         self.suppressions = suppressions(model, self.nodes)
-        made = {output for node in self.nodes for output in node.output} - set(self.outputs)
+        inner = {output for node in self.nodes for output in node.output} - set(self.outputs)
         inside = [name for each in self.suppressions for name in (each.boxes, each.scores, each.selected)]
         read = {name for node in self.nodes for name in reads(node)}
         values = [helper.make_tensor_value_info(name, 1, None) for name in self.sources if name in read]
         graph = helper.make_graph(
             self.nodes, "host", values,
             [value for value in model.graph.output if value.name in self.outputs]
-            + [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(inside) if name in made],
+            + [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(inside) if name in inner],
             [item for item in model.graph.initializer if item.name in read],
         )  # fmt: skip
         self._model: Any = onnx.ModelProto()
@@ -123,8 +123,8 @@ def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
     behind.update(output for node in tail for output in node.output)
     read = [name for node in tail for name in reads(node) if name not in behind and name not in constants]
     read += [value.name for value in model.graph.output if value.name not in behind]
-    found = list(dict.fromkeys(read))
-    return [] if set(found) & inputs else found
+    tensors = list(dict.fromkeys(read))
+    return [] if set(tensors) & inputs else tensors
 
 
 def _small(model: ModelProto, node: NodeProto) -> bool:
@@ -157,19 +157,19 @@ def _ending(model: ModelProto, outputs: Sequence[str]) -> ModelProto:
     import onnx
     from onnx import helper
 
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    del found.graph.output[:]
-    found.graph.output.extend(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs)
-    return found
+    ending = onnx.ModelProto()
+    ending.CopyFrom(model)
+    del ending.graph.output[:]
+    ending.graph.output.extend(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs)
+    return ending
 
 
 def _between(model: ModelProto, sources: Sequence[str]) -> list[NodeProto]:
     """The nodes that outputs depend on, back to `sources`."""
     needed = {value.name for value in model.graph.output} - set(sources)
-    found: list[NodeProto] = []
+    nodes: list[NodeProto] = []
     for node in reversed(model.graph.node):
         if needed.intersection(node.output):
             needed.update(name for name in reads(node) if name not in sources)
-            found.append(node)
-    return found[::-1]
+            nodes.append(node)
+    return nodes[::-1]

@@ -21,8 +21,8 @@ def labels_in(model: ModelProto) -> tuple[str, ...]:
     """
     texts = {item.key.lower(): item.value for item in model.metadata_props}
     for key in KEYS:
-        if found := _parse(texts.get(key, "")):
-            return found
+        if labels := _parse(texts.get(key, "")):
+            return labels
     return ()
 
 
@@ -51,5 +51,5 @@ def _parse(text: str) -> tuple[str, ...]:
 
 
 def _names(items: Iterable[Any]) -> tuple[str, ...]:
-    found = tuple(item.strip() if isinstance(item, str) else "" for item in items)
-    return found if len(found) > 1 and all(found) else ()
+    names = tuple(item.strip() if isinstance(item, str) else "" for item in items)
+    return names if len(names) > 1 and all(names) else ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from .validity import check_external, check_opset, check_structure, check_tensor
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
+Node: TypeAlias = "NodeProto"
+#: Of a node, by name (`attributes`).
+Attributes = dict[str, Any]
 #: Operators that only integer models have.
 _INTEGER = {
     "ConvInteger", "MatMulInteger", "QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul",
@@ -79,12 +82,12 @@ def _element(value: ValueInfoProto) -> str:
     return TensorProto.DataType.Name(value.type.tensor_type.elem_type)
 
 
-def attributes(node: NodeProto) -> dict[str, Any]:
+def attributes(node: NodeProto) -> Attributes:
     """The attributes of a node as Python values (tensors as TensorProto, strings as str)."""
     from onnx import helper
 
-    found = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+    values = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,33 +98,38 @@ class CheckedModel:
     model: ModelProto
     others: tuple[NodeProto, ...] | None = None
 
+    def with_nodes(self, nodes: Sequence[NodeProto]) -> CheckedModel:
+        """The model with other nodes, which compute the same outputs; itself if they are its own."""
+        same = len(nodes) == len(self.nodes) and all(a is b for a, b in zip(nodes, self.nodes, strict=True))
+        return self if same else replace(self, others=tuple(nodes))
+
     @cached_property
     def nodes(self) -> list[NodeProto]:
         """The nodes that results depend on, in an order in which every tensor is made before it is used."""
         needed = set(self.outputs)
-        found: list[NodeProto] = []
+        nodes: list[NodeProto] = []
         for node in reversed(self.model.graph.node if self.others is None else self.others):
             if needed.intersection(node.output):
                 needed.update(reads(node))
-                found.append(node)
-        return found[::-1]
+                nodes.append(node)
+        return nodes[::-1]
 
     @cached_property
     def constants(self) -> dict[str, NDArray[Any]]:
         """Initialisers and outputs of Constant nodes, read-only."""
         from onnx import numpy_helper
 
-        found = {item.name: numpy_helper.to_array(item) for item in self.model.graph.initializer}
+        arrays = {item.name: numpy_helper.to_array(item) for item in self.model.graph.initializer}
         for node in self.nodes:
             if node.op_type == "Constant":
                 ((name, value),) = attributes(node).items()
                 if name == "value":
-                    found[node.output[0]] = numpy_helper.to_array(value)
+                    arrays[node.output[0]] = numpy_helper.to_array(value)
                 elif name in ("value_int", "value_ints"):
-                    found[node.output[0]] = np.array(value, np.int64)
+                    arrays[node.output[0]] = np.array(value, np.int64)
                 elif name in ("value_float", "value_floats"):
-                    found[node.output[0]] = np.array(value, np.float32)
-        return found
+                    arrays[node.output[0]] = np.array(value, np.float32)
+        return arrays
 
     @cached_property
     def opset(self) -> int:
@@ -155,19 +163,19 @@ class CheckedModel:
 
         rest = onnx.ModelProto()
         rest.CopyFrom(self.model)
-        kept = [node for node in rest.graph.node if node.op_type != "Slice"]
+        others = [node for node in rest.graph.node if node.op_type != "Slice"]
         del rest.graph.node[:]
-        rest.graph.node.extend(kept)
+        rest.graph.node.extend(others)
         try:
             graph = shape_inference.infer_shapes(rest).graph
         except shape_inference.InferenceError:
             return {}
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for value in (*graph.value_info, *graph.output):
             kind = value.type.tensor_type
             if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
-                found[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
-        return found
+                shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
+        return shapes
 
     @cached_property
     def uses(self) -> Counter[str]:
@@ -201,14 +209,14 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
         if unknown:
             raise UnsupportedError(name, unknown) from error
         raise OnnxError(f"{name}: is not a valid ONNX model: {one_line(error)}; export it again") from error
-    found = CheckedModel(name, checked)
+    result = CheckedModel(name, checked)
     try:
-        _ = found.constants
+        _ = result.constants
     except (ValueError, TypeError, KeyError) as error:
         raise OnnxError(f"{name}: a constant is damaged ({error}); export it again") from error
-    if not found.inputs or not found.outputs:
+    if not result.inputs or not result.outputs:
         raise OnnxError(f"{name}: has no input or no output; export it again")
-    for value in found.inputs:
+    for value in result.inputs:
         _fix_batch(name, value)
         try:
             check_size([dim.dim_value for dim in value.type.tensor_type.shape.dim], f"input {value.name!r}")
@@ -216,7 +224,7 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
             raise OnnxError(f"{name}: {refusal}") from refusal
     for value in checked.graph.output:
         value.type.tensor_type.ClearField("shape")
-    return found
+    return result
 
 
 def _fix_batch(name: str, value: ValueInfoProto) -> None:
@@ -252,37 +260,37 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
     """
     import onnx
 
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
     known = {item.name for item in model.graph.initializer}
     used: set[str] = set()
     batches: set[int] = set()
-    for value in found.graph.input:
+    for value in copy.graph.input:
         dims = value.type.tensor_type.shape.dim
         if value.name in known or not dims:
             continue
-        given = sizes.get(value.name, ())
-        if len(given) == len(dims) == 4 and dims[3].dim_value == given[1] != dims[1].dim_value:
-            given = (given[0], *given[2:], given[1])  # channels last
+        shape = sizes.get(value.name, ())
+        if len(shape) == len(dims) == 4 and dims[3].dim_value == shape[1] != dims[1].dim_value:
+            shape = (shape[0], *shape[2:], shape[1])  # channels last
         for axis, dim in enumerate(dims):
             keys = [key for key in (dim.dim_param, f"{value.name}:{axis}") if key and key in names]
             used.update(keys)
             if keys:
                 dim.dim_value = names[keys[0]]
-            elif not dim.HasField("dim_value") and axis and len(given) == len(dims):
-                dim.dim_value = given[axis]
+            elif not dim.HasField("dim_value") and axis and len(shape) == len(dims):
+                dim.dim_value = shape[axis]
         if len(dims) > 2 and (dims[0].dim_value != 1 or dims[0].dim_param):
             batches.add(dims[0].dim_value)
             dims[0].dim_value = 1
     if unknown := [key for key in names if key not in used]:
         raise OnnxError(f"{name}: no input has a size {unknown[0]!r} to bind; sizes are {_sizes(model)}")
-    if found == model:
+    if copy == model:
         return model
-    _rebatch(found, batches)
-    for value in found.graph.output:
+    _rebatch(copy, batches)
+    for value in copy.graph.output:
         value.type.tensor_type.ClearField("shape")
-    del found.graph.value_info[:]
-    return found
+    del copy.graph.value_info[:]
+    return copy
 
 
 def _rebatch(model: ModelProto, batches: Container[int]) -> None:
@@ -301,10 +309,10 @@ def _rebatch(model: ModelProto, batches: Container[int]) -> None:
 def _sizes(model: ModelProto) -> str:
     """The sizes that can be bound, for messages."""
     known = {item.name for item in model.graph.initializer}
-    found = [
+    names = [
         dim.dim_param or f"{value.name}:{axis}"
         for value in model.graph.input
         if value.name not in known
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
     ]
-    return ", ".join(dict.fromkeys(found))
+    return ", ".join(dict.fromkeys(names))

@@ -56,17 +56,17 @@ def with_weights(model: ModelProto, name: str, seed: int) -> tuple[ModelProto, t
         raise OnnxError(
             f"{name}: has no numbers for {count:,} weights; {MOST_NUMBERS:,} at most are drawn: export it with them"
         )
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    for item in found.graph.initializer:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for item in copy.graph.initializer:
         if lacks_numbers(item):
             array = _drawn(item, _readers(model, item.name), name, seed)
             item.CopyFrom(numpy_helper.from_array(array, item.name))
     notes = [_sentence(missing, seed)] if missing else []
     if narrow:
-        _as_real_numbers(found)
+        _as_real_numbers(copy)
         notes.append(f"{narrow} are computed in real numbers.")
-    return found, tuple(notes)
+    return copy, tuple(notes)
 
 
 def lacks_numbers(item: TensorProto) -> bool:

@@ -29,13 +29,13 @@ def note_of(net: FloatNet, rounder: Rounder) -> str:
         operand, result = (values.get(name) for name in (layer.inputs[0], layer.output))
         if operand is None or result is None or layer.w is None or layer.bias is None or layer.moves:
             continue
-        made, x_step, y_step = graph[layer.output], rounder.step(layer.inputs[0]), rounder.step(layer.output)
-        if made.w is None or made.bias is None:
+        integer, x_step, y_step = graph[layer.output], rounder.step(layer.inputs[0]), rounder.step(layer.output)
+        if integer.w is None or integer.bias is None:
             continue
-        numbers = np.atleast_1d(np.array(made.scale if made.scales is None else made.scales, np.float64))
+        numbers = np.atleast_1d(np.array(integer.scale if integer.scales is None else integer.scales, np.float64))
         w_step = numbers * y_step / x_step / (1 << SCALE_SHIFT)
-        w = made.w.astype(np.float64) * w_step[:, None, None, None]
-        bias = made.bias.astype(np.float64) * (w_step * x_step)
+        w = integer.w.astype(np.float64) * w_step[:, None, None, None]
+        bias = integer.bias.astype(np.float64) * (w_step * x_step)
         bound = float(_sums(layer, w, operand, x_step, bias).max())
         bound = (bound + y_step / 2 + result.scale / 2) / result.scale
         if bound > worst:

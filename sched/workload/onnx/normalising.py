@@ -106,22 +106,25 @@ def numbers(layer: Layer) -> dict[str, float]:
     return {name: known[name] for name in FUNCTIONS[layer.by][1]}
 
 
-def layer_of(by: By, output: str, x: str, given: dict[str, float]) -> Layer:
+def layer_of(by: By, output: str, x: str, factors: dict[str, float]) -> Layer:
     """The layer whose `numbers` those are. Raises Refused where there is none."""
-    relu, clamp = given["low"] == 128, round(given["high"]) - 128
-    if given["low"] not in (0, 128) or not 0 <= clamp <= NO_CLAMP:
-        raise Refused(f"bounds {given['low']} and {given['high']}; the lower must be 0 or 128, the upper 128..255")
+    relu, clamp = factors["low"] == 128, round(factors["high"]) - 128
+    if factors["low"] not in (0, 128) or not 0 <= clamp <= NO_CLAMP:
+        raise Refused(f"bounds {factors['low']} and {factors['high']}; the lower must be 0 or 128, the upper 128..255")
     for times16 in (False, True):
         step = 2.0 ** (4 * times16 - SCALE_SHIFT)
-        scale = {"scale": given.get("scale", 0) / step, "dividend": given.get("dividend", 0) / (1 << DIVIDEND_SHIFT)}
+        scale = {
+            "scale": factors.get("scale", 0) / step,
+            "dividend": factors.get("dividend", 0) / (1 << DIVIDEND_SHIFT),
+        }
         m = scale["scale" if by == "mean" else "dividend"]
         layer = Layer(
             "normalise", output, (x,), relu=relu, clamp=clamp, scale=round(m) if np.isfinite(m) else 0, by=by,
             times16=times16,
         )  # fmt: skip
-        if numbers(layer) == given and (by == "max" or 0 < layer.scale <= SCALE_LIMIT):
+        if numbers(layer) == factors and (by == "max" or 0 < layer.scale <= SCALE_LIMIT):
             return layer
     raise Refused(
-        f"numbers {given}: a scale must be m / 2^17 or m / 2^13, a dividend m * 2^12, m a whole number of "
+        f"numbers {factors}: a scale must be m / 2^17 or m / 2^13, a dividend m * 2^12, m a whole number of "
         f"1..{SCALE_LIMIT}, a step 1 / 2^17 or 1 / 2^13"
     )

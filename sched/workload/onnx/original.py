@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ..graph import Graph
 from .errors import OnnxError, node_name, operator_name
-from .floats import FloatLayer, FloatNet, Source, float_model
+from .float_model import float_model
+from .floats import FloatLayer, FloatNet, Source
 from .pins import NOTHING, Rounding
 from .runtime import run, session
 from .subgraphs import reads
@@ -74,8 +75,8 @@ class Original:
             typed[value.name] = (
                 array.reshape(array.shape[: len(value.shape)]) if source is None else source.array(array)
             )
-        found = run(self._live, typed, self.name)
-        return {tensor: found[tensor] for tensor in (*self._makers, *found) if tensor in found}
+        results = run(self._live, typed, self.name)
+        return {tensor: results[tensor] for tensor in (*self._makers, *results) if tensor in results}
 
     def source(self, output: str, known: Collection[str]) -> tuple[str, set[str]]:
         """The tensor in `known` that the nodes after it make an output of, and their operators; each has one operand
@@ -89,14 +90,14 @@ class Original:
 
     def nodes(self, tensor: str, known: Iterable[str]) -> str:
         """The nodes between a tensor and the nearest ones in `known`, in words."""
-        found: list[NodeProto] = []
+        nodes: list[NodeProto] = []
         stop, open_ = set(known), [tensor]
         while open_:
             node = self._makers.get(open_.pop())
-            if node is not None and node not in found:
-                found.append(node)
+            if node is not None and node not in nodes:
+                nodes.append(node)
                 open_ += [name for name in reads(node) if name not in stop]
-        named = [f"{node_name(node)} ({operator_name(node)})" for node in reversed(found) if node.op_type != "Constant"]
+        named = [f"{node_name(node)} ({operator_name(node)})" for node in reversed(nodes) if node.op_type != "Constant"]
         return ("nodes " if len(named) > 1 else "node ") + ", ".join(named) if named else "the input"
 
 
@@ -130,9 +131,9 @@ def check_integer(model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays,
     original = Original(model, name, graph.values)
     for inputs, golden in cases:
         theirs = original.run(_integer_feeds(model, graph, inputs))
-        for tensor, found in theirs.items():
+        for tensor, array in theirs.items():
             if tensor in golden:
-                _same_bytes(original, tensor, found, golden[tensor], graph)
+                _same_bytes(original, tensor, array, golden[tensor], graph)
         ends = {output: original.source(output, graph.values) for output in original.outputs}
         for output, (tensor, operators) in ends.items():
             if tensor not in graph.outputs:
@@ -173,8 +174,8 @@ def _integer_feeds(model: ModelProto, graph: Graph, inputs: Arrays) -> dict[str,
     return feeds
 
 
-def _same_bytes(original: Original, tensor: str, found: NDArray[Any], golden: NDArray[Any], graph: Graph) -> None:
-    theirs = found.astype(np.int16) - (128 if found.dtype == np.uint8 else 0)
+def _same_bytes(original: Original, tensor: str, bytes_: NDArray[Any], golden: NDArray[Any], graph: Graph) -> None:
+    theirs = bytes_.astype(np.int16) - (128 if bytes_.dtype == np.uint8 else 0)
     ours = _shaped(original, tensor, golden, theirs, graph.values)
     if differ := np.argwhere(theirs != ours).tolist():
         at = tuple(differ[0])
@@ -203,19 +204,19 @@ def check_float(
     most = {layer.output: _most(layer) for layer in net.layers}
     sizes = {name: prod(size) for name, size in net.sizes.items()}
     ours: InferenceSession | None = None
-    wanted: set[str] = set()
+    needed: set[str] = set()
     for index, (item, feed) in enumerate(zip(data, feeds, strict=True)):
         theirs = original.run(item)
         # the parts of a SpaceToDepth have no name in the file, and what repeats values does not give all of them back
-        given = {name for name in layers.keys() & theirs.keys() if theirs[name].size == sizes.get(name)}
+        alike = {name for name in layers.keys() & theirs.keys() if theirs[name].size == sizes.get(name)}
         if ours is None:
-            ours = session(float_model(net, given), net.name)
-            wanted = {value.name for value in ours.get_inputs()}
+            ours = session(float_model(net, alike), net.name)
+            needed = {value.name for value in ours.get_inputs()}
         begun = {key: net.feed(key, net.inputs[key].value(theirs[name])) for key, name in rounding.inputs.items()}
         operands = {**feed, **begun}
-        operands |= {name: _value(theirs[_read(name, net, rounding, theirs)], net, name) for name in given}
-        named = {_given(name, given): np.asarray(array, np.float32) for name, array in operands.items()}
-        found = run(ours, {name: array for name, array in named.items() if name in wanted}, net.name)
+        operands |= {name: _value(theirs[_read(name, net, rounding, theirs)], net, name) for name in alike}
+        named = {_given(name, alike): np.asarray(array, np.float32) for name, array in operands.items()}
+        results = run(ours, {name: array for name, array in named.items() if name in needed}, net.name)
         where = f" for calibration input {index}"
         for tensor, right in theirs.items():
             if right.shape != net.shapes.get(tensor, right.shape):
@@ -227,7 +228,7 @@ def check_float(
             weights, bias = most[layer.output]
             sums = weights * _largest(layer, operands) + bias
             bound = np.array(tolerance * float(np.abs(right).max()) + DIGITS * sums)
-            mine = found[layer.output]
+            mine = results[layer.output]
             if tensor in net.orders:
                 mine = mine.ravel()[net.orders[tensor]]
             if (own := rounding.tensors.get(tensor)) is not None:

@@ -111,7 +111,7 @@ def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str,
     """Adds what saturates where the file does and the chip's tensor, which reaches as far above 0 as below, would not:
     for tensors that have such values. What a table cuts off gets the same pin, in `pins`. Whether there were any."""
     values = of_values(net, pins, statistics)
-    found = False
+    any_cut = False
     for layer in list(net.layers):
         for pin in values.get(layer.output, ())[-1:]:
             seen = statistics[layer.output]
@@ -125,15 +125,15 @@ def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str,
                 net.sizes[whole], layer.output = net.sizes[layer.output], whole
                 net.values[whole], pins[whole] = whole, pin
                 net.layers.insert(net.layers.index(layer) + 1, cut)
-            found = found or low or high
-    return found
+            any_cut = any_cut or low or high
+    return any_cut
 
 
 def of_values(net: FloatNet, pins: Mapping[str, Pin], roots: Collection[str]) -> dict[str, list[Pin]]:
     """The pins of each value of a network that has any."""
-    found: dict[str, list[Pin]] = {}
+    by_value: dict[str, list[Pin]] = {}
     for name, pin in pins.items():
         value = net.values.get(name)
         if value is not None and value in roots:
-            found.setdefault(value, []).append(pin)
-    return found
+            by_value.setdefault(value, []).append(pin)
+    return by_value

@@ -50,7 +50,7 @@ class Function:
         from onnx import NodeProto, numpy_helper
 
         names = {ARGUMENT: source, self.result: result}
-        found: list[NodeProto] = []
+        nodes: list[NodeProto] = []
         for node in self.nodes:
             copy = NodeProto()
             copy.CopyFrom(node)
@@ -59,8 +59,8 @@ class Function:
                 del field[:]
                 field.extend(renamed)
             copy.name = f"{prefix}{node.output[0]}"
-            found.append(copy)
-        return found, [numpy_helper.from_array(array, f"{prefix}{name}") for name, array in self.constants.items()]
+            nodes.append(copy)
+        return nodes, [numpy_helper.from_array(array, f"{prefix}{name}") for name, array in self.constants.items()]
 
     def then(self, outer: Function) -> Function:
         """`outer` of this function."""
@@ -83,11 +83,11 @@ class Function:
 
 def numbers(constants: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Constants that are equal throughout as one number each; real ones in float32."""
-    found: dict[str, NDArray[Any]] = {}
+    scalars: dict[str, NDArray[Any]] = {}
     for name, array in constants.items():
         one = np.array(array).reshape(-1)[:1].reshape(())
-        found[name] = one.astype(np.float32) if one.dtype.kind == "f" else one
-    return found
+        scalars[name] = one.astype(np.float32) if one.dtype.kind == "f" else one
+    return scalars
 
 
 def standard(node: NodeProto, opset: int) -> tuple[NodeProto, dict[str, NDArray[Any]]]:

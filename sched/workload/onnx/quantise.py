@@ -258,9 +258,9 @@ def _best(
             except WorkloadError as error:  # another choice may do
                 refusal = refusal or error
                 continue
-            found = _report(graph, rounder, trial_truth, strength, how)
-            if best is None or _rank(found) > _rank(best):
-                best = found
+            report = _report(graph, rounder, trial_truth, strength, how)
+            if best is None or _rank(report) > _rank(best):
+                best = report
     if best is None:
         assert refusal is not None
         raise refusal
@@ -280,7 +280,7 @@ def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[
     inputs = [value.name for value in model.graph.input if value.name not in known]
     if not items:
         raise OnnxError(f"{name}: no calibration data; give at least one input")
-    found: list[dict[str, NDArray[np.floating]]] = []
+    feeds: list[dict[str, NDArray[np.floating]]] = []
     for index, item in enumerate(items):
         if not isinstance(item, Mapping):
             if len(inputs) != 1:
@@ -292,13 +292,13 @@ def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[
             is_array = isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]  (from outside)
             if not is_array or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
                 raise OnnxError(f"{name}: calibration {index}: {key} must be an array of finite numbers")
-        found.append(dict(item))
-    return found
+        feeds.append(dict(item))
+    return feeds
 
 
 def _as_values(net: FloatNet, data: list[dict[str, NDArray[np.floating]]]) -> list[dict[str, NDArray[np.floating]]]:
     """The data as [1, C, H, W]; they may have the shape that the model's input has. Raises OnnxError for others."""
-    found: list[dict[str, NDArray[np.floating]]] = []
+    arrays: list[dict[str, NDArray[np.floating]]] = []
     for index, item in enumerate(data):
         values: dict[str, NDArray[np.floating]] = {}
         for key, array in item.items():
@@ -309,8 +309,8 @@ def _as_values(net: FloatNet, data: list[dict[str, NDArray[np.floating]]]) -> li
                     f"{list(net.inputs[key].shape)}"
                 )
             values[key] = value
-        found.append(values)
-    return found
+        arrays.append(values)
+    return arrays
 
 
 def _bytes_only(data: list[dict[str, NDArray[np.floating]]]) -> bool:
@@ -345,11 +345,11 @@ def _picture(net: FloatNet, picture: Picture | None) -> Picture | None:
     return replace(picture, mean=tuple((mean - offset * std / gain).tolist()), std=tuple((std / gain).tolist()))
 
 
-def _rank(found: Quantised) -> tuple[float, float]:
+def _rank(report: Quantised) -> tuple[float, float]:
     """What is sought: the float network's decisions, if it decides anything; then little noise."""
-    first = found.graph.value(found.graph.outputs[0])
+    first = report.graph.value(report.graph.outputs[0])
     decides = first.channels > 1 and first.height == first.width == 1
-    return found.agreement if decides else 0.0, found.snr_db
+    return report.agreement if decides else 0.0, report.snr_db
 
 
 # -- how well it went -------------------------------------------------------------------------------------------
@@ -369,13 +369,13 @@ def _report(
             )
             for value in graph.inputs
         }
-        found = {name: unflip(array) for name, array in run(live, feeds).items()}
-        for name, array in found.items():
+        results = {name: unflip(array) for name, array in run(live, feeds).items()}
+        for name, array in results.items():
             exact = real[name].astype(np.float64)
             signal[name] += float((exact**2).sum())
             noise[name] += float(((array * graph.steps[name] - exact) ** 2).sum())
         first = graph.outputs[0]
-        alike += int(found[first].argmax() == real[first].argmax())
+        alike += int(results[first].argmax() == real[first].argmax())
     snr = {name: _decibels(signal[name], noise[name]) for name in graph.values}
     layers = tuple(
         LayerReport(

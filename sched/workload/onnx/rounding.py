@@ -120,7 +120,7 @@ class Rounder:
         outgrow its tensors by more than `_GROWTH` it stays, and the layer is refused when it is rounded. Steps in
         `pinned` do not change for averages.
         """
-        asked = dict(steps)
+        first = dict(steps)
         inputs = {self._root(name) for name in self.net.inputs}
         makers = Counter(self._root(layer.output) for layer in self.net.layers if _makes(layer))
         for _ in range(len(steps) + 1):
@@ -132,7 +132,7 @@ class Rounder:
                 if layer.kind in PAIRED:
                     x_step *= steps[self._root(layer.inputs[1])]
                 least = self._least(layer, x_step)
-                if steps[root] < least <= _GROWTH * asked[root]:
+                if steps[root] < least <= _GROWTH * first[root]:
                     steps[root] = least
                 free = root not in inputs and root not in pinned
                 if layer.w is None and layer.by is None and makers[root] == 1 and free:
@@ -201,18 +201,19 @@ class Rounder:
     def _table(self, layer: FloatLayer, function: Function, y_step: float) -> NDArray[np.int8]:
         """The function of each value that the operand can have; 0 where it has no value there (the root of -1)."""
         exact = function(np.arange(-128, 128) * self.step(layer.inputs[0]))
-        found = np.nan_to_num(exact, nan=0.0, posinf=inf, neginf=-inf)
-        return np.clip(np.rint(np.clip(found / y_step, -128, 127)), -128, 127).astype(np.int8)
+        numbers = np.nan_to_num(exact, nan=0.0, posinf=inf, neginf=-inf)
+        return np.clip(np.rint(np.clip(numbers / y_step, -128, 127)), -128, 127).astype(np.int8)
 
     def _normalised(self, layer: FloatLayer, by: By, plain: Layer, y_step: float) -> Layer:
         """What is added to the mean of the squares before the root (`epsilon`) is left out."""
-        found, pixels = replace(plain, by=by), self._pixels(layer)
+        normalise, pixels = replace(plain, by=by), self._pixels(layer)
         if by == "max":
-            return found
+            return normalise
         if by == "mean":
             scale, times16 = mean_scale(pixels)
-            return replace(found, scale=scale, times16=times16)
-        return replace(found, scale=self._multiplier(layer, round(quotient_scale(by, pixels, y_step))), times16=True)
+            return replace(normalise, scale=scale, times16=times16)
+        scale = self._multiplier(layer, round(quotient_scale(by, pixels, y_step)))
+        return replace(normalise, scale=scale, times16=True)
 
     def _pixels(self, layer: FloatLayer) -> int:
         _, rows, columns = self.net.sizes[layer.output]
@@ -234,8 +235,8 @@ class Rounder:
         unit, weight = self._unit(layer, y_step), self._power(layer)
         largest = float(np.abs(layer.w).max())
         full = largest / 127 / unit
-        wanted = max(1, int(np.ceil(full)))  # where the bias is much larger than all products, too
-        top = min(wanted, SCALE_LIMIT) if self._may_clip(layer, weight, unit) else self._multiplier(layer, wanted)
+        least = max(1, int(np.ceil(full)))  # where the bias is much larger than all products, too
+        top = min(least, SCALE_LIMIT) if self._may_clip(layer, weight, unit) else self._multiplier(layer, least)
         low = min(max(1, full * _NARROWEST), top)
         tries = sorted({round(m) for m in np.linspace(low, top, _TRIES)}, reverse=True)
         if (own := self._own(layer, unit)) is not None:
@@ -285,11 +286,11 @@ class Rounder:
                 continue
             theirs = np.broadcast_to(pin.weights, len(layer.w))
             m = np.clip(np.rint(theirs / unit), 1, SCALE_LIMIT)
-            own, found = (layer.w / (steps[:, None, None, None]) for steps in (theirs, m * unit))
+            own, rescaled = (layer.w / (steps[:, None, None, None]) for steps in (theirs, m * unit))
             whole = np.rint(own)
-            kept = (np.abs(own - whole) < 1e-3) & (np.abs(whole) <= 128) & (np.rint(found) == whole)
-            kept = kept.all(axis=(1, 2, 3)) & np.any(whole, axis=(1, 2, 3))
-            scales[kept], w[kept] = m[kept], np.clip(whole[kept], -128, 127)
+            exact = (np.abs(own - whole) < 1e-3) & (np.abs(whole) <= 128) & (np.rint(rescaled) == whole)
+            exact = exact.all(axis=(1, 2, 3)) & np.any(whole, axis=(1, 2, 3))
+            scales[exact], w[exact] = m[exact], np.clip(whole[exact], -128, 127)
         return scales, np.array(scales * unit, np.float64), w
 
     def _own(self, layer: FloatLayer, unit: float) -> int | None:
@@ -301,9 +302,13 @@ class Rounder:
             (scale,) = pin.weights
             m = round(scale / unit)
             if 1 <= m <= SCALE_LIMIT:
-                own, found = layer.w / scale, layer.w / (m * unit)
+                own, rescaled = layer.w / scale, layer.w / (m * unit)
                 whole = np.rint(own)
-                if np.abs(own - whole).max() < 1e-3 and np.abs(whole).max() <= 128 and np.all(np.rint(found) == whole):
+                if (
+                    np.abs(own - whole).max() < 1e-3
+                    and np.abs(whole).max() <= 128
+                    and np.all(np.rint(rescaled) == whole)
+                ):
                     return m
         return None
 

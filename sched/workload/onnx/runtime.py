@@ -49,22 +49,22 @@ def _in_older_format(model: ModelProto) -> ModelProto | None:
     oldest = helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
     if model.ir_version <= oldest:
         return None
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    found.ir_version = oldest
-    return found
+    older = onnx.ModelProto()
+    older.CopyFrom(model)
+    older.ir_version = oldest
+    return older
 
 
 def run(live: InferenceSession, feeds: dict[str, NDArray[Any]], name: str = "the model") -> dict[str, NDArray[Any]]:
     """All outputs of one run by name. Raises OnnxError, naming the model `name`, when ONNX Runtime cannot run it."""
     names = [output.name for output in live.get_outputs()]
     try:
-        found = live.run(names, feeds)
+        arrays = live.run(names, feeds)
     except Exception as error:
         if type(error).__module__ != _ERRORS:
             raise
         raise OnnxError(f"{name}: ONNX Runtime cannot run it: {str(error).strip()}") from error
-    return {key: np.asarray(array) for key, array in zip(names, found, strict=True)}
+    return {key: np.asarray(array) for key, array in zip(names, arrays, strict=True)}
 
 
 def evaluate(model: ModelProto, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

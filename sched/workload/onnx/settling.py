@@ -43,11 +43,11 @@ def settled(model: ModelProto, name: str) -> ModelProto:
     nodes = list(settling.nodes(model.graph.node))
     if not settling.changed:
         return model
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    del found.graph.node[:], found.graph.value_info[:]
-    found.graph.node.extend(nodes)
-    return found
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:], copy.graph.value_info[:]
+    copy.graph.node.extend(nodes)
+    return copy
 
 
 class _Settling:
@@ -105,8 +105,8 @@ class _Settling:
             return {node.output[0]: whole if node.op_type == "Shape" else np.array(prod(size), np.int64)}
         if any(name not in self.constants for name in names):
             return None
-        made = result_types(node, self.types, self.constants, self.opset)
-        known = [sizes(made[name]) if name in made else None for name in node.output]
+        types = result_types(node, self.types, self.constants, self.opset)
+        known = [sizes(types[name]) if name in types else None for name in node.output]
         if any(size is None or prod(size) > _MOST for size in known):
             return None
         try:
@@ -148,21 +148,21 @@ class _Settling:
                 f"{self.name}: {node_name(node)} (If): its {taken} does not make its {len(node.output)} results; "
                 "export the model again"
             )
-        made = [name for inner in branch.node for name in inner.output if name]
-        names = {name: self._fresh(name, node.output[0]) for name in (*made, *_stored(branch))}
+        results = [name for inner in branch.node for name in inner.output if name]
+        names = {name: self._fresh(name, node.output[0]) for name in (*results, *_stored(branch))}
         copies: list[NodeProto] = []
         for result, value in zip(node.output, branch.output, strict=True):
-            if value.name in made and names[value.name] not in node.output:
+            if value.name in results and names[value.name] not in node.output:
                 names[value.name] = result
             elif result:
                 copies.append(helper.make_node("Identity", [names.get(value.name, value.name)], [result]))
-        found = [_constant_node(names[item.name], item) for item in branch.initializer]
+        nodes = [_constant_node(names[item.name], item) for item in branch.initializer]
         for inner in branch.node:
             copy = type(inner)()
             copy.CopyFrom(inner)
             rename(copy, names)
-            found.append(copy)
-        return found + copies
+            nodes.append(copy)
+        return nodes + copies
 
     def _fresh(self, name: str, output: str) -> str:
         """A name that no other tensor has: branches may have the same ones."""
@@ -186,12 +186,12 @@ def _constant_node(name: str, value: NDArray[Any] | TensorProto) -> NodeProto:
 
 def _first_is_1(kind: TypeProto) -> TypeProto:
     """The type of an input, with a batch of 1 where it is open."""
-    found = type(kind)()
-    found.CopyFrom(kind)
-    dims = found.tensor_type.shape.dim
+    copy = type(kind)()
+    copy.CopyFrom(kind)
+    dims = copy.tensor_type.shape.dim
     if len(dims) > 1 and not dims[0].HasField("dim_value"):
         dims[0].dim_value = 1
     for dim in dims:
         if dim.HasField("dim_value") and dim.dim_value < 1:
             dim.ClearField("dim_value")
-    return found
+    return copy

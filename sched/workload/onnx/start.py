@@ -58,12 +58,12 @@ class Start:
         first.graph.node.extend(cut.nodes)
         first.graph.output.extend(helper.make_empty_tensor_value_info(tensor) for tensor in cut.border)
         self._first, self.fixed = first, dict[str, NDArray[Any]]()
-        found = [self._border(item) for item in data]
-        self.fixed = {tensor: found[0][tensor] for tensor in cut.border if tensor not in self.sources}
-        for item in found[1:]:
+        borders = [self._border(item) for item in data]
+        self.fixed = {tensor: borders[0][tensor] for tensor in cut.border if tensor not in self.sources}
+        for item in borders[1:]:
             self._same(item)
-        made = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
-        nodes = [node for node in model.graph.node if not made.intersection(node.output)]
+        inner = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
+        nodes = [node for node in model.graph.node if not inner.intersection(node.output)]
         read = {tensor for node in nodes for tensor in reads(node)}
         self.rest = onnx.ModelProto()
         self.rest.CopyFrom(model)
@@ -71,10 +71,10 @@ class Start:
         del graph.node[:], graph.input[:], graph.output[:], graph.initializer[:], graph.value_info[:]
         graph.node.extend(nodes)
         graph.input.extend(
-            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, found[0][tensor].shape)
+            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, borders[0][tensor].shape)
             for tensor in self.sources
         )
-        graph.output.extend(value for value in model.graph.output if value.name not in made)
+        graph.output.extend(value for value in model.graph.output if value.name not in inner)
         graph.initializer.extend(item for item in model.graph.initializer if item.name in read)
         graph.initializer.extend(numpy_helper.from_array(array, tensor) for tensor, array in self.fixed.items())
         for value in graph.output:
@@ -83,15 +83,15 @@ class Start:
     def _border(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
         live = session(self._first, self._name)
         types: Mapping[str, Any] = {"float": np.float32, "double": np.float64}
-        given: dict[str, NDArray[Any]] = {}
+        inputs: dict[str, NDArray[Any]] = {}
         for value in live.get_inputs():
             kind = value.type.removeprefix("tensor(").removesuffix(")")
-            given[value.name] = np.asarray(feeds[value.name]).astype(types.get(kind, kind))
-        return run(live, given, self._name)
+            inputs[value.name] = np.asarray(feeds[value.name]).astype(types.get(kind, kind))
+        return run(live, inputs, self._name)
 
-    def _same(self, found: Feeds) -> None:
+    def _same(self, border: Feeds) -> None:
         for tensor, known in self.fixed.items():
-            if found[tensor].shape != known.shape or not np.array_equal(found[tensor], known):
+            if border[tensor].shape != known.shape or not np.array_equal(border[tensor], known):
                 raise OnnxError(
                     f"{self._name}: tensor {tensor!r} is not the same for all inputs; it depends on no number that is "
                     "looked up (on a mask, say), so it is a constant of the network: give inputs of one size and mask"
@@ -99,9 +99,9 @@ class Start:
 
     def run(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
         """The inputs of the rest for inputs of the model. Raises OnnxError where what must be the same is not."""
-        found = self._border(feeds)
-        self._same(found)
-        return {tensor: found[tensor] for tensor in self.sources}
+        border = self._border(feeds)
+        self._same(border)
+        return {tensor: border[tensor] for tensor in self.sources}
 
     @property
     def note(self) -> str:
@@ -122,7 +122,7 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
     """An input for a model that looks up numbers: the first row of each table, everything else 1. Raises OnnxError
     where a size is not fixed."""
     cut = _Cut(model)
-    found: dict[str, NDArray[Any]] = {}
+    feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
         if value.name in cut.inputs:
             shape = value.type.tensor_type.shape.dim
@@ -130,8 +130,8 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
             if 0 in dims:
                 size = shape[dims.index(0)].dim_param or f"{value.name}:{dims.index(0)}"
                 raise OnnxError(f"input {value.name!r} has a size that is not fixed; give it one (--bind {size}=32)")
-            found[value.name] = np.full(dims, value.name not in cut.numbers, np.int64)
-    return found
+            feeds[value.name] = np.full(dims, value.name not in cut.numbers, np.int64)
+    return feeds
 
 
 class _Cut:
@@ -151,7 +151,7 @@ class _Cut:
         }
         tables = {item.name for item in model.graph.initializer if item.data_type == TensorProto.FLOAT}
         self.depends: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in self.inputs}
-        kept: dict[str, str] = {name: name for name in whole}  # tensors that are an input's numbers in another shape
+        shaped: dict[str, str] = {name: name for name in whole}  # tensors that are an input's numbers in another shape
         host = constants | whole
         self.numbers: set[str] = set()
         self.nodes: list[NodeProto] = []
@@ -163,11 +163,11 @@ class _Cut:
             sizes = node.op_type in _SIZES
             for output in node.output:
                 self.depends[output] = frozenset() if sizes else depends
-            if node.op_type == "Gather" and read[0] in tables and read[1] in kept:
-                self.numbers.add(kept[read[1]])
+            if node.op_type == "Gather" and read[0] in tables and read[1] in shaped:
+                self.numbers.add(shaped[read[1]])
                 self.tables.append(node)
-            if node.op_type in _KEEP and read[0] in kept:
-                kept |= dict.fromkeys(node.output, kept[read[0]])
+            if node.op_type in _KEEP and read[0] in shaped:
+                shaped |= dict.fromkeys(node.output, shaped[read[0]])
             if host.issuperset(read) and node.op_type not in _ON_CHIP and (read or node.op_type == "Constant"):
                 self.nodes.append(node)
                 host.update(node.output)

@@ -17,10 +17,10 @@ def bodies(node: NodeProto) -> list[GraphProto]:
 def reads(node: NodeProto) -> list[str]:
     """The tensors that a node reads, one as often as it is an operand: its operands, and what its bodies, at any depth,
     read of the graph around it."""
-    found = [name for name in node.input if name]
+    names = [name for name in node.input if name]
     for body in bodies(node):
-        found += [name for name in _outer(body) if name not in found]
-    return found
+        names += [name for name in _outer(body) if name not in names]
+    return names
 
 
 def nodes_within(node: NodeProto) -> Iterator[NodeProto]:
@@ -47,9 +47,9 @@ def rename(node: NodeProto, names: Mapping[str, str]) -> None:
 
 def _made(body: GraphProto) -> set[str]:
     """What a body has names for itself."""
-    made = {value.name for value in body.input} | {item.name for item in body.initializer}
-    made.update(item.values.name for item in body.sparse_initializer)
-    return made | {name for node in body.node for name in node.output}
+    names = {value.name for value in body.input} | {item.name for item in body.initializer}
+    names.update(item.values.name for item in body.sparse_initializer)
+    return names | {name for node in body.node for name in node.output}
 
 
 def _outer(body: GraphProto) -> list[str]:

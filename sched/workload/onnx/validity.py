@@ -32,8 +32,8 @@ def check_opset(model: ModelProto, name: str) -> None:
     versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1 or not OLDEST_OPSET <= versions[0] <= newest:
-        found = ", ".join(map(str, versions)) or "none"
-        raise OnnxError(f"{name}: opset {found} must be one of {OLDEST_OPSET}..{newest}; export it with another opset")
+        text = ", ".join(map(str, versions)) or "none"
+        raise OnnxError(f"{name}: opset {text} must be one of {OLDEST_OPSET}..{newest}; export it with another opset")
 
 
 def check_tensors(model: ModelProto, name: str) -> None:

@@ -88,13 +88,13 @@ def slices(
     steps = np.ones(count, np.int64) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Refused("its starts, ends, axes and steps differ in number")
-    found = [slice(None)] * rank
+    result = [slice(None)] * rank
     for axis, start, end, step in zip(*(array.tolist() for array in (axes, starts, ends, steps)), strict=True):
         if not step:
             raise Refused("a step of 0")
         # backwards, an end before the first element is none
-        found[axis] = slice(start, None if step < 0 and end < -size[axis] else end, step)
-    return tuple(found)
+        result[axis] = slice(start, None if step < 0 and end < -size[axis] else end, step)
+    return tuple(result)
 
 
 def limit(name: str, opcode: Opcode = Opcode.GEMM) -> int:
@@ -117,10 +117,10 @@ def check_window(kind: str, window: Window) -> None:
 
 def two_axes(attributes: dict[str, Any]) -> dict[str, Any]:
     """The attributes of a window over columns alone as those of one over rows and columns."""
-    found = dict(attributes)
+    result = dict(attributes)
     for name, neutral in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 0)):
-        if name in found and len(found[name]) == 1:
-            found[name] = [neutral, *found[name]]
-    if len(found.get("pads", ())) == 2:
-        found["pads"] = [0, found["pads"][0], 0, found["pads"][1]]
-    return found
+        if name in result and len(result[name]) == 1:
+            result[name] = [neutral, *result[name]]
+    if len(result.get("pads", ())) == 2:
+        result["pads"] = [0, result["pads"][0], 0, result["pads"][1]]
+    return result

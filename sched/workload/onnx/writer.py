@@ -162,13 +162,13 @@ class _Writer:
                 self.node("QLinearMul", operands, output, domain=MICROSOFT)
             case "normalise":
                 assert layer.by is not None  # the graph has checked it
-                given = {name: np.array(number) for name, number in normalising.numbers(layer).items()}
-                operands = [self.constant(f"{layer.output}/{name}", number) for name, number in given.items()]
+                arrays = {name: np.array(number) for name, number in normalising.numbers(layer).items()}
+                operands = [self.constant(f"{layer.output}/{name}", number) for name, number in arrays.items()]
                 way, _ = normalising.FUNCTIONS[layer.by]
                 self.node(way, [layer.inputs[0], *operands], output, domain=normalising.DOMAIN)
             case "product" | "transpose":
-                given = grouped.numbers(layer, self.graph)
-                operands = [self.constant(f"{layer.output}/{name}", number) for name, number in given.items()]
+                arrays = grouped.numbers(layer, self.graph)
+                operands = [self.constant(f"{layer.output}/{name}", number) for name, number in arrays.items()]
                 name = grouped.FUNCTIONS[layer.kind][0]
                 self.node(name, [*layer.inputs, *operands], output, domain=normalising.DOMAIN)
             case "upsample":

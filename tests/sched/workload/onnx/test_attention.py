@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.load import check
-from meshloom.sched.workload.onnx.patterns import together
+from meshloom.sched.workload.onnx.passes.table import rewrite
 from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
 from meshloom.sched.workload.onnx.start import examples, looks_up
 
@@ -130,7 +130,7 @@ def test_what_is_no_layer_normalisation_is_left_as_it_is() -> None:
     squares = m.node("Pow", [m.node("Sub", ["x", mean], "less"), m.constant(3.0)], "cubes")
     root = m.node("Sqrt", m.node("ReduceMean", squares, "variance", axes=[-1]), "root")
     model = m.build(m.node("Div", ["less", root], "y"))
-    assert together(check(model, "m", ())).others is None
+    assert rewrite(check(model, "m", ())).others is None
 
 
 def test_softmax_over_channels() -> None:

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from meshloom.sched.workload.onnx import arranging
+from meshloom.sched.workload.onnx.building import pictures
+from meshloom.sched.workload.onnx.building.views import View
 from meshloom.sched.workload.onnx.quantise import quantise
-from meshloom.sched.workload.onnx.views import View
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
 
@@ -40,21 +40,21 @@ def moved(channels: list[int], pixels: list[int], size: tuple[int, int]) -> View
 
 def test_rows_of_pixels_in_any_order_up_to_the_most() -> None:
     """Both the pixels that there are and those that are made become channels of a convolution."""
-    most = arranging.MOST_MOVED
+    most = pictures.MOST_MOVED
     for made, there in ((most, most), (3, most), (most, 2)):
         pixels = [there - 1 - n % there for n in range(made)]
-        channels, columns = arranging._rows_and_columns(moved([1, 0], pixels, (2, there))) or ([], [])
+        channels, columns = pictures._rows_and_columns(moved([1, 0], pixels, (2, there))) or ([], [])
         assert (list(channels), list(columns)) == ([1, 0], pixels)
     for made, there in ((most + 1, 2), (3, most + 1), (most + 1, most + 1)):
         pixels = [there - 1 - n % there for n in range(made)]
-        assert arranging._rows_and_columns(moved([1, 0], pixels, (2, there))) is None
+        assert pictures._rows_and_columns(moved([1, 0], pixels, (2, there))) is None
 
 
 def test_channels_with_pixels_of_their_own_are_no_rows_and_columns() -> None:
     view = moved([0, 1], [0, 1, 2], (2, 3))
     index = view.order.copy()
-    assert arranging._rows_and_columns(view) is not None
+    assert pictures._rows_and_columns(view) is not None
     index[0, 1, 0] = [3, 5, 4]  # the second channel has its pixels in another order
-    assert arranging._rows_and_columns(View("v", (2, 1, 3), (1, 2, 1, 3), index)) is None
+    assert pictures._rows_and_columns(View("v", (2, 1, 3), (1, 2, 1, 3), index)) is None
     index[0, 1, 0] = [3, 1, 5]  # ... and one of another channel
-    assert arranging._rows_and_columns(View("v", (2, 1, 3), (1, 2, 1, 3), index)) is None
+    assert pictures._rows_and_columns(View("v", (2, 1, 3), (1, 2, 1, 3), index)) is None

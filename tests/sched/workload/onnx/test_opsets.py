@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from meshloom.sched.workload.onnx.dequantising.pairs import with_quantised_constants
 from meshloom.sched.workload.onnx.errors import OnnxError
-from meshloom.sched.workload.onnx.pairs import with_quantised_constants
 from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
 from meshloom.sched.workload.onnx.runtime import evaluate, run, session
 

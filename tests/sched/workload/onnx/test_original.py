@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -14,23 +16,15 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from meshloom.sched.workload.onnx import (
-    convolutions,
-    float_reader,
-    folding,
-    movement,
-    pools,
-    reductions,
-    resizing,
-    windows,
-)
+from meshloom.sched.workload.onnx import operators, windows
+from meshloom.sched.workload.onnx.building import context, inputs
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.original import check_float
 from meshloom.sched.workload.onnx.quantise import quantise
 
 from ...float_models import FloatModel, run_float
-from ...misreading import ids, looked_at, misread, misread_operand, says
+from .misreading import ids, looked_at, misread, misread_operand, says
 
 
 def conv(m: FloatModel, source: str = "x", **more: Any) -> str:
@@ -286,11 +280,8 @@ def test_all_attributes_that_the_float_reader_looks_at_have_a_case(monkeypatch: 
     covered = {(operator, name) for operator, name, *_ in FLOAT_CASES}
     assert read <= covered
     # and no operator that has attributes is missing
-    names = {
-        name
-        for module in (convolutions, float_reader, folding, movement, pools, reductions, resizing, windows)
-        for name in looked_at(module)
-    }
+    families = [import_module(f"{operators.__name__}.{item.name}") for item in iter_modules(operators.__path__)]
+    names = {name for module in (*families, context, inputs, windows) for name in looked_at(module)}
     assert names <= {name for _, name in covered}
 
 

@@ -17,16 +17,17 @@ from onnx import TensorProto
 
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx import reader, windows
+from meshloom.sched.workload.onnx import windows
 from meshloom.sched.workload.onnx.errors import OnnxError
+from meshloom.sched.workload.onnx.integers import arithmetic, functions, layout, sums
 from meshloom.sched.workload.onnx.original import check_integer
 from meshloom.sched.workload.onnx.reader import from_onnx
 from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 
 from ...integer_models import IntegerModel
-from ...misreading import ids, looked_at, misread, misread_operand, says
 from ...random_graphs import random_inputs
+from .misreading import ids, looked_at, misread, misread_operand, says
 
 WEIGHTS = np.random.default_rng(0).integers(-128, 128, (4, 2, 3, 2)).astype(np.int8)
 BIAS = np.array([900, -700, 400, 0], np.int32)
@@ -208,7 +209,8 @@ def test_all_attributes_that_the_integer_reader_looks_at_have_a_case(monkeypatch
             from_onnx(built(build), "net")
     covered = {(operator, name) for operator, name, *_ in INTEGER_CASES}
     assert read <= covered
-    assert looked_at(reader) | looked_at(windows) <= {name for _, name in covered}
+    names = {name for module in (arithmetic, functions, layout, sums, windows) for name in looked_at(module)}
+    assert names <= {name for _, name in covered}
 
 
 def test_weights_of_the_other_sign_do_not_saturate_in_pairs() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+from meshloom.sched.workload.onnx.dequantising.pairs import without_pairs
 from meshloom.sched.workload.onnx.errors import UnsupportedError
-from meshloom.sched.workload.onnx.pairs import without_pairs
 from meshloom.sched.workload.onnx.pins import Pin
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 

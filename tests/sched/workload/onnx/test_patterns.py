@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
+from meshloom.sched.workload.onnx.building.views import split_into_pieces
 from meshloom.sched.workload.onnx.errors import OnnxError, Refused, UnsupportedError
 from meshloom.sched.workload.onnx.load import load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.reader import from_onnx
-from meshloom.sched.workload.onnx.views import arranged
 from meshloom.sched.workload.onnx.writer import to_onnx
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
@@ -240,17 +240,17 @@ def test_as_many_copies_as_there_may_be(count: int, parts: int | None):
     """Rows backwards: each is a copy."""
     index = np.arange(count)[::-1].reshape(1, count, 1)
     if parts is None:
-        assert len(arranged(index, (1, count, 1))[0]) == count
+        assert len(split_into_pieces(index, (1, count, 1))[0]) == count
     else:
         with pytest.raises(Refused, match=f"its rows are of {parts} parts"):
-            arranged(index, (1, count, 1))
+            split_into_pieces(index, (1, count, 1))
 
 
 def test_copies_of_channels_and_pixels():
     """Each channel shifted by one more than the one before; each pixel from other channels."""
     shifted = np.stack([np.roll(np.arange(300), by) + by * 300 for by in range(300)]).reshape(300, 300, 1)
     with pytest.raises(Refused, match="its channels are of 300 parts"):
-        arranged(shifted, (300, 300, 1))
+        split_into_pieces(shifted, (300, 300, 1))
     spread = (np.arange(300) * 300 + np.arange(300)).reshape(1, 300, 1)
     with pytest.raises(Refused, match="its pixels are of 300 parts"):
-        arranged(spread, (300, 300, 1))
+        split_into_pieces(spread, (300, 300, 1))

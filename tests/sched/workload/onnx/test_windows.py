@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.isa import Opcode
+from meshloom.sched.workload.onnx.building.strides import MOST_STRIDE, factors, first_step, next_product
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
-from meshloom.sched.workload.onnx.strides import MOST_STRIDE, factors, first_step, next_product
 from meshloom.sched.workload.onnx.windows import limit
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float

@@ -1,0 +1,255 @@
+"""Pictures made of rearranged values, and slices of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
+
+from ...graph import Place, Window, slice_size
+from ..errors import Refused
+from ..floats import FloatLayer
+from .axes import extents_along, place_along, side_of, size_along, stride_along, window_along
+from .context import FloatContext
+from .strides import MOST_STRIDE, factors
+from .views import MOST_PIECES, NO_PAD, Piece, Size, View, find_channels, split_into_pieces, turn_index, turn_size
+
+
+def emit_slice(context: FloatContext, name: str, output: str, size: Size, window: Window) -> str:
+    """Rows and columns of a value; itself if these are all. Steps that no instruction holds are taken one after the
+    other, or, where they have no small factors, row by row."""
+    window = _without_steps(window, size)
+    if window == Window():
+        return name
+    steps = [factors(stride) for stride in (window.stride_h, window.stride_w)]
+    for axis, small in enumerate(steps):
+        if small is None:
+            return _slice_one_by_one(context, name, output, size, window, axis)
+    down, right = (each or [1] for each in steps)
+    first = replace(window, stride_h=down[0], stride_w=right[0])
+    first_size = size[0], *slice_size(first, *size[1:])
+    name = context.emit(FloatLayer("slice", context.fresh(output), (name,), first), first_size)
+    rest = Window(1, 1, window.stride_h // down[0], window.stride_w // right[0])
+    return emit_slice(context, name, output, first_size, rest)
+
+
+def _slice_one_by_one(context: FloatContext, name: str, output: str, size: Size, window: Window, axis: int) -> str:
+    """As `emit_slice`: rows (`axis` 0) or columns one by one, then what is left to do."""
+    count = slice_size(window, *size[1:])[axis]
+    _, stride, before = extents_along(window, axis)
+    if count > MOST_PIECES:
+        raise Refused(
+            f"a step of {stride} through {size[axis + 1]} {side_of(axis)} takes {count} copies; {MOST_PIECES} at most, "
+            f"or a step of factors up to {MOST_STRIDE}"
+        )
+    parts: list[str] = []
+    for index in range(count):
+        at = before + index * stride
+        one = window_along(axis, before=at, behind=size[axis + 1] - at - 1)
+        parts.append(emit_slice(context, name, f"{output}/{index}", size, one))
+    places = [place_along(axis, index, 1, size_along(axis, size, 1)) for index in range(count)]
+    whole = size_along(axis, size, count)
+    name = emit_paste(context, context.fresh(output), parts, places, whole)
+    return emit_slice(context, name, output, whole, stride_along(window, axis, 1))
+
+
+def emit_paste(context: FloatContext, output: str, names: Sequence[str], places: Sequence[Place], size: Size) -> str:
+    """A map of `size` that values lie in, each at its place."""
+    return context.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
+
+
+def emit_concat(context: FloatContext, names: Sequence[str], output: str, size: Size) -> str:
+    """Channels of values of `size` one after the other."""
+    return context.emit(FloatLayer("concat", output, tuple(names)), (size[0] * len(names), *size[1:]))
+
+
+def _without_steps(window: Window, size: Size) -> Window:
+    """The window of a slice, without a step where one row or one column is all that it takes."""
+    rows, columns = slice_size(window, *size[1:])
+    if rows == 1 and window.stride_h > 1:
+        window = replace(window, stride_h=1, pad_bottom=size[1] - window.pad_top - 1)
+    if columns == 1 and window.stride_w > 1:
+        window = replace(window, stride_w=1, pad_right=size[2] - window.pad_left - 1)
+    return window
+
+
+#: Pixels that may be put in another order one by one: as many channels a convolution then has.
+MOST_MOVED = 1024
+
+#: Rows or columns of zeros that one layer of the vector unit can put around a map, before and behind in all.
+_MOST_PAD = min(INSTRUCTIONS[Opcode.VEC].most("pad_top"), INSTRUCTIONS[Opcode.VEC].most("kernel_h") - 1)
+
+
+def as_picture(context: FloatContext, name: str, *, padded: bool = False) -> View:
+    """An operand that must be [1, channels, rows, columns], or [1, channels, columns], as a value of its own."""
+    view = context.view(name)
+    if len(view.shape) == 3:
+        view = view.moved(view.order.reshape(*view.shape[:2], 1, view.shape[2]))
+    if len(view.shape) != 4 or view.shape[0] != 1:
+        raise Refused(f"its operand has shape {list(view.shape)}, must be [1, channels, rows, columns]")
+    if not view.is_picture:
+        view = arrange(context, name, view)
+    if view.pad != NO_PAD and not padded:
+        view = pad_picture(context, name, view)
+    return view
+
+
+def arrange(context: FloatContext, name: str, view: View) -> View:
+    """A value that a view [1, channels, rows, columns] is the picture of; `name`: of the tensor. Where rows and
+    columns do not move as wholes, channels and pixels change places before."""
+    if view.is_picture:
+        return view
+    if context.turns and view.pad == NO_PAD and find_channels(view) is None:
+        for groups in _turns(view.size[0], view.shape[2] * view.shape[3]):
+            channels = turn_size(view.size, groups)[0]
+            if channels == view.shape[1] and _in_order(turn_index(view.order, view.size, groups)):
+                picture = turn(context, view.value, view.size, groups, view.shape[2])
+                return _remember(context, name, view, context.views[picture])
+    try:
+        picture = _build_picture(context, name, view)
+    except Refused:
+        chosen = _rows_and_columns(view) if context.turns and view.pad == NO_PAD else None
+        if chosen is None:
+            raise
+        picture = _put_elsewhere(context, name, view, *chosen)
+    return _remember(context, name, view, picture)
+
+
+def _put_elsewhere(
+    context: FloatContext, name: str, view: View, channels: NDArray[np.int64], pixels: NDArray[np.int64]
+) -> View:
+    """Some channels and pixels of a value in any order: pixels are chosen while they are channels."""
+    chosen = emit_selection(context, view, channels, f"{name}/channels")
+    size = len(channels), *view.size[1:]
+    across = turn(context, chosen, size, 1)
+    wide = View(across, turn_size(size, 1), (1, *turn_size(size, 1)))
+    moved = emit_selection(context, wide, pixels, f"{name}/pixels")
+    return context.views[turn(context, moved, (len(pixels), 1, size[0]), 1, view.shape[2])]
+
+
+def turn(context: FloatContext, value: str, size: Size, groups: int, rows: int = 1) -> str:
+    """The transpose of a value in groups of channels, in so many rows."""
+    key = value, groups, rows
+    if key not in context.transposes:
+        name = context.fresh(f"{value}/turned" + (f"{groups}" if groups > 1 else ""))
+        layer = FloatLayer("transpose", name, (value,), groups=groups, rows=rows)
+        channels, _, pixels = turn_size(size, groups)
+        context.transposes[key] = context.emit(layer, (channels, rows, pixels // rows))
+    return context.transposes[key]
+
+
+def lay(context: FloatContext, name: str, view: View, index: NDArray[np.int64]) -> tuple[View, int]:
+    """A value whose channels and pixels are the elements `index` [channels, pixels] of a view's value, and how many
+    groups of channels changed places with pixels for it; 0 if none did. `name`: of the tensor."""
+    channels, pixels = index.shape
+    if channels == view.size[0] and view.moved(index).index is None:
+        return replace(view, shape=(1, *view.size), index=None), 0
+    for groups in _turns(view.size[0], pixels):
+        size = turn_size(view.size, groups)
+        if size[0] == channels and _in_order(turn_index(index, view.size, groups)):
+            return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
+    return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels))), 0
+
+
+def _build_picture(context: FloatContext, name: str, view: View) -> View:
+    selected, maker = find_channels(view), context.fusible(name, ("conv",))
+    if selected is not None and maker and maker.w is not None and maker.bias is not None and not maker.moves:
+        del context.layers[maker.output]  # other filters, or the same in another order
+        maker.w, maker.bias = maker.w[selected], maker.bias[selected]
+        maker.output = context.fresh(f"{name}/channels")
+        context.emit(maker, (len(selected), *view.size[1:]))
+        return context.views[maker.output]
+    return _put_together(context, name, view, split_into_pieces(view.order[0], view.size))
+
+
+def _put_together(context: FloatContext, name: str, view: View, runs: list[list[Piece]]) -> View:
+    """A picture of runs of channels."""
+    parts = [
+        _emit_run(context, view, pieces, f"{name}/moved" + (f"{index}" if len(runs) > 1 else ""))
+        for index, pieces in enumerate(runs)
+    ]
+    if len(parts) == 1:
+        return context.views[parts[0]]
+    layer = FloatLayer("concat", context.fresh(f"{name}/moved"), tuple(parts))
+    context.emit(layer, (view.shape[1], view.shape[2], view.shape[3]))
+    return context.views[layer.output]
+
+
+def _remember(context: FloatContext, name: str, view: View, picture: View) -> View:
+    """What is known of a tensor whose picture has been made: it is used again by who reads it too."""
+    old = context.views[name]
+    if old.order.size == view.order.size and np.array_equal(old.order.ravel(), view.order.ravel()):
+        context.views[name] = replace(picture, shape=old.shape)
+    return picture
+
+
+def _emit_run(context: FloatContext, view: View, pieces: list[Piece], output: str) -> str:
+    """The pieces of a run of channels."""
+    chosen: dict[bytes, str] = {}
+    parts: list[str] = []
+    for index, piece in enumerate(pieces):
+        key = piece.channels.tobytes()
+        if key not in chosen:
+            chosen[key] = emit_selection(context, view, piece.channels, f"{output}/channels{len(chosen)}")
+        size = len(piece.channels), *view.size[1:]
+        parts.append(emit_slice(context, chosen[key], f"{output}/part{index}", size, piece.window))
+    places = tuple(piece.place for piece in pieces)
+    if len(parts) == 1 and (places[0].top, places[0].left, places[0].step_h, places[0].step_w) == (0, 0, 1, 1):
+        return parts[0]
+    height, width = (max(place.end[axis] for place in places) for axis in (0, 1))
+    return emit_paste(context, context.fresh(output), parts, places, (len(pieces[0].channels), height, width))
+
+
+def emit_selection(context: FloatContext, view: View, channels: NDArray[np.int64], output: str) -> str:
+    """Channels of a value, by a convolution that picks them."""
+    count = view.size[0]
+    if np.array_equal(channels, np.arange(count)):
+        return view.value
+    w = np.zeros((len(channels), count, 1, 1))
+    w[np.arange(len(channels)), channels] = 1
+    layer = FloatLayer("conv", context.fresh(output), (view.value,), w=w, bias=np.zeros(len(w)), moves=True)
+    return context.emit(layer, (len(channels), *view.size[1:]))
+
+
+def pad_picture(context: FloatContext, name: str, view: View) -> View:
+    """A picture with its zeros around it: depthwise layers of one tap."""
+    padded, (top, left, bottom, right) = replace(view, pad=NO_PAD), view.pad
+    while top + left + bottom + right:
+        t, le = min(top, _MOST_PAD), min(left, _MOST_PAD)
+        b, r = min(bottom, _MOST_PAD - t), min(right, _MOST_PAD - le)
+        w = np.zeros((view.channels, 1, t + b + 1, le + r + 1))
+        w[:, :, b, r] = 1
+        window = Window(t + b + 1, le + r + 1, 1, 1, t + b, le + r, t + b, le + r)
+        output = context.fresh(f"{name}/padded")
+        layer = FloatLayer("depthwise", output, (padded.value,), window, w=w, bias=np.zeros(len(w)), moves=True)
+        context.emit(layer, (padded.channels, *window.output(*padded.size[1:])))
+        padded, (top, left, bottom, right) = context.views[output], (top - t, left - le, bottom - b, right - r)
+    context.views[name] = padded
+    return padded
+
+
+def _turns(channels: int, pixels: int) -> list[int]:
+    """In how many groups channels may change places with pixels, so that there are `pixels` of them then."""
+    return [channels // pixels, 1] if channels % pixels == 0 and channels != pixels else [1]
+
+
+def _rows_and_columns(view: View) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Channels and pixels of a value that a picture is of, if each of its channels has the same pixels."""
+    channel, pixel = np.divmod(view.order[0].reshape(view.shape[1], -1), view.size[1] * view.size[2])
+    alike = np.all(channel == channel[:, :1]) and np.all(pixel == pixel[:1])
+    return (channel[:, 0], pixel[0]) if alike and max(pixel.shape[1], pixel.max() + 1) <= MOST_MOVED else None
+
+
+def _in_order(index: NDArray[np.int64]) -> bool:
+    """Whether elements are those of a value in its own order."""
+    return np.array_equal(index.ravel(), np.arange(index.size))
+
+
+def settle(context: FloatContext, name: str) -> View:
+    """An operand without zeros that are still to come."""
+    view = context.view(name)
+    return view if view.pad == NO_PAD else as_picture(context, name)

@@ -1,0 +1,96 @@
+"""The network that a context has built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from ..errors import OnnxError, Refused
+from ..floats import FloatLayer, FloatNet
+from ..reader_context import COPY
+from .context import FloatContext
+from .pictures import arrange, as_picture
+from .views import NO_PAD, View, natural
+
+
+def build_network(context: FloatContext) -> FloatNet:
+    """The result."""
+    outputs: list[str] = []
+    origins: list[str] = []
+    for name in context.model.outputs:
+        if name not in context.views:
+            raise OnnxError(f"{context.model.name}: output {name!r} is a constant; remove it")
+        origin = context.before.get(name, name)
+        view = _find_result(context, origin)
+        if view.value in context.inputs:
+            view = _copy_input(context, view)
+        outputs.append(view.value)
+        origins.append(origin)
+        if not view.is_picture:
+            context.orders[origin] = view.order
+        elif view.value != origin:  # a picture made of a part of what a layer of that name makes
+            context.orders.pop(origin, None)
+    needed = set(outputs)
+    for layer in reversed(context.layers.values()):
+        if layer.output in needed:
+            needed.update(layer.inputs)
+    if unused := [name for name in context.inputs if name not in needed]:
+        raise OnnxError(f"{context.model.name}: input {unused[0]!r} is not used; remove it")
+    layers = [layer for layer in context.layers.values() if layer.output in needed]
+    if all(layer.output.endswith(COPY) for layer in layers):
+        raise OnnxError(f"{context.model.name}: nothing is left to compute; give a model with layers")
+    shapes = {
+        name: view.shape for name, view in context.views.items() if view.pad == NO_PAD and name not in context.before
+    }
+    notes = [*context.notes, *context.end_notes()]
+    orders = {name: index for name, index in context.orders.items() if name in shapes}
+    values = {name: view.value for name, view in context.views.items()}
+    return FloatNet(
+        context.model.name,
+        context.inputs,
+        layers,
+        outputs,
+        origins,
+        context.normalise,
+        notes,
+        shapes,
+        orders,
+        context.sizes,
+        values,
+    )
+
+
+def _copy_input(context: FloatContext, view: View) -> View:
+    """An input that is an output, too: moved by a layer."""
+    if (copy := f"{view.value}{COPY}") not in context.layers:
+        context.emit(FloatLayer("max_pool", copy, (view.value,)), view.size)
+    return replace(view, value=copy)
+
+
+def _find_result(context: FloatContext, name: str) -> View:
+    """A result of the network: a value with its axes in any order, or a picture made of some; if no picture can be
+    made, all elements of a value in any order."""
+    view = context.view(name)
+    whole = view.order.size == prod(view.size) and bool(np.all(np.bincount(view.order.ravel()) == 1))
+    if view.pad == NO_PAD and whole and (view.index is None or (natural(view) and view.value not in context.inputs)):
+        return view
+    if whole and view.value == name in context.orders:  # a layer's own result, in an order that is known
+        return view
+    context.turns = False  # whoever reads results knows their order
+    try:
+        return as_picture(context, name) if len(view.shape) > 2 else _arrange_vectors(context, name, view)
+    except Refused as refusal:
+        if whole and view.value not in context.inputs:
+            return view
+        raise OnnxError(f"{context.model.name}: output {name!r} cannot be made: {refusal}") from refusal
+    finally:
+        context.turns = True
+
+
+def _arrange_vectors(context: FloatContext, name: str, view: View) -> View:
+    """A result of one or two axes: the last is channels, the other columns."""
+    rows = view.order.reshape(-1, view.shape[-1])
+    picture = arrange(context, name, view.moved(rows.T[None, :, None]))
+    return picture.moved(picture.order[0, :, 0].T.reshape(view.shape))

@@ -1,0 +1,176 @@
+"""Files that are quantised already, with QuantizeLinear and DequantizeLinear around layers in floating point (QDQ).
+
+What lies between a pair is 8 bits of the file's own: a scale and a zero point for the tensor, any of them, and for
+weights often one for each channel. The chip has symmetric tensors, so a pair of an activation is taken out, which
+leaves a float model of the weights that the file has, and the scale of the pair is the step that the chip's tensor
+gets, or the nearest around 0 (`pins`). Where a pair cuts off what is below 0 (a zero point at the end of the range),
+that is a ReLU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OnnxError
+from ..pins import Pin, pin_of, scales_of
+from ..runtime import run, session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+#: Operators whose results are not below 0.
+POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
+#: What may stand between a layer and the tensor that has its scale.
+_BETWEEN = {"Clip", "DequantizeLinear", "Identity", "QuantizeLinear", "Relu"}
+
+
+def with_quantised_constants(model: ModelProto) -> ModelProto:
+    """The model with the integers that its QuantizeLinears make of constants, as ONNX Runtime makes them, for these;
+    itself if there are none."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    constants = _constants(model)
+    settled: dict[int, TensorProto] = {}
+    for index, node in enumerate(model.graph.node):
+        names = [name for name in node.input if name]
+        if node.op_type == "QuantizeLinear" and all(name in constants for name in names):
+            graph = helper.make_graph(
+                [node], "constant", [], [helper.make_empty_tensor_value_info(node.output[0])],
+                [numpy_helper.from_array(constants[name], name) for name in dict.fromkeys(names)],
+            )  # fmt: skip
+            single = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+            try:
+                results = run(session(single, node.name), {})
+            except OnnxError:  # which who reads the node will say better
+                continue
+            settled[index] = numpy_helper.from_array(results[node.output[0]], node.output[0])
+    if not settled:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    copy.graph.node.extend(node for index, node in enumerate(model.graph.node) if index not in settled)
+    copy.graph.initializer.extend(settled.values())
+    return copy
+
+
+def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
+    """The model with weights as numbers and without pairs around activations, and what these had, by the tensor before
+    them. A pair whose halves differ, or between whose halves anything is computed, stays; without any it is the model
+    itself."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    constants = _constants(model)
+    makers = {output: node for node in model.graph.node for output in node.output}
+    readers: dict[str, list[NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    outputs = {value.name for value in model.graph.output}
+    nodes: list[NodeProto] = []
+    weights: list[TensorProto] = []
+    pins: dict[str, Pin] = {}
+    gone: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
+            after = readers.get(node.output[0], [])
+            if after and node.output[0] not in outputs and all(_alike(node, other, constants) for other in after):
+                gone.add(node.output[0])
+                scale, zero = constants[node.input[1]], _zero(node, constants)
+                if (pin := pin_of(scale, zero, weights_before(node.input[0], makers, constants))) is not None:
+                    pins[node.input[0]] = pin
+                continue
+        if node.op_type == "DequantizeLinear" and node.input[0] in gone:
+            first = makers[node.input[0]]
+            source = makers.get(first.input[0])
+            cuts = _cuts_below_0(first, constants) and (source is None or source.op_type not in POSITIVE)
+            operator = "Relu" if cuts else "Identity"
+            nodes.append(helper.make_node(operator, [first.input[0]], list(node.output), node.name or node.output[0]))
+            continue
+        real = _dequantised(node, constants)
+        if real is None:
+            nodes.append(node)
+        else:
+            weights.append(numpy_helper.from_array(real, node.output[0]))
+    if not gone and not weights:
+        return model, {}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:], copy.graph.value_info[:]
+    copy.graph.node.extend(nodes)
+    copy.graph.initializer.extend(weights)
+    return copy, pins
+
+
+def _constants(model: ModelProto) -> dict[str, NDArray[Any]]:
+    from onnx import numpy_helper
+
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return constants
+
+
+def _dequantised(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[np.float32] | None:
+    """The numbers that a DequantizeLinear makes of a constant, with one scale or one for each index along an axis."""
+    names = [name for name in node.input if name]
+    if node.op_type != "DequantizeLinear" or not all(name in constants for name in names):
+        return None
+    array, scale = constants[names[0]], constants[names[1]].astype(np.float32)
+    zero = constants[names[2]] if len(names) > 2 else np.zeros((), array.dtype)
+    if array.dtype.kind not in "iu" or zero.dtype.kind not in "iu" or scale.ndim > 1:
+        return None
+    if scale.ndim and scale.size > 1:
+        axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
+        if not array.ndim or scale.size != array.shape[axis % array.ndim] or zero.size not in (1, scale.size):
+            return None  # which who reads the node refuses
+        shape = [-1 if at == axis % array.ndim else 1 for at in range(array.ndim)]
+        scale, zero = scale.reshape(shape), zero.reshape(shape if zero.size > 1 else ())
+    else:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    return ((array.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale).astype(np.float32)
+
+
+def _alike(first: NodeProto, second: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
+    """Whether one takes back what the other does, with the same constants."""
+    if second.op_type != "DequantizeLinear" or second.input[0] != first.output[0]:
+        return False
+    ours, theirs = ([constants.get(name) for name in node.input[1:] if name] for node in (first, second))
+    return len(ours) == len(theirs) and all(
+        a is not None and b is not None and np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def _cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
+    """Whether the zero point of a QuantizeLinear is the least that its type has."""
+    zero = _zero(node, constants)
+    return zero.dtype.kind in "iu" and bool(np.all(zero == np.iinfo(zero.dtype).min))
+
+
+def _zero(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The zero point of a QuantizeLinear."""
+    return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.array(0, np.uint8)
+
+
+def weights_before(
+    name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, NDArray[Any]]
+) -> tuple[float, ...]:
+    """The scales of the weights of which a tensor is made, a ReLU between or none (`pins.Pin`)."""
+    node = makers.get(name)
+    while node is not None and node.op_type in _BETWEEN:
+        node = makers.get(node.input[0])
+    if node is None or node.op_type not in ("Conv", "Gemm", "MatMul"):
+        return ()
+    source = makers.get(node.input[1])
+    while source is not None and source.op_type in ("Transpose", "Reshape", "Identity"):
+        source = makers.get(source.input[0])
+    if source is None or source.op_type != "DequantizeLinear" or source.input[1] not in constants:
+        return ()
+    return scales_of(constants[source.input[1]])

@@ -1,0 +1,102 @@
+"""Concat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ...graph import Place
+from ..building.context import FloatContext, Operator
+from ..building.maps import emit_map
+from ..building.pictures import as_picture, lay, settle
+from ..building.views import View, natural
+from ..errors import Refused
+from ..floats import FloatLayer
+from ..load import Attributes, Node
+
+
+def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    rank = len(next(context.view(name) for name in node.input if name in context.views).shape)
+    axis = attributes["axis"] % rank
+    _emit_constants(context, node, axis)
+    views = [settle(context, name) for name in node.input]
+    orders = {natural(view) for view in views}
+    order = orders.pop() if len(orders) == 1 else None
+    if rank <= 2 and all(view.size == (view.shape[-1], 1, prod(view.shape[:-1])) for view in views):
+        context.only_if_generous("operands are flattened pictures; concatenate them before")
+        _join_vectors(context, node, [_lay_vectors(context, name) for name in node.input], axis)
+        return
+    if order is None:
+        if rank == 2 or any(len(view.shape) == 2 for view in views):
+            raise Refused("operands are flattened pictures; concatenate them before")
+        views, order = [as_picture(context, name) for name in node.input], tuple(range(rank))
+    where = order.index(axis) + (rank == 3 and order.index(axis) == 2)
+    sizes = [view.size for view in views]
+    names = tuple(view.value for view in views)
+    if where == 0 or len({(*size[: where - 1], *size[where:]) for size in sizes}) > 1:
+        raise Refused(f"along axis {axis} of operands of shapes {[list(view.shape) for view in views]}")
+    if len(names) == 1:
+        context.pass_on(node)
+        return
+    whole = sum(size[where - 1] for size in sizes)
+    size = tuple(whole if at == where - 1 else part for at, part in enumerate(sizes[0]))
+    places: list[Place] = []
+    first = 0
+    for _, rows, columns in sizes if where > 1 else ():
+        places.append(Place(first * (where == 2), first * (where == 3), 1, 1, rows, columns))
+        first += rows if where == 2 else columns
+    kind = "paste" if places else "concat"
+    context.emit(FloatLayer(kind, node.output[0], names, places=tuple(places)), (size[0], size[1], size[2]))
+    result = context.views[node.output[0]]
+    shape = (1, size[0], size[2]) if rank == 3 else (1, *size)[:rank]
+    context.keep_view(node.output[0], result.moved(result.order.reshape(shape).transpose(np.argsort(order))))
+
+
+def _lay_vectors(context: FloatContext, name: str) -> View:
+    """Vectors [vectors, features] or [features] as a picture of one row, features being channels."""
+    view = settle(context, name)
+    rows = view.order.reshape(-1, view.shape[-1])
+    return lay(context, name, view, np.ascontiguousarray(rows.T))[0]
+
+
+def _join_vectors(context: FloatContext, node: Node, views: Sequence[View], axis: int) -> None:
+    if len(views) == 1:
+        context.pass_on(node)
+        return
+    rank = len(context.view(node.input[0]).shape)
+    names, sizes = tuple(view.value for view in views), [view.size for view in views]
+    if axis == rank - 1:
+        context.emit(FloatLayer("concat", node.output[0], names), (sum(size[0] for size in sizes), *sizes[0][1:]))
+    else:
+        first = np.cumsum([0, *(size[2] for size in sizes)]).tolist()
+        places = tuple(Place(0, left, 1, 1, 1, size[2]) for left, size in zip(first, sizes, strict=False))
+        context.emit(FloatLayer("paste", node.output[0], names, places=places), (sizes[0][0], 1, first[-1]))
+    result = context.views[node.output[0]]
+    features, _, vectors = result.size
+    index = result.order.reshape(features, vectors).T
+    context.keep_view(node.output[0], result.moved(np.ascontiguousarray(index[0] if rank == 1 else index)))
+
+
+def _emit_constants(context: FloatContext, node: Node, axis: int) -> None:
+    """Makes tensors of constant operands; as many rows, columns or channels of the first tensor as they have."""
+    like = settle(context, next(name for name in node.input if name in context.views))
+    for name in node.input:
+        if name in context.views:
+            continue
+        array = context.constants[name]
+        if array.shape[:axis] + array.shape[axis + 1 :] != like.shape[:axis] + like.shape[axis + 1 :]:
+            raise Refused(f"a constant of shape {list(array.shape)} beside an operand of {list(like.shape)}")
+        order = natural(like)
+        if order is None or len(order) < 3:
+            raise Refused("a constant beside flattened pictures; concatenate it before")
+        moved = array.transpose(order)
+        moved = moved[:, :, None] if moved.ndim == 3 else moved
+        value = emit_map(context, moved[0], like, f"{node.output[0]}/constant")
+        picture = View(value, moved.shape[1:], (1, *moved.shape[1:]))
+        shape = tuple(array.shape[at] for at in order)
+        context.views[name] = picture.moved(picture.order.reshape(shape).transpose(np.argsort(order)))
+
+
+OPERATORS: dict[str, Operator] = {"Concat": concat}

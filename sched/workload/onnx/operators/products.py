@@ -1,0 +1,103 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..building.context import FloatContext, Operator
+from ..building.kernels import emit_conv
+from ..building.layers import emit_fully_connected
+from ..building.maps import emit_constant
+from ..building.pictures import lay, settle
+from ..building.views import View
+from ..errors import Refused
+from ..floats import FloatLayer
+from ..load import Attributes, Node
+from .scores import meets_softmax
+
+
+def gemm(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    w, bias = context.constant(node, 1, "weights"), context.optional(node, 2, "bias")
+    w = (w if attributes.get("transB") else w.T) * attributes.get("alpha", 1.0)
+    bias = None if bias is None else bias * attributes.get("beta", 1.0)
+    if attributes.get("transA"):
+        context.only_if_generous("transA; only weights are transposed")
+        view, turned = settle(context, node.input[0]), context.fresh(f"{node.output[0]}/turned")
+        context.views[turned] = view.moved(np.ascontiguousarray(view.order.T))
+        node = _between(node, [turned], node.output[0])
+    if bias is None or bias.ndim < 2 or bias.shape[0] == 1:
+        emit_fully_connected(context, node, w, bias)
+        return
+    sums = context.fresh(f"{node.output[0]}/sums")
+    emit_fully_connected(context, _between(node, [node.input[0]], sums), w, None)
+    view = context.views[sums]
+    term = emit_constant(context, bias, view, node.output[0])
+    context.emit_like(FloatLayer("add", node.output[0], (view.value, term.value)), view)
+
+
+def _between(node: Node, inputs: list[str], output: str) -> Node:
+    """A node of the same operator between other tensors."""
+    from onnx import helper
+
+    return helper.make_node(node.op_type, inputs, [output], node.name)
+
+
+def matmul(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    first, second = node.input
+    if second in context.constants:
+        w = context.constants[second]
+        w = w.reshape(w.shape[-2:]) if w.ndim > 2 and prod(w.shape[:-2]) == 1 else w
+        if w.ndim != 2:
+            raise Refused(f"weights have shape {list(w.shape)}, must be [inputs, outputs]")
+        emit_fully_connected(context, node, w.T, None)
+    elif first in context.constants:
+        _multiply_weights(context, node)
+    else:
+        _multiply_tensors(context, node, settle(context, first), settle(context, second))
+
+
+def _multiply_weights(context: FloatContext, node: Node) -> None:
+    """Constant [outputs, inputs] x tensor [..., inputs, columns]."""
+    w, view = context.constant(node, 0, "first factor"), settle(context, node.input[1])
+    if w.ndim != 2 or len(view.shape) < 2 or prod(view.shape[:-2]) != 1 or w.shape[1] != view.shape[-2]:
+        raise Refused(f"weights of shape {list(w.shape)} before an operand of shape {list(view.shape)}")
+    x, _ = lay(context, node.input[1], view, view.order.reshape(view.shape[-2:]))
+    weights, bias = w.astype(np.float64)[:, :, None, None], np.zeros(len(w))
+    emit_conv(context, FloatLayer("conv", node.output[0], (x.value,), w=weights, bias=bias), x)
+    result = context.views[node.output[0]]
+    context.keep_view(node.output[0], result.moved(result.order.reshape(*view.shape[:-2], len(w), view.shape[-1])))
+
+
+def _multiply_tensors(context: FloatContext, node: Node, a: View, b: View) -> None:
+    """A product of two tensors: matrices of the last two axes, those before in groups of channels."""
+    left, right = a.order, b.order
+    left = left[None] if left.ndim == 1 else left
+    right = right[:, None] if right.ndim == 1 else right
+    if left.shape[-1] != right.shape[-2]:
+        raise Refused(f"operands have shapes {list(a.shape)} and {list(b.shape)}")
+    try:
+        lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError:
+        raise Refused(f"operands have shapes {list(a.shape)} and {list(b.shape)}") from None
+    rows, depth, columns = (int(size) for size in (*left.shape[-2:], right.shape[-1]))
+    groups = prod(int(size) for size in lead)
+    left = np.broadcast_to(left, (*lead, rows, depth)).reshape(groups, rows, depth)
+    right = np.broadcast_to(right, (*lead, depth, columns)).reshape(groups * depth, columns)
+    first, _ = lay(context, node.input[0], a, np.ascontiguousarray(left.swapaxes(1, 2)).reshape(-1, rows))
+    second, _ = lay(context, node.input[1], b, np.ascontiguousarray(right))
+    along_columns = meets_softmax(context, node.output[0])
+    if along_columns:  # the second operand's pixels are the result's
+        first, second = second, first
+    channels, pixels = (rows, columns) if along_columns else (columns, rows)
+    layer = FloatLayer("product", node.output[0], (first.value, second.value), groups=groups)
+    context.emit(layer, (groups * channels, *first.size[1:]))
+    count: int = groups * channels * pixels
+    index = np.arange(count).reshape(groups, channels, pixels)
+    index = index if along_columns else np.ascontiguousarray(index.swapaxes(1, 2))
+    shape = (*lead, *(() if len(a.shape) == 1 else (rows,)), *(() if len(b.shape) == 1 else (columns,)))
+    context.keep_view(node.output[0], context.views[node.output[0]].moved(index.reshape(shape)))
+
+
+OPERATORS: dict[str, Operator] = {"Gemm": gemm, "MatMul": matmul}

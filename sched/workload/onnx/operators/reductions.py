@@ -1,0 +1,133 @@
+"""Maxima, means and sums over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from meshloom.hw.spec.isa import Opcode
+
+from ...graph import PlainKind, Window
+from ..building.context import FloatContext, Operator
+from ..building.pictures import as_picture, lay, settle
+from ..building.strides import MOST_STRIDE
+from ..building.views import View, natural
+from ..building.windowed import emit_averages, emit_maxima
+from ..errors import Refused
+from ..floats import FloatLayer
+from ..load import Attributes, Node
+from ..pointwise import Function, function
+from ..windows import limit
+
+#: What each operator finds, and functions of one number before and after.
+_REDUCTIONS: Mapping[str, tuple[str, tuple[Function, ...], tuple[Function, ...]]] = {
+    "ReduceL1": ("sum", (function("Abs"),), ()),
+    "ReduceL2": ("sum", (function("Pow", 2.0),), (function("Sqrt"),)),
+    "ReduceLogSum": ("sum", (), (function("Log"),)),
+    "ReduceMax": ("max", (), ()),
+    "ReduceMean": ("mean", (), ()),
+    "ReduceMin": ("max", (function("Neg"),), (function("Neg"),)),
+    "ReduceSum": ("sum", (), ()),
+    "ReduceSumSquare": ("sum", (function("Pow", 2.0),), ()),
+}
+
+
+def global_average_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    _pool_globally(context, "average_pool", node.output[0], as_picture(context, node.input[0]))
+
+
+def global_max_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    _pool_globally(context, "max_pool", node.output[0], as_picture(context, node.input[0]))
+
+
+def reduce(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    """What is reduced is a function of the operand, and the result one of what is found."""
+    kind, before, after = _REDUCTIONS[node.op_type]
+    view = settle(context, node.input[0])
+    name = node.input[0]
+    if before or after:
+        context.only_if_generous("no layer does that")
+    for each in before:
+        name = context.fresh(f"{node.output[0]}/each")
+        context.emit(FloatLayer("table", name, (view.value,), function=each), view.size)
+        view = replace(view, value=name, single=True)
+        context.views[name] = view
+    output = context.fresh(f"{node.output[0]}/found") if after else node.output[0]
+    _reduce_axes(context, kind, node, attributes, (name, view), output)
+    for each in after:
+        reduced = context.views[output]
+        context.emit(FloatLayer("table", node.output[0], (output,), function=each), reduced.size)
+        context.see_as(node.output[0], reduced.shape)
+
+
+def _reduce_axes(
+    context: FloatContext, kind: str, node: Node, attributes: Attributes, operand: tuple[str, View], output: str
+) -> None:
+    operand_axes = context.optional(node, 1, "axes")
+    axes: list[int] | None = attributes.get("axes") if operand_axes is None else operand_axes.tolist()
+    name, view = operand
+    rank = len(view.shape)
+    if not axes and attributes.get("noop_with_empty_axes"):
+        if name != node.input[0] or output != node.output[0]:
+            raise Refused("over no axes")
+        context.pass_on(node)
+        return
+    over = {axis % rank for axis in axes} if axes else set(range(rank))
+    others = [axis for axis in range(rank) if axis not in over]
+    keep = bool(attributes.get("keepdims", 1))
+    shape = tuple(1 if axis in over else size for axis, size in enumerate(view.shape) if keep or axis not in over)
+    count = prod(view.shape[axis] for axis in over)
+    pool: PlainKind = "max_pool" if kind == "max" else "average_pool"
+    order = natural(view) or tuple(range(rank))
+    wide = {axis for axis in order[2:] if view.shape[axis] > 1}
+    if not (natural(view) and rank > 2 and wide <= over and all(view.shape[axis] == 1 for axis in over - wide)):
+        context.only_if_generous(f"over axes {axes}; must be over rows and columns, 2 and 3")
+        moved = view.order.transpose([*others, *sorted(over)]).reshape(-1, count)
+        view, _ = lay(context, name, view, np.ascontiguousarray(moved))
+    _pool_globally(context, pool, output, view, shape or (1,))
+    if kind == "sum":
+        layer = context.layers[output]
+        if layer.w is None:
+            layer.gain = float(count)
+        else:
+            layer.w = layer.w * count
+
+
+def _pool_globally(
+    context: FloatContext, kind: PlainKind, output: str, view: View, shape: tuple[int, ...] | None = None
+) -> None:
+    """One window, or, where no instruction holds it, windows of windows."""
+    name, (channels, height, width), most = view.value, view.size, limit("kernel_h", Opcode.VEC)
+    step = 0
+    while max(height, width) > most:
+        kernel = _divisor(height, most), _divisor(width, most)
+        if max(kernel) > MOST_STRIDE:
+            break
+        height, width = height // kernel[0], width // kernel[1]
+        part = context.fresh(f"{output}/part{step}")
+        name = context.emit(FloatLayer(kind, part, (name,), Window(*kernel, *kernel)), (channels, height, width))
+        step += 1
+    size, window = (channels, height, width), Window(height, width)
+    if kind == "max_pool":
+        emit_maxima(context, output, name, size, window)
+    else:
+        emit_averages(context, output, View(name, size, (1, *size)), window)
+    shape = shape or (*view.shape[:2], *(1 for _ in view.shape[2:]))
+    context.see_as(output, shape)
+
+
+def _divisor(size: int, most: int) -> int:
+    """By what a side is divided on the way to `most`; 1 if it need not be."""
+    if size <= most:
+        return 1
+    return next((divisor for divisor in range(2, size) if size % divisor == 0), size)
+
+
+OPERATORS: dict[str, Operator] = {
+    "GlobalAveragePool": global_average_pool,
+    "GlobalMaxPool": global_max_pool,
+    **dict.fromkeys(_REDUCTIONS, reduce),
+}

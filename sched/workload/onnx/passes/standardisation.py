@@ -1,0 +1,132 @@
+"""Nodes that exporters write several of for a layer normalisation, put together again.
+
+It is one operator since opset 17. Before, PyTorch writes
+
+    mean = ReduceMean(x), d = x - mean, variance = ReduceMean(d ** 2), y = d / Sqrt(variance + epsilon)
+
+with d once or twice; TensorFlow's converter multiplies by a reciprocal or a power instead of the division.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..load import CheckedModel, Node, attributes
+
+
+def join_standardisations(model: CheckedModel) -> CheckedModel:
+    """The model with such nodes as one LayerNormalization each; it computes the same tensors, but for those between."""
+    search = _Search(model)
+    return model.with_nodes([search.joined(node) for node in model.nodes])
+
+
+class _Search:
+    def __init__(self, model: CheckedModel) -> None:
+        self.model = model
+        self.makers = {name: node for node in model.nodes for name in node.output if name}
+
+    def joined(self, node: Node) -> Node:
+        """The node that takes the place of a node: a LayerNormalization, or itself."""
+        from onnx import helper
+
+        match = self._standardisation(node)
+        if match is None:
+            return node
+        x, axis, epsilon = match
+        name = node.name or node.output[0]
+        return helper.make_node("LayerNormalization", [x, ""], list(node.output), name, axis=axis, epsilon=epsilon)
+
+    def _standardisation(self, node: Node) -> tuple[str, int, float] | None:
+        """If a node makes (x - mean) / root of the variance: x, the first of the last axes that they are of, and what
+        is added to the variance."""
+        for difference, factor in self._quotients(node):
+            x = self._difference(difference)
+            variance = self._variance(factor) if x is not None else None
+            if x is None or variance is None:
+                continue
+            squares, axis, epsilon = variance
+            other = self._squared(squares)
+            if other is not None and self._difference(other) == (x[0], axis) == x:
+                return x[0], axis, epsilon
+        return None
+
+    def _quotients(self, node: Node) -> list[tuple[str, Node]]:
+        """(d, node of the variance with its epsilon) for a node that may be d / root."""
+        quotients: list[tuple[str, Node]] = []
+        if node.op_type == "Div":
+            root = self._of(node.input[1], "Sqrt")
+            quotients += [(node.input[0], inner)] if root and (inner := self.makers.get(root.input[0])) else []
+        elif node.op_type == "Mul":
+            for d, other in (tuple(node.input), tuple(node.input)[::-1]):
+                maker = self._of(other, "Reciprocal", "Pow", "Div")
+                if maker is None:
+                    continue
+                if maker.op_type == "Pow":
+                    root = maker if self._number(maker.input[1]) == -0.5 else None
+                elif maker.op_type == "Div":
+                    root = self._of(maker.input[1], "Sqrt") if self._number(maker.input[0]) == 1 else None
+                else:
+                    root = self._of(maker.input[0], "Sqrt")
+                if root is not None and (inner := self.makers.get(root.input[0])):
+                    quotients.append((d, inner))
+        return quotients
+
+    def _variance(self, node: Node) -> tuple[str, int, float] | None:
+        """For what a root is taken of: the squares whose mean it is, over which axes, and what is added."""
+        epsilon = 0.0
+        if node.op_type == "Add":
+            for mean, number in (tuple(node.input), tuple(node.input)[::-1]):
+                value = self._number(number)
+                if value is not None and mean in self.makers:
+                    node, epsilon = self.makers[mean], value
+                    break
+            else:
+                return None
+        axis = self._mean_axis(node)
+        return None if axis is None else (node.input[0], axis, epsilon)
+
+    def _squared(self, name: str) -> str | None:
+        """What a tensor is the square of."""
+        node = self._of(name, "Pow", "Mul")
+        if node is None:
+            return None
+        if node.op_type == "Pow":
+            return node.input[0] if self._number(node.input[1]) == 2 else None
+        return node.input[0] if node.input[0] == node.input[1] else None
+
+    def _difference(self, name: str) -> tuple[str, int] | None:
+        """x, and over which axes its mean is taken, if a tensor is x less its mean."""
+        node = self._of(name, "Sub")
+        mean = self.makers.get(node.input[1]) if node else None
+        if node is None or mean is None or mean.input[:1] != node.input[:1]:
+            return None
+        axis = self._mean_axis(mean)
+        return None if axis is None else (node.input[0], axis)
+
+    def _mean_axis(self, node: Node) -> int | None:
+        """The first axis, from the end, of a mean over all axes from there on that keeps them."""
+        if node.op_type != "ReduceMean":
+            return None
+        known = attributes(node)
+        axes: Any = known.get("axes")
+        if len(node.input) > 1 and node.input[1] in self.model.constants:
+            axes = self.model.constants[node.input[1]].tolist()
+        shape = self.model.inferred.get(node.input[0])
+        if not known.get("keepdims", 1) or not axes:
+            return None
+        if shape is None:
+            return -1 if list(axes) == [-1] else None
+        last = sorted(axis % len(shape) - len(shape) for axis in axes)
+        return last[0] if last == list(range(last[0], 0)) else None
+
+    def _of(self, name: str, *operators: str) -> Node | None:
+        node = self.makers.get(name)
+        return node if node is not None and node.op_type in operators else None
+
+    def _number(self, name: str) -> float | None:
+        array = self.model.constants.get(name)
+        if array is None or array.size != 1:
+            return None
+        return float(np.asarray(array, np.float64).reshape(()))

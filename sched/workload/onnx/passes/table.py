@@ -1,0 +1,19 @@
+"""The passes that rewrite a float model before its nodes are read, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..load import CheckedModel
+from .pads import move_pads_into_pools
+from .standardisation import join_standardisations
+
+#: Each gives a model that computes the same outputs, or the model itself.
+PASSES: Sequence[Callable[[CheckedModel], CheckedModel]] = (join_standardisations, move_pads_into_pools)
+
+
+def rewrite(model: CheckedModel) -> CheckedModel:
+    """The model after all passes."""
+    for apply in PASSES:
+        model = apply(model)
+    return model
