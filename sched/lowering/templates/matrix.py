@@ -17,10 +17,10 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
 from ...ir.schedule import Move, Operation
+from ...mapping.memory.placement import MAX_WORDS, Transfer
 from ...mapping.nodes import Run
-from ...mapping.placement import MAX_WORDS, Transfer
-from ...mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Plan, Sizes, Tile, row_tiles, rows_read, sizes_of
 from .schemes import LayerShape, Scheme, SubTile, split

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from meshloom.hw.spec.isa import Region, address
 
 from ...ir.schedule import Gemm, Move, Operation, Vec
+from ...mapping.memory.placement import Transfer
 from ...mapping.nodes import Run
-from ...mapping.placement import Transfer
-from ...mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH
-from ...mapping.slots import fewest
+from ...mapping.tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH
+from ...mapping.tiling.slots import fewest
 from .plans import Tile, rows_read
 from .schemes import LayerShape
 

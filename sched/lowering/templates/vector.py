@@ -15,9 +15,9 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
 from ...ir.schedule import Operation
-from ...mapping.placement import Transfer
-from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range, even
+from ...mapping.memory.placement import Transfer
+from ...mapping.tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Tile, row_tiles, rows_read
 from .schemes import LayerShape, Scheme, SubTile, split

@@ -17,7 +17,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
 from ...ir.schedule import Box, Tensor
-from ...mapping.fields import window_fields
+from ...mapping.emit.fields import window_fields
 from ...mapping.nodes import Node, Run
 from ...workload.layers import ConvShape
 from .policy import PAPER, Policy

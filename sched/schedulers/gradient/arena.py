@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...mapping.problem import DoesNotFit
-from ...mapping.tiling import Range
+from ...mapping.tiling.problem import DoesNotFit
+from ...mapping.tiling.tiles import Range
 
 #: What lies somewhere: the name of a tensor, channels, pixels.
 Key = tuple[str, Range, Range]

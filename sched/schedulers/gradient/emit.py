@@ -18,9 +18,9 @@ from math import ceil, inf
 
 from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
+from ...mapping.memory.placement import Stored, Transfer
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Stored, Transfer
-from ...mapping.tiling import Range
+from ...mapping.tiling.tiles import Range
 from ...workload.training_data import Scales
 from .arena import NEVER, Arena, Key
 from .orders import Step

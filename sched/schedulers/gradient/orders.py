@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import chain, permutations
 from typing import Literal, NamedTuple, Protocol
 
-from ...mapping.tiling import Range
+from ...mapping.tiling.tiles import Range
 from .arena import Key
 from .pair import Tiling, cut
 

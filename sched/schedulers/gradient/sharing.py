@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...mapping.nodes import Node
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from .arena import Key
 from .orders import Step
 from .pair import Part

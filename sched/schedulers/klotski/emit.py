@@ -7,7 +7,7 @@ Weights are pulled ahead of their use, and stay for as long as nothing needs the
 
 All places are settled along one order of the micro-ops, in which everything waits for earlier things only; so nothing
 can deadlock. The order in which units and movers then take their work up is that of a list schedule of all operations
-(`mapping.interleave`).
+(`mapping.play.interleave`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region as Place
 from meshloom.hw.spec.isa import Unit, VectorOp, address
 
+from ...mapping.memory.placement import Stored
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Stored
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from .homes import Homes
 from .muops import MuGraph, MuOp, Orchestration, Region
 from .residency import NEVER, Memory, Residency

@@ -24,7 +24,7 @@ from meshloom.hw.spec.config import ChipConfig, tile_position
 from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES
 from meshloom.hw.spec.timing import gemm_tail
 
-from ...mapping.traffic import dram_word_cycles
+from ...mapping.play.traffic import dram_word_cycles
 from ...model.latency import landing
 from ...routing.compiled import jit
 from .cutting import Cutting, Ints

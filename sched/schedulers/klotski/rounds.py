@@ -17,8 +17,8 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Unit, VectorOp, address
 from meshloom.hw.spec.isa import Region as Place
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
+from ...mapping.memory.placement import Stored
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Stored
 from .muops import MuGraph, MuOp, Orchestration
 
 _WIDEST = INSTRUCTIONS[Opcode.VEC].most("kernel_w")

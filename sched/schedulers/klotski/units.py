@@ -13,9 +13,9 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Addend, Opcode, VectorOp
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Box
-from ...mapping.fields import vector_fields, vector_window
+from ...mapping.emit.fields import vector_fields, vector_window
 from ...mapping.nodes import Node
-from ...mapping.problem import MAX_N_BLOCKS
+from ...mapping.tiling.problem import MAX_N_BLOCKS
 from ...workload.layers import NO_CLAMP
 from .homes import Homes
 from .muops import MuGraph, MuOp, Region

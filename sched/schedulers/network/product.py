@@ -18,9 +18,9 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
 from ...ir.schedule import Box
+from ...mapping.memory.placement import Allocator, Stored
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Allocator, Stored
-from ...mapping.problem import (
+from ...mapping.tiling.problem import (
     FLAT_WIDTH,
     MAX_IN_WIDTH,
     MAX_K_BLOCKS,
@@ -29,7 +29,7 @@ from ...mapping.problem import (
     MAX_PLANE,
     DoesNotFit,
 )
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.tiles import Range, even
 from ...workload.graph import Layer
 from .pipeline import pipelined, shared
 

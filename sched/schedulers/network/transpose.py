@@ -15,12 +15,12 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
 from ...ir.schedule import Box
+from ...mapping.memory.placement import Stored
 from ...mapping.nodes import Node
-from ...mapping.placement import Stored
-from ...mapping.problem import DoesNotFit
-from ...mapping.stages import Lanes
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.problem import DoesNotFit
+from ...mapping.tiling.tiles import Range, even
 from ...workload.graph import Layer
+from ...workload.stages import Lanes
 from .pipeline import pipelined, shared
 
 #: Tiles that are under way at a time on each core, if they have room.

@@ -16,7 +16,7 @@ from meshloom.hw.spec.isa import Pair, Region, VectorOp, YWalk, address
 from meshloom.hw.spec.timing import VecShape, table_words, vec_occupancy
 
 from ...ir.schedule import Box, Piece
-from ...mapping.fields import (
+from ...mapping.emit.fields import (
     FUNCTION_OPS,
     VECTOR_OPS,
     WHOLE_OPS,
@@ -25,11 +25,11 @@ from ...mapping.fields import (
     vector_fields,
     vector_window,
 )
+from ...mapping.memory.placement import Allocator, Placed, Stored
 from ...mapping.nodes import Node
-from ...mapping.placement import Allocator, Placed, Stored
-from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range, even
-from ...mapping.windows import check_window
+from ...mapping.tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range, even
+from ...mapping.tiling.windows import check_window
 from ...workload.graph import Layer
 from ...workload.layers import NO_CLAMP
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from meshloom.hw.spec.isa import Addend, Pair, VectorOp
 
-from ...mapping.tiling import Range
+from ...mapping.tiling.tiles import Range
 from ..gradient.orders import Nest, Order, Step, alone, nests, steps
 from ..gradient.pair import Tiling
 from .core import Core, Place, check

@@ -21,9 +21,9 @@ from math import ceil
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Pair, Region, VectorOp, address
 
-from ...mapping.placement import Stored
-from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
-from ...mapping.tiling import Range
+from ...mapping.memory.placement import Stored
+from ...mapping.tiling.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
+from ...mapping.tiling.tiles import Range
 from ...workload.training_chain import Chain
 from ...workload.training_data import scales_of
 from ..gradient.pair import cut

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from meshloom.hw.spec.isa import Pair, Region, VectorOp, address
 
 from ...ir.schedule import Gemm, Move, Operation, Span, Vec
-from ...mapping.placement import Stored
-from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range
+from ...mapping.memory.placement import Stored
+from ...mapping.tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range
 from .core import Room
 
 

@@ -14,8 +14,8 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
 from ...ir.schedule import Gemm, Move, Operation, Span, Vec
-from ...mapping.placement import Dram
-from ...mapping.problem import DoesNotFit
+from ...mapping.memory.placement import Dram
+from ...mapping.tiling.problem import DoesNotFit
 from ..gradient.arena import NEVER, Arena, Key
 
 #: A place in a tile: tile and word address, region included.

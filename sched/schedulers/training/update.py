@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from meshloom.hw.spec.isa import Addend, Pair
 
-from ...mapping.problem import MAX_IN_WIDTH
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.problem import MAX_IN_WIDTH
+from ...mapping.tiling.tiles import Range, even
 from ..gradient.pair import cut
 from .backward import Backward, pair_of
 from .core import Place, check

@@ -15,7 +15,7 @@ from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule, Vec
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.programs import program_of
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient import search as search_module
 from meshloom.sched.schedulers.gradient.arena import NEVER, Arena, Key
 from meshloom.sched.schedulers.gradient.emit import Emitter

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Pair, VectorOp
 
-from ..workload.graph import Layer, Window
-from .plan import box
-from .problem import FLAT_WIDTH, MAX_IN_WIDTH, Problem
-from .tiling import MTile, Range
+from ...workload.graph import Layer, Window
+from ..tiling.plan import box
+from ..tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, Problem
+from ..tiling.tiles import MTile, Range
 
 #: What the vector unit does for each kind of layer.
 VECTOR_OPS = {

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from meshloom.hw.spec.isa import Region, address
 
-from .nodes import Node
+from ..nodes import Node
+from ..tiling.tiles import Range
 from .placement import Allocator, Stored
-from .tiling import Range
 
 
 def place(

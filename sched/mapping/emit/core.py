@@ -10,15 +10,15 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
-from ..ir.schedule import Box
+from ...ir.schedule import Box
+from ..memory.staging import Pull, Staging
+from ..memory.tensors import Chunk, Tensors
+from ..nodes import Node
+from ..tiling.plan import Plan, Step, a_key, add_fields, box, gemm_fields, pool_fields, windows
+from ..tiling.slots import Residency
+from ..tiling.tiles import Candidate, Pooling, Range
 from .fields import bias_fields
-from .nodes import Node
-from .plan import Plan, Step, a_key, add_fields, box, gemm_fields, pool_fields, windows
 from .prologue import Feeder
-from .slots import Residency
-from .staging import Pull, Staging
-from .tensors import Chunk, Tensors
-from .tiling import Candidate, Pooling, Range
 
 #: A chunk is asked for so many cycles before its first use, plus so many times its words, if its slot is free by then.
 AHEAD = (250, 4)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
-from ..ir.schedule import Box
-from .block_constants import BlockConstants, place
+from ...ir.schedule import Box
+from ..memory.block_constants import BlockConstants, place
+from ..memory.placement import Allocator, Stored
+from ..nodes import Node
+from ..tiling.plan import box, gemm_cycles
+from ..tiling.problem import MAX_K_BLOCKS, MAX_PIXELS, DoesNotFit, Problem
+from ..tiling.tiles import MTile, Range
 from .fields import bias_fields, bias_rows, window_fields
-from .nodes import Node
-from .placement import Allocator, Stored
-from .plan import box, gemm_cycles
-from .problem import MAX_K_BLOCKS, MAX_PIXELS, DoesNotFit, Problem
-from .tiling import MTile, Range
 
 #: Tiles of x that A has room for, if they fit: one arrives while the other is used.
 SLOTS = 2

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ..workload.graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
-from ..workload.layers import WorkloadError
+from .graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
+from .layers import WorkloadError
 
 #: Kinds whose results have zeros in lanes without a channel, whatever their operands have there.
 _CLEANING = ("conv", "depthwise", "product", "transpose")

@@ -10,7 +10,7 @@ from meshloom.hw.spec.isa import VectorOp
 
 from .problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit, Problem
 from .slots import Residency, assign, fewest
-from .tiling import Candidate, Item, MTile, Part, Pooling, Range, k_tiles, m_tiles, n_tiles, pooled_tiles, visits
+from .tiles import Candidate, Item, MTile, Part, Pooling, Range, k_tiles, m_tiles, n_tiles, pooled_tiles, visits
 
 #: Result tiles that OUT is divided into at most; more than a few only delay nothing.
 OUT_SLOTS = 4

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
 
-from .nodes import Node, Run
-from .problem import DoesNotFit
-from .slots import assign
+from ..nodes import Node, Run
+from ..tiling.problem import DoesNotFit
+from ..tiling.slots import assign
 from .tensors import Box, Chunk, Tensors
 
 #: A chunk is staged at most this many steps before its first pull.

@@ -17,17 +17,17 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, VectorOp, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
-from ..ir.schedule import Box
-from ..workload.graph import Window
-from .block_constants import BlockConstants, place
+from ...ir.schedule import Box
+from ...workload.graph import Window
+from ..memory.block_constants import BlockConstants, place
+from ..memory.placement import Allocator, Stored
+from ..memory.tensors import Chunk
+from ..nodes import Node, Run
+from ..tiling.plan import Plan
+from ..tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ..tiling.tiles import MTile, Range
 from .expansion import Expander, Expansion, Words, words_of
 from .fields import bias_fields, bias_rows
-from .nodes import Node, Run
-from .placement import Allocator, Stored
-from .plan import Plan
-from .problem import MAX_IN_WIDTH, DoesNotFit
-from .tensors import Chunk
-from .tiling import MTile, Range
 
 #: Windows of x that A has room for, and results in VEC: one is filled while the other is used.
 SLOTS = 2

@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ..ir.schedule import Piece
-from ..workload.graph import Place
-from .nodes import Run
-from .problem import DoesNotFit
+from ...ir.schedule import Piece
+from ...workload.graph import Place
+from ..nodes import Run
+from ..tiling.problem import DoesNotFit
 
 MAX_WORDS = INSTRUCTIONS[Opcode.MOVE].most("words")
 MAX_STRIDE = INSTRUCTIONS[Opcode.MOVE].most("src_stride")

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
-from ..ir.schedule import Box, Piece, Schedule
-from ..workload.layers import ConvShape
-from .fields import window_fields
-from .nodes import Node, Run
-from .placement import Allocator, Dram, Stored, Transfer
-from .plan import box, gemm_cycles
-from .problem import (
+from ...ir.schedule import Box, Piece, Schedule
+from ...workload.layers import ConvShape
+from ..memory.placement import Allocator, Dram, Stored, Transfer
+from ..memory.tensors import tensors_of
+from ..nodes import Node, Run
+from ..tiling.plan import box, gemm_cycles
+from ..tiling.problem import (
     FLAT_WIDTH,
     MAX_IN_WIDTH,
     MAX_K_BLOCKS,
@@ -29,8 +29,8 @@ from .problem import (
     Problem,
     pose,
 )
-from .tensors import tensors_of
-from .tiling import MTile, Range
+from ..tiling.tiles import MTile, Range
+from .fields import window_fields
 
 
 class TaskError(ValueError):
