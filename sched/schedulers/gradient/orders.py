@@ -12,8 +12,10 @@ from itertools import chain, permutations
 from typing import Literal, NamedTuple, Protocol
 
 from ...mapping.tiling.tiles import Range
-from .arena import Key
 from .pair import Tiling, cut
+
+#: What lies somewhere: the name of a tensor, channels, pixels.
+Key = tuple[str, Range, Range]
 
 
 class Order(StrEnum):

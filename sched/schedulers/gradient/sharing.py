@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from ...mapping.nodes import Node
 from ...mapping.tiling.problem import DoesNotFit
-from .arena import Key
-from .orders import Step
+from .orders import Key, Step
 from .pair import Part
 
 

@@ -241,7 +241,7 @@ class Emitter:
             found = stored.transfers(part.planes, rows, part.columns, tile.core, view.address)
         label = self.units.label(self.graph.ops[self.order[position]], f"pull {tile.name} {named(part)}")
         for t in found:
-            self.groups[position].append(Node(tile.core, [], label, t.dram, t.local, t.words))
+            self.groups[position].append(t.load(tile.core, label))
 
     def _push(self, tile: Tile, number: int, position: int) -> None:
         """What a micro-op has just made goes to a tile that needs it, if there is room or something less urgent."""
@@ -329,7 +329,7 @@ class Emitter:
                     transfers = w.transfers(planes, (0, 1, 1), (0, taps), core, at)
                 for t in transfers:
                     label = self.units.label(op, f"{kind} n{planes[0]}")
-                    self.groups[position].append(Node(core, [], label, t.dram, t.local, t.words))
+                    self.groups[position].append(t.load(core, label))
             found[kind] = residency.at
         return found
 
