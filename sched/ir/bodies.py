@@ -1,6 +1,7 @@
 """Bodies of GEMM and VEC instructions by name, each field with its type; what is left out is as usual.
 
-Usual is 1 for counts and strides, no clamp, and 0 for everything else, which is left out of the body, too.
+Usual is 1 for counts and strides, no clamp, and 0 for everything else. Every body has those counts, its addresses and
+its operation; other fields that are 0 are left out of it.
 """
 
 from __future__ import annotations
@@ -73,8 +74,16 @@ class VecFields(VecWindow, _Result, total=False):
 
 
 _ONES = dict.fromkeys(("in_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels"), 1)
-_GEMM = _ONES | {"a_plane": 1, "k_blocks": 1, "n_blocks": 1, "clamp": 127}
-_VEC = _ONES | {"x_plane": 1, "blocks": 1, "clamp": 127}
+_GEMM = (
+    _ONES
+    | {"a_plane": 1, "k_blocks": 1, "n_blocks": 1, "clamp": 127}
+    | dict.fromkeys(("a_base", "b_base", "addend_base", "to_acc", "dest_base"), 0)
+)
+_VEC = (
+    _ONES
+    | {"x_plane": 1, "blocks": 1, "clamp": 127}
+    | dict.fromkeys(("op", "x_base", "y_base", "addend_base", "dest_base"), 0)
+)
 
 
 def gemm(**fields: Unpack[GemmFields]) -> dict[str, int]:

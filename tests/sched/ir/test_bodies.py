@@ -22,3 +22,8 @@ def test_what_is_left_out_is_one_pixel_by_one_tap_without_a_clamp() -> None:
     body = vec(op=VectorOp.PAIR, pair=Pair.MASK, clamp=5)
     assert (body["op"], body["pair"], body["blocks"], body["clamp"]) == (VectorOp.PAIR, Pair.MASK, 1, 5)
     assert {type(value) for value in body.values()} == {int}
+
+
+def test_every_body_has_its_addresses() -> None:
+    assert {"a_base", "b_base", "addend", "addend_base", "to_acc", "dest_base"} <= gemm().keys()
+    assert {"op", "x_base", "y_base", "addend_base", "dest_base"} <= vec().keys()
