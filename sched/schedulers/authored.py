@@ -35,7 +35,7 @@ def adapted(name: str, thing: object) -> Scheduler:
     source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
 
     def layer(shape: ConvShape, chip: ChipConfig, scale: int, given: BaseModel, context: Context) -> Schedule:
-        from ..mapping.task import LayerTask
+        from ..mapping.emit.task import LayerTask
 
         task = LayerTask(shape, chip, scale)
         thing(task, *([given] if takes else []))

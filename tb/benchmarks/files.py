@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.layers import WorkloadError

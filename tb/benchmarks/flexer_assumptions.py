@@ -14,7 +14,7 @@ from math import log
 from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
-from meshloom.sched.mapping.problem import Problem, pose
+from meshloom.sched.mapping.tiling.problem import Problem, pose
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.flows import flows
 from meshloom.sched.schedulers.flexer.layer import Layer

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.predict import predict
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.flexer.emit import emit
 from meshloom.sched.schedulers.flexer.exhaustive import MOST, POLICIES, Tried, tried
 from meshloom.sched.schedulers.flexer.flows import flows

@@ -12,7 +12,7 @@ from os import sched_getaffinity
 import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig, load
-from meshloom.sched.mapping.problem import Problem, pose
+from meshloom.sched.mapping.tiling.problem import Problem, pose
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.layer import Layer
 from meshloom.sched.schedulers.flexer.playing import play

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Move
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order
 from meshloom.sched.schedulers.gradient.pair import Split
 from meshloom.sched.schedulers.gradient.scheduler import Refused, Searches, ways

@@ -14,7 +14,7 @@ from math import inf
 from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, load
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order, selected
 from meshloom.sched.schedulers.gradient.pair import MOST_PRODUCTS, Pair, Split
 from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, ways

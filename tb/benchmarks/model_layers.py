@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.programs import planned
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.loop_order.scheduler import search
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES

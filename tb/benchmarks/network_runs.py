@@ -17,7 +17,7 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import Opcode
 from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.lowering.programs import unchecked
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program, ProgramError
 from meshloom.sched.schedulers.registry import find_network, scheduler_of

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.pointwise import UNARY
 

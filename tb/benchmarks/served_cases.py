@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import Opcode, Unit
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.session import Completion, Launch
 from meshloom.sched.program.program import Instruction, Stream
 from meshloom.sched.schedulers.online.drive import Drive

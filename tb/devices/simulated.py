@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import stats_words
 from meshloom.hw.spec.isa import BlockedOn, Cause, Part, Unit
 from meshloom.hw.spec.registers import FAULT_WHO, REPORT, STATUS
@@ -341,8 +341,3 @@ def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, in
     """First and last word that the outputs cover in a tile; (1, 0) when there are none."""
     here = [(at, at + words - 1) for where, at, words in outputs if where == tile and words]
     return (min(first for first, _ in here), max(last for _, last in here)) if here else (1, 0)
-
-
-def core_count(chip: ChipConfig) -> int:
-    """Cores of the chip."""
-    return len(chip.of_kind(TileKind.CORE))

@@ -15,7 +15,6 @@ from meshloom.hw.spec.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
 from meshloom.sched.lowering.programs import program_of
-from meshloom.sched.mapping.stages import Lanes, unclean, words
 from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.limits import busy, limits, totals
@@ -23,6 +22,7 @@ from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_o
 from meshloom.sched.schedulers.registry import Chosen, find_network
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.graph import PLACED, Graph
+from meshloom.sched.workload.stages import Lanes, unclean, words
 
 from ..compare import attribution, mismatch, records
 from ..compare.arrivals import arrivals

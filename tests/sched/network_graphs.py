@@ -12,10 +12,10 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Operation, Tensor, Vec, writes
-from meshloom.sched.mapping.stages import unclean, words
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
 from meshloom.sched.workload.graph import PLACED, Graph, Layer, Place, Value, Window
 from meshloom.sched.workload.normalisation import softmax, standardise
+from meshloom.sched.workload.stages import unclean, words
 from meshloom.tb.devices.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
 
 Arrays = dict[str, NDArray[np.int8]]

@@ -13,7 +13,7 @@ import pytest
 
 import meshloom
 from meshloom.hw.spec.config import ConfigError
-from meshloom.sched.mapping.task import LayerTask
+from meshloom.sched.mapping.emit.task import LayerTask
 from meshloom.sched.schedulers.interface import Options
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload import catalog

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import pose
+from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.schedulers.flexer.tiles import viable
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.zoo import load as load_network

@@ -15,11 +15,11 @@ from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, load
 from meshloom.hw.spec.isa import Opcode, Region, Unit
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.lowering.programs import program_of
-from meshloom.sched.mapping.stages import cut
 from meshloom.sched.model.timeline import play
 from meshloom.sched.schedulers.network.scheduler import schedule
 from meshloom.sched.schedulers.network.sharing import SharingOptions
 from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.stages import cut
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare import attribution
 from meshloom.tb.devices.interface import Job, Run

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.online.drive import Drive
 from meshloom.sched.schedulers.online.instances import instances_of

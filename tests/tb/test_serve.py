@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Opcode, Unit
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.session import Launch
 from meshloom.sched.program.program import Instruction, Stream
 from meshloom.sched.schedulers.online.interface import Instance, ServingError

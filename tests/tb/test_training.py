@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order
 from meshloom.sched.schedulers.training.across import Across
 from meshloom.sched.schedulers.training.step import Half, training_step

@@ -15,7 +15,7 @@ import pytest
 
 from meshloom.sched.checker.problems import CheckError
 from meshloom.sched.checker.problems import Problem as CheckProblem
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.errors import Problem as OnnxProblem
 from meshloom.sched.workload.onnx.errors import UnsupportedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from meshloom.sched.mapping.task import LayerTask, ranges
+from meshloom.sched.mapping.emit.task import LayerTask, ranges
 from meshloom.sched.schedulers.interface import Options
 
 

@@ -7,15 +7,16 @@ issued even while the MOVE may have to wait. `waits` determines who waits for wh
 
 from __future__ import annotations
 
-from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from meshloom.hw.spec.isa import COMPUTES, Opcode, Unit
 
 from ...ir.hazards import Event, dependences, unit_of
-from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError, intervals
+from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError
 from ...ir.validation import validate
 from ...program.program import OPERATIONS, Instruction, Program, ProgramError, end_post, next_tag, place, skips_of
 from ...program.routes import route_fields
+from ..extent import dram_ends
 from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post
 
 #: Posts that a channel may hold before its consumer must have taken one; at most `SEMAPHORE_MAX`.
@@ -23,8 +24,6 @@ POST_LIMIT = 192
 #: Attempts to make do with the chip's semaphores. Behind the `_PATIENT`th each leaves one more of a crowded tile free:
 #: streams that share fewer need more relays.
 _PASSES, _PATIENT = 32, 12
-
-_OFFSET = (1 << OFFSET_BITS) - 1
 
 
 def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserved: int = 0) -> Program:
@@ -139,7 +138,7 @@ def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass
         codes[stream] = tuple(code)
         turns = iter([item.op for item in items if item.op >= 0])
         skips |= skips_of(stream, [next(turns) if one.opcode in OPERATIONS else None for one in code])
-    streams, boot = place(codes, _used(schedule, chip), chip)
+    streams, boot = place(codes, dram_ends(schedule, chip), chip)
     tags = {next_tag(index): index for index in range(len(operations))}
     return Program(chip.digest, streams, boot, tags, skips)
 
@@ -166,18 +165,3 @@ def _operation(index: int, op: Operation, header: dict[str, int], slots: dict[Po
     if (delivered := slots.get((index, Event.DELIVERED))) is not None:
         header |= {"notify_tile": delivered.tile, "notify_sem": delivered.semaphore, "notify": 1}
     return Instruction(Opcode.MOVE, header | op.body)
-
-
-def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:
-    """First word of each DRAM tile after everything that tensors and operations use."""
-    used = dict.fromkeys(chip.drams, 0)
-    for tensor in schedule.tensors:
-        for piece in tensor.pieces:
-            used[piece.tile] = max(used[piece.tile], (piece.address & _OFFSET) + piece.words)
-    for op in schedule.operations:
-        if not isinstance(op, Move):
-            continue
-        for span in (op.src, op.dst):
-            if span.tile in used:
-                used[span.tile] = max(used[span.tile], intervals(span, op.words)[-1][1])
-    return used

@@ -16,17 +16,15 @@ from collections.abc import Sequence
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import PAGE_WORDS, Opcode, Region, Unit, VectorOp, address
 
+from ...ir import bodies
 from ...program.program import Instruction, Stream, next_tag
 
 #: The highest semaphores of every tile, which only this program uses: the mover's, the matrix and the vector unit's.
 RESERVED = 3
 #: The most that an instruction can wait for at once.
 _MOST = 63
-_WORK = {
-    Opcode.GEMM: {"a_plane": 1, "in_w": 1, "k_blocks": 1, "kernel_h": 1, "kernel_w": 1, "n_blocks": 1},
-    Opcode.VEC: {"op": int(VectorOp.MAX), "x_plane": 1, "in_w": 1, "blocks": 1, "kernel_h": 1, "kernel_w": 1},
-}
-_ONE = {"stride_h": 1, "stride_w": 1, "dilation": 1, "out_w": 1, "pixels": 1, "scale": 1, "clamp": 127}
+#: The smallest work of a unit.
+_WORK = {Opcode.GEMM: bodies.gemm(scale=1), Opcode.VEC: bodies.vec(op=VectorOp.MAX, scale=1)}
 
 
 def flush(chip: ChipConfig, cores: Sequence[int], slot: int, page: int) -> tuple[Stream, ...]:
@@ -82,7 +80,7 @@ def _streams(chip: ChipConfig, cores: Sequence[int], index: int, slot: int, word
         code.append(Instruction(Opcode.SYNC, fields))
     found = {Unit.MOVER: code}
     for unit, opcode, semaphore in ((Unit.MATRIX, Opcode.GEMM, matrix), (Unit.VECTOR, Opcode.VEC, vector)):
-        work = {"tag": 1, "post_sem": semaphore, "post_n": 1} | _WORK[opcode] | _ONE
+        work = {"tag": 1, "post_sem": semaphore, "post_n": 1} | _WORK[opcode]
         found[unit] = [
             Instruction(opcode, work),
             Instruction(Opcode.SYNC, {"tag": 2, "wait_sem": semaphore, "wait_n": 1} | end),

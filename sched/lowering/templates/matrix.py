@@ -16,15 +16,16 @@ from typing import cast
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
-from ...ir.schedule import Move, Operation
+from ...ir import bodies
+from ...ir.schedule import Gemm, Move, Operation, Vec
+from ...mapping.memory.placement import MAX_WORDS, Transfer
 from ...mapping.nodes import Run
-from ...mapping.placement import MAX_WORDS, Transfer
-from ...mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Plan, Sizes, Tile, row_tiles, rows_read, sizes_of
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import Listing, Ring, Step, gemm, lay_out, push, vec, window_fields
+from .steps import Listing, Ring, Step, lay_out, push, window_of
 
 
 @dataclass(frozen=True)
@@ -175,23 +176,28 @@ class _Core:
         label = f"i{visit.tile[0]} y{visit.tile[1]} n{visit.n[0]} k{k[0]}"
 
         def make(at: dict[str, int]) -> tuple[list[Operation], list[Operation]]:
-            fields = window_fields(self.task.shape, visit.tile) | {
-                "a_base": at["x"],
-                "k_blocks": k[1] - k[0],
-                "b_base": at["w"],
-                "n_blocks": visit.n[1] - visit.n[0],
-                "addend": int(Addend.BIAS if begins else Addend.PARTIAL),
-                "addend_base": visit.n[0] - self.part.n[0] if begins else sums,
-                **self.task.fixed,
-            }
-            if not (visit.last and ends):
-                work: list[Operation] = [gemm(self.core, fields | {"to_acc": 1, "dest_base": sums}, label)]
-                return work, list(self._send(visit, sums, pixels, label)) if ends else []
+            plane, extent = window_of(self.task.shape, visit.tile)
+            final = visit.last and ends
             base = result % sizes.out_slots * sizes.out
-            work = [gemm(self.core, fields | {"dest_base": base}, label)]
+            body = bodies.gemm(
+                **extent,
+                a_base=at["x"],
+                a_plane=plane,
+                k_blocks=k[1] - k[0],
+                b_base=at["w"],
+                n_blocks=visit.n[1] - visit.n[0],
+                addend=Addend.BIAS if begins else Addend.PARTIAL,
+                addend_base=visit.n[0] - self.part.n[0] if begins else sums,
+                to_acc=int(not final),
+                dest_base=base if final else sums,
+            )
+            work: list[Operation] = [Gemm(core=self.core, fields=body | self.task.fixed, label=label)]
+            if not final:
+                return work, list(self._send(visit, sums, pixels, label)) if ends else []
             region = Region.OUT
             if self.task.r is not None:
-                work.append(vec(self.core, self._addition(visit, at["r"], base, pixels), f"add {label}"))
+                body = self._addition(visit, at["r"], base, pixels)
+                work.append(Vec(core=self.core, fields=body, label=f"add {label}"))
                 region = Region.VEC
             rows = self._stacked(visit.tile, (visit.tile[1], visit.tile[2]), problem.out_rows)
             stores = self.task.y.transfers(visit.n, (*rows, 1), self.core, address(region, base))
@@ -200,21 +206,13 @@ class _Core:
         return make
 
     def _addition(self, visit: Visit, r_at: int, base: int, pixels: int) -> dict[str, int]:
-        """Fields of the VEC that adds the other operand."""
+        """The body of the VEC that adds the other operand."""
         width = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-        ones = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation"), 1)
-        return ones | {
-            "op": int(VectorOp.ADD),
-            "x_base": r_at,
-            "x_plane": pixels,
-            "in_w": width,
-            "blocks": visit.n[1] - visit.n[0],
-            "out_w": width,
-            "pixels": pixels,
-            "y_base": base,
-            "dest_base": base,
-            **self.task.epilogue,
-        }
+        body = bodies.vec(
+            op=VectorOp.ADD, x_base=r_at, x_plane=pixels, in_w=width, blocks=visit.n[1] - visit.n[0], out_w=width,
+            pixels=pixels, y_base=base, dest_base=base,
+        )  # fmt: skip
+        return body | self.task.epilogue
 
     def _send(self, visit: Visit, sums: int, pixels: int, label: str) -> Iterator[Move]:
         """Partial sums on their way to the next core, which visits the tile one round later."""

@@ -17,10 +17,10 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import PAGE_WORDS
 
 from ...ir.schedule import Piece
+from ...mapping.memory.placement import MAX_STRIDE, MAX_WORDS, Transfer
 from ...mapping.nodes import Run
-from ...mapping.placement import MAX_STRIDE, MAX_WORDS, Transfer
-from ...mapping.problem import DoesNotFit
-from ...mapping.tiling import even
+from ...mapping.tiling.problem import DoesNotFit
+from ...mapping.tiling.tiles import even
 
 T = TypeVar("T")
 

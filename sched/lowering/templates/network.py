@@ -19,14 +19,14 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import PAGE_WORDS
 
 from ...ir.schedule import Schedule, Tensor
-from ...mapping.fields import VECTOR_OPS
-from ...mapping.problem import Problem, pose
-from ...mapping.stages import Stage, Stages, constant, cut, spread
-from ...mapping.windows import check_window
+from ...mapping.emit.fields import VECTOR_OPS
+from ...mapping.tiling.problem import Problem, pose
+from ...mapping.tiling.windows import check_window
 from ...store.described import described
 from ...workload.graph import SCALED, Graph, Layer, Value
 from ...workload.layers import WorkloadError
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from ...workload.stages import Stage, Stages, constant, cut, spread
 from . import matrix, vector
 from .memory import Striped, Window
 from .plans import best_plan

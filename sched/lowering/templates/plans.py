@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, MAX_PIXELS, MAX_PLANE, DoesNotFit, Problem
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.problem import (
+    MAX_IN_WIDTH,
+    MAX_K_BLOCKS,
+    MAX_N_BLOCKS,
+    MAX_PIXELS,
+    MAX_PLANE,
+    DoesNotFit,
+    Problem,
+)
+from ...mapping.tiling.tiles import Range, even
 from .schemes import LayerShape, Scheme, SubTile, split
 
 #: Result tiles that OUT and VEC are divided into at most, and tiles of the other operand of an addition in A.

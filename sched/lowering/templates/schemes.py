@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from ...mapping.problem import DoesNotFit, Problem
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.problem import DoesNotFit, Problem
+from ...mapping.tiling.tiles import Range, even
 
 #: Letters of the dimensions in a scheme's name.
 _LETTERS = {"batch": "b", "feature": "f", "output": "o", "input": "i"}

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from meshloom.hw.spec.isa import Region, address
 
-from ...ir.schedule import Gemm, Move, Operation, Vec
+from ...ir.bodies import Extent
+from ...ir.schedule import Move, Operation
+from ...mapping.memory.placement import Transfer
 from ...mapping.nodes import Run
-from ...mapping.placement import Transfer
-from ...mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH
-from ...mapping.slots import fewest
+from ...mapping.tiling.arena import fewest
+from ...mapping.tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH
 from .plans import Tile, rows_read
 from .schemes import LayerShape
 
@@ -88,15 +89,15 @@ def _move(core: int, source: Run, target: Run, words: int, label: str) -> Move:
     return Move(issuer=core, src=source.span(), dst=target.span(), words=words, label=label)
 
 
-def window_fields(shape: LayerShape, tile: Tile) -> dict[str, int]:
-    """What a GEMM or a VEC reads of its input tile, and how much it makes of it; flat tiles are rows of no height."""
+def window_of(shape: LayerShape, tile: Tile) -> tuple[int, Extent]:
+    """What a GEMM or a VEC reads of its input tile, words of a plane of it first, and how much it makes of it; flat
+    tiles are rows of no height."""
     problem, (rows, top) = shape.problem, rows_read(shape, tile)
     pixels = (tile[2] - tile[1]) * problem.out_w
     in_w, out_w, plane = problem.in_w, problem.out_w, (rows[1] - rows[0]) * problem.in_w
     if problem.flat:
         in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-    return {
-        ("a_plane" if shape.matrix else "x_plane"): plane,
+    return plane, {
         "in_w": in_w,
         "kernel_h": problem.kernel_h,
         "kernel_w": problem.kernel_w,
@@ -108,16 +109,6 @@ def window_fields(shape: LayerShape, tile: Tile) -> dict[str, int]:
         "out_w": out_w,
         "pixels": pixels,
     }
-
-
-def gemm(core: int, fields: dict[str, int], label: str) -> Gemm:
-    """A GEMM of a core."""
-    return Gemm(core=core, fields=fields, label=label)
-
-
-def vec(core: int, fields: dict[str, int], label: str) -> Vec:
-    """A VEC of a core."""
-    return Vec(core=core, fields=fields, label=label)
 
 
 def lay_out(

@@ -14,14 +14,15 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
-from ...ir.schedule import Operation
-from ...mapping.placement import Transfer
-from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range, even
+from ...ir import bodies
+from ...ir.schedule import Operation, Vec
+from ...mapping.memory.placement import Transfer
+from ...mapping.tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Tile, row_tiles, rows_read
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import Listing, Ring, Step, lay_out, push, vec, window_fields
+from .steps import Listing, Ring, Step, lay_out, push, window_of
 
 #: Tiles that are under way at a time.
 SLOTS = 4
@@ -109,8 +110,9 @@ def _cycles(task: VectorTask, chip: ChipConfig, tile: Tile, planes: int) -> int:
 
 
 def _fields(task: VectorTask, tile: Tile) -> dict[str, int]:
-    """Fields of a tile's VEC but its blocks and addresses."""
-    return {"op": int(task.op), **window_fields(task.shape, tile), **task.fixed}
+    """The body of a tile's VEC, without its blocks and addresses."""
+    plane, extent = window_of(task.shape, tile)
+    return bodies.vec(**extent, op=task.op, x_plane=plane) | task.fixed
 
 
 def emit(task: VectorTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
@@ -201,7 +203,7 @@ class _Core:
             label = f"i{tile[0]} y{tile[1]} b{planes[0]}"
             rows = self._rows(tile, (tile[1], tile[2]), self.problem.out_rows)
             stores = list(self.task.y.transfers(planes, rows, self.core, address(Region.VEC, base)))
-            return [vec(self.core, fields, label)], [
+            return [Vec(core=self.core, fields=fields, label=label)], [
                 push(self.core, t, f"y {label}") for t in turned(stores, self.index)
             ]
 

@@ -10,18 +10,17 @@ import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.contracts import OFFER_CYCLES
-from meshloom.hw.spec.isa import OFFSET_BITS
 
-from ...ir.schedule import Move, Schedule, intervals
+from ...ir.schedule import Move, Schedule
 from ...program.program import Program
 from ...routing.hardware import DttError, TimingFault
+from ..extent import dram_ends
 from . import dram_train
 from .boot import boot_of
 from .orders import Late, Orders, code_packet, code_room, code_times, emit, keep_code_times
 from .timetable import CodeTimes, Timetable, Timetabler
 from .windows import bursts, launch, train
 
-_OFFSET = (1 << OFFSET_BITS) - 1
 #: Attempts to find space for the controller's code, and times for its packets.
 _ATTEMPTS = 30
 #: Times reserved for code as a multiple of those needed, and how many of them close together: the best plan is taken.
@@ -191,7 +190,7 @@ def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
 def code_place(schedule: Schedule, chip: ChipConfig) -> tuple[int, int]:
     """DRAM tile, and first word there, of a schedule's program: the channel that holds nothing else, or behind
     everything in the one that is read least."""
-    used = _used(schedule, chip)
+    used = dram_ends(schedule, chip)
     read = dict.fromkeys(chip.drams, 0)
     for op in schedule.operations:
         if isinstance(op, Move) and op.src.tile in read:
@@ -210,18 +209,3 @@ def code_begins(chip: ChipConfig, tile: int, address: int, count: int) -> CodeTi
 def code_count(schedule: Schedule) -> int:
     """Instructions of a schedule's program, as long as no MOVE needs waypoints."""
     return sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
-
-
-def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:
-    """First word of each DRAM tile after everything that tensors and operations use."""
-    used = dict.fromkeys(chip.drams, 0)
-    for tensor in schedule.tensors:
-        for piece in tensor.pieces:
-            used[piece.tile] = max(used[piece.tile], (piece.address & _OFFSET) + piece.words)
-    for op in schedule.operations:
-        if not isinstance(op, Move):
-            continue
-        for span in (op.src, op.dst):
-            if span.tile in used:
-                used[span.tile] = max(used[span.tile], intervals(span, op.words)[-1][1])
-    return used

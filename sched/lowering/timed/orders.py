@@ -251,17 +251,6 @@ def _cut(one: Timed, words: int, chip: ChipConfig) -> Timed:
     return replace(one, op=op, flits=flits, end=end, read=end, arrival=lands)
 
 
-def packets_of(code: Sequence[Instruction]) -> Iterator[tuple[int, Instruction, Instruction | None]]:
-    """(position, instruction, its ORDER) of each instruction that becomes a control packet."""
-    order = None
-    for position, instruction in enumerate(code):
-        if instruction.opcode is Opcode.ORDER:
-            order = instruction
-        elif instruction.opcode is not Opcode.SYNC:
-            yield position, instruction, order
-            order = None
-
-
 class _Sender:
     """The latest cycles in which the controller sends its packets (`hw/dtt/controller.py`)."""
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_occupancy, noc_arrival
 
-from ...mapping.problem import MAX_PIXELS, Problem, pose
+from ...mapping.tiling.problem import MAX_PIXELS, Problem, pose
 from ...routing.hardware import Actor, DttError
 from ...routing.mesh import OPERAND_A, OPERAND_B, RESULT, mesh_of
 from ...routing.program import Page, Program, Task

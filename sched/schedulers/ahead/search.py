@@ -22,11 +22,11 @@ from meshloom.hw.spec.contracts import ORDER_CYCLES, REQUEST_INTERVAL
 
 from ...ir.schedule import Schedule
 from ...lowering.timed.compile import compile_ahead
-from ...mapping.emit import emit, to_schedule
-from ...mapping.problem import DoesNotFit, pose
-from ...mapping.replay import replay
-from ...mapping.space import best
-from ...mapping.tiling import Candidate
+from ...mapping.emit.emission import emit, to_schedule
+from ...mapping.play.replay import replay
+from ...mapping.tiling.problem import DoesNotFit, pose
+from ...mapping.tiling.space import best
+from ...mapping.tiling.tiles import Candidate
 from ...routing.hardware import DttError
 from ...store.findings import SearchCache
 from ...workload.layers import ConvShape

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
+from ...ir import bodies
+from ...ir.bodies import GemmWindow
 from ...ir.schedule import Box, Tensor
-from ...mapping.fields import window_fields
+from ...mapping.emit.fields import window_fields
 from ...mapping.nodes import Node, Run
 from ...workload.layers import ConvShape
 from .policy import PAPER, Policy
@@ -171,16 +173,17 @@ class _Emitter:
                 target = part.local(core, address(Region.ACC, 4 * acc))
                 self._move(core, f"pull p m{op.m} n{op.n}", part.there(self.rows[sums]), target, part.words)
             self.in_spm.discard(sums)
-        fields = self._fields(op, a.slot * slots.a_size, b.slot * slots.b_size)
-        if op.depth == 0:
-            fields |= {"addend": int(Addend.BIAS), "addend_base": bias.slot * slots.bias_size}
-        else:
-            fields |= {"addend": int(Addend.PARTIAL), "addend_base": acc}
-        last = op.depth == k - 1
-        fields |= {"to_acc": int(not last), "dest_base": op.result * slots.out_size if last else acc}
+        first, last = op.depth == 0, op.depth == k - 1
+        body = bodies.gemm(
+            **self._window(op, a.slot * slots.a_size, b.slot * slots.b_size),
+            addend=Addend.BIAS if first else Addend.PARTIAL,
+            addend_base=bias.slot * slots.bias_size if first else acc,
+            to_acc=int(not last),
+            dest_base=op.result * slots.out_size if last else acc,
+        )
         cycles = int(tiles.cycles[op.m, op.n, op.k])
         result = self._box(op) if last and self.made else None
-        self._add(Node(core, [], name, fields=fields | self.fixed, cycles=cycles, result=result))
+        self._add(Node(core, [], name, fields=body | self.fixed, cycles=cycles, result=result))
         if last:
             for t in self._turned(places.result(op.m, op.n, core, op.result * slots.out_size), op):
                 self._move(core, f"store y m{op.m} n{op.n}", t.local, t.dram, t.words)
@@ -231,8 +234,8 @@ class _Emitter:
             columns=tile.c1 - tile.c0,
         )  # fmt: skip
 
-    def _fields(self, op: Operation, a_at: int, b_at: int) -> dict[str, int]:
-        """Body fields of a GEMM but its addend and destination, `scale`, `relu` and `clamp`."""
+    def _window(self, op: Operation, a_at: int, b_at: int) -> GemmWindow:
+        """What a GEMM reads."""
         tiles = self.tiles
         sizes = int(tiles.n_size[op.n]), int(tiles.k_size[op.k])
         return window_fields(tiles.problem, tiles.m[op.m], a_at, b_at, *sizes)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import Problem
+from ...mapping.tiling.problem import Problem
 from .jit import compiled, inner
 from .memory import FIRST_FIT, FRAGMENTATION, FUTURE, SMALL
 from .nests import Sequence, follow, replay, sequence

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import Problem
+from ...mapping.tiling.problem import Problem
 from .policy import Choice, Policy
 from .state import ORDERS, begin
 from .static import divisions, unrolled

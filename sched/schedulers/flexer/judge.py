@@ -10,7 +10,7 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Move, Schedule
 from ...lowering.predict import predict
-from ...mapping.problem import Problem, pose
+from ...mapping.tiling.problem import Problem, pose
 from ...workload.layers import ConvShape
 from .emit import Emitted, emit
 from .order import AHEAD, Ordered, Orderer

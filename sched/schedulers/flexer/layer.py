@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Prediction, Schedule
-from ...mapping.tiling import Candidate
+from ...mapping.tiling.tiles import Candidate
 from ...store.findings import SearchCache
 from ...workload.layers import ConvShape
 from ..budget import Budget, labelled
@@ -63,7 +63,9 @@ class Layer(Judge):
         self.decisions = SearchCache(
             folder, chip, "decided", "sched.schedulers.flexer.search", "sched.schedulers.flexer.judge"
         )
-        self.nests = SearchCache(folder, chip, "nests", "sched.schedulers.loop_order.scheduler", "sched.mapping.emit")
+        self.nests = SearchCache(
+            folder, chip, "nests", "sched.schedulers.loop_order.scheduler", "sched.mapping.emit.emission"
+        )
         self.key = replace(shape, name="", relu=False, clamp=127)
 
     def choices(self, policy: Policy) -> list[Choice]:
@@ -124,7 +126,7 @@ class Layer(Judge):
 
     def loop_order(self) -> Made:
         """The strong static baseline: the best that `loop_order` finds. Raises DoesNotFit."""
-        from ...mapping.emit import build
+        from ...mapping.emit.emission import build
         from ..loop_order.scheduler import search as search_nests
 
         asked = self.key, "loop_order"

@@ -13,10 +13,10 @@ from pathlib import Path
 from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from ...lowering.predict import predict
+from ...mapping.memory.placement import Allocator
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Allocator
-from ...mapping.problem import DoesNotFit
-from ...mapping.tiling import Range
+from ...mapping.tiling.problem import DoesNotFit
+from ...mapping.tiling.tiles import Range
 from ...workload.graph import Graph
 from ..budget import Budget, labelled
 from ..interface import Context

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import Problem
+from ...mapping.tiling.problem import Problem
 from .listing import make
 from .memory import FUTURE
 from .nests import nest, of_log, replay

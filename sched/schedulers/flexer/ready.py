@@ -15,7 +15,7 @@ import numpy as np
 
 from meshloom.hw.spec.config import load
 
-from ...mapping.problem import pose
+from ...mapping.tiling.problem import pose
 from ...workload.shapes import parse
 from . import jit
 from .playing import play

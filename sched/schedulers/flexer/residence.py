@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import DoesNotFit
-from ...mapping.slots import Residency, assign
+from ...mapping.tiling.arena import Residency, assign
+from ...mapping.tiling.problem import DoesNotFit
 from .state import MOST_RESULTS, bias_rows
 from .tiles import Tiles
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from ...workload.layers import ConvShape
 from ..budget import Budget, labelled
 from .layer import Layer, Made

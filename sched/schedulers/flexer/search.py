@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import DoesNotFit, Problem
+from ...mapping.tiling.problem import DoesNotFit, Problem
 from ..budget import Budget
 from .flows import flows
 from .playing import UNLIMITED, attempt

@@ -13,10 +13,10 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
 
 from ...ir.schedule import Tensor
+from ...mapping.memory.placement import Allocator, Dram, Stored, Transfer
+from ...mapping.memory.tensors import tensors_of
 from ...mapping.nodes import Run
-from ...mapping.placement import Allocator, Dram, Stored, Transfer
-from ...mapping.tensors import tensors_of
-from ...mapping.tiling import Range
+from ...mapping.tiling.tiles import Range
 from ...workload.layers import ConvShape
 from .tiles import Tiles, split
 

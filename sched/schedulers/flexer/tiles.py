@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, MAX_PIXELS, MAX_PLANE, DoesNotFit, Problem
-from ...mapping.tiling import MTile, Range
+from ...mapping.tiling.problem import (
+    MAX_IN_WIDTH,
+    MAX_K_BLOCKS,
+    MAX_N_BLOCKS,
+    MAX_PIXELS,
+    MAX_PLANE,
+    DoesNotFit,
+    Problem,
+)
+from ...mapping.tiling.tiles import MTile, Range
 
 Ints = NDArray[np.int64]
 

@@ -18,12 +18,13 @@ from math import ceil, inf
 
 from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 
+from ...ir import bodies
+from ...mapping.memory.placement import Stored, Transfer
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Stored, Transfer
-from ...mapping.tiling import Range
+from ...mapping.tiling.arena import NEVER, Arena
+from ...mapping.tiling.tiles import Range
 from ...workload.training_data import Scales
-from .arena import NEVER, Arena, Key
-from .orders import Step
+from .orders import Key, Step
 from .pair import Pair, Part
 from .sharing import Passed, links
 
@@ -123,12 +124,12 @@ class Emitter:
                 self._uses.setdefault(key, deque()).append(index)
             self._left[result] = self._left.get(result, 0) + 1
         self._zeros: int | None = None
-        self.a = Arena(f"A {limit}", core.a_words, self._following, lambda key, at: None)
-        self.b = Arena(f"B {limit}", core.b_words, self._following, lambda key, at: None)
+        self.a = Arena(f"A {limit}", core.a_words, self._following)
+        self.b = Arena(f"B {limit}", core.b_words, self._following)
         self.acc = Arena(f"ACC {limit}", core.acc_words, self._following, self._spill)
         # the words of a transposition, and of a part of a result, are on their way as soon as they are made
-        self.out = Arena(f"OUT {limit}", core.out_words, self._following, lambda key, at: None)
-        self.vec = Arena(f"VEC {limit}", core.vec_words - chip.lanes, self._following, lambda key, at: None, chip.lanes)
+        self.out = Arena(f"OUT {limit}", core.out_words, self._following)
+        self.vec = Arena(f"VEC {limit}", core.vec_words - chip.lanes, self._following, base=chip.lanes)
         self._seen: set[Key] = set()  # operands that have been loaded
         self._needed = 0  # words that had to be loaded or stored, whatever the order
         self.late = False
@@ -175,11 +176,10 @@ class Emitter:
         self._begun.add(key)
         fields: dict[str, int] = {}
         if self.record:
-            fields = {
-                "a_base": rows, "a_plane": plane, "in_w": plane, "out_w": plane, "k_blocks": depth, "kernel_h": 1,
-                "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "pixels": count, "clamp": 127,
-                "addend": int(Addend.NONE if first else Addend.PARTIAL), "addend_base": 0 if first else sums,
-            }  # fmt: skip
+            fields = bodies.gemm(
+                a_base=rows, a_plane=plane, in_w=plane, out_w=plane, k_blocks=depth, pixels=count,
+                addend=Addend.NONE if first else Addend.PARTIAL, addend_base=0 if first else sums,
+            )  # fmt: skip
         if last:
             self._finish(step, fields, count, depth, columns, scale)
         else:
@@ -300,12 +300,11 @@ class Emitter:
         cycles = self.pair.turn_cycles(blocks, pixels)
         self.work.vector += cycles
         if self.record:
-            fields = {
-                "op": int(VectorOp.TRANSPOSE), "x_base": x, "x_plane": plane, "in_w": plane, "blocks": blocks,
-                "kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "pad_left": left,
-                "out_w": plane, "pixels": pixels, "dest_base": dest, "clamp": 127,
-            }  # fmt: skip
-            self.nodes.append(Node(self.core, [], label, fields=fields, cycles=cycles, vec=True))
+            body = bodies.vec(
+                op=VectorOp.TRANSPOSE, x_base=x, x_plane=plane, in_w=plane, blocks=blocks, pad_left=left, out_w=plane,
+                pixels=pixels, dest_base=dest,
+            )  # fmt: skip
+            self.nodes.append(Node(self.core, [], label, fields=body, cycles=cycles, vec=True))
 
     def _zero_words(self) -> int:
         """Words of zeros in VEC, made once: a TRANSPOSE whose only pixel lies in the padding."""
@@ -364,7 +363,7 @@ class Emitter:
         if self.record:
             there = stored.transfers(planes, rows, width, self.core, place)
             # issued by the DRAM tile, whose stream waits for nothing but room
-            self.nodes += [Node(t.dram.tile, [], label, t.dram, t.local, t.words) for t in there]
+            self.nodes += [t.load(t.dram.tile, label) for t in there]
 
     def _store(
         self, label: str, stored: Stored, planes: Range, pixels: Range, place: int, words: int, width: int = 1
@@ -372,7 +371,7 @@ class Emitter:
         self.work.stored += words
         if self.record:
             there: Iterable[Transfer] = stored.transfers(planes, (*pixels, 1), (0, width), self.core, place)
-            self.nodes += [Node(self.core, [], label, t.local, t.dram, t.words) for t in there]
+            self.nodes += [t.store(self.core, label) for t in there]
 
     def _within(self, label: str, vec: int, region: Region, at: int, words: int) -> None:
         self._inside(label, (vec, words, words), (address(region, at), words, words), words)
@@ -387,7 +386,7 @@ class Emitter:
 
     # -- who lies where -----------------------------------------------------------------------------------------------
 
-    def _transient(self, arena: Arena, words: int) -> int:
+    def _transient(self, arena: Arena[Key], words: int) -> int:
         """Words that are read by the next operation in the list, and then free again."""
         key = "transient", (0, 0), (0, 0)
         at = arena.take(key, words, self.now)

@@ -11,9 +11,11 @@ from enum import StrEnum
 from itertools import chain, permutations
 from typing import Literal, NamedTuple, Protocol
 
-from ...mapping.tiling import Range
-from .arena import Key
+from ...mapping.tiling.tiles import Range
 from .pair import Tiling, cut
+
+#: What lies somewhere: the name of a tensor, channels, pixels.
+Key = tuple[str, Range, Range]
 
 
 class Order(StrEnum):

@@ -16,9 +16,9 @@ from meshloom.hw.spec.isa import VectorOp
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Tensor
-from ...mapping.placement import Dram, Stored
-from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
-from ...mapping.tiling import Range, even
+from ...mapping.memory.placement import Dram, Stored
+from ...mapping.tiling.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
+from ...mapping.tiling.tiles import Range, even
 from ...workload.layout import ActivationLayout
 from ...workload.training import TrainingLayer
 

@@ -16,7 +16,7 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Prediction, Schedule
 from ...lowering.predict import predict
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ...workload.training import TrainingLayer
 from .orders import Order

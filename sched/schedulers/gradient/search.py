@@ -18,8 +18,8 @@ from math import ceil, inf
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Prediction, Schedule
-from ...mapping.interleave import Interleaver
-from ...mapping.problem import DoesNotFit
+from ...mapping.play.interleave import Interleaver
+from ...mapping.tiling.problem import DoesNotFit
 from ...support.garbage import uncollected
 from ...workload.training_data import scales_of
 from ..network.limits import totals

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...mapping.nodes import Node
-from ...mapping.problem import DoesNotFit
-from .arena import Key
-from .orders import Step
+from ...mapping.tiling.problem import DoesNotFit
+from .orders import Key, Step
 from .pair import Part
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.stages import Stages
+from ...workload.stages import Stages
 from .muops import Range
 from .work import Extent, Work
 

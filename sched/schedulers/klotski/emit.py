@@ -7,7 +7,7 @@ Weights are pulled ahead of their use, and stay for as long as nothing needs the
 
 All places are settled along one order of the micro-ops, in which everything waits for earlier things only; so nothing
 can deadlock. The order in which units and movers then take their work up is that of a list schedule of all operations
-(`mapping.interleave`).
+(`mapping.play.interleave`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region as Place
 from meshloom.hw.spec.isa import Unit, VectorOp, address
 
+from ...mapping.memory.placement import Stored
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Stored
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from .homes import Homes
 from .muops import MuGraph, MuOp, Orchestration, Region
 from .residency import NEVER, Memory, Residency
@@ -241,7 +241,7 @@ class Emitter:
             found = stored.transfers(part.planes, rows, part.columns, tile.core, view.address)
         label = self.units.label(self.graph.ops[self.order[position]], f"pull {tile.name} {named(part)}")
         for t in found:
-            self.groups[position].append(Node(tile.core, [], label, t.dram, t.local, t.words))
+            self.groups[position].append(t.load(tile.core, label))
 
     def _push(self, tile: Tile, number: int, position: int) -> None:
         """What a micro-op has just made goes to a tile that needs it, if there is room or something less urgent."""
@@ -329,7 +329,7 @@ class Emitter:
                     transfers = w.transfers(planes, (0, 1, 1), (0, taps), core, at)
                 for t in transfers:
                     label = self.units.label(op, f"{kind} n{planes[0]}")
-                    self.groups[position].append(Node(core, [], label, t.dram, t.local, t.words))
+                    self.groups[position].append(t.load(core, label))
             found[kind] = residency.at
         return found
 

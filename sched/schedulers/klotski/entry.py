@@ -21,9 +21,9 @@ from ..interface import Context, Maker, Options, Scheduler, SearchOptions
 
 if TYPE_CHECKING:
     from ...ir.schedule import Schedule
-    from ...mapping.stages import Stages
     from ...workload.graph import Graph
     from ...workload.layers import ConvShape
+    from ...workload.stages import Stages
     from ..network.scheduler import NetworkSchedule
     from .judging import Objective
     from .partition import Partition

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from meshloom.hw.spec.config import ChipConfig, tile_position
 
 from ...ir.schedule import Piece
-from ...mapping.placement import Dram, Stored
-from ...mapping.stages import Stages
+from ...mapping.memory.placement import Dram, Stored
+from ...workload.stages import Stages
 from ..network.storage import banded, homes
 from ..network.tensors import NetworkTensors
 from .muops import MuOp

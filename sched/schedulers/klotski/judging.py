@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.stages import Stages
 from ...store.described import described
 from ...store.findings import SearchCache
+from ...workload.stages import Stages
 from ..network.form import form
 from .cutting import Ints, cut_up
 from .partition import Partition, fit

@@ -9,8 +9,8 @@ import numpy as np
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
-from ...mapping.problem import DoesNotFit
-from ...mapping.tensors import tensors_of
+from ...mapping.memory.tensors import tensors_of
+from ...mapping.tiling.problem import DoesNotFit
 from ...workload.graph import Graph, Layer, Value, Window
 from ...workload.layers import ConvShape
 from ..network.scheduler import NetworkSchedule

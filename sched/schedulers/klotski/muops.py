@@ -1,7 +1,7 @@
 """Micro-ops: a network cut into tiles that each run on one core, as soon as their operands are there (Klotski,
 Definition 1), what they hand to each other, and where and when they run.
 
-Tensors are those of a network in stages (`mapping.stages`): planes of words with one channel in each lane, rows and
+Tensors are those of a network in stages (`workload.stages`): planes of words with one channel in each lane, rows and
 columns.
 """
 
@@ -12,7 +12,7 @@ from functools import cached_property
 
 from meshloom.hw.spec.isa import Unit
 
-from ...mapping.stages import Stages
+from ...workload.stages import Stages
 
 #: First and end of a range.
 Range = tuple[int, int]

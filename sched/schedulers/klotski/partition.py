@@ -19,8 +19,8 @@ from itertools import product
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import DoesNotFit
-from ...mapping.stages import Stages
+from ...mapping.tiling.problem import DoesNotFit
+from ...workload.stages import Stages
 from .cutting import Cutting, Grid, cut_up, ranges
 from .muops import Edge, MuGraph, MuOp, Region
 from .work import Extent, Work, works

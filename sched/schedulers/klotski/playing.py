@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,72 +24,109 @@ from meshloom.hw.spec.config import ChipConfig, tile_position
 from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES
 from meshloom.hw.spec.timing import gemm_tail
 
-from ...mapping.traffic import dram_word_cycles
+from ...mapping.play.traffic import dram_word_cycles
 from ...model.latency import landing
 from ...routing.compiled import jit
 from .cutting import Cutting, Ints
 from .muops import Orchestration
 
 
+class _Ops(NamedTuple):
+    """The micro-ops of a cutting, int64 of each: its `cycles`; words that come for it from DRAM, always (`plain`) and
+    unless its core has just used the same (`weights`, `same`); `key`: what is high comes first; `given`: its core, or
+    -1; `step`: none begins before all of earlier steps have ended."""
+
+    cycles: Ints
+    plain: Ints
+    weights: Ints
+    same: Ints
+    key: Ints
+    given: Ints
+    step: Ints
+
+
+class _Arcs(NamedTuple):
+    """What micro-ops read of each other: producers (`ins`) and `words` of those of micro-op i from `first_in[i]` on,
+    consumers (`outs`) from `first_out[i]` on."""
+
+    first_in: Ints
+    ins: Ints
+    words: Ints
+    first_out: Ints
+    outs: Ints
+
+
+class _Chip(NamedTuple):
+    """The fields of `Cores`, as compiled code takes them."""
+
+    hops: Ints
+    share: float
+    tail: int
+    longest: int
+
+
 @jit
-def _levels(cycles: Any, first_out: Any, outs: Any, levels: Any) -> None:
+def _levels(cycles: Ints, arcs: _Arcs, levels: Ints) -> None:
     """Bottom levels: cycles of the longest chain from each micro-op on, itself included."""
     for op in range(len(cycles) - 1, -1, -1):
-        longest = np.int64(0)
-        for arc in range(first_out[op], first_out[op + 1]):
-            longest = max(longest, levels[outs[arc]])
+        longest = 0
+        for arc in range(arcs.first_out[op], arcs.first_out[op + 1]):
+            longest = max(longest, levels[arcs.outs[arc]])
         levels[op] = cycles[op] + longest
 
 
 @jit
-def _play(
-    cycles: Any, plain: Any, weights: Any, same: Any, first_in: Any, ins: Any, words: Any, first_out: Any, outs: Any,
-    key: Any, hops: Any, share: float, tail: int, longest: int, given: Any, steps: Any, starts: Any, where: Any,
-) -> int:  # fmt: skip
-    """Fills `starts` and `where`; the highest `key` of those whose producers are placed comes first, on the core where
-    it starts earliest, of equal ones where most of its operands are, or on the `given` one; none before all of earlier
-    `steps` have ended. Returns the makespan."""
-    size, cores = len(cycles), len(hops)
+def _arrive(op: int, core: int, ops: _Ops, arcs: _Arcs, chip: _Chip, starts: Ints, where: Ints) -> tuple[int, int, int]:
+    """When the results of others have come to a core, and their words: from other cores, from the same one."""
+    there = come = local = 0
+    for arc in range(arcs.first_in[op], arcs.first_in[op + 1]):
+        other, words = arcs.ins[arc], arcs.words[arc]
+        end = int(starts[other] + ops.cycles[other] + chip.tail)
+        if where[other] == core:
+            local += words
+        else:
+            come += words
+            end += chip.hops[where[other], core] + words + -(-words // chip.longest)
+        there = max(there, end)
+    return there, come, local
+
+
+@jit
+def _play(ops: _Ops, arcs: _Arcs, chip: _Chip, starts: Ints, where: Ints) -> int:
+    """Fills `starts` and `where`: of those whose producers are placed one after the other, on the core where it starts
+    earliest, of equal ones where most of its operands are. Returns the makespan."""
+    size, cores = len(ops.cycles), len(chip.hops)
     waits = np.zeros(size, np.int64)
     free, begun, held = np.zeros(cores, np.int64), np.zeros(cores, np.int64), np.full(cores, -1, np.int64)
-    ready = [(np.int64(0), np.int64(0)) for _ in range(0)]
+    ready = [(0, 0) for _ in range(0)]
     for op in range(size):
-        waits[op] = first_in[op + 1] - first_in[op]
+        waits[op] = arcs.first_in[op + 1] - arcs.first_in[op]
         if waits[op] == 0:
-            heapq.heappush(ready, (-key[op], np.int64(op)))
-    last, step = np.int64(0), np.int64(0)
+            heapq.heappush(ready, (-int(ops.key[op]), op))
+    last = step = 0
     while ready:
         _, op = heapq.heappop(ready)
-        if steps[op] > step:
-            step, free[:] = steps[op], last
-        best, near, chosen = np.int64(-1), np.int64(-1), 0
+        if ops.step[op] > step:
+            step, free[:] = ops.step[op], last
+        best, near, chosen = -1, -1, 0
         for core in range(cores):
-            if given[op] >= 0 and core != given[op]:
+            if ops.given[op] >= 0 and core != ops.given[op]:
                 continue
-            come, local, start = np.int64(0), np.int64(0), free[core]
-            for arc in range(first_in[op], first_in[op + 1]):
-                other = ins[arc]
-                end = starts[other] + cycles[other] + tail
-                if where[other] == core:
-                    local += words[arc]
-                else:
-                    come += words[arc]
-                    end += hops[where[other], core] + words[arc] + -(-words[arc] // longest)
-                start = max(start, end)
-            fetched = plain[op] + (np.int64(0) if held[core] == same[op] else weights[op])
-            start = max(start, begun[core] + come + np.int64(np.ceil(fetched * share)))
+            there, come, local = _arrive(op, core, ops, arcs, chip, starts, where)
+            fetched = ops.plain[op] + (0 if held[core] == ops.same[op] else ops.weights[op])
+            start = max(free[core], there, begun[core] + come + int(np.ceil(fetched * chip.share)))
             if best < 0 or start < best or (start == best and local > near):
                 best, near, chosen = start, local, core
         starts[op], where[op] = best, chosen
-        begun[chosen], free[chosen] = best, best + cycles[op]
-        if weights[op]:
-            held[chosen] = same[op]
+        begun[chosen], free[chosen] = best, best + ops.cycles[op]
+        if ops.weights[op]:
+            held[chosen] = ops.same[op]
         last = max(last, free[chosen])
-        for arc in range(first_out[op], first_out[op + 1]):
-            other = outs[arc]
+        for arc in range(arcs.first_out[op], arcs.first_out[op + 1]):
+            other = arcs.outs[arc]
             waits[other] -= 1
             if waits[other] == 0:
-                heapq.heappush(ready, (-key[other], np.int64(other)))
+                heapq.heappush(ready, (-int(ops.key[other]), int(other)))
     return int(last)
 
 
@@ -140,13 +177,19 @@ def play(cutting: Cutting, cores: Cores, given: Ints | None = None, barrier: boo
     first_in, first_out = (
         np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=size)))) for ends in (links.consumer, links.producer)
     )
+    arcs = _Arcs(first_in, links.producer, links.words, first_out, outs)
     levels = np.zeros(size, np.int64)
-    _levels(cutting.cycles, first_out, outs, levels)
+    _levels(cutting.cycles, arcs, levels)
     starts, where = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    makespan = _play(
-        cutting.cycles, cutting.fetched, cutting.weights, cutting.same, first_in, links.producer, links.words,
-        first_out, outs, -np.arange(size) if barrier else levels, cores.hops, cores.share, cores.tail, cores.longest,
-        np.full(size, -1, np.int64) if given is None else given, cutting.stage * barrier, starts, where,
-    )  # fmt: skip
+    ops = _Ops(
+        cutting.cycles,
+        cutting.fetched,
+        cutting.weights,
+        cutting.same,
+        key=-np.arange(size) if barrier else levels,
+        given=np.full(size, -1, np.int64) if given is None else given,
+        step=cutting.stage * barrier,
+    )
+    makespan = _play(ops, arcs, _Chip(cores.hops, cores.share, cores.tail, cores.longest), starts, where)
     work = -(-int(cutting.cycles.sum()) // len(cores))
     return Played(where, starts, makespan, max(work, int(levels.max(initial=0))))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
 
 from ...ir.schedule import Move, Schedule
-from ...mapping.interleave import Interleaver
+from ...mapping.play.interleave import Interleaver
 from ..network.scheduler import HORIZONS, MicroOps, NetworkSchedule
 from .emit import Emitter
 from .homes import Homes

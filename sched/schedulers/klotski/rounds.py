@@ -17,12 +17,12 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Unit, VectorOp, address
 from meshloom.hw.spec.isa import Region as Place
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
+from ...ir import bodies
+from ...mapping.memory.placement import Stored
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Stored
 from .muops import MuGraph, MuOp, Orchestration
 
 _WIDEST = INSTRUCTIONS[Opcode.VEC].most("kernel_w")
-_ONES = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels"), 1)
 #: A unit of a core.
 Worker = tuple[int, Unit]
 
@@ -115,11 +115,11 @@ class Barriers:
         for index in range(self._arrived, tall * wide):  # all cells of the window have to have something in them
             cell = address(Place.MAIN, self._at(Place.MAIN, 2 + index))
             nodes.append(_word(self._word.tile, self._word, Run(self.coordinator, cell, 1, 1), f"{label} done"))
-        fields = _ONES | {
-            "op": int(VectorOp.MAX), "x_base": self._at(Place.MAIN, 2), "x_plane": tall * wide, "in_w": wide,
-            "blocks": 1, "kernel_h": tall, "kernel_w": wide, "dest_base": self._at(Place.VEC), "clamp": 127,
-        }  # fmt: skip
-        nodes.append(self._vec(self.coordinator, fields, f"{label} all done"))
+        body = bodies.vec(
+            op=VectorOp.MAX, x_base=self._at(Place.MAIN, 2), x_plane=tall * wide, in_w=wide, kernel_h=tall,
+            kernel_w=wide, dest_base=self._at(Place.VEC),
+        )  # fmt: skip
+        nodes.append(self._vec(self.coordinator, body, f"{label} all done"))
         word = Run(self.coordinator, address(Place.VEC, self._at(Place.VEC)), 1, 1)
         following = self.rounds[self.order[position + 1]]
         for number, (tile, unit) in self.first.items():
@@ -136,24 +136,20 @@ class Barriers:
             return []
         tile, unit = self.first[number]
         if unit is Unit.VECTOR:
-            fields = _ONES | {
-                "op": int(VectorOp.MAX), "x_base": self._at(Place.MAIN, 1), "x_plane": 1, "in_w": 1, "blocks": 1,
-                "dest_base": self._at(Place.VEC, 1), "clamp": 127,
-            }  # fmt: skip
-            return [self._vec(tile, fields, f"{label} begin")]
+            body = bodies.vec(op=VectorOp.MAX, x_base=self._at(Place.MAIN, 1), dest_base=self._at(Place.VEC, 1))
+            return [self._vec(tile, body, f"{label} begin")]
         nodes: list[Node] = []
         if tile not in self._weights:
             assert weights is not None
             self._weights.add(tile)
             at = address(Place.B, self._at(Place.B))
             for t in weights.transfers((0, 1), (0, 1, 1), (0, self.chip.cols), tile, at):
-                nodes.append(Node(tile, [], f"{label} begin", t.dram, t.local, t.words))
-        fields = _ONES | {
-            "a_base": self._at(Place.MAIN), "a_plane": 1, "in_w": 1, "k_blocks": 1, "b_base": self._at(Place.B),
-            "n_blocks": 1, "dest_base": self._at(Place.OUT), "clamp": 127, "scale": 1,
-        }  # fmt: skip
+                nodes.append(t.load(tile, f"{label} begin"))
+        body = bodies.gemm(
+            a_base=self._at(Place.MAIN), b_base=self._at(Place.B), dest_base=self._at(Place.OUT), scale=1
+        )
         cycles = gemm_occupancy(self.chip, GemmShape(1))
-        return [*nodes, Node(tile, [], f"{label} begin", fields=fields, cycles=cycles)]
+        return [*nodes, Node(tile, [], f"{label} begin", fields=body, cycles=cycles)]
 
     def _vec(self, tile: int, fields: dict[str, int], label: str) -> Node:
         return Node(tile, [], label, fields=fields, cycles=vec_occupancy(self.chip, VecShape.of(fields)), vec=True)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph

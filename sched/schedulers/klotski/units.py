@@ -12,10 +12,12 @@ from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Addend, Opcode, VectorOp
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
+from ...ir import bodies
+from ...ir.bodies import GemmWindow
 from ...ir.schedule import Box
-from ...mapping.fields import vector_fields, vector_window
+from ...mapping.emit.fields import vector_fields, vector_window
 from ...mapping.nodes import Node
-from ...mapping.problem import MAX_N_BLOCKS
+from ...mapping.tiling.problem import MAX_N_BLOCKS
 from ...workload.layers import NO_CLAMP
 from .homes import Homes
 from .muops import MuGraph, MuOp, Region
@@ -51,24 +53,29 @@ class Units:
         pixels = (result.rows[1] - result.rows[0]) * (result.columns[1] - result.columns[0])
         deep = op.channels[1] - op.channels[0]
         taps = deep * problem.taps
-        fields = {
+        fields: GemmWindow = {
             "a_base": x.address & _OFFSET, "a_plane": x.plane, "in_w": x.row, "k_blocks": deep,
             "kernel_h": problem.kernel_h, "kernel_w": problem.kernel_w, "stride_h": problem.stride_h,
             "stride_w": problem.stride_w, "dilation": problem.dilation, "pad_top": top, "pad_left": left,
-            "out_w": result.columns[1] - result.columns[0], "pixels": pixels, "to_acc": int(not op.last),
-            "scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp,
+            "out_w": result.columns[1] - result.columns[0], "pixels": pixels,
         }  # fmt: skip
         pieces: list[Piece] = []
         for low, high in _cut(op, MAX_N_BLOCKS):
             addend = constants["bias"] + low if before is None else (before.address & _OFFSET) // 4 + low * pixels
-            mine = fields | {
-                "b_base": constants["w"] + low * taps * problem.cols, "n_blocks": high - low,
-                "addend": int(Addend.BIAS if before is None else Addend.PARTIAL), "addend_base": addend,
-                "dest_base": (base if op.last else base // 4) + low * pixels,
-            }  # fmt: skip
+            fields |= {"b_base": constants["w"] + low * taps * problem.cols, "n_blocks": high - low}
+            body = bodies.gemm(
+                **fields,
+                addend=Addend.BIAS if before is None else Addend.PARTIAL,
+                addend_base=addend,
+                to_acc=int(not op.last),
+                dest_base=(base if op.last else base // 4) + low * pixels,
+                scale=layer.scale,
+                relu=int(layer.relu),
+                clamp=layer.clamp,
+            )
             shape = GemmShape(pixels, high - low, deep, problem.kernel_h, problem.kernel_w)
             node = Node(
-                view.tile, [], self.label(op, f"{named(result)} k{op.channels[0]} n{low}"), fields=mine,
+                view.tile, [], self.label(op, f"{named(result)} k{op.channels[0]} n{low}"), fields=body,
                 cycles=gemm_occupancy(chip, shape), result=self._box(op, low, high) if op.last else None,
             )  # fmt: skip
             pieces.append((low, high, node))
@@ -79,9 +86,12 @@ class Units:
         work, chip = self.works[op.stage], self.chip
         layer, result = work.stage.layer, op.result
         kind, x = cast(VectorOp, work.op), operands[0]
-        fields = vector_fields(vector_window(layer), extent(result), extent(x.part), 1) | {
-            "op": int(kind), "relu": int(layer.relu), "clamp": layer.clamp if layer.kind != "slice" else NO_CLAMP,
-        }  # fmt: skip
+        fields = bodies.vec(
+            **vector_fields(vector_window(layer), extent(result), extent(x.part), 1),
+            op=kind,
+            relu=int(layer.relu),
+            clamp=layer.clamp if layer.kind != "slice" else NO_CLAMP,
+        )
         if kind in (VectorOp.MAC, VectorOp.SUM):
             fields["scale"] = layer.scale
         pixels, taps = fields["pixels"], work.problem.taps

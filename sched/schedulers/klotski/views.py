@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...mapping.memory.placement import MAX_STRIDE, MAX_WORDS
 from ...mapping.nodes import Run
-from ...mapping.placement import MAX_STRIDE, MAX_WORDS
 from .muops import Range, Region
 
 

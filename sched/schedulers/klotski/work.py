@@ -11,8 +11,8 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Unit, VectorOp
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
-from ...mapping.fields import VECTOR_OPS
-from ...mapping.problem import (
+from ...mapping.emit.fields import VECTOR_OPS
+from ...mapping.tiling.problem import (
     MAX_IN_WIDTH,
     MAX_K_BLOCKS,
     MAX_N_BLOCKS,
@@ -22,9 +22,9 @@ from ...mapping.problem import (
     Problem,
     pose,
 )
-from ...mapping.stages import Stage, Stages, cut
-from ...mapping.windows import check_window
+from ...mapping.tiling.windows import check_window
 from ...workload.graph import Graph
+from ...workload.stages import Stage, Stages, cut
 from .muops import Range
 
 _VEC = INSTRUCTIONS[Opcode.VEC]

@@ -22,7 +22,7 @@ from ...lowering.templates.network import ServedNetwork
 from ...lowering.templates.relocate import place_program
 from ...lowering.templates.schemes import LayerShape, Scheme, schemes
 from ...lowering.templates.template import Measures, Place, Template
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from ...model.modelled import ModelSession
 from ...model.session import Completion, Launch, Session
 from ...program.program import Program

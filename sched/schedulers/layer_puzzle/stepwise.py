@@ -46,7 +46,7 @@ from ...lowering.templates.matrix import visits_of
 from ...lowering.templates.plans import best_plan, largest, row_tiles, rows_read, sizes_of
 from ...lowering.templates.schemes import LayerShape, Scheme, split
 from ...lowering.templates.steps import AHEAD, LEAD
-from ...mapping.tiling import even
+from ...mapping.tiling.tiles import even
 from .latency import Latency, utilisation
 
 

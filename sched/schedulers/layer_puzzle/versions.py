@@ -16,7 +16,7 @@ from ...lowering.templates.compiling import compile_stage
 from ...lowering.templates.network import ServedNetwork
 from ...lowering.templates.schemes import LayerShape, Scheme, schemes
 from ...lowering.templates.template import Template
-from ...mapping.problem import DoesNotFit
+from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ..online.interface import Layer, Network, Version
 from .latency import Predictor, carried, queued

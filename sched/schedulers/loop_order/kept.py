@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
-from ...mapping.emit import emit, to_schedule
-from ...mapping.tiling import Candidate
+from ...mapping.emit.emission import emit, to_schedule
+from ...mapping.tiling.tiles import Candidate
 from ...store.findings import SearchCache
 from ...workload.layers import ConvShape
 from .scheduler import search, timeline

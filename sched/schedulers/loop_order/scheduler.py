@@ -16,11 +16,11 @@ from typing import TypeVar
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Prediction, Schedule
-from ...mapping.emit import emit, to_schedule
-from ...mapping.problem import DoesNotFit, pose
-from ...mapping.replay import replay
-from ...mapping.space import best
-from ...mapping.tiling import Candidate
+from ...mapping.emit.emission import emit, to_schedule
+from ...mapping.play.replay import replay
+from ...mapping.tiling.problem import DoesNotFit, pose
+from ...mapping.tiling.space import best
+from ...mapping.tiling.tiles import Candidate
 from ...workload.layers import ConvShape
 
 #: Candidates of the closed form that are looked at more closely, at most.

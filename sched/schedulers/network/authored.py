@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.placement import Allocator
-from ...mapping.task import LayerTask
+from ...mapping.emit.task import LayerTask
+from ...mapping.memory.placement import Allocator
 from ...workload.graph import Graph
 from .conv import ConvNodes, ConvTask
 from .scheduler import NetworkSchedule, Progress

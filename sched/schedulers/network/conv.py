@@ -10,20 +10,20 @@ from typing import Protocol
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Piece
-from ...mapping.core import Core, Epilogue
-from ...mapping.emit import merge
-from ...mapping.expansion import Expansion
-from ...mapping.fields import bias_rows
+from ...mapping.emit.core import Core, Epilogue
+from ...mapping.emit.emission import merge
+from ...mapping.emit.expansion import Expansion
+from ...mapping.emit.fields import bias_rows
+from ...mapping.emit.prologue import Feeder, Layout, Prologue, after, lay_out, remaining, tallest
+from ...mapping.memory.placement import Allocator, Dram, Stored
+from ...mapping.memory.staging import Staging
+from ...mapping.memory.tensors import Tensors, ramp_edges
 from ...mapping.nodes import Node
-from ...mapping.placement import Allocator, Dram, Stored
-from ...mapping.plan import may_end_with_one_window, plan
-from ...mapping.problem import DoesNotFit, Problem, pose
-from ...mapping.prologue import Feeder, Layout, Prologue, after, lay_out, remaining, tallest
-from ...mapping.replay import replay
-from ...mapping.space import best
-from ...mapping.staging import Staging
-from ...mapping.tensors import Tensors, ramp_edges
-from ...mapping.tiling import Candidate, Part, Range, m_tiles, parts, pooled_tiles
+from ...mapping.play.replay import replay
+from ...mapping.tiling.plan import may_end_with_one_window, plan
+from ...mapping.tiling.problem import DoesNotFit, Problem, pose
+from ...mapping.tiling.space import best
+from ...mapping.tiling.tiles import Candidate, Part, Range, m_tiles, parts, pooled_tiles
 from ...workload.layers import ConvShape
 from .storage import STAGING_SHARE, kind_of, staging_words
 

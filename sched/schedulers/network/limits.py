@@ -17,7 +17,7 @@ from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Schedule, Vec
-from ...mapping.traffic import dram_word_cycles
+from ...mapping.play.traffic import dram_word_cycles
 from .scheduler import NetworkSchedule, layer_of
 
 #: Resources, the first of equals counts: arrays, vector units, DRAM tiles, the mesh without their ports.

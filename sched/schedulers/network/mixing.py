@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
 
-from ...mapping.placement import Stored
-from ...mapping.stages import Stage, Stages
-from ...mapping.tiling import Range
+from ...mapping.memory.placement import Stored
+from ...mapping.tiling.tiles import Range
+from ...workload.stages import Stage, Stages
 from .conv import ConvTask
 from .storage import lives
 

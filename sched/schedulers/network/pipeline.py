@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from ...mapping.nodes import Node
-from ...mapping.tiling import even
+from ...mapping.tiling.tiles import even
 
 Item = TypeVar("Item")
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import Addend, Region, address
+from meshloom.hw.spec.isa import Region, address
 
+from ...ir import bodies
 from ...ir.schedule import Box
+from ...mapping.memory.placement import Allocator, Stored
 from ...mapping.nodes import Node, Run
-from ...mapping.placement import Allocator, Stored
-from ...mapping.problem import (
+from ...mapping.tiling.problem import (
     FLAT_WIDTH,
     MAX_IN_WIDTH,
     MAX_K_BLOCKS,
@@ -29,7 +30,7 @@ from ...mapping.problem import (
     MAX_PLANE,
     DoesNotFit,
 )
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.tiles import Range, even
 from ...workload.graph import Layer
 from .pipeline import pipelined, shared
 
@@ -167,7 +168,7 @@ class _Emitter:
         planes = item.group * self.depth, (item.group + 1) * self.depth
         label = f"a g{item.group} y{item.rows[0]} x{item.columns[0]}"
         moves = self.task.a.transfers(planes, (*item.rows, 1), item.columns, core, address(Region.MAIN, at))
-        return [Node(core, [], label, t.dram, t.local, t.words) for t in moves]
+        return [t.load(core, label) for t in moves]
 
     def _load_b(self, core: int, item: _Item, at: int) -> list[Node]:
         found: list[Node] = []
@@ -176,7 +177,7 @@ class _Emitter:
             first, end = block * cols, min((block + 1) * cols, self.filters)
             label = f"b g{item.group} n{block}"
             moves = self.b.transfers(planes, (first, end, 1), (0, 1), core, address(Region.B, at), cols)
-            found += [Node(core, [], label, t.dram, t.local, t.words) for t in moves]
+            found += [t.load(core, label) for t in moves]
             missing = first + cols - end
             if missing:
                 assert self.zeros is not None
@@ -192,12 +193,10 @@ class _Emitter:
     def _work(self, core: int, item: _Item, a_at: int, b_at: int, y_at: int) -> list[Node]:
         layer, pixels, blocks = self.task.layer, item.pixels, item.blocks[1] - item.blocks[0]
         wide = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-        fields = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation"), 1) | {
-            "a_base": a_at, "a_plane": pixels, "in_w": wide, "k_blocks": self.depth, "pad_top": 0, "pad_left": 0,
-            "out_w": wide, "pixels": pixels, "b_base": b_at, "n_blocks": blocks, "addend": int(Addend.NONE),
-            "addend_base": 0, "to_acc": 0, "dest_base": y_at, "scale": layer.scale, "relu": int(layer.relu),
-            "clamp": layer.clamp,
-        }  # fmt: skip
+        body = bodies.gemm(
+            a_base=a_at, a_plane=pixels, in_w=wide, k_blocks=self.depth, out_w=wide, pixels=pixels, b_base=b_at,
+            n_blocks=blocks, dest_base=y_at, scale=layer.scale, relu=int(layer.relu), clamp=layer.clamp,
+        )  # fmt: skip
         first = item.group * self.blocks
         planes = first + item.blocks[0], first + item.blocks[1]
         box = Box(
@@ -206,9 +205,9 @@ class _Emitter:
         )  # fmt: skip
         label = f"product g{item.group} n{item.blocks[0]} y{item.rows[0]} x{item.columns[0]}"
         cycles = blocks * ceil(pixels / self.chip.rows) * self.depth * self.chip.lanes
-        gemm = Node(core, [], label, fields=fields, cycles=cycles, result=box)
+        node = Node(core, [], label, fields=body, cycles=cycles, result=box)
         moves = self.task.y.transfers(planes, (*item.rows, 1), item.columns, core, address(Region.OUT, y_at))
-        return [gemm, *(Node(core, [gemm], f"y {label}", t.local, t.dram, t.words) for t in moves)]
+        return [node, *(t.store(core, f"y {label}", [node]) for t in moves)]
 
 
 def emit(task: ProductTask, chip: ChipConfig, dram: Allocator) -> ProductNodes:

@@ -26,10 +26,10 @@ from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 
 from ...ir.schedule import Gemm, Move, Prediction
 from ...lowering.predict import predict
-from ...mapping.problem import DoesNotFit
-from ...mapping.stages import cut
+from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
+from ...workload.stages import cut
 from .conv import Planner
 from .form import form
 from .scheduler import NetworkSchedule, Progress, layer_of, schedule

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule, ScheduleError, Tensor
-from ...mapping.stages import constant, cut, filters
 from ...workload.graph import Graph, Layer
 from ...workload.layout import ActivationLayout, WeightLayout
+from ...workload.stages import constant, cut, filters
 from .scheduler import NetworkSchedule
 from .tensors import table_words
 

@@ -14,19 +14,19 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
-from ...mapping.core import Epilogue
-from ...mapping.expansion import Expansion
-from ...mapping.interleave import Interleaver
+from ...mapping.emit.core import Epilogue
+from ...mapping.emit.expansion import Expansion
+from ...mapping.emit.prologue import Prologue
+from ...mapping.memory.placement import Dram, Placed, Stored
 from ...mapping.nodes import Node
-from ...mapping.placement import Dram, Placed, Stored
-from ...mapping.problem import DoesNotFit, pose
-from ...mapping.prologue import Prologue
-from ...mapping.stages import Lanes, Stage, Stages, cut, spread
-from ...mapping.tiling import Candidate, Pooling
-from ...mapping.windows import check_window
+from ...mapping.play.interleave import Interleaver
+from ...mapping.tiling.problem import DoesNotFit, pose
+from ...mapping.tiling.tiles import Candidate, Pooling
+from ...mapping.tiling.windows import check_window
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph, Layer
+from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
 from .sharing import HORIZONS, SharingOptions
 from .shift import Shifter

@@ -26,9 +26,9 @@ class SharingOptions:
     candidate that are the other way (`SWITCHES`); `pushed`: layers, with a kind of memory, to whose cores its tiles
     send on their own what the cores otherwise ask for; `staging`: the part of each bank, 1 / this, that weights are
     staged in; `whole`: whether pictures of few channels may be packed by whole windows; `horizon`: see
-    `mapping.interleave` (None: the best of a few by the estimate); `planner`: who makes convolutions instead of the
-    loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all (None), with all tensors in
-    DRAM and nothing fused.
+    `mapping.play.interleave` (None: the best of a few by the estimate); `planner`: who makes convolutions instead of
+    the loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all (None), with all
+    tensors in DRAM and nothing fused.
     """
 
     between: Between = Between.WHOLE

@@ -13,9 +13,9 @@ from enum import StrEnum
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
 
-from ...mapping.placement import Dram, Stored
-from ...mapping.stages import Stages
-from ...mapping.tiling import even
+from ...mapping.memory.placement import Dram, Stored
+from ...mapping.tiling.tiles import even
+from ...workload.stages import Stages
 
 #: Part of each bank that is usually kept for weights on their way to several cores, 1 / this; and where tensors that
 #: would else not fit matter more.

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Piece, Tensor
-from ...mapping.placement import Allocator, Stored
-from ...mapping.problem import pose, whole_windows
-from ...mapping.stages import Stages, constant, filters
+from ...mapping.memory.placement import Allocator, Stored
+from ...mapping.tiling.problem import pose, whole_windows
 from ...workload.graph import Layer, Value
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from ...workload.stages import Stages, constant, filters
 from .storage import homes
 
 

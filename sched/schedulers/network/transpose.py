@@ -14,13 +14,14 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
+from ...ir import bodies
 from ...ir.schedule import Box
+from ...mapping.memory.placement import Stored
 from ...mapping.nodes import Node
-from ...mapping.placement import Stored
-from ...mapping.problem import DoesNotFit
-from ...mapping.stages import Lanes
-from ...mapping.tiling import Range, even
+from ...mapping.tiling.problem import DoesNotFit
+from ...mapping.tiling.tiles import Range, even
 from ...workload.graph import Layer
+from ...workload.stages import Lanes
 from .pipeline import pipelined, shared
 
 #: Tiles that are under way at a time on each core, if they have room.
@@ -134,14 +135,14 @@ class _Emitter:
         label = f"x g{item.group} b{item.blocks[0]} p{item.pixels[0]}"
         planes = first + item.blocks[0], first + item.blocks[1]
         moves = self.x.transfers(planes, (*item.pixels, 1), (0, 1), core, address(Region.MAIN, at))
-        return [Node(core, [], label, t.dram, t.local, t.words) for t in moves]
+        return [t.load(core, label) for t in moves]
 
     def _work(self, core: int, item: _Item, x_at: int, y_at: int) -> list[Node]:
         lanes, blocks, pixels = self.chip.lanes, item.blocks[1] - item.blocks[0], item.pixels[1] - item.pixels[0]
-        fields = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation"), 1) | {
-            "op": int(VectorOp.TRANSPOSE), "x_base": x_at, "x_plane": pixels, "in_w": pixels, "blocks": blocks,
-            "pad_top": 0, "pad_left": 0, "out_w": pixels, "pixels": pixels, "dest_base": y_at, "relu": 0, "clamp": 127,
-        }  # fmt: skip
+        body = bodies.vec(
+            op=VectorOp.TRANSPOSE, x_base=x_at, x_plane=pixels, in_w=pixels, blocks=blocks, out_w=pixels,
+            pixels=pixels, dest_base=y_at,
+        )  # fmt: skip
         first, sheets = item.group * ceil(self.pixels / lanes), ceil(pixels / lanes)
         planes = first + item.pixels[0] // lanes, first + item.pixels[0] // lanes + sheets
         box = Box(
@@ -149,11 +150,11 @@ class _Emitter:
             columns=item.channels[1] - item.channels[0],
         )  # fmt: skip
         label = f"transpose g{item.group} b{item.blocks[0]} p{item.pixels[0]}"
-        vec = Node(core, [], label, fields=fields, cycles=vec_occupancy(self.chip, VecShape.of(fields)), vec=True)
-        vec.result = box
+        cycles = vec_occupancy(self.chip, VecShape.of(body))
+        node = Node(core, [], label, fields=body, cycles=cycles, vec=True, result=box)
         source = address(Region.VEC, y_at)
         moves = self.y.transfers(planes, (*item.channels, 1), (0, 1), core, source, blocks * lanes)
-        return [vec, *(Node(core, [vec], f"y {label}", t.local, t.dram, t.words) for t in moves)]
+        return [node, *(t.store(core, f"y {label}", [node]) for t in moves)]
 
 
 def emit(task: TransposeTask, chip: ChipConfig) -> list[Node]:

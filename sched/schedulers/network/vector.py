@@ -15,8 +15,10 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Pair, Region, VectorOp, YWalk, address
 from meshloom.hw.spec.timing import VecShape, table_words, vec_occupancy
 
+from ...ir import bodies
+from ...ir.bodies import VecFields
 from ...ir.schedule import Box, Piece
-from ...mapping.fields import (
+from ...mapping.emit.fields import (
     FUNCTION_OPS,
     VECTOR_OPS,
     WHOLE_OPS,
@@ -25,11 +27,11 @@ from ...mapping.fields import (
     vector_fields,
     vector_window,
 )
+from ...mapping.memory.placement import Allocator, Placed, Stored
 from ...mapping.nodes import Node
-from ...mapping.placement import Allocator, Placed, Stored
-from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range, even
-from ...mapping.windows import check_window
+from ...mapping.tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range, even
+from ...mapping.tiling.windows import check_window
 from ...workload.graph import Layer
 from ...workload.layers import NO_CLAMP
 
@@ -268,7 +270,7 @@ class _Emitter:
             some, wide = ((0, 1), (0, 1)) if self.broadcast else (tile.rows, tile.columns)
             places.append((self.task.r, address(Region.OUT, y_at), some, wide))
         return [
-            Node(core, list(after), label, t.dram, t.local, t.words)
+            t.load(core, label, after)
             for stored, at, some, wide in places
             for t in stored.transfers(tile.blocks, (*some, 1), wide, core, at)
         ]
@@ -280,7 +282,7 @@ class _Emitter:
             if words > self.chip.core.b_words:
                 raise DoesNotFit(f"layer {self.task.layer.output}: its table does not fit B of a {self.chip.name} core")
             table = self.constants["table"].transfers((0, 1), (0, 1, 1), (0, words), core, address(Region.B, 0))
-            return [Node(core, [], "table", t.dram, t.local, t.words) for t in table]
+            return [t.load(core, "table") for t in table]
         first = blocks[0] - mine[0]
         w, bias = self.constants["w"], self.constants["bias"]
         count, core_has = mine[1] - mine[0], self.chip.core
@@ -292,36 +294,36 @@ class _Emitter:
             *w.transfers(blocks, (0, 1, 1), (0, self.taps), core, address(Region.B, first * self.taps)),
             *bias.transfers((0, 1), (*blocks, 1), (0, bias.width), core, address(Region.ACC, bias.width * first)),
         ]
-        return [Node(core, [], f"w b{blocks[0]}", t.dram, t.local, t.words) for t in moves]
+        return [t.load(core, f"w b{blocks[0]}") for t in moves]
 
     def _vec(self, core: int, tile: _Tile, x_at: int, y_at: int, mine: Range, after: list[Node]) -> Node:
         layer, read = self.task.layer, (self.input_rows(tile.rows), self.input_columns(tile.columns))
         out_h, out_w = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
         blocks, first = tile.blocks[1] - tile.blocks[0], tile.blocks[0] - mine[0]
-        fields = vector_fields(self.window, (tile.rows, tile.columns), read, blocks) | {
-            "op": int(self.op),
+        fields: VecFields = {
+            **vector_fields(self.window, (tile.rows, tile.columns), read, blocks),
+            "op": self.op,
             "x_base": x_at,
             "dest_base": y_at,
             "relu": int(layer.relu),
             "clamp": layer.clamp if layer.kind != "slice" else NO_CLAMP,
+            "repeat": max(1, self.repeat) - 1,
         }
-        if self.repeat > 1:
-            fields["repeat"] = self.repeat - 1
         if self.task.r is not None:
             fields["y_base"] = y_at
-        if self.op is VectorOp.TABLE:
-            fields["y_base"] = 0
         if self.broadcast:
-            fields["y_walk"] = int(YWalk.BLOCK)
-        if self.op in (VectorOp.MAC, VectorOp.SUM, VectorOp.PAIR):
-            fields |= layer.fixed
+            fields["y_walk"] = YWalk.BLOCK
         if self.whole:
-            fields |= {"pair": int(self.whole[1]), "y_walk": int(YWalk.WHOLE), "times16": int(layer.times16)}
+            fields |= {"pair": self.whole[1], "y_walk": YWalk.WHOLE, "times16": int(layer.times16)}
         if self.op is VectorOp.PAIR:
-            fields |= {"pair": int(Pair.MUL), "times16": int(layer.times16)}
+            fields |= {"pair": Pair.MUL, "times16": int(layer.times16)}
         if self.op is VectorOp.MAC and not self.whole:
             fields |= {"y_base": first * self.taps, "addend": 1}
-            fields |= bias_fields(layer.fixed, bias_rows(layer.fixed) * first)
+        body = bodies.vec(**fields)
+        if self.op in (VectorOp.MAC, VectorOp.SUM, VectorOp.PAIR):
+            body |= layer.fixed
+        if self.op is VectorOp.MAC and not self.whole:
+            body |= bias_fields(layer.fixed, bias_rows(layer.fixed) * first)
         box = None
         if self.task.made:
             box = Box(
@@ -333,13 +335,13 @@ class _Emitter:
                 column=tile.columns[0],
                 columns=out_w,
             )
-        cycles = vec_occupancy(self.chip, VecShape.of(fields))
+        cycles = vec_occupancy(self.chip, VecShape.of(body))
         label = f"{layer.kind} b{tile.blocks[0]} y{tile.rows[0]} x{tile.columns[0]}"
-        return Node(core, after, label, fields=fields, cycles=cycles, vec=True, result=box)
+        return Node(core, after, label, fields=body, cycles=cycles, vec=True, result=box)
 
     def _stores(self, core: int, tile: _Tile, y_at: int, vec: Node) -> list[Node]:
         return [
-            Node(core, [vec], f"y b{tile.blocks[0]} y{tile.rows[0]} x{tile.columns[0]}", t.local, t.dram, t.words)
+            t.store(core, f"y b{tile.blocks[0]} y{tile.rows[0]} x{tile.columns[0]}", [vec])
             for t in self.task.y.transfers(tile.blocks, (*tile.rows, 1), tile.columns, core, address(Region.VEC, y_at))
         ]
 

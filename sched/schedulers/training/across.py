@@ -15,7 +15,7 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
 from ...lowering.predict import predict
-from ...mapping.ranked import Rank, fastest, in_order
+from ...mapping.play.ranked import Rank, fastest, in_order
 
 
 class Across(StrEnum):

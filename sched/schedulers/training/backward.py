@@ -19,7 +19,8 @@ from collections.abc import Iterator
 
 from meshloom.hw.spec.isa import Addend, Pair, VectorOp
 
-from ...mapping.tiling import Range
+from ...ir.bodies import GemmFields, VecFields
+from ...mapping.tiling.tiles import Range
 from ..gradient.orders import Nest, Order, Step, alone, nests, steps
 from ..gradient.pair import Tiling
 from .core import Core, Place, check
@@ -59,15 +60,21 @@ class Backward:
                 self._dw(step, *edges)
         self._free()
 
-    def products(self, k: Range, m: Range) -> Iterator[tuple[dict[str, int], int]]:
+    def products(self, k: Range, m: Range) -> Iterator[tuple[GemmFields, int]]:
         """The products for some channels of X (blocks, if fully connected) of all of dW and a range of images: fields
         but for addend and destination, and the first row of the result, of all of these channels."""
         layer, cols = self.layer, self.core.chip.cols
         x, dy = self._columns((0, layer.kb), m), self._kernels((0, layer.nb), m)
-        fields = {"b_base": dy, "n_blocks": layer.nb}
+        fields: GemmFields = {"b_base": dy, "n_blocks": layer.nb}
         if layer.flat:
             words = (k[1] - k[0]) * cols
-            own = {"a_base": x + k[0] * cols, "a_plane": words, "in_w": words, "out_w": words, "pixels": words}
+            own: GemmFields = {
+                "a_base": x + k[0] * cols,
+                "a_plane": words,
+                "in_w": words,
+                "out_w": words,
+                "pixels": words,
+            }
             yield fields | own, 0
             return
         for channel in range(*k):
@@ -102,14 +109,14 @@ class Backward:
         if first and not last:
             self._sums[key] = core.acc.take(count * rows)
         sums = self._sums.get(key, 0)
-        addend = int(Addend.NONE if first else Addend.PARTIAL)
+        addend = Addend.NONE if first else Addend.PARTIAL
         many = count if layer.flat else max(1, core.out.words // 2 // rows)
         for begin in range(*step.m, many) if not layer.flat else [step.m[0]]:
             end = min(step.m[1], begin + many)
             out = core.out.once((end - begin) * rows) if last else 0
             for image in [begin] if layer.flat else range(begin, end):
                 at = sums + (image - step.m[0]) * rows
-                fields = {
+                fields: GemmFields = {
                     "b_base": weights, "n_blocks": blocks, "addend": addend, "addend_base": 0 if first else at,
                     "dest_base": out + (image - begin) * rows if last else at,
                 }  # fmt: skip
@@ -121,7 +128,7 @@ class Backward:
         if last and key in self._sums:
             core.acc.free(self._sums.pop(key))
 
-    def _dx_image(self, step: Step, image: int) -> dict[str, int]:
+    def _dx_image(self, step: Step, image: int) -> GemmFields:
         """The fields of the convolution of dY of an image with flipped weights."""
         layer = self.layer
         return {
@@ -131,7 +138,7 @@ class Backward:
             "pad_left": layer.kernel_w - 1 - layer.pad_left, "out_w": layer.in_w, "pixels": layer.x_pixels,
         }  # fmt: skip
 
-    def _dx_images(self, step: Step, images: int) -> dict[str, int]:
+    def _dx_images(self, step: Step, images: int) -> GemmFields:
         """The same of a fully connected layer: all images at once, blocks of dY along the columns of the kernel."""
         return {
             "a_base": self.dy + step.m[0] * self.n + step.n[0], "a_plane": images * self.n, "in_w": self.n,
@@ -170,7 +177,7 @@ class Backward:
                 for first in range(0, taps, many):
                     count = min(many, taps - first)
                     vec = core.vec.once(count * lanes)
-                    fields = {
+                    fields: VecFields = {
                         "x_base": tile + first * cols, "x_plane": cols, "in_w": cols, "blocks": count, "out_w": cols,
                         "pixels": cols, "dest_base": vec,
                     }  # fmt: skip
@@ -191,9 +198,10 @@ class Backward:
             self._sums[key] = core.acc.take(rows)
         sums = self._sums[key]
         x, dy = self._columns(step.k, step.m), self._kernels(step.n, step.m)
-        fields = {"b_base": dy, "n_blocks": wide, "addend": int(Addend.NONE if first else Addend.PARTIAL)}
+        addend = Addend.NONE if first else Addend.PARTIAL
+        fields: GemmFields = {"b_base": dy, "n_blocks": wide, "addend": addend}
         if layer.flat:
-            own = {
+            own: GemmFields = {
                 "a_base": x, "a_plane": channels, "in_w": cols, "out_w": cols, "pixels": channels, "dest_base": sums,
                 "addend_base": 0 if first else sums,
             }  # fmt: skip
@@ -208,7 +216,7 @@ class Backward:
             self._sums_out(step, sums, rows)
             core.acc.free(self._sums.pop(key))
 
-    def _dw_channel(self, base: int) -> dict[str, int]:
+    def _dw_channel(self, base: int) -> GemmFields:
         """The fields of the convolution of an input channel with all of dY: a pixel for each tap."""
         layer = self.layer
         s = layer.layer.shape
@@ -326,8 +334,8 @@ def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: d
         out = core.out.once(small)
         if keep:
             copy = core.vec.once(small)
-            fields = {"x_base": result + after, "x_plane": small, "in_w": 1, "out_w": 1, "pixels": small}
-            core.vector(f"{name} relu copy", VectorOp.MAX, fields | {"dest_base": copy})
+            fields: VecFields = {"x_base": result + after, "x_plane": small, "pixels": small, "dest_base": copy}
+            core.vector(f"{name} relu copy", VectorOp.MAX, fields)
             core.move(f"{name} relu", core.in_vec(copy), core.in_out(out), small)
         else:
             tile, place = places[source]
@@ -355,8 +363,8 @@ def pair_of(core: Core, label: str, what: Pair, at: tuple[int, int, int], size: 
     """A PAIR of x in A and y in OUT to VEC (`at`) for a number of words, of rows of some `width`; each word of x serves
     `times` rows and columns."""
     words, width, times = size
-    fields = {
-        "x_base": at[0], "y_base": at[1], "dest_base": at[2], "pair": int(what), "x_plane": words // times**2,
+    fields: VecFields = {
+        "x_base": at[0], "y_base": at[1], "dest_base": at[2], "pair": what, "x_plane": words // times**2,
         "in_w": width // times, "out_w": width, "pixels": words, "repeat": times - 1,
     }  # fmt: skip
     core.vector(label, VectorOp.PAIR, fields)

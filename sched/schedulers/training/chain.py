@@ -21,9 +21,10 @@ from math import ceil
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Pair, Region, VectorOp, address
 
-from ...mapping.placement import Stored
-from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
-from ...mapping.tiling import Range
+from ...ir.bodies import GemmFields
+from ...mapping.memory.placement import Stored
+from ...mapping.tiling.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
+from ...mapping.tiling.tiles import Range
 from ...workload.training_chain import Chain
 from ...workload.training_data import scales_of
 from ..gradient.pair import cut
@@ -206,19 +207,21 @@ class ChainEmitter(ChainOperations):
         key = layer.index, k, n
         if first and not last:
             core.sums[key] = core.acc.take(columns * count)
-        fields = {
+        fields: GemmFields = {
             "a_base": dyt, "a_plane": wide, "in_w": wide, "out_w": wide, "pixels": count, "k_blocks": depth,
-            "addend": int(Addend.NONE if first else Addend.PARTIAL),
+            "addend": Addend.NONE if first else Addend.PARTIAL,
         }  # fmt: skip
         if not last:
-            own = {"b_base": x, "n_blocks": columns, "to_acc": 1, "dest_base": core.sums[key]}
-            self._gemm(core, label, fields | own | ({} if first else {"addend_base": core.sums[key]}))
+            fields |= {"b_base": x, "n_blocks": columns, "to_acc": 1, "dest_base": core.sums[key]}
+            if not first:
+                fields["addend_base"] = core.sums[key]
+            self._gemm(core, label, fields)
             return
         at_once = max(1, min(columns, self.chip.core.out_words // 2 // count, MAX_N_BLOCKS))
         for begin in range(0, columns, at_once):
             blocks = min(at_once, columns - begin)
             out = core.out.once(blocks * count)
-            own = {
+            own: GemmFields = {
                 "b_base": x + begin * depth * self.chip.cols, "n_blocks": blocks, "dest_base": out,
                 "scale": layer.dw_scale,
             }  # fmt: skip

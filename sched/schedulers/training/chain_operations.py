@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 from meshloom.hw.spec.isa import Pair, Region, VectorOp, address
 
+from ...ir import bodies
+from ...ir.bodies import GemmFields, VecFields
 from ...ir.schedule import Gemm, Move, Operation, Span, Vec
-from ...mapping.placement import Stored
-from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ...mapping.tiling import Range
+from ...mapping.memory.placement import Stored
+from ...mapping.tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling.tiles import Range
 from .core import Room
 
 
@@ -49,37 +51,30 @@ class ChainOperations:
         if value > most:
             raise DoesNotFit(f"{self.name}: {value} {what}, an instruction holds at most {most}")
 
-    def _gemm(self, core: ChainCore, label: str, fields: dict[str, int]) -> None:
-        full = {"kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "clamp": 127}
-        self.operations.append(Gemm(core=core.tile, fields=full | fields, label=label))
+    def _gemm(self, core: ChainCore, label: str, fields: GemmFields) -> None:
+        self.operations.append(Gemm(core=core.tile, fields=bodies.gemm(**fields), label=label))
 
-    def _vector(self, core: ChainCore, label: str, op: VectorOp, fields: dict[str, int]) -> None:
-        full = {
-            "op": int(op), "blocks": 1, "kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1,
-            "clamp": 127,
-        }  # fmt: skip
-        self.operations.append(Vec(core=core.tile, fields=full | fields, label=label))
+    def _vector(self, core: ChainCore, label: str, op: VectorOp, fields: VecFields) -> None:
+        self.operations.append(Vec(core=core.tile, fields=bodies.vec(**fields | {"op": op}), label=label))
 
     def _pair(self, core: ChainCore, label: str, what: Pair, x: int, y: int, dest: int, words: int) -> None:
         """A PAIR of x in A and y in OUT to VEC."""
         width = next(width for width in range(min(words, MAX_IN_WIDTH), 0, -1) if words % width == 0)
-        fields = {"x_base": x, "y_base": y, "dest_base": dest, "pair": int(what), "x_plane": words, "in_w": width}
-        self._vector(core, label, VectorOp.PAIR, fields | {"out_w": width, "pixels": words})
+        self._vector(core, label, VectorOp.PAIR, {
+            "x_base": x, "y_base": y, "dest_base": dest, "pair": what, "x_plane": words, "in_w": width, "out_w": width,
+            "pixels": words,
+        })  # fmt: skip
 
     def _load(self, label: str, core: ChainCore, stored: Stored, planes: Range, pixels: Range, place: int) -> None:
         for t in stored.transfers(planes, (*pixels, 1), (0, 1), core.tile, place):
             self.dram_words += t.words
             # issued by the DRAM tile, whose stream waits for nothing but room
-            self.operations.append(
-                Move(issuer=t.dram.tile, src=t.dram.span(), dst=t.local.span(), words=t.words, label=label)
-            )
+            self.operations.append(t.load(t.dram.tile, label).operation())
 
     def _store(self, label: str, core: ChainCore, stored: Stored, planes: Range, pixels: Range, place: int) -> None:
         for t in stored.transfers(planes, (*pixels, 1), (0, 1), core.tile, place):
             self.dram_words += t.words
-            self.operations.append(
-                Move(issuer=core.tile, src=t.local.span(), dst=t.dram.span(), words=t.words, label=label)
-            )
+            self.operations.append(t.store(core.tile, label).operation())
 
     def _span(self, label: str, issuer: int, source: tuple[int, int], target: tuple[int, int], words: int) -> None:
         src = Span(tile=source[0], address=source[1], run=words, stride=words)

@@ -9,7 +9,7 @@ from math import ceil
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Tensor
-from ...mapping.placement import Dram, Stored
+from ...mapping.memory.placement import Dram, Stored
 from ...workload.layout import ActivationLayout
 from ...workload.training_chain import Chain
 from ..gradient.pair import check_sums

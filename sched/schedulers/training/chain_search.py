@@ -17,9 +17,9 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
 from ...lowering.predict import predict
-from ...mapping.interleave import Interleaver
-from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ...mapping.ranked import HORIZONS, Rank, fastest, in_order, nodes_of
+from ...mapping.play.interleave import Interleaver
+from ...mapping.play.ranked import HORIZONS, Rank, fastest, in_order, nodes_of
+from ...mapping.tiling.problem import MAX_IN_WIDTH, DoesNotFit
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.training_chain import Chain

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
+from meshloom.hw.spec.isa import Region, VectorOp, address
 
+from ...ir import bodies
+from ...ir.bodies import GemmFields, VecFields
 from ...ir.schedule import Gemm, Move, Operation, Span, Vec
-from ...mapping.placement import Dram
-from ...mapping.problem import DoesNotFit
-from ..gradient.arena import NEVER, Arena, Key
+from ...mapping.memory.placement import Dram
+from ...mapping.tiling.arena import NEVER, Arena
+from ...mapping.tiling.problem import DoesNotFit
 
 #: A place in a tile: tile and word address, region included.
 Place = tuple[int, int]
@@ -39,13 +41,13 @@ class Room:
 
     def __init__(self, name: str, words: int, base: int = 0) -> None:
         self.words = words
-        self._arena = Arena(name, words, lambda key: NEVER, lambda key, at: None, base)
+        self._arena: Arena[int] = Arena(name, words, lambda key: NEVER, base=base)
         self._numbers = count()
-        self._held: dict[int, Key] = {}
+        self._held: dict[int, int] = {}
 
     def take(self, words: int) -> int:
         """The first of `words` free words."""
-        key = "", (next(self._numbers), 0), (0, 0)
+        key = next(self._numbers)
         at = self._arena.take(key, words, 0)
         self._held[at] = key
         return at
@@ -116,23 +118,16 @@ class Core:
         src, dst = span(source, source_runs), span(target, target_runs)
         self.step.operations.append(Move(issuer=self.tile, src=src, dst=dst, words=words, label=label))
 
-    def gemm(self, label: str, fields: dict[str, int], multiplier: str = "") -> None:
+    def gemm(self, label: str, fields: GemmFields, multiplier: str = "") -> None:
         """A GEMM; with the name of a `multiplier` it requantises, otherwise its sums go to ACC."""
-        full = {
-            "k_blocks": 1, "kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1, "n_blocks": 1,
-            "clamp": 127, "addend": int(Addend.NONE), "to_acc": int(not multiplier), "scale": int(bool(multiplier)),
-        }  # fmt: skip
         if multiplier:
             self.step.multipliers[len(self.step.operations)] = multiplier
-        self.step.operations.append(Gemm(core=self.tile, fields=full | fields, label=label))
+        fields = fields | {"to_acc": int(not multiplier), "scale": int(bool(multiplier))}
+        self.step.operations.append(Gemm(core=self.tile, fields=bodies.gemm(**fields), label=label))
 
-    def vector(self, label: str, op: VectorOp, fields: dict[str, int]) -> None:
+    def vector(self, label: str, op: VectorOp, fields: VecFields) -> None:
         """A VEC."""
-        full = {
-            "op": int(op), "blocks": 1, "kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "dilation": 1,
-            "clamp": 127,
-        }  # fmt: skip
-        self.step.operations.append(Vec(core=self.tile, fields=full | fields, label=label))
+        self.step.operations.append(Vec(core=self.tile, fields=bodies.vec(**fields | {"op": op}), label=label))
 
     # -- transpositions -----------------------------------------------------------------------------------------------
 
@@ -149,7 +144,7 @@ class Core:
             some = words[first : first + many]
             vec = self.vec.once(len(some) * lanes)
             for index, word in enumerate(some):
-                fields = {
+                fields: VecFields = {
                     "x_base": word, "x_plane": pixels * plane, "in_w": plane, "out_w": 1, "pixels": pixels,
                     "dest_base": vec + index * lanes,
                 }  # fmt: skip

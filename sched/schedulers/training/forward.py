@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from meshloom.hw.spec.isa import Addend, VectorOp
 
+from ...ir.bodies import GemmFields, VecFields
 from .core import Core, Place, check
 from .geometry import Geometry
 
@@ -48,7 +49,7 @@ def _layer(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[s
     for first, end in core.share(layer.y_words, core.out):
         out = core.out.once((end - first) * layer.y_words)
         for image in range(first, end):
-            fields = {
+            fields: GemmFields = {
                 "a_base": x + image * layer.x_words, "b_base": w, "dest_base": out + (image - first) * layer.y_words,
             }  # fmt: skip
             core.gemm(f"{name} y {image}", _window(layer) | fields, f"y:{name}")
@@ -56,12 +57,12 @@ def _layer(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[s
         core.move(f"{name} y out", source, _behind(places[f"y:{name}"], first * layer.y_words), words)
         if pool > 1:
             vec = core.vec.once(words // pool**2)
-            fields = {
+            pooled: VecFields = {
                 "x_out": 1, "x_base": out, "x_plane": words, "in_w": layer.out_w, "out_w": layer.out_w // pool,
                 "pixels": words // pool**2, "kernel_h": pool, "kernel_w": pool, "stride_h": pool, "stride_w": pool,
                 "dest_base": vec,
             }  # fmt: skip
-            core.vector(f"{name} pool", VectorOp.MAX, fields)
+            core.vector(f"{name} pool", VectorOp.MAX, pooled)
             words, source = words // pool**2, core.in_vec(vec)
             core.move(f"{name} p out", source, _behind(places[f"p:{name}"], first * layer.pooled_words), words)
         core.move(f"{name} next", source, core.in_a(after + first * layer.pooled_words), words)
@@ -71,7 +72,7 @@ def _behind(place: Place, words: int) -> Place:
     return place[0], place[1] + words
 
 
-def _window(layer: Geometry) -> dict[str, int]:
+def _window(layer: Geometry) -> GemmFields:
     """The fields of a convolution of one image."""
     s = layer.layer.shape
     return {
@@ -89,7 +90,7 @@ def _hidden(core: Core, layer: Geometry, at: tuple[int, int, int], y: Place) -> 
     for block in range(nb):
         sums, out = core.acc.once(count), core.out.once(count)
         for fields, last in _parts(layer, count, x, w, block, sums):
-            own = {"dest_base": out, "relu": int(layer.layer.shape.relu)} if last else {"dest_base": sums}
+            own: GemmFields = {"dest_base": out, "relu": int(layer.layer.shape.relu)} if last else {"dest_base": sums}
             core.gemm(f"{name} y n{block}", fields | own, f"y:{name}" if last else "")
         for target in (core.in_a(after + block), _behind(y, block)):
             core.move(f"{name} y n{block}", core.in_out(out), target, count, target_runs=(1, nb))
@@ -107,7 +108,7 @@ def _scores(core: Core, layer: Geometry, x: int, w: int, place: Place) -> None:
 
 def _parts(
     layer: Geometry, images: int, x: int, w: int, block: int, sums: int
-) -> Iterator[tuple[dict[str, int], bool]]:  # fmt: skip
+) -> Iterator[tuple[GemmFields, bool]]:  # fmt: skip
     """The GEMMs of a block of a fully connected layer, whose pixels are images: K lies along the columns of the kernel,
     `WIDEST` words at a time. Yields fields, and whether it is the last."""
     check(layer.layer.name, "words of an example", layer.kb, "in_w", 1023)
@@ -116,5 +117,5 @@ def _parts(
         yield {
             "a_base": x + k, "a_plane": images * layer.kb, "in_w": layer.kb, "kernel_w": wide, "out_w": 1,
             "pixels": images, "b_base": w + (block * layer.kb + k) * layer.cols,
-            "addend": int(Addend.PARTIAL if k else Addend.NONE), "addend_base": sums if k else 0,
+            "addend": Addend.PARTIAL if k else Addend.NONE, "addend_base": sums if k else 0,
         }, k + wide == layer.kb  # fmt: skip

@@ -14,8 +14,8 @@ from meshloom.hw.spec.isa import Region, address
 
 from ...ir.schedule import Gemm, Piece, Schedule, Tensor
 from ...lowering.programs import planned
-from ...mapping.placement import Dram
-from ...mapping.problem import DoesNotFit
+from ...mapping.memory.placement import Dram
+from ...mapping.tiling.problem import DoesNotFit
 from ...model.timeline import Timeline
 from ...program.program import Instruction, Program
 from ...workload.layout import ActivationLayout, BiasLayout, Layout, WeightLayout

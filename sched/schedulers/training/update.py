@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from meshloom.hw.spec.isa import Addend, Pair
 
-from ...mapping.problem import MAX_IN_WIDTH
-from ...mapping.tiling import Range, even
+from ...ir.bodies import GemmFields
+from ...mapping.tiling.problem import MAX_IN_WIDTH
+from ...mapping.tiling.tiles import Range, even
 from ..gradient.pair import cut
 from .backward import Backward, pair_of
 from .core import Place, check
@@ -81,8 +82,8 @@ def _update(piece: _Piece, of: Sequence[Backward], places: Mapping[str, Place]) 
             if last:
                 out = core.out.once(piece.rows)
             for fields, row in one.products(piece.k, m):
-                own = {
-                    "addend": int(Addend.NONE if fresh else Addend.PARTIAL), "addend_base": 0 if fresh else sums + row,
+                own: GemmFields = {
+                    "addend": Addend.NONE if fresh else Addend.PARTIAL, "addend_base": 0 if fresh else sums + row,
                     "dest_base": (out if last else sums) + row,
                 }  # fmt: skip
                 core.gemm(f"{label} m{m[0]}", fields | own, f"dw:{name}" if last else "")

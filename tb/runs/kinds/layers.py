@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.programs import Planned, planned
-from meshloom.sched.mapping.room import check_room
+from meshloom.sched.mapping.tiling.room import check_room
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import Chosen

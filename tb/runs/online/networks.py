@@ -14,7 +14,7 @@ from meshloom.hw.spec.isa import PAGE_WORDS
 from meshloom.sched.lowering.templates.compiling import template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.template import Template
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.layer_puzzle.versions import compiled
 from meshloom.sched.schedulers.online.interface import Layer, Network, Version
 from meshloom.sched.store.kinds import SCHEDULES

@@ -8,7 +8,7 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.schemes import LayerShape, Scheme, schemes, split
-from meshloom.sched.mapping.problem import DoesNotFit, pose
+from meshloom.sched.mapping.tiling.problem import DoesNotFit, pose
 from meshloom.sched.workload.layers import ConvShape, gemm_shape
 
 CHIP = load("lp9")

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.tiling import Candidate
+from meshloom.sched.mapping.tiling.tiles import Candidate
 from meshloom.sched.schedulers.loop_order import kept
 from meshloom.sched.schedulers.network import conv
 from meshloom.sched.schedulers.network.scheduler import schedule, search_cache

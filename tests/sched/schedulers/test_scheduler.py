@@ -15,8 +15,8 @@ from pydantic import Field
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Execution, Schedule
-from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.mapping.task import LayerTask
+from meshloom.sched.mapping.emit.task import LayerTask
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Context, Maker, Options, Scheduler, SearchOptions

@@ -62,13 +62,13 @@ def test_every_source_that_is_needed_counts(tree: Path) -> None:
     [
         (
             "sched.schedulers.flexer.search",
-            ["schedulers/flexer/sets", "schedulers/flexer/turns", "mapping/problem", "mapping/estimate"],
+            ["schedulers/flexer/sets", "schedulers/flexer/turns", "mapping/tiling/problem", "mapping/play/estimate"],
         ),
         (
             "sched.schedulers.flexer.judge",
             ["schedulers/flexer/order", "ir/dependences", "model/timeline", "lowering/semaphores/lower", "ir/schedule"],
         ),
-        ("sched.schedulers.loop_order.scheduler", ["mapping/staging", "model/timeline"]),
+        ("sched.schedulers.loop_order.scheduler", ["mapping/memory/staging", "model/timeline"]),
     ],
 )
 def test_what_decides_a_search_is_part_of_its_name(module: str, decisive: list[str]) -> None:

@@ -12,7 +12,6 @@ from meshloom.hw.spec.contracts import SEMAPHORE_MAX
 from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.timed.compile import compile_ahead
-from meshloom.sched.mapping.stages import cut
 from meshloom.sched.program.program import Instruction, place
 from meshloom.sched.routing.hardware import DttError, Hardware
 from meshloom.sched.routing.mesh import mesh_of
@@ -25,6 +24,7 @@ from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.metadata import Metadata
 from meshloom.sched.workload.scenario import ScenarioError
+from meshloom.sched.workload.stages import cut
 
 
 def changed(name: str, group: str, **values: object) -> ChipConfig:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.mapping.room import check_room, least_bytes
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.room import check_room, least_bytes
 from meshloom.sched.workload import catalog, networks, resnet8, shapes, zoo
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError, gemm_shape, random_data
 from meshloom.sched.workload.layout import (

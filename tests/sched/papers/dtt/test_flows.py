@@ -15,7 +15,7 @@ from meshloom.hw.spec.contracts import REQUEST_CYCLES
 from meshloom.hw.spec.isa import REQUEST_FLITS
 from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
-from meshloom.sched.mapping.problem import pose
+from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.papers.dtt.demand_model import pull
 from meshloom.sched.papers.dtt.layers import cut, flits_of, layer_program
 from meshloom.sched.papers.dtt.placing import cached, first

@@ -10,7 +10,7 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.lowering.timed.compile import compile_ahead
-from meshloom.sched.mapping.emit import emit, to_schedule
+from meshloom.sched.mapping.emit.emission import emit, to_schedule
 from meshloom.sched.routing.hardware import DttError, TimingFault
 from meshloom.sched.schedulers.ahead import search
 from meshloom.sched.schedulers.ahead.timed import timed

@@ -14,7 +14,7 @@ from meshloom.sched.ir.functional import run
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.mapping.problem import DoesNotFit, pose
+from meshloom.sched.mapping.tiling.problem import DoesNotFit, pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer import layer as layers

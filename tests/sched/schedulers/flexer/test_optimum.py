@@ -11,7 +11,7 @@ from meshloom.hw.spec.config import load
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import run
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.mapping.problem import pose
+from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer import playing

@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import pose
+from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.schedulers.flexer import jit, ready
 from meshloom.sched.schedulers.flexer import search as searching
 from meshloom.sched.schedulers.flexer.policy import PAPER

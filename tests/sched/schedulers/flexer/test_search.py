@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import pose
+from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget, BudgetError
 from meshloom.sched.schedulers.flexer import jit, machine

@@ -15,11 +15,21 @@ from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule, Vec
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.programs import program_of
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.arena import NEVER, Arena
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient import search as search_module
-from meshloom.sched.schedulers.gradient.arena import NEVER, Arena, Key
 from meshloom.sched.schedulers.gradient.emit import Emitter
-from meshloom.sched.schedulers.gradient.orders import LOOPS, Nest, Order, Step, alone, fused, nests, selected, steps
+from meshloom.sched.schedulers.gradient.orders import (
+    LOOPS,
+    Nest,
+    Order,
+    Step,
+    alone,
+    fused,
+    nests,
+    selected,
+    steps,
+)
 from meshloom.sched.schedulers.gradient.pair import Pair, Part, Split, Tiling
 from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, Slower, schedule
 from meshloom.sched.schedulers.gradient.search import Search, tilings
@@ -202,17 +212,14 @@ def test_what_is_used_again_last_leaves() -> None:
     after = {"a": 9, "b": NEVER, "c": 5, "d": 3}
     gone: list[str] = []
 
-    def key(name: str) -> Key:
-        return name, (0, 1), (0, 1)
-
-    arena = Arena("A", 12, lambda one: after[one[0]], lambda one, at: gone.append(one[0]))
-    for now, name in enumerate("abc"):
-        assert arena.take(key(name), 4, now) == 4 * now
-    assert arena.take(key("d"), 4, 5) == 4
+    arena = Arena[str]("A", 12, after.__getitem__, lambda key, at: gone.append(key))
+    for now, key in enumerate("abc"):
+        assert arena.take(key, 4, now) == 4 * now
+    assert arena.take("d", 4, 5) == 4
     assert gone == ["b"]
-    assert arena.at(key("c"), 6) == 8
+    assert arena.at("c", 6) == 8
     with pytest.raises(DoesNotFit, match="A is too small: 13 words"):
-        arena.take(key("e"), 13, 5)
+        arena.take("e", 13, 5)
 
 
 def test_what_does_not_fit_says_what_is_too_small() -> None:

@@ -13,14 +13,14 @@ import pytest
 from meshloom.hw.spec import config
 from meshloom.hw.spec.isa import Unit, VectorOp
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
-from meshloom.sched.mapping.fields import VECTOR_OPS
-from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.mapping.stages import cut
+from meshloom.sched.mapping.emit.fields import VECTOR_OPS
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.klotski.muops import MuGraph, MuOp, Region
 from meshloom.sched.schedulers.klotski.partition import Partition, cutting, fitted, micro_ops
 from meshloom.sched.schedulers.klotski.work import stages_of, works
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.stages import cut
 
 from ...network_graphs import Grower, every_kind, random_network, square
 from ...random_graphs import PLAIN, random_graph

@@ -16,7 +16,7 @@ from meshloom.sched.ir.schedule import Box, Move
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.klotski.muops import MuGraph, Orchestration
 from meshloom.sched.schedulers.klotski.partition import Partition, micro_ops
 from meshloom.sched.schedulers.klotski.placing import settled

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.klotski import trying
 from meshloom.sched.schedulers.klotski.trying import Try, Trying, outcomes

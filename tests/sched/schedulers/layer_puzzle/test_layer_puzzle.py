@@ -7,7 +7,7 @@ import pytest
 from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import LayerShape, Scheme
-from meshloom.sched.mapping.problem import pose
+from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.schedulers.layer_puzzle.latency import Latency, corrected, literal
 from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
 from meshloom.sched.schedulers.layer_puzzle.versions import (

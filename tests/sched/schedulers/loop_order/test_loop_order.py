@@ -14,12 +14,12 @@ from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.mapping.emit import build, emit
-from meshloom.sched.mapping.plan import plan
-from meshloom.sched.mapping.problem import DoesNotFit, pose
-from meshloom.sched.mapping.replay import replay
-from meshloom.sched.mapping.slots import assign
-from meshloom.sched.mapping.tiling import ORDERS, Candidate, Pooling, even, parts, pooled_tiles
+from meshloom.sched.mapping.emit.emission import build, emit
+from meshloom.sched.mapping.play.replay import replay
+from meshloom.sched.mapping.tiling.arena import assign
+from meshloom.sched.mapping.tiling.plan import plan
+from meshloom.sched.mapping.tiling.problem import DoesNotFit, pose
+from meshloom.sched.mapping.tiling.tiles import ORDERS, Candidate, Pooling, even, parts, pooled_tiles
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.loop_order.scheduler import schedule, search
 from meshloom.sched.workload.layers import ConvShape, LayerData, gemm_shape, random_data

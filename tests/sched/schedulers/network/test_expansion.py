@@ -7,11 +7,11 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir.schedule import Gemm, Move, Vec
-from meshloom.sched.mapping.stages import Stage, cut
 from meshloom.sched.schedulers.network.refine import expansions, pairs, refined
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, schedule
 from meshloom.sched.schedulers.network.sharing import SharingOptions
 from meshloom.sched.workload.graph import Graph, Value, Window
+from meshloom.sched.workload.stages import Stage, cut
 
 from ...network_graphs import POINT, Grower, square
 from .test_networks import computes

@@ -21,9 +21,8 @@ from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
 from meshloom.sched.lowering.templates.schemes import Scheme
-from meshloom.sched.mapping.expansion import Expansion
-from meshloom.sched.mapping.problem import pose
-from meshloom.sched.mapping.stages import cut
+from meshloom.sched.mapping.emit.expansion import Expansion
+from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.schedulers.ahead.search import Laid, shortest
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.layer import Layer as FlexerLayer
@@ -50,6 +49,7 @@ from meshloom.sched.store.described import described
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
 from meshloom.sched.workload.layers import ConvShape
+from meshloom.sched.workload.stages import cut
 from meshloom.sched.workload.training import TrainingLayer
 from meshloom.sched.workload.training_chain import Chain
 

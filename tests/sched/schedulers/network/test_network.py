@@ -17,8 +17,7 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.ir.schedule import Gemm, Move, ScheduleError, Vec
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.mapping.stages import cut
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.schedulers.network.limits import RESOURCES, TOTALS, busy, limits, totals
 from meshloom.sched.schedulers.network.restored import restored
@@ -26,6 +25,7 @@ from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_o
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.normalisation import softmax, standardise
+from meshloom.sched.workload.stages import cut
 
 from ...network_graphs import (
     POINT,

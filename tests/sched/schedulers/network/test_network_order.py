@@ -12,13 +12,13 @@ from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.hw.spec.isa import Region, address
 from meshloom.sched.ir.dependences import Depends
 from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Span, reads, writes
-from meshloom.sched.mapping.interleave import Interleaver
+from meshloom.sched.mapping.memory.placement import Dram
 from meshloom.sched.mapping.nodes import Node, Run
-from meshloom.sched.mapping.placement import Dram
-from meshloom.sched.mapping.stages import cut
+from meshloom.sched.mapping.play.interleave import Interleaver
 from meshloom.sched.schedulers.network import scheduler
 from meshloom.sched.schedulers.network.scheduler import HORIZONS, NetworkSchedule, schedule
 from meshloom.sched.schedulers.network.storage import homes, kind_of, lives, place, staging_words
+from meshloom.sched.workload.stages import cut
 
 from ...network_graphs import every_kind, places, random_network
 

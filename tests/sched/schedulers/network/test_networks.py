@@ -16,8 +16,7 @@ from meshloom.sched.ir.schedule import Move, Prediction, Schedule
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.mapping.stages import cut
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer import network as flexer_networks
@@ -28,6 +27,7 @@ from meshloom.sched.schedulers.network.sharing import LAYERWISE, SharingOptions
 from meshloom.sched.schedulers.network.storage import Between
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.graph import Graph, Value
+from meshloom.sched.workload.stages import cut
 
 from ....tiers import slow_but
 from ...network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network, square

@@ -10,7 +10,6 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir.schedule import Move, Vec
 from meshloom.sched.lowering.predict import predict
-from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.network import refine
 from meshloom.sched.schedulers.network.refine import refined
@@ -18,6 +17,7 @@ from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, Progres
 from meshloom.sched.schedulers.network.sharing import LAYERWISE, SharingOptions
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Value, Window
+from meshloom.sched.workload.stages import cut
 
 from ...network_graphs import Grower, square
 from .test_networks import computes

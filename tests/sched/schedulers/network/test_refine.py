@@ -11,9 +11,9 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.ir.schedule import Move
 from meshloom.sched.lowering.predict import predict
-from meshloom.sched.mapping.plan import plan
-from meshloom.sched.mapping.problem import pose, whole_windows
-from meshloom.sched.mapping.tiling import Candidate, parts
+from meshloom.sched.mapping.tiling.plan import plan
+from meshloom.sched.mapping.tiling.problem import pose, whole_windows
+from meshloom.sched.mapping.tiling.tiles import Candidate, parts
 from meshloom.sched.schedulers.network import refine
 from meshloom.sched.schedulers.network.refine import refined
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache

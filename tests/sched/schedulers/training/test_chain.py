@@ -12,8 +12,8 @@ from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.programs import planned
-from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.mapping.ranked import Rank, fastest, in_order
+from meshloom.sched.mapping.play.ranked import Rank, fastest, in_order
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.registry import SchedulerError, find_chain, find_gradient
 from meshloom.sched.schedulers.training.chain import ChainEmitter
 from meshloom.sched.schedulers.training.chain_plan import Plan, Update

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.schedulers.training.arrays import gradient, gradient_rows
 from meshloom.sched.schedulers.training.geometry import geometry
 from meshloom.sched.schedulers.training.step import shares_of, training_step

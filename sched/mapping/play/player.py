@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ..ir.dependences import Depends
+from ...ir.dependences import Depends
+from ..nodes import Node
 from .estimate import START_CYCLES, pipeline_cycles
-from .nodes import Node
 
 
 class Waits:

@@ -8,7 +8,7 @@ each segment of each plane has a home among the DRAM tiles.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ..ir.schedule import Piece
-from ..workload.graph import Place
-from .nodes import Run
-from .problem import DoesNotFit
+from ...ir.schedule import Piece
+from ...workload.graph import Place
+from ..nodes import Node, Run
+from ..tiling.problem import DoesNotFit
 
 MAX_WORDS = INSTRUCTIONS[Opcode.MOVE].most("words")
 MAX_STRIDE = INSTRUCTIONS[Opcode.MOVE].most("src_stride")
@@ -32,6 +32,14 @@ class Transfer:
     dram: Run
     local: Run
     words: int
+
+    def load(self, issuer: int, label: str, after: Iterable[Node] = ()) -> Node:
+        """The MOVE from DRAM. `issuer`: the tile whose mover stream has it; `after`: what it waits for."""
+        return Node(issuer, list(after), label, self.dram, self.local, self.words)
+
+    def store(self, issuer: int, label: str, after: Iterable[Node] = ()) -> Node:
+        """The MOVE to DRAM."""
+        return Node(issuer, list(after), label, self.local, self.dram, self.words)
 
 
 class Dram:

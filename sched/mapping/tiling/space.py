@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig, CoreConfig, TileKind
 
-from .estimate import Loads, closed_form
+from ..play.estimate import Loads, closed_form
 from .problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, MAX_PIXELS, MAX_PLANE, DoesNotFit, Problem
-from .tiling import ORDERS, Candidate, Order, even, row_shares
+from .tiles import ORDERS, Candidate, Order, even, row_shares
 
 Grid = NDArray[np.float64]
 #: Of each core, ranges of rows: (image, first, end).

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from meshloom.hw.spec.isa import Region, address
 
-from .nodes import Node
+from ..nodes import Node
+from ..tiling.tiles import Range
 from .placement import Allocator, Stored
-from .tiling import Range
 
 
 def place(
@@ -46,6 +46,6 @@ class BlockConstants:
                 *w.transfers((low, high), (0, w.rows, 1), (0, w.width), self._core, w_at),
                 *bias.transfers((0, 1), (low, high, 1), (0, bias.width), self._core, bias_at),
             ]
-            new = [Node(self._core, [], f"{self._label} w b{low}", t.dram, t.local, t.words) for t in transfers]
+            new = [t.load(self._core, f"{self._label} w b{low}") for t in transfers]
             self._brought |= dict.fromkeys(range(low, high), new)
         return list(new), [node for plane in range(*planes) for node in self._brought[plane]]

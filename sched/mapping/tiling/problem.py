@@ -16,7 +16,7 @@ from math import ceil, gcd
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ..workload.layers import ConvShape
+from ...workload.layers import ConvShape
 
 #: Layers of at most this many input channels may be packed by the host.
 PACKED_CHANNELS = 4

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ..ir.schedule import Schedule, Tensor
-from ..workload.layers import ConvShape
+from ...ir.schedule import Schedule, Tensor
+from ...workload.layers import ConvShape
+from ..memory.staging import Staging
+from ..memory.tensors import Tensors, ramp_edges
+from ..nodes import Node
+from ..tiling.plan import plan
+from ..tiling.problem import pose
+from ..tiling.tiles import Candidate, parts
 from .core import Core
-from .nodes import Node
-from .plan import plan
-from .problem import pose
-from .staging import Staging
-from .tensors import Tensors, ramp_edges
-from .tiling import Candidate, parts
 
 NAME = "loop_order"
 

@@ -11,10 +11,10 @@ from enum import StrEnum
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
-from ..ir.schedule import Gemm, Move, Operation, Prediction, Schedule, Span
-from ..support.garbage import uncollected
+from ...ir.schedule import Gemm, Move, Operation, Prediction, Schedule, Span
+from ...support.garbage import uncollected
+from ..nodes import Node, Run
 from .interleave import Interleaver
-from .nodes import Node, Run
 from .player import Waits
 from .traffic import dram_word_cycles
 

@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
+from ..nodes import Node
 from .estimate import END_CYCLES, REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES, pipeline_cycles
-from .nodes import Node
 from .traffic import Traffic
 
 

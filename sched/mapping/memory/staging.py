@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
 
-from .nodes import Node, Run
-from .problem import DoesNotFit
-from .slots import assign
+from ..nodes import Node, Run
+from ..tiling.arena import assign
+from ..tiling.problem import DoesNotFit
 from .tensors import Box, Chunk, Tensors
 
 #: A chunk is staged at most this many steps before its first pull.
@@ -105,10 +105,7 @@ class Staging:
         for residency in residencies:
             latest = max(latest, residency.free_after + 1, residency.first - AHEAD_STEPS)
             chunk, at = chunks[residency.key], address(Region.MAIN, base + residency.slot * size)
-            nodes = [
-                Node(bank, [], f"{chunk.label} to spm", t.dram, t.local, t.words)
-                for t in tensors.transfers(chunk, bank, at)
-            ]
+            nodes = [t.load(bank, f"{chunk.label} to spm") for t in tensors.transfers(chunk, bank, at)]
             stage = Stage(chunk, bank, at, latest, residency.first, residency.last, in_slot.get(residency.slot), nodes)
             in_slot[residency.slot] = stage
             by_box.setdefault(residency.key, []).append(stage)

@@ -17,17 +17,18 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, VectorOp, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
-from ..ir.schedule import Box
-from ..workload.graph import Window
-from .block_constants import BlockConstants, place
+from ...ir import bodies
+from ...ir.schedule import Box
+from ...workload.graph import Window
+from ..memory.block_constants import BlockConstants, place
+from ..memory.placement import Allocator, Stored
+from ..memory.tensors import Chunk
+from ..nodes import Node, Run
+from ..tiling.plan import Plan
+from ..tiling.problem import MAX_IN_WIDTH, DoesNotFit
+from ..tiling.tiles import MTile, Range
 from .expansion import Expander, Expansion, Words, words_of
 from .fields import bias_fields, bias_rows
-from .nodes import Node, Run
-from .placement import Allocator, Stored
-from .plan import Plan
-from .problem import MAX_IN_WIDTH, DoesNotFit
-from .tensors import Chunk
-from .tiling import MTile, Range
 
 #: Windows of x that A has room for, and results in VEC: one is filled while the other is used.
 SLOTS = 2
@@ -218,7 +219,7 @@ class Feeder:
         else:
             assert isinstance(self._prologue.x, Stored)
             loads += [
-                Node(core, list(self._read[turn]), f"depthwise {chunk.label}", t.dram, t.local, t.words)
+                t.load(core, f"depthwise {chunk.label}", self._read[turn])
                 for t in self._prologue.x.transfers(planes, (*rows, 1), columns, core, address(Region.MAIN, x_at))
             ]
             there = loads
@@ -260,27 +261,24 @@ class Feeder:
         (i0, i1), (j0, j1) = self._prologue.reach((r0, r1), (c0, c1))
         fixed = self._prologue.fixed
         bias_at = layout.bias_base + planes[0] * bias_rows(fixed)
-        return (
-            fixed
-            | bias_fields(fixed, bias_at)
-            | {
-                "op": int(VectorOp.MAC),
-                "x_out": int(self._expander is not None),
-                "x_base": layout.x_base + turn * layout.x_slot,
-                "x_plane": (i1 - i0) * (j1 - j0),
-                "in_w": j1 - j0,
-                "blocks": planes[1] - planes[0],
-                "kernel_h": w.kernel_h,
-                "kernel_w": w.kernel_w,
-                "stride_h": w.stride_h,
-                "stride_w": w.stride_w,
-                "dilation": w.dilation,
-                "pad_top": max(0, w.pad_top - r0 * w.stride_h),
-                "pad_left": max(0, w.pad_left - c0 * w.stride_w),
-                "out_w": c1 - c0,
-                "pixels": (r1 - r0) * (c1 - c0),
-                "y_base": layout.w_base + planes[0] * self._prologue.taps,
-                "addend": 1,
-                "dest_base": layout.y_base + turn * layout.y_slot,
-            }
+        body = bodies.vec(
+            op=VectorOp.MAC,
+            x_out=int(self._expander is not None),
+            x_base=layout.x_base + turn * layout.x_slot,
+            x_plane=(i1 - i0) * (j1 - j0),
+            in_w=j1 - j0,
+            blocks=planes[1] - planes[0],
+            kernel_h=w.kernel_h,
+            kernel_w=w.kernel_w,
+            stride_h=w.stride_h,
+            stride_w=w.stride_w,
+            dilation=w.dilation,
+            pad_top=max(0, w.pad_top - r0 * w.stride_h),
+            pad_left=max(0, w.pad_left - c0 * w.stride_w),
+            out_w=c1 - c0,
+            pixels=(r1 - r0) * (c1 - c0),
+            y_base=layout.w_base + planes[0] * self._prologue.taps,
+            addend=1,
+            dest_base=layout.y_base + turn * layout.y_slot,
         )
+        return body | fixed | bias_fields(fixed, bias_at)

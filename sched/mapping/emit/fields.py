@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Pair, VectorOp
 
-from ..workload.graph import Layer, Window
-from .plan import box
-from .problem import FLAT_WIDTH, MAX_IN_WIDTH, Problem
-from .tiling import MTile, Range
+from ...ir.bodies import GemmWindow, VecWindow
+from ...workload.graph import Layer, Window
+from ..tiling.plan import box
+from ..tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, Problem
+from ..tiling.tiles import MTile, Range
 
 #: What the vector unit does for each kind of layer.
 VECTOR_OPS = {
@@ -43,7 +44,7 @@ def bias_fields(fixed: Mapping[str, int], at: int) -> dict[str, int]:
     return {"addend_base": at} | ({"scale": at + 1} if fixed.get("by_channel") else {})
 
 
-def window_fields(problem: Problem, tile: MTile, a: int, b: int, n_blocks: int, k_blocks: int) -> dict[str, int]:
+def window_fields(problem: Problem, tile: MTile, a: int, b: int, n_blocks: int, k_blocks: int) -> GemmWindow:
     """Body fields of a GEMM with its inputs at word `a` of A and its weights at word `b` of B: all but its addend, its
     destination, `scale`, `relu` and `clamp`."""
     (i0, i1), (j0, j1), top, left = box(problem, tile)
@@ -67,7 +68,7 @@ def vector_window(layer: Layer) -> Window:
     return Window() if layer.kind in ("add", "normalise", *FUNCTION_OPS) else w
 
 
-def vector_fields(window: Window, result: tuple[Range, Range], x: tuple[Range, Range], blocks: int) -> dict[str, int]:
+def vector_fields(window: Window, result: tuple[Range, Range], x: tuple[Range, Range], blocks: int) -> VecWindow:
     """Body fields of a VEC that say which words are read for which: `blocks` blocks of rows and columns `result` from
     the rows and columns `x`."""
     (rows, columns), (in_rows, in_columns) = result, x

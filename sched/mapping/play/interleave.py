@@ -22,8 +22,8 @@ from heapq import heappop, heappush
 from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
+from ..nodes import Node
 from .estimate import REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES
-from .nodes import Node
 from .player import Player, Waits
 from .traffic import Traffic
 

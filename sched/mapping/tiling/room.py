@@ -6,7 +6,7 @@ from math import prod
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 
-from ..workload.layers import ConvShape
+from ...workload.layers import ConvShape
 from .problem import DoesNotFit
 
 

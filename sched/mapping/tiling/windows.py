@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ..workload.graph import Layer
+from ...workload.graph import Layer
 from .problem import DoesNotFit
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
 
-from .nodes import Node
+from ..nodes import Node
 
 #: Cycles a word is on its way between two tiles.
 FLIGHT_CYCLES = 8

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
-from ..ir.schedule import Box
-from .block_constants import BlockConstants, place
+from ...ir import bodies
+from ...ir.schedule import Box
+from ..memory.block_constants import BlockConstants, place
+from ..memory.placement import Allocator, Stored
+from ..nodes import Node
+from ..tiling.plan import box, gemm_cycles
+from ..tiling.problem import MAX_K_BLOCKS, MAX_PIXELS, DoesNotFit, Problem
+from ..tiling.tiles import MTile, Range
 from .fields import bias_fields, bias_rows, window_fields
-from .nodes import Node
-from .placement import Allocator, Stored
-from .plan import box, gemm_cycles
-from .problem import MAX_K_BLOCKS, MAX_PIXELS, DoesNotFit, Problem
-from .tiling import MTile, Range
 
 #: Tiles of x that A has room for, if they fit: one arrives while the other is used.
 SLOTS = 2
@@ -114,21 +115,21 @@ class Expander:
             problem, tile, at, self._words.b_base + planes[0] * expansion.block_words, count, problem.k_blocks
         )
         bias_at = self._words.bias_base + planes[0] * bias_rows(expansion.fixed)
-        fields |= expansion.fixed | bias_fields(expansion.fixed, bias_at)
-        fields |= {"addend": int(Addend.BIAS), "to_acc": 0, "dest_base": out}
-        gemm = Node(
+        body = bodies.gemm(**fields, addend=Addend.BIAS, dest_base=out) | expansion.fixed
+        body |= bias_fields(expansion.fixed, bias_at)
+        node = Node(
             self._core,
             [*loads, *constants, *after],
             f"y{rows[0]} x{columns[0]} n{planes[0]}",
-            fields=fields,
+            fields=body,
             cycles=expansion.cycles(tile.pixels, count),
             result=Box(
                 tensor=expansion.name, plane=planes[0], planes=count, row=rows[0], rows=rows[1] - rows[0],
                 column=columns[0], columns=columns[1] - columns[0],
             ),
         )  # fmt: skip
-        readers.append(gemm)
-        return [*nodes, gemm], gemm
+        readers.append(node)
+        return [*nodes, node], node
 
     def _tile(self, tile: MTile) -> tuple[list[Node], list[Node], list[Node], int]:
         """What brings the inputs of a tile, the operations for it that are new, those that read it, and its place."""
@@ -143,7 +144,7 @@ class Expander:
         (i0, i1), columns, _, _ = box(problem, tile)
         rows = i0 * problem.row_step, (i1 - 1) * problem.row_step + 1, problem.row_step
         loads = [
-            Node(self._core, list(before), f"{self._expansion.name} x y{i0}", t.dram, t.local, t.words)
+            t.load(self._core, f"{self._expansion.name} x y{i0}", before)
             for t in self._expansion.x.transfers(
                 (0, problem.k_blocks), rows, columns, self._core, address(Region.MAIN, at)
             )

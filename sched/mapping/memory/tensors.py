@@ -8,14 +8,14 @@ from itertools import pairwise
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ..ir.schedule import Piece, Tensor
-from ..workload.layers import ConvShape
-from ..workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
+from ...ir.schedule import Piece, Tensor
+from ...workload.layers import ConvShape
+from ...workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
+from ..tiling.plan import AKey, box, windows
+from ..tiling.plan import Piece as WeightPiece
+from ..tiling.problem import Problem
+from ..tiling.tiles import Candidate, MTile, Part, Range, even, k_tiles, m_tiles
 from .placement import Allocator, Dram, Stored, Transfer
-from .plan import AKey, box, windows
-from .plan import Piece as WeightPiece
-from .problem import Problem
-from .tiling import Candidate, MTile, Part, Range, even, k_tiles, m_tiles
 
 #: What identifies the contents of a chunk: tensor, planes, rows (first, end, step) and columns.
 Box = tuple[str, Range, tuple[int, int, int], Range]

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ..workload.graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
-from ..workload.layers import WorkloadError
+from .fusion import fuse
+from .graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
+from .layers import WorkloadError
 
 #: Kinds whose results have zeros in lanes without a channel, whatever their operands have there.
 _CLEANING = ("conv", "depthwise", "product", "transpose")
@@ -90,7 +91,7 @@ def blocks_of(channels: int, block: int, lanes: int) -> Lanes:
     return found.reshape(-1)
 
 
-def cut(
+def cut(  # what the caller can do decides what it is given
     graph: Graph,
     chip: ChipConfig,
     apart: Collection[str] = (),
@@ -105,10 +106,30 @@ def cut(
     that goes with them, too (alone: not with one before it).
 
     `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
-    `pastes`: whether who asks knows `Stages.places`; `by_channel`: whether it knows `Layer.scales`.
+    `pastes`: whether the caller uses `Stages.places`; `by_channel`: whether it uses `Layer.scales`.
 
     Raises WorkloadError for what cannot be.
     """
+    _check_layers(graph, chip, pastes, by_channel)
+    lanes = _all_lanes(graph, chip)
+    fusion = fuse(graph, chip, apart, tight, whole_inputs, expanded)
+    placing = _Placing(graph, chip, lanes)
+    stages: list[Stage] = []
+    for layer in graph.layers:
+        name = layer.output
+        if layer.kind in PLACED:
+            stages += placing.copies.get(name, [])
+        elif name in fusion.behind or name not in fusion.gone:
+            epilogue, r = fusion.behind.get(name, (None, ""))
+            stages.append(Stage(layer, epilogue, r, fusion.before.get(name), fusion.expand.get(name)))
+    for name in placing.values:
+        placing.members.setdefault(name, [len(lanes[name]) // chip.lanes])
+    roots = {name: placing.root(name) for name in placing.values}
+    return Stages(graph, tuple(stages), placing.values, lanes, roots, placing.members, placing.places)
+
+
+def _check_layers(graph: Graph, chip: ChipConfig, pastes: bool, by_channel: bool) -> None:
+    """Raises WorkloadError for a layer that the caller or the chip cannot do, and for an output that is an input."""
     for layer in graph.layers:
         if layer.scales is not None and not (by_channel and chip.core.channel_scales):
             who, mend = "this scheduler knows", "take loop_order"
@@ -123,16 +144,63 @@ def cut(
                 f"network {graph.name}: layer {layer.output} (paste): this scheduler places whole maps only; take "
                 "loop_order"
             )
-    values = dict(graph.values)
-    made_at = {layer.output: index for index, layer in enumerate(graph.layers)}
+    computed = {layer.output for layer in graph.layers}
     for name in graph.outputs:
-        if name not in made_at:
+        if name not in computed:
             raise WorkloadError(f"network {graph.name}: output {name} is an input of it; leave it out")
-    users: dict[str, int] = dict.fromkeys(graph.outputs, 1)
-    for layer in graph.layers:
-        for name in layer.inputs:
-            users[name] = users.get(name, 0) + 1
-    producer = {layer.output: layer for layer in graph.layers}
+
+
+class _Placing:
+    """What is made in its place: operands of concatenations, as planes of their result, and copies of what cannot be.
+
+    `values` and `lanes` grow by the copies; `copies`: stages that make them, by the layer that needs them.
+    """
+
+    def __init__(self, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]) -> None:
+        self.values, self.lanes, self._outputs = dict(graph.values), lanes, graph.outputs
+        self.members: dict[str, list[int]] = {}
+        self.copies: dict[str, list[Stage]] = {}
+        self.places: dict[str, Place] = {}
+        self._direct: dict[str, tuple[str, int]] = {}
+        self._computed = {layer.output for layer in graph.layers}
+        for layer in graph.layers:
+            if layer.kind == "paste":
+                self._paste(layer)
+            elif layer.kind == "concat":
+                self._concatenate(layer, chip.lanes)
+
+    def root(self, name: str) -> tuple[str, int]:
+        """The tensor whose memory a tensor is part of, and its first plane there."""
+        root, first = name, 0
+        while root in self._direct:
+            root, more = self._direct[root]
+            first += more
+        return root, first
+
+    def _copy(self, layer: Layer, index: int, name: str) -> str:
+        copy = f"{layer.output}/copy{index}"
+        self.values[copy], self.lanes[copy] = replace(self.values[name], name=copy), self.lanes[name]
+        self.copies.setdefault(layer.output, []).append(Stage(Layer("max_pool", copy, (name,), Window())))
+        return copy
+
+    def _paste(self, layer: Layer) -> None:
+        for index, (name, place) in enumerate(zip(layer.inputs, layer.places, strict=True)):
+            copy = self._copy(layer, index, name)
+            self._direct[copy], self.places[copy] = (layer.output, 0), place
+
+    def _concatenate(self, layer: Layer, lanes: int) -> None:
+        first, members = 0, self.members.setdefault(layer.output, [])
+        for index, name in enumerate(layer.inputs):
+            planes = len(self.lanes[name]) // lanes
+            if name in self._direct or name not in self._computed or name in self._outputs:
+                name = self._copy(layer, index, name)
+            self._direct[name] = layer.output, first
+            members.append(planes)
+            first += planes
+
+
+def _all_lanes(graph: Graph, chip: ChipConfig) -> dict[str, Lanes]:
+    """Lanes of all tensors. Raises WorkloadError."""
     groups = _grouped(graph, chip)
     lanes: dict[str, Lanes] = {
         v.name: _group_lanes(v.channels, groups.get(v.name, 1), chip.lanes, chip.lanes) for v in graph.inputs
@@ -140,89 +208,7 @@ def cut(
     for layer in graph.layers:
         lanes[layer.output] = _lanes(layer, graph, chip, lanes, groups.get(layer.output, 1))
     _check_products(graph, lanes)
-    fused: dict[str, tuple[Layer, str]] = {}  # convolution -> addition behind it, other operand
-    gone: set[str] = set()
-    for layer in graph.layers:
-        if layer.kind != "add":
-            continue
-        late, early = sorted(layer.inputs, key=lambda name: made_at.get(name, -1), reverse=True)
-        conv = producer.get(late)
-        if conv and conv.kind == "conv" and users[late] == 1 and late not in apart and late != early:
-            fused[late] = layer, early
-            gone.add(layer.output)
-    for layer in graph.layers:
-        if layer.kind != "max_pool":
-            continue
-        conv = producer.get(layer.inputs[0])
-        if conv and conv.kind == "conv" and users[conv.output] == 1 and conv.output not in apart:
-            w, value = layer.window, values[conv.output]
-            read = (values[layer.output].height - 1) * w.stride_h + w.kernel_h - w.pad_top  # rows of the convolution
-            whole = read >= value.height and w.stride_h <= w.kernel_h  # all are computed, as some window has them
-            tall = w.kernel_h if tight else w.kernel_h + w.stride_h
-            if whole and w.dilation == 1 and tall * value.width <= chip.core.out_words // 2:
-                fused[conv.output] = layer, ""
-                gone.add(layer.output)
-    before: dict[str, Layer] = {}  # convolution -> the depthwise one before it
-    for layer in graph.layers:
-        source = producer.get(layer.inputs[0])
-        if layer.kind != "conv" or layer.window != Window() or layer.output in apart or layer.output in whole_inputs:
-            continue
-        if source and source.kind == "depthwise" and users[source.output] == 1:
-            before[layer.output] = source
-            gone.add(source.output)
-    expand: dict[str, Layer] = {}  # the same convolution -> the one before the depthwise one
-    for name, source in list(before.items()):
-        conv = producer.get(source.inputs[0])
-        if name not in expanded or name not in before or conv is None or conv.kind != "conv":
-            continue
-        if users[conv.output] == 1 and conv.output not in (*apart, *fused, *expand):
-            expand[name] = conv
-            gone.add(conv.output)
-            if own := before.pop(conv.output, None):
-                gone.remove(own.output)
-    found: list[Stage] = []
-    members: dict[str, list[int]] = {}
-    direct: dict[str, tuple[str, int]] = {}
-    copies: dict[str, list[Stage]] = {}
-    places: dict[str, Place] = {}
-    for layer in graph.layers:
-        if layer.kind == "paste":
-            for index, (name, place) in enumerate(zip(layer.inputs, layer.places, strict=True)):
-                copy = f"{layer.output}/copy{index}"
-                values[copy], lanes[copy] = replace(values[name], name=copy), lanes[name]
-                copies.setdefault(layer.output, []).append(Stage(Layer("max_pool", copy, (name,), Window())))
-                direct[copy], places[copy] = (layer.output, 0), place
-        if layer.kind != "concat":
-            continue
-        first, members[layer.output] = 0, []
-        for index, name in enumerate(layer.inputs):
-            planes = len(lanes[name]) // chip.lanes
-            if name in direct or name not in producer or name in graph.outputs:
-                copy = f"{layer.output}/copy{index}"
-                values[copy] = replace(values[name], name=copy)
-                lanes[copy] = lanes[name]
-                copies.setdefault(layer.output, []).append(Stage(Layer("max_pool", copy, (name,), Window())))
-                name = copy
-            direct[name] = layer.output, first
-            members[layer.output].append(planes)
-            first += planes
-    for layer in graph.layers:
-        if layer.kind in PLACED:
-            found += copies.get(layer.output, [])
-        elif layer.output in fused or layer.output not in gone:
-            name = layer.output
-            epilogue, r = fused.get(name, (None, ""))
-            found.append(Stage(layer, epilogue, r, before.get(name), expand.get(name)))
-    roots: dict[str, tuple[str, int]] = {}
-    for name in values:
-        root, first = name, 0
-        while root in direct:
-            root, more = direct[root]
-            first += more
-        roots[name] = root, first
-    for name in values:
-        members.setdefault(name, [len(lanes[name]) // chip.lanes])
-    return Stages(graph, tuple(found), values, lanes, roots, members, places)
+    return lanes
 
 
 def _grouped(graph: Graph, chip: ChipConfig) -> dict[str, int]:

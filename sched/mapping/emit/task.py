@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
-from ..ir.schedule import Box, Piece, Schedule
-from ..workload.layers import ConvShape
-from .fields import window_fields
-from .nodes import Node, Run
-from .placement import Allocator, Dram, Stored, Transfer
-from .plan import box, gemm_cycles
-from .problem import (
+from ...ir import bodies
+from ...ir.schedule import Box, Piece, Schedule
+from ...workload.layers import ConvShape
+from ..memory.placement import Allocator, Dram, Stored, Transfer
+from ..memory.tensors import tensors_of
+from ..nodes import Node, Run
+from ..tiling.plan import box, gemm_cycles
+from ..tiling.problem import (
     FLAT_WIDTH,
     MAX_IN_WIDTH,
     MAX_K_BLOCKS,
@@ -29,8 +30,8 @@ from .problem import (
     Problem,
     pose,
 )
-from .tensors import tensors_of
-from .tiling import MTile, Range
+from ..tiling.tiles import MTile, Range
+from .fields import window_fields
 
 
 class TaskError(ValueError):
@@ -185,13 +186,17 @@ class LayerTask:
             self._inside(core, "OUT", out, words, core_has.out_words)
         if not (first and last):
             self._inside(core, "ACC", sums, words, core_has.acc_words)
-        fields = window_fields(p, tile, a, b, n[1] - n[0], k[1] - k[0]) | self._fixed
-        fields |= {"addend": int(Addend.BIAS if first else Addend.PARTIAL), "addend_base": bias if first else sums}
-        fields |= {"to_acc": int(not last), "dest_base": out if last else sums}
+        body = bodies.gemm(
+            **window_fields(p, tile, a, b, n[1] - n[0], k[1] - k[0]),
+            addend=Addend.BIAS if first else Addend.PARTIAL,
+            addend_base=bias if first else sums,
+            to_acc=int(not last),
+            dest_base=out if last else sums,
+        )
         cycles = gemm_cycles(p, n[1] - n[0], tile.pixels, (k[1] - k[0]) * p.taps)
         label = f"i{tile.image} y{tile.r0} x{tile.c0} n{n[0]} k{k[0]}"
         box = self._box(tile, n) if last else None
-        self._nodes.append(Node(core, [], label, fields=fields, cycles=cycles, result=box))
+        self._nodes.append(Node(core, [], label, fields=body | self._fixed, cycles=cycles, result=box))
 
     def store(self, core: int, tile: MTile, n: Range, at: int) -> None:
         """Results at word `at` of OUT to their place in DRAM."""
@@ -201,7 +206,7 @@ class LayerTask:
         planes, rows, columns = (first + n[0], first + n[1]), (tile.r0, tile.r1, 1), (tile.c0, tile.c1)
         label = f"y i{tile.image} y{tile.r0} x{tile.c0} n{n[0]}"
         for t in self._y.transfers(planes, rows, columns, core, address(Region.OUT, at)):
-            self._nodes.append(Node(core, [], label, t.local, t.dram, t.words))
+            self._nodes.append(t.store(core, label))
 
     def move(self, issuer: int, source: Run, target: Run, words: int, label: str = "") -> None:
         """Any other MOVE, such as one to a scratchpad bank. `issuer`: the tile whose mover stream issues it."""
@@ -235,7 +240,7 @@ class LayerTask:
 
     def _load(self, core: int, label: str, there: Iterable[Transfer]) -> None:
         for t in there:
-            self._nodes.append(Node(core, [], label, t.dram, t.local, t.words))
+            self._nodes.append(t.load(core, label))
 
     def _box(self, tile: MTile, n: Range) -> Box | None:
         if not self._result or tile.image:

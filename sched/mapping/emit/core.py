@@ -10,15 +10,16 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
 from meshloom.hw.spec.timing import VecShape, vec_occupancy
 
-from ..ir.schedule import Box
+from ...ir.schedule import Box
+from ..memory.staging import Pull, Staging
+from ..memory.tensors import Chunk, Tensors
+from ..nodes import Node
+from ..tiling.arena import Residency
+from ..tiling.plan import Plan, Step, a_key, box, windows
+from ..tiling.tiles import Candidate, Pooling, Range
+from . import step_bodies
 from .fields import bias_fields
-from .nodes import Node
-from .plan import Plan, Step, a_key, add_fields, box, gemm_fields, pool_fields, windows
 from .prologue import Feeder
-from .slots import Residency
-from .staging import Pull, Staging
-from .tensors import Chunk, Tensors
-from .tiling import Candidate, Pooling, Range
 
 #: A chunk is asked for so many cycles before its first use, plus so many times its words, if its slot is free by then.
 AHEAD = (250, 4)
@@ -214,7 +215,7 @@ class Core:
             if step.last and (index == 0 or steps[index - 1].result != step.result or not steps[index - 1].last):
                 after += stores.pop(slot, [])
             at = a.residency.slot * self.plan.a_slot, b.residency.slot * self.plan.b_slot
-            fields = gemm_fields(self._problem, self.plan, step, *at, bias_at) | self.fixed
+            fields = step_bodies.product(self._problem, self.plan, step, *at, bias_at) | self.fixed
             if scaled:
                 fields["scale"] = bias_fields(self.fixed, bias_at)["scale"]
             gemm = Node(self.tile, after, _label(step), fields=fields, cycles=step.cycles)
@@ -257,7 +258,7 @@ class Core:
                 nodes = staging.pull(self.tile, slot, chunk, after)
             else:
                 nodes = [
-                    Node(self.tile, list(after), chunk.label, t.dram, t.local, t.words)
+                    t.load(self.tile, chunk.label, after)
                     for t in self.tensors.transfers(chunk, self.tile, slot + chunk.offset, chunk.plane)
                 ]
             # Cores begin with different channels and banks.
@@ -280,10 +281,10 @@ class Core:
         """The VEC behind a finished result; `r`: the other operand of an addition."""
         assert self.epilogue is not None
         if self.epilogue.pooling:
-            fields = pool_fields(self.plan, step, self.epilogue.pooling)
+            fields = step_bodies.pool(self.plan, step, self.epilogue.pooling)
         else:
             assert r is not None
-            fields = add_fields(
+            fields = step_bodies.addition(
                 self._problem, self.plan, step, self.plan.r_base + r.residency.slot * self.plan.out_slot
             )
         cycles = vec_occupancy(self._chip, VecShape.of(fields))
@@ -326,7 +327,7 @@ class Core:
         first = m.image * self._problem.n_blocks
         label = f"y i{m.image} y{rows[0]} x{columns[0]} n{n[0]}"
         return [
-            Node(self.tile, [done], label, t.local, t.dram, t.words)
+            t.store(self.tile, label, [done])
             for t in self.tensors.y.transfers(
                 (first + n[0], first + n[1]), (*rows, 1), columns, self.tile, address(region, at)
             )

@@ -1,0 +1,1 @@
+"""Where tensors lie in DRAM and SPM, and in which chunks they travel."""
