@@ -57,21 +57,21 @@ GradientScheduler = Callable[[TrainingLayer, ChipConfig], Any]
 #: The same for layers in a row.
 ChainScheduler = Callable[[Chain, ChipConfig], Any]
 
-_FOLDERS = "meshloom.sched.schedulers"
+_FOLDERS, _PAPERS = "meshloom.sched.schedulers", "meshloom.sched.papers"
 REGISTRY: Registry[Scheduler] = Registry(
     "scheduler",
     GROUP,
     {
         "loop_order": f"{_FOLDERS}.loop_order.entry:LOOP_ORDER",
-        "dtt": f"{_FOLDERS}.ahead.entry:DTT",
-        "flexer": f"{_FOLDERS}.flexer.entry:FLEXER",
-        "paper_static": f"{_FOLDERS}.flexer.entry:PAPER_STATIC",
-        "hybrid": f"{_FOLDERS}.flexer.entry:HYBRID",
-        "klotski": f"{_FOLDERS}.klotski.entry:KLOTSKI",
-        "atomic": f"{_FOLDERS}.klotski.entry:ATOMIC",
-        "zigzag": f"{_FOLDERS}.klotski.entry:ZIGZAG",
-        "gradient": f"{_FOLDERS}.gradient.entry:GRADIENT",
-        "chain": f"{_FOLDERS}.training.entry:CHAIN",
+        "dtt": f"{_PAPERS}.dtt.entry:DTT",
+        "flexer": f"{_PAPERS}.flexer.entry:FLEXER",
+        "paper_static": f"{_PAPERS}.flexer.entry:PAPER_STATIC",
+        "hybrid": f"{_PAPERS}.flexer.entry:HYBRID",
+        "klotski": f"{_PAPERS}.klotski.entry:KLOTSKI",
+        "atomic": f"{_PAPERS}.klotski.entry:ATOMIC",
+        "zigzag": f"{_PAPERS}.klotski.entry:ZIGZAG",
+        "gradient": f"{_PAPERS}.gradient.entry:GRADIENT",
+        "chain": f"{_PAPERS}.gradient.chain_entry:CHAIN",
     },
     adapted,
     SchedulerError,
@@ -164,7 +164,7 @@ def find_network(
 
 def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientScheduler:
     """The scheduler of that name, for layers in training; raises as `find`."""
-    from .gradient.scheduler import GradientSchedule
+    from .training.schedules import GradientSchedule
 
     scheduler, maker, options = _prepared(name, "gradients")
 
@@ -177,7 +177,7 @@ def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientSch
 
 def find_chain(name: str | Chosen, folder: Path | None = None) -> ChainScheduler:
     """The scheduler of that name, for layers in a row in training; raises as `find`."""
-    from .training.chain_search import ChainSchedule
+    from .training.schedules import ChainSchedule
 
     scheduler, maker, options = _prepared(name, "chains")
 

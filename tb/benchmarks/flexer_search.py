@@ -13,12 +13,12 @@ import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.problem import Problem, pose
+from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.playing import play
+from meshloom.sched.papers.flexer.policy import PAPER, Choice, Policy
+from meshloom.sched.papers.flexer.search import Found, bounds, search
+from meshloom.sched.papers.flexer.tiles import Tiles, viable
 from meshloom.sched.schedulers.budget import Budget
-from meshloom.sched.schedulers.flexer.layer import Layer
-from meshloom.sched.schedulers.flexer.playing import play
-from meshloom.sched.schedulers.flexer.policy import PAPER, Choice, Policy
-from meshloom.sched.schedulers.flexer.search import Found, bounds, search
-from meshloom.sched.schedulers.flexer.tiles import Tiles, viable
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import ConvShape
 

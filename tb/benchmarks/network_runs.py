@@ -36,13 +36,13 @@ from .results import FOLDER
 DEVICE = "verilator"
 #: What decides what happens: modules of each scheduler, and those of all.
 _MADE_BY: dict[str, str] = {
-    "klotski": "sched.schedulers.klotski.entry",
-    "atomic": "sched.schedulers.klotski.entry",
-    "zigzag": "sched.schedulers.klotski.entry",
+    "klotski": "sched.papers.klotski.entry",
+    "atomic": "sched.papers.klotski.entry",
+    "zigzag": "sched.papers.klotski.entry",
     "loop_order": "sched.schedulers.loop_order.entry",
-    "hybrid": "sched.schedulers.flexer.entry",
-    "flexer": "sched.schedulers.flexer.entry",
-    "paper_static": "sched.schedulers.flexer.entry",
+    "hybrid": "sched.papers.flexer.entry",
+    "flexer": "sched.papers.flexer.entry",
+    "paper_static": "sched.papers.flexer.entry",
 }
 _DECIDE = ("sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 

@@ -124,7 +124,7 @@ def _takes_view(function: Callable[..., Any]) -> bool:
     return first is not None and hints.get(first) is View
 
 
-_FOLDER = "meshloom.sched.schedulers.layer_puzzle"
+_HERE, _FOLDER = "meshloom.sched.schedulers.online", "meshloom.sched.papers.layer_puzzle"
 ONLINE: Registry[OnlineMaker] = Registry(
     "online scheduler",
     "meshloom.online_schedulers",
@@ -133,7 +133,7 @@ ONLINE: Registry[OnlineMaker] = Registry(
         "planaria": f"{_FOLDER}.entry:PLANARIA",
         "veltair": f"{_FOLDER}.entry:VELTAIR",
         "layer_puzzle": f"{_FOLDER}.entry:LAYER_PUZZLE",
-        "lookahead": f"{_FOLDER}.entry:LOOKAHEAD",
+        "lookahead": f"{_HERE}.entry:LOOKAHEAD",
     },
     _accept,
     SchedulerError,

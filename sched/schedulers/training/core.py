@@ -16,7 +16,7 @@ from meshloom.hw.spec.isa import Addend, Region, VectorOp, address
 from ...ir.schedule import Gemm, Move, Operation, Span, Vec
 from ...mapping.placement import Dram
 from ...mapping.problem import DoesNotFit
-from ..gradient.arena import NEVER, Arena, Key
+from .arena import NEVER, Arena, Key
 
 #: A place in a tile: tile and word address, region included.
 Place = tuple[int, int]
