@@ -25,6 +25,7 @@ from ..workload.training_chain import Chain
 from .authored import adapted
 from .failures import SchedulerError, TracebackThere, ended, failure
 from .interface import Context, Maker, Scheduler, written
+from .papers import declared
 
 T = TypeVar("T")
 
@@ -57,22 +58,10 @@ GradientScheduler = Callable[[TrainingLayer, ChipConfig], Any]
 #: The same for layers in a row.
 ChainScheduler = Callable[[Chain, ChipConfig], Any]
 
-_FOLDERS, _PAPERS = "meshloom.sched.schedulers", "meshloom.sched.papers"
 REGISTRY: Registry[Scheduler] = Registry(
     "scheduler",
     GROUP,
-    {
-        "loop_order": f"{_FOLDERS}.loop_order.entry:LOOP_ORDER",
-        "dtt": f"{_PAPERS}.dtt.entry:DTT",
-        "flexer": f"{_PAPERS}.flexer.entry:FLEXER",
-        "paper_static": f"{_PAPERS}.flexer.entry:PAPER_STATIC",
-        "hybrid": f"{_PAPERS}.flexer.entry:HYBRID",
-        "klotski": f"{_PAPERS}.klotski.entry:KLOTSKI",
-        "atomic": f"{_PAPERS}.klotski.entry:ATOMIC",
-        "zigzag": f"{_PAPERS}.klotski.entry:ZIGZAG",
-        "gradient": f"{_PAPERS}.gradient.entry:GRADIENT",
-        "chain": f"{_PAPERS}.gradient.chain_entry:CHAIN",
-    },
+    {"loop_order": "meshloom.sched.schedulers.loop_order.entry:LOOP_ORDER"} | declared("SCHEDULERS"),
     adapted,
     SchedulerError,
     tried=True,
@@ -199,7 +188,8 @@ def _prepared(name: str | Chosen, kind: str) -> tuple[Scheduler, Maker, BaseMode
     base = scheduler.name if isinstance(name, Chosen) else options_of(name)[0]
     maker: Maker | None = getattr(scheduler, kind)
     if maker is None:
-        others = f"take one of {', '.join(names(kind))}"
+        able = ", ".join(names(kind))
+        others = f"take one of {able}" if able else "there is none that does"
         if kind == "networks":
             raise SchedulerError(
                 f"scheduler {base} schedules layers, not whole networks; give it a network's layers ('NETWORK/*'), or "

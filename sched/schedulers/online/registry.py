@@ -21,6 +21,7 @@ from ...support.plugins import Registry
 from ..authored import options_taken
 from ..failures import SchedulerError, failure
 from ..interface import Options
+from ..papers import declared
 from ..registry import options_of, typed_options
 from .elsewhere import Elsewhere
 from .interface import Decision, OnlineScheduler, Platform, View
@@ -124,17 +125,10 @@ def _takes_view(function: Callable[..., Any]) -> bool:
     return first is not None and hints.get(first) is View
 
 
-_HERE, _FOLDER = "meshloom.sched.schedulers.online", "meshloom.sched.papers.layer_puzzle"
 ONLINE: Registry[OnlineMaker] = Registry(
     "online scheduler",
     "meshloom.online_schedulers",
-    {
-        "prema": f"{_FOLDER}.entry:PREMA",
-        "planaria": f"{_FOLDER}.entry:PLANARIA",
-        "veltair": f"{_FOLDER}.entry:VELTAIR",
-        "layer_puzzle": f"{_FOLDER}.entry:LAYER_PUZZLE",
-        "lookahead": f"{_HERE}.entry:LOOKAHEAD",
-    },
+    {"lookahead": "meshloom.sched.schedulers.online.entry:LOOKAHEAD"} | declared("ONLINE_SCHEDULERS"),
     _accept,
     SchedulerError,
     tried=True,
