@@ -46,8 +46,8 @@ def placed(schedule: Schedule, chip: ChipConfig, shared: bool) -> Schedule:
         taken = {number: names[name] for number, name in done.made.items()}
         return -_travel(shares, operation.result, names[actor.name], taken if shared else {})
 
-    found = paper.first_best_fit(operations, actors, 0, affinity)
-    core_of = {shares[one.operation.result].core: names[one.actor] for one in found}
+    placements = paper.first_best_fit(operations, actors, 0, affinity)
+    core_of = {shares[one.operation.result].core: names[one.actor] for one in placements}
     rest = [core for core in chip.cores if core not in core_of.values()]
     core_of |= dict(zip([core for core in chip.cores if core not in core_of], rest, strict=True))
     renamed = tuple(_renamed(op, core_of) for op in schedule.operations)

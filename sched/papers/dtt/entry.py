@@ -94,26 +94,26 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
     from ...schedulers.registry import find
 
     _controlled(chip)
-    made = find(options.base, context.folder, context.on_progress)(shape, chip, scale)
+    base = find(options.base, context.folder, context.on_progress)(shape, chip, scale)
     plans = options.plans
     if plans is None:
         plans = _PLANS if chip.controller_channel and options.pushed else 0
     if not plans:
-        return options.started(options.laid(timed(made), chip))
+        return options.started(options.laid(timed(base), chip))
     from .search import Laid, shortest
 
     def lay(one: Schedule) -> Schedule:
         return options.laid(one, chip)
 
     laid = Laid(lay, (options.placing, options.sources, options.hop_weight))
-    return options.started(shortest(made, shape, chip, scale, plans, laid, context.folder))
+    return options.started(shortest(base, shape, chip, scale, plans, laid, context.folder))
 
 
 def _network(graph: Graph, chip: ChipConfig, options: AheadNetworkOptions, context: Context) -> NetworkSchedule:
     _controlled(chip)
     plain = NetworkOptions.model_validate(options.model_dump(include=set(NetworkOptions.model_fields)))
-    made = network(graph, chip, plain, context)
-    return replace(made, schedule=options.started(options.laid(timed(made.schedule), chip)))
+    base = network(graph, chip, plain, context)
+    return replace(base, schedule=options.started(options.laid(timed(base.schedule), chip)))
 
 
 DTT = Scheduler(

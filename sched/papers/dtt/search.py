@@ -58,42 +58,42 @@ def shortest(
     What was chosen is kept below `folder` (None: nowhere), by layer, chip, base, options and the code that decides it.
     Raises DttError if none can be planned."""
     memory = SearchCache(folder, chip, "ahead-layer", f"{__package__}.entry".partition(".")[2])
-    asked = shape, plans, laid.options, sha256(base.model_dump_json(exclude={"predicted"}).encode()).hexdigest()
+    key = shape, plans, laid.options, sha256(base.model_dump_json(exclude={"predicted"}).encode()).hexdigest()
     form = TypeAdapter(_Choice)
 
-    def made_of(nest: Candidate | None) -> Schedule:
+    def schedule_of(nest: Candidate | None) -> Schedule:
         return laid.lay(timed(base if nest is None else to_schedule(emit(shape, chip, nest, scale), shape, chip)))
 
-    if (kept := memory.get(asked, form)) is not None:
-        return made_of(kept.nest)
+    if (choice := memory.get(key, form)) is not None:
+        return schedule_of(choice.nest)
     least: tuple[int, Candidate | None, Schedule] | None = None
     failed: DttError | None = None
     left = BUDGET
     for nest in (None, *islice(nests(shape, chip), plans)):
-        made = made_of(nest)
+        schedule = schedule_of(nest)
         if nest is not None:
-            left -= len(made.operations)
-            if left < 0 and left + len(made.operations) < BUDGET:
+            left -= len(schedule.operations)
+            if left < 0 and left + len(schedule.operations) < BUDGET:
                 break
         try:
-            cycles = compile_ahead(made, chip).orders.cycles
+            cycles = compile_ahead(schedule, chip).orders.cycles
         except DttError as error:
             failed = failed or error
             continue
         if least is None or cycles < least[0]:
-            least = cycles, nest, made
+            least = cycles, nest, schedule
     if least is None:
         assert failed is not None
         raise failed
-    memory.put(asked, form, _Choice(nest=least[1]))
+    memory.put(key, form, _Choice(nest=least[1]))
     return least[2]
 
 
 def nests(shape: ConvShape, chip: ChipConfig) -> Iterator[Candidate]:
     """The best nest of each kind, the most promising first."""
     judged: dict[object, tuple[float, Candidate]] = {}
-    for found in best(pose(shape, chip), chip, POOL, shape.name)[0]:
-        nest = replace(found.candidate, ramp_k=True)
+    for ranked in best(pose(shape, chip), chip, POOL, shape.name)[0]:
+        nest = replace(ranked.candidate, ramp_k=True)
         if (kind := kind_of(nest)) in judged:
             continue
         try:

@@ -64,26 +64,25 @@ class Samples:
 
 def features(version: Version, beside: Sequence[Version], cores: int) -> tuple[float, ...]:
     """One row of `Samples.features`, on a chip of so many cores. Means over the others are means over their cores."""
-    active = asked = length = compute = 0.0
+    active = demand = length = compute = 0.0
     for other in beside:
         active += other.cores
-        asked += other.intensity
+        demand += other.intensity
         length += other.cores * other.cycles
         compute += other.compute
     if not beside:
         active = length = 1.0
     return (
-        version.cores / cores, asked / active, active / cores, version.intensity / version.cores, log2(version.cycles),
+        version.cores / cores, demand / active, active / cores, version.intensity / version.cores, log2(version.cycles),
         log2(length / active), compute / length,
     )  # fmt: skip
 
 
 def version_of(one: Alone) -> Version:
     """What schedulers see of a sample."""
-    found, scheme = one.measures, one.draw.scheme
-    return Version(
-        scheme.cores, str(scheme), found.cycles, found.compute, found.read, found.written, found.utilisation
-    )  # fmt: skip
+    measures, scheme = one.measures, one.draw.scheme
+    cycles, compute = measures.cycles, measures.compute
+    return Version(scheme.cores, str(scheme), cycles, compute, measures.read, measures.written, measures.utilisation)
 
 
 def samples_of(chunks: Iterable[Chunk], chip: ChipConfig) -> Samples:
@@ -131,11 +130,11 @@ def fitted(samples: Samples, columns: int = len(FEATURES)) -> Forest:
     """A forest trained on the first columns of the features. The same samples give the same forest."""
     from sklearn.ensemble import RandomForestRegressor  # slow to import
 
-    made: Any = RandomForestRegressor(
+    regressor: Any = RandomForestRegressor(
         n_estimators=TREES, max_depth=DEPTH, min_samples_leaf=LEAF, max_features=TRIED, random_state=SEED, n_jobs=1
     )
-    made.fit(samples.features[:, :columns], samples.factor)
-    trees: list[Any] = [each.tree_ for each in made.estimators_]
+    regressor.fit(samples.features[:, :columns], samples.factor)
+    trees: list[Any] = [each.tree_ for each in regressor.estimators_]
     roots = [0, *np.cumsum([tree.node_count for tree in trees])[:-1].tolist()]
 
     def joined(name: str, shift: bool = False) -> tuple[Any, ...]:
@@ -150,8 +149,8 @@ def fitted(samples: Samples, columns: int = len(FEATURES)) -> Forest:
 def error(forest: Forest, test: Samples) -> float:
     """Mean absolute error of the memory factor."""
     width = max(forest.feature) + 1
-    found = [forest.at(row) for row in test.features[:, :width].tolist()]
-    return float(np.abs(np.array(found) - test.factor).mean())
+    factors = [forest.at(row) for row in test.features[:, :width].tolist()]
+    return float(np.abs(np.array(factors) - test.factor).mean())
 
 
 def chunks_of(chip: ChipConfig, count: int = CHUNKS) -> Iterable[Chunk]:
@@ -171,9 +170,9 @@ def save(samples: Samples, path: Path = DATA) -> None:
 @cache
 def shipped() -> tuple[Samples, Forest]:
     """The samples and the forest of the package."""
-    with np.load(DATA, allow_pickle=False) as found:
-        forest = {each.name: tuple(found[each.name].tolist()) for each in fields(Forest)}
-        return Samples(found["features"], found["factor"]), Forest(**forest)
+    with np.load(DATA, allow_pickle=False) as arrays:
+        forest = {each.name: tuple(arrays[each.name].tolist()) for each in fields(Forest)}
+        return Samples(arrays["features"], arrays["factor"]), Forest(**forest)
 
 
 def trained() -> Forest:

@@ -29,14 +29,14 @@ class Planaria:
         if known != self._known:
             self._cores, self._known = divide(view), known
         launching = Launching(view)
-        kept = sum(max(0, self._cores[one.instance] - one.version.cores) for one in view.running)
+        reserved = sum(max(0, self._cores[one.instance] - one.version.cores) for one in view.running)
         for instance in view.pending:
-            own = min(self._cores[instance.number], launching.room - kept)
+            own = min(self._cores[instance.number], launching.room - reserved)
             version = instance.layer.fastest(own)
             if version is None:
                 continue
             launching.launch(instance, version, f"has {self._cores[instance.number]} cores until an arrival or end")
-            kept += max(0, self._cores[instance.number] - version.cores)
+            reserved += max(0, self._cores[instance.number] - version.cores)
         return launching.decisions
 
 
@@ -63,13 +63,13 @@ def divide(view: View) -> dict[int, int]:
         slack = max(1, (instance.deadline or view.now) - view.now)
         return -1 / (slack * need[instance.number]), instance.number
 
-    found, left = dict.fromkeys(need, 0), total
+    shares, left = dict.fromkeys(need, 0), total
     for instance in sorted(view.instances, key=score):
-        found[instance.number] = min(need[instance.number], left)
-        if found[instance.number] < instance.network.least_cores():
-            found[instance.number] = 0
-        left -= found[instance.number]
-    return found
+        shares[instance.number] = min(need[instance.number], left)
+        if shares[instance.number] < instance.network.least_cores():
+            shares[instance.number] = 0
+        left -= shares[instance.number]
+    return shares
 
 
 def _spread(view: View, need: dict[int, int], left: int) -> dict[int, int]:
@@ -80,8 +80,8 @@ def _spread(view: View, need: dict[int, int], left: int) -> dict[int, int]:
     }
     whole = sum(scores.values())
     wished = {number: left * score / whole for number, score in scores.items()}
-    found = {number: need[number] + int(wish) for number, wish in wished.items()}
+    cores = {number: need[number] + int(wish) for number, wish in wished.items()}
     rest = left - sum(int(wish) for wish in wished.values())
     for number in sorted(wished, key=lambda number: (int(wished[number]) - wished[number], number))[:rest]:
-        found[number] += 1
-    return found
+        cores[number] += 1
+    return cores

@@ -120,14 +120,14 @@ def draws(chip: ChipConfig, seed: int = SEED) -> Iterator[Draw]:
 
 def compiled(chunk: Sequence[Draw], chip: ChipConfig) -> list[tuple[Draw, Template]]:
     """The draws of a chunk that fit the cores, with their templates."""
-    found: list[tuple[Draw, Template]] = []
+    layers: list[tuple[Draw, Template]] = []
     for draw in chunk:
         try:
             net = network(draw.network, draw.batch, chip)
-            found.append((draw, compile_stage(net, draw.stage, draw.scheme)))
+            layers.append((draw, compile_stage(net, draw.stage, draw.scheme)))
         except DoesNotFit:
             continue
-    return found
+    return layers
 
 
 class Runs:
@@ -228,19 +228,19 @@ def mixes(layers: Sequence[tuple[Draw, Template]], chip: ChipConfig, random: Ran
 
 def measured(chip: ChipConfig, number: int, drawn: Sequence[Draw], memory: SearchCache | None = None) -> Chunk:
     """Chunk `number` in the timeline model, from `memory` if it has been played before."""
-    asked = (number, tuple(drawn))
-    if memory is not None and (found := memory.get(asked, _CHUNK)) is not None:
-        return found
+    key = (number, tuple(drawn))
+    if memory is not None and (chunk := memory.get(key, _CHUNK)) is not None:
+        return chunk
     layers = compiled(drawn, chip)
     beside: list[Beside] = []
     for index, (layer, others) in enumerate(mixes(layers, chip, Random(number))):
         seed = number * MIXES + index
         cycles = Runs(ModelSession(chip), layers).beside(layer, others, seed)
         beside.append(Beside(layer, tuple(others), seed, cycles))
-    made = Chunk(tuple(Alone(draw, template.measures) for draw, template in layers), tuple(beside))
+    chunk = Chunk(tuple(Alone(draw, template.measures) for draw, template in layers), tuple(beside))
     if memory is not None:
-        memory.put(asked, _CHUNK, made)
-    return made
+        memory.put(key, _CHUNK, chunk)
+    return chunk
 
 
 def sample_cache(chip: ChipConfig) -> SearchCache:

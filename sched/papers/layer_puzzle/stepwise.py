@@ -168,8 +168,8 @@ def stepwise(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: fl
     """See above. `mem_factor`: share of the bandwidth, of links and channels alike, that is left to the layer. Raises
     DoesNotFit when the shape has no parts for the scheme, or no tile of them fits a core."""
     rates = _Rates(chip, scheme.cores, mem_factor)
-    found = _matrix_steps(shape, chip, scheme, rates) if shape.matrix else _vector_steps(shape, chip, scheme, rates)
-    steps = list(found)
+    walk = _matrix_steps(shape, chip, scheme, rates) if shape.matrix else _vector_steps(shape, chip, scheme, rates)
+    steps = list(walk)
     cycles = _played(steps, chip, scheme.cores, shape.matrix)
     compute, load = sum(step.work for step in steps), sum(step.load for step in steps)
     store = sum(step.store + step.passed for step in steps)
@@ -185,7 +185,7 @@ def _answer(chip: ChipConfig) -> int:
 
 def _requests(steps: list[_Step], stores: list[int], starts: list[int], slots: int) -> list[tuple[int, int]]:
     """Steps with tiles to ask for, in order, and the step whose end the mover waits for before that (-1: none)."""
-    found: list[tuple[int, int]] = []
+    requests: list[tuple[int, int]] = []
     early = 0
     for number, step in enumerate(steps):
         if step.load:
@@ -195,8 +195,8 @@ def _requests(steps: list[_Step], stores: list[int], starts: list[int], slots: i
             waits = stores[early - 1] if early else -1
             if step.once:
                 waits = max(waits, number - slots)
-            found.append((number, waits))
-    return found
+            requests.append((number, waits))
+    return requests
 
 
 def _played(steps: list[_Step], chip: ChipConfig, cores: int, matrix: bool) -> float:
@@ -211,15 +211,15 @@ def _played(steps: list[_Step], chip: ChipConfig, cores: int, matrix: bool) -> f
             last = number
     # the host's front end gets its code, then each core's, one FETCH after another
     mover: float = 2 * (START_CYCLES + answer) + REQUEST_INTERVAL * (cores - 1)
-    asked = _requests(steps, stores, starts, slots)
+    requests = _requests(steps, stores, starts, slots)
     link, out, busy = 0.0, 0.0, mover
     ends: list[float] = []
     sent: dict[int, float] = {}
     following = 0
     for number, step in enumerate(steps):
         if step.load:
-            while following < len(asked):
-                other, waits = asked[following]
+            while following < len(requests):
+                other, waits = requests[following]
                 if waits >= number:
                     break
                 at = mover

@@ -47,12 +47,12 @@ class Veltair:
             return fresh, instance.arrival, due, instance.number
 
         # cores that a running layer of a block does not use stay with the block
-        kept = sum(
+        reserved = sum(
             max(0, self._blocks[one.instance].cores - one.version.cores) if one.instance in self._blocks else 0
             for one in view.running
         )
         for instance in sorted(view.pending, key=order):
-            room = launching.room - kept
+            room = launching.room - reserved
             if room < instance.layer.versions[0].cores:
                 continue
             fresh = order(instance)[0]
@@ -65,7 +65,7 @@ class Veltair:
             if version is not None:
                 word = "begins" if fresh else "continues"
                 launching.launch(instance, version, f"{word} a block to layer {own.end} on {own.cores} cores")
-                kept += max(0, own.cores - version.cores)
+                reserved += max(0, own.cores - version.cores)
         return launching.decisions
 
 

@@ -123,12 +123,12 @@ def queued(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: floa
     With c cores on n channels, u = (c - 1) / n, at most 1: transfers take 1 + QUEUE u times as long, OVERLAP u of what
     could overlap does not, and neither do results to the extent STORES.
     """
-    found = corrected(shape, scheme, chip, mem_factor)
+    alone = corrected(shape, scheme, chip, mem_factor)
     crowd = min(1.0, (scheme.cores - 1) / len(chip.drams))
-    load, store = found.load * (1 + QUEUE * crowd), found.store * (1 + QUEUE * crowd)
-    cycles = BEGIN + min(load, FIRST_WORDS) + max(found.compute, load, store) + FINISH
-    cycles += OVERLAP * crowd * min(found.compute, load) + STORES * min(found.store, found.compute)
-    return Latency(cycles, found.compute, load, store, utilisation(shape, scheme, chip, cycles))
+    load, store = alone.load * (1 + QUEUE * crowd), alone.store * (1 + QUEUE * crowd)
+    cycles = BEGIN + min(load, FIRST_WORDS) + max(alone.compute, load, store) + FINISH
+    cycles += OVERLAP * crowd * min(alone.compute, load) + STORES * min(alone.store, alone.compute)
+    return Latency(cycles, alone.compute, load, store, utilisation(shape, scheme, chip, cycles))
 
 
 def _vector_cycles(shape: LayerShape, chip: ChipConfig, part: SubTile) -> int:

@@ -156,10 +156,10 @@ class Lookahead:
         pace = self._pace(view)
         left = {one.number: one.network.remaining(one.next, cores) for one in view.instances}
         alone = {one.number: max(1, one.network.isolated(cores)) for one in view.instances}
-        found = sorted(view.instances, key=lambda one: (left[one.number] * alone[one.number], one.number))
+        cheapest = sorted(view.instances, key=lambda one: (left[one.number] * alone[one.number], one.number))
         if not self.parts.deadlines:
-            return found
-        head, tail = found[:SEARCHED], found[SEARCHED:]
+            return cheapest
+        head, tail = cheapest[:SEARCHED], cheapest[SEARCHED:]
         jobs = [Job(round(pace * left[one.number]), alone[one.number], one.deadline, one.arrival) for one in head]
         return [head[index] for index in improved(jobs, view.now, self.penalty)] + tail
 
@@ -194,9 +194,9 @@ class Lookahead:
             for other in rivals[1:]:
                 if other.instance.running:
                     continue
-                found = self._beside(cores, rivals[0], other, other.instance.layer, len(every) - 1)
-                if found is not None:
-                    most -= found.cores
+                launch = self._beside(cores, rivals[0], other, other.instance.layer, len(every) - 1)
+                if launch is not None:
+                    most -= launch.cores
                     break
         version = layer.fastest(most) or layer.fastest(len(room))
         if not self.parts.reserve:
@@ -283,18 +283,18 @@ def _slower(layers: Sequence[Layer], cores: int, without: int, cycles: float) ->
 
 def _ends(cores: _Cores, instance: Instance) -> list[tuple[int, int]]:
     """In how many cycles the layers of other networks, and their successors, are expected to return how many cores."""
-    view, found = cores.view, list[tuple[int, int]]()
+    view, ends = cores.view, list[tuple[int, int]]()
     after = {one.instance: one for one in view.successors}
     for one in view.running:
         if one.instance == instance.number:
             continue
         end = max(1, one.start + one.version.cycles - view.now)
         follower = after.get(one.instance)
-        kept = set(follower.cores) if follower else set[int]()
-        found.append((end, len(set(one.cores) - kept)))
+        reserved = set(follower.cores) if follower else set[int]()
+        ends.append((end, len(set(one.cores) - reserved)))
         if follower:
-            found.append((end + follower.version.cycles, len(follower.cores)))
-    return found
+            ends.append((end + follower.version.cycles, len(follower.cores)))
+    return ends
 
 
 @dataclass(frozen=True)

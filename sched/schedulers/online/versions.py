@@ -28,7 +28,7 @@ LEVELS = (0.8, 0.5, 0.2)
 
 
 @dataclass(frozen=True)
-class Choice:
+class SchemeChoice:
     """The best scheme for a number of cores at a level of congestion, as predicted. `speedup`: over one core."""
 
     level: float
@@ -40,12 +40,12 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Selection:
     """What is kept of a layer. `all`: a choice for each level and number of cores that has a scheme; `front`: those on
     the Pareto front of their level."""
 
-    all: tuple[Choice, ...]
-    front: tuple[Choice, ...]
+    all: tuple[SchemeChoice, ...]
+    front: tuple[SchemeChoice, ...]
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:
@@ -55,15 +55,15 @@ class Kept:
 
 def choices(
     shape: LayerShape, chip: ChipConfig, nodes: Iterable[int], level: float, predict: Predictor = queued
-) -> tuple[Choice, ...]:
+) -> tuple[SchemeChoice, ...]:
     """The best scheme for each number of cores in `nodes`; numbers that no scheme can use are left out.
 
     Equally good schemes: the first in the order of `schemes`. Raises DoesNotFit when not even one core can do it.
     """
     alone = predict(shape, Scheme(), chip, level).cycles
-    found: list[Choice] = []
+    chosen: list[SchemeChoice] = []
     for cores in nodes:
-        best: Choice | None = None
+        best: SchemeChoice | None = None
         for scheme in schemes(shape, cores):
             try:
                 latency = predict(shape, scheme, chip, level)
@@ -71,21 +71,21 @@ def choices(
                 continue
             if best is None or latency.utilisation > best.utilisation:
                 speedup = alone / latency.cycles
-                best = Choice(level, cores, scheme, latency.cycles, speedup, latency.utilisation)
+                best = SchemeChoice(level, cores, scheme, latency.cycles, speedup, latency.utilisation)
         if best is not None:
-            found.append(best)
-    return tuple(found)
+            chosen.append(best)
+    return tuple(chosen)
 
 
-def pareto(found: Sequence[Choice]) -> tuple[Choice, ...]:
+def pareto(candidates: Sequence[SchemeChoice]) -> tuple[SchemeChoice, ...]:
     """Those that no other one beats in speed-up or utilisation without losing in the other; of equals the first."""
-    front: list[Choice] = []
-    for one in found:
+    front: list[SchemeChoice] = []
+    for one in candidates:
         beaten = any(
             other.speedup >= one.speedup
             and other.utilisation >= one.utilisation
             and (other.speedup, other.utilisation) != (one.speedup, one.utilisation)
-            for other in found
+            for other in candidates
         )
         same = any((other.speedup, other.utilisation) == (one.speedup, one.utilisation) for other in front)
         if not beaten and not same:
@@ -93,19 +93,19 @@ def pareto(found: Sequence[Choice]) -> tuple[Choice, ...]:
     return tuple(front)
 
 
-def kept(
+def select_choices(
     shape: LayerShape,
     chip: ChipConfig,
     nodes: Sequence[int] | None = None,
     levels: Sequence[float] = LEVELS,
     predict: Predictor = queued,
-) -> Kept:
+) -> Selection:
     """What is kept of a layer. `nodes`: numbers of cores that it may get (None: 1 to all of them)."""
     numbers = range(1, len(chip.cores) + 1) if nodes is None else nodes
     by_level = [choices(shape, chip, numbers, level, predict) for level in levels]
-    return Kept(
-        tuple(choice for found in by_level for choice in found),
-        tuple(choice for found in by_level for choice in pareto(found)),
+    return Selection(
+        tuple(choice for level in by_level for choice in level),
+        tuple(choice for level in by_level for choice in pareto(level)),
     )
 
 
@@ -127,20 +127,20 @@ class Saving:
 
 def saving(shapes: Iterable[LayerShape], chip: ChipConfig, predict: Predictor = queued) -> Saving:
     """What Pareto fronts save of the versions of these layers."""
-    found = [kept(shape, chip, predict=predict) for shape in shapes]
+    layers = [select_choices(shape, chip, predict=predict) for shape in shapes]
     return Saving(
-        sum(len(each.all) for each in found),
-        sum(len(each.front) for each in found),
-        sum(len({choice.scheme for choice in each.all}) for each in found),
-        sum(len(each.schemes) for each in found),
+        sum(len(each.all) for each in layers),
+        sum(len(each.front) for each in layers),
+        sum(len({choice.scheme for choice in each.all}) for each in layers),
+        sum(len(each.schemes) for each in layers),
     )
 
 
 def fixed(shape: LayerShape, kind: str, cores: int) -> tuple[Scheme, ...]:
     """The schemes of a layer that is held to one parallelisation (of `FIXED`), on 1 to `cores` cores: one that has
     fewer parts than there are cores takes as many cores as it has parts."""
-    found = (Scheme(**{FIXED[kind]: parts}) for parts in range(1, cores + 1))
-    return tuple(scheme for scheme in found if scheme in schemes(shape, scheme.cores))
+    cuts = (Scheme(**{FIXED[kind]: parts}) for parts in range(1, cores + 1))
+    return tuple(scheme for scheme in cuts if scheme in schemes(shape, scheme.cores))
 
 
 _known: dict[tuple[LayerShape, str, Predictor], tuple[Scheme, ...]] = {}
@@ -150,7 +150,7 @@ def _worth(shape: LayerShape, chip: ChipConfig, predict: Predictor) -> tuple[Sch
     """The schemes that are kept of a layer, found once: many layers have one shape."""
     key = shape, chip.digest, predict
     if key not in _known:
-        _known[key] = kept(shape, chip, predict=predict).schemes
+        _known[key] = select_choices(shape, chip, predict=predict).schemes
     return _known[key]
 
 
@@ -166,18 +166,18 @@ def compiled(
     `kind`: "all", or the parallelisation of `FIXED` that all layers are held to; nothing is left out then for being
     slow. Raises DoesNotFit when nothing is left.
     """
-    found: list[Template] = []
+    templates: list[Template] = []
     error: DoesNotFit | None = None
     shape, chip = net.shapes[index], net.chip
-    wanted = _worth(shape, chip, predict) if kind == "all" else fixed(shape, kind, len(chip.cores))
-    for scheme in wanted:
+    worth = _worth(shape, chip, predict) if kind == "all" else fixed(shape, kind, len(chip.cores))
+    for scheme in worth:
         try:
-            found.append(compile_stage(net, index, scheme, memory))
+            templates.append(compile_stage(net, index, scheme, memory))
         except DoesNotFit as short:
             error = short
-    if not found:
+    if not templates:
         raise error or DoesNotFit(f"{net.graph.name}/{net.stages[index].y}: no scheme fits {net.chip.name}")
-    return tuple(found)
+    return tuple(templates)
 
 
 def predicted(net: ServedNetwork, predict: Predictor = queued) -> Network:
@@ -193,8 +193,8 @@ def predicted(net: ServedNetwork, predict: Predictor = queued) -> Network:
 
 
 def _version(shape: LayerShape, scheme: Scheme, chip: ChipConfig, predict: Predictor) -> Version:
-    found = predict(shape, scheme, chip, 1.0)
+    latency = predict(shape, scheme, chip, 1.0)
     x, weights, y = carried(shape, scheme, chip)
     read, written = (ceil(scheme.cores * words) for words in (x + weights + y * shape.residual, y))
-    compute = ceil(found.compute * scheme.cores)
-    return Version(scheme.cores, str(scheme), ceil(found.cycles), compute, read, written, found.utilisation)
+    compute = ceil(latency.compute * scheme.cores)
+    return Version(scheme.cores, str(scheme), ceil(latency.cycles), compute, read, written, latency.utilisation)

@@ -13,13 +13,13 @@ from meshloom.sched.schedulers.online.latency import Latency, corrected, literal
 from meshloom.sched.schedulers.online.versions import (
     FIXED,
     LEVELS,
-    Choice,
+    SchemeChoice,
     choices,
     compiled,
     fixed,
-    kept,
     pareto,
     saving,
+    select_choices,
 )
 from meshloom.sched.workload.layers import ConvShape
 
@@ -64,8 +64,8 @@ def test_more_congestion_never_helps():
     assert cycles == sorted(cycles)
 
 
-def choice(speedup: float, utilisation: float) -> Choice:
-    return Choice(0.8, 1, Scheme(), 1.0, speedup, utilisation)
+def choice(speedup: float, utilisation: float) -> SchemeChoice:
+    return SchemeChoice(0.8, 1, Scheme(), 1.0, speedup, utilisation)
 
 
 def test_pareto_front():
@@ -83,7 +83,7 @@ def test_choices_are_the_best_of_all_schemes():
     found = choices(shape, CHIP, range(1, 10), 0.5, favours_outputs)
     assert [one.cores for one in found] == list(range(1, 10))
     assert all(one.scheme.output > 1 for one in found[1:])
-    result = kept(shape, CHIP, predict=favours_outputs)
+    result = select_choices(shape, CHIP, predict=favours_outputs)
     assert len(result.all) == 27
     assert {one.cores for one in result.front} == {9}  # as well used as any, and the fastest
 
@@ -96,7 +96,7 @@ def test_kept_versions_compile():
     assert 0 <= result.share < 1
     templates = compiled(net, 1)
     assert [len(template.cores) for template in templates] == sorted(len(template.cores) for template in templates)
-    assert {template.scheme for template in templates} <= set(kept(net.shapes[1], net.chip).schemes)
+    assert {template.scheme for template in templates} <= set(select_choices(net.shapes[1], net.chip).schemes)
 
 
 @pytest.mark.parametrize("index", [3, 8])
