@@ -26,7 +26,7 @@ FEW = 64
 _COPIED = 8
 
 
-class Kept(NamedTuple):
+class Beam(NamedTuple):
     """Partial schedules, by the number of their place. `states`: the fields of `State` with one more axis in front;
     `scores`: lower bounds of the metric, infinite where there is none; `marks` [place, 5]: clocks and counts; `pairs`,
     `sizes` [place, operation]: what has been scheduled, and in sets of which sizes; `sets`: how many of these."""
@@ -48,7 +48,7 @@ class Branches(NamedTuple):
     counts: Array
 
 
-def keep(start: Start, width: int) -> Kept:
+def beam_of(start: Start, width: int) -> Beam:
     """Room for `width` partial schedules of each number of operations that a set can lead to, and one to try on; the
     empty schedule is the first."""
     dims = start.work.dims
@@ -57,7 +57,7 @@ def keep(start: Start, width: int) -> Kept:
     scores = np.full(places, np.inf)
     scores[0] = 0.0
     counts = np.zeros((places, total), np.int64)
-    return Kept(State(*fields), scores, np.zeros((places, 5)), counts, counts.copy(), np.zeros(places, np.int64))
+    return Beam(State(*fields), scores, np.zeros((places, 5)), counts, counts.copy(), np.zeros(places, np.int64))
 
 
 @inlined
@@ -72,9 +72,9 @@ def _at(states: Any, place: int) -> State:
 
 
 @inner
-def _copy(kept: Kept, source: int, target: int, done: int) -> int:
+def _copy(beam: Beam, source: int, target: int, done: int) -> int:
     """A partial schedule of `done` operations takes another place; steps of work."""
-    old, new = kept.states, kept.states
+    old, new = beam.states, beam.states
     new.tiles[target] = old.tiles[source]
     new.pairs[target] = old.pairs[source]
     segments = old.totals[source].segments
@@ -91,22 +91,22 @@ def _copy(kept: Kept, source: int, target: int, done: int) -> int:
     new.open[target] = old.open[source]
     new.stored[target] = old.stored[source]
     new.totals[target] = old.totals[source]
-    kept.pairs[target, :done] = kept.pairs[source, :done]
-    kept.sizes[target, : kept.sets[source]] = kept.sizes[source, : kept.sets[source]]
-    kept.sets[target] = kept.sets[source]
+    beam.pairs[target, :done] = beam.pairs[source, :done]
+    beam.sizes[target, : beam.sets[source]] = beam.sizes[source, : beam.sets[source]]
+    beam.sets[target] = beam.sets[source]
     return (
         7 * old.tiles.shape[1] + 7 * old.pairs.shape[1] + 3 * segments + old.slots.size // len(old.slots)
     ) // _COPIED
 
 
 @inner
-def _offer(branches: Branches, chosen: Array, size: int, found: Looked, priority: int) -> None:
+def _offer(branches: Branches, chosen: Array, size: int, outlook: Looked, priority: int) -> None:
     """A set takes its place among the best of its size."""
     count, looked = branches.counts[size], branches.looked[size]
     at = count
     while at > 0:
         other = Looked(True, looked[at - 1, 0], looked[at - 1, 1], looked[at - 1, 2], looked[at - 1, 3])
-        if not better(found, other, priority):
+        if not better(outlook, other, priority):
             break
         at -= 1
     if at == BRANCHES:
@@ -116,7 +116,7 @@ def _offer(branches: Branches, chosen: Array, size: int, found: Looked, priority
         looked[index] = looked[index - 1]
         branches.chosen[size, index] = branches.chosen[size, index - 1]
     looked[at, 0], looked[at, 1], looked[at, 2], looked[at, 3] = (
-        found.benefit, found.occupied, found.moved, found.spilled,
+        outlook.benefit, outlook.occupied, outlook.moved, outlook.spilled,
     )  # fmt: skip
     branches.chosen[size, at, :size] = chosen[:size]
     branches.counts[size] = last + 1
@@ -142,9 +142,9 @@ def _continue(
         for index in range(size):
             chosen[index] = state.queue[places[index]]
         if possible_sums(work, state, chosen, size):
-            found = look(work, state, room, chosen, size, policy, 0)
-            if found.possible:
-                _offer(branches, chosen, size, found, priority)
+            outlook = look(work, state, room, chosen, size, policy, 0)
+            if outlook.possible:
+                _offer(branches, chosen, size, outlook, priority)
         index = size - 1
         while index >= 0 and places[index] == ready - size + index:
             index -= 1
@@ -175,40 +175,40 @@ def _branch(work: Work, state: State, room: Scratch, branches: Branches, priorit
     for size in range(1, most + 1):
         if not _few(state.totals.ready, size):
             for number in range(room.counts[size]):
-                found = look(work, state, room, room.sets[size, number], size, policy, 0)
-                if found.possible:
-                    _offer(branches, room.sets[size, number], size, found, priority)
+                outlook = look(work, state, room, room.sets[size, number], size, policy, 0)
+                if outlook.possible:
+                    _offer(branches, room.sets[size, number], size, outlook, priority)
 
 
 @inner
 def _enter(
-    work: Work, kept: Kept, trial: int, first: int, width: int, chosen: Array, size: int, done: int, weights: Array,
+    work: Work, beam: Beam, trial: int, first: int, width: int, chosen: Array, size: int, done: int, weights: Array,
     limit: float,
 ) -> int:  # fmt: skip
     """The schedule in place `trial`, which has come from `done` operations by one more set, takes one of `width` places
     from `first` on if it is among the best; steps of work."""
-    state, total = _at(kept.states, trial), work.dims.m * work.dims.n * work.dims.k
+    state, total = _at(beam.states, trial), work.dims.m * work.dims.n * work.dims.k
     cycles = latency(work, state) if done + size == total else bound(work, state)
     score = metric(cycles, state.totals.moved + state.totals.least, weights)
     if score >= limit:
         return 0
-    mark = kept.marks[trial]
+    mark = beam.marks[trial]
     mark[0], mark[1], mark[2] = state.clock.dram, state.clock.end, state.free.sum()
     mark[3], mark[4] = state.totals.moved, state.totals.least
     worst = first
     for place in range(first, first + width):
-        if kept.scores[place] == score and (kept.marks[place] == mark).all():
+        if beam.scores[place] == score and (beam.marks[place] == mark).all():
             return width
-        if kept.scores[place] > kept.scores[worst]:
+        if beam.scores[place] > beam.scores[worst]:
             worst = place
-    if score >= kept.scores[worst]:
+    if score >= beam.scores[worst]:
         return width
-    kept.scores[worst] = score
-    kept.marks[worst] = mark
-    kept.pairs[trial, done : done + size] = chosen[:size]
-    kept.sizes[trial, kept.sets[trial]] = size
-    kept.sets[trial] += 1
-    return width + _copy(kept, trial, worst, done + size)
+    beam.scores[worst] = score
+    beam.marks[worst] = mark
+    beam.pairs[trial, done : done + size] = chosen[:size]
+    beam.sizes[trial, beam.sets[trial]] = size
+    beam.sets[trial] += 1
+    return width + _copy(beam, trial, worst, done + size)
 
 
 @inner
@@ -221,7 +221,7 @@ def _spent(totals: Any) -> int:
 
 @compiled
 def climb(
-    work: Work, kept: Kept, room: Scratch, branches: Branches, width: int, priority: int, policy: int, weights: Array,
+    work: Work, beam: Beam, room: Scratch, branches: Branches, width: int, priority: int, policy: int, weights: Array,
     limit: float, most: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Continues the empty schedule until all operations are done: the place of the best schedule whose metric is below
@@ -231,10 +231,10 @@ def climb(
     for done in range(total):
         first = width * (done % (dims.cores + 1))
         for place in range(first, first + width):
-            if kept.scores[place] >= limit:
-                kept.scores[place] = np.inf
+            if beam.scores[place] >= limit:
+                beam.scores[place] = np.inf
                 continue
-            state = _at(kept.states, place)
+            state = _at(beam.states, place)
             apart(work, state)
             _branch(work, state, room, branches, priority, policy)
             if branches.counts.sum() == 0:  # nothing finds room
@@ -243,21 +243,21 @@ def climb(
             steps += _spent(state.totals)
             for size in range(1, dims.cores + 1):
                 for number in range(branches.counts[size]):
-                    steps += _copy(kept, place, trial, done)
-                    tried, chosen = _at(kept.states, trial), branches.chosen[size, number]
+                    steps += _copy(beam, place, trial, done)
+                    tried, chosen = _at(beam.states, trial), branches.chosen[size, number]
                     commit(work, tried, room.wanted, room.gone, chosen, size, policy, 0, tried.log, False)
                     steps += _spent(tried.totals)
                     there = width * ((done + size) % (dims.cores + 1))
-                    steps += _enter(work, kept, trial, there, width, chosen, size, done, weights, limit)
-            kept.scores[place] = np.inf
+                    steps += _enter(work, beam, trial, there, width, chosen, size, done, weights, limit)
+            beam.scores[place] = np.inf
             if steps > most:
                 return -1, steps
     first = width * (total % (dims.cores + 1))
     best = first
     for place in range(first, first + width):
-        if kept.scores[place] < kept.scores[best]:
+        if beam.scores[place] < beam.scores[best]:
             best = place
-    return best if kept.scores[best] < limit else -1, steps
+    return best if beam.scores[best] < limit else -1, steps
 
 
 def branches_of(dims: Dims) -> Branches:
@@ -274,12 +274,12 @@ def ahead(
 ) -> tuple[Sequence | None, int]:
     """The best sequence that `width` partial schedules side by side come to, and the steps of work; None: there is none
     whose metric is below `limit`, or it takes more than `most` steps. `priority`, `policy`: as for `sets.choose`."""
-    kept = keep(start, width)
+    beam = beam_of(start, width)
     place, steps = climb(
-        start.work, kept, room, branches_of(start.work.dims), width, priority, policy, weights, limit, most
+        start.work, beam, room, branches_of(start.work.dims), width, priority, policy, weights, limit, most
     )
     if place < 0:
         return None, steps
-    pairs, sizes = kept.pairs[place].copy(), kept.sizes[place, : kept.sets[place]]
+    pairs, sizes = beam.pairs[place].copy(), beam.sizes[place, : beam.sets[place]]
     depth = np.array([int((pairs[:at] == pair).sum()) for at, pair in enumerate(pairs)], np.int64)
     return sequence(start.work.dims, pairs, depth, np.concatenate([[0], np.cumsum(sizes)])), steps

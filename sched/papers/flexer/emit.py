@@ -45,11 +45,11 @@ class Emitted:
 
 class _Emitter:
     def __init__(  # see `emit`
-        self, shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int, made: str,
+        self, shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int, result_name: str,
         policy: Policy,
     ) -> None:  # fmt: skip
         self.tiles, self.chip, self.log = places.tiles, chip, log
-        self.places, self.made = places, made
+        self.places, self.result_name = places, result_name
         tiles = places.tiles
         self.slots: Slots = divide(tiles, chip)
         self.fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}
@@ -179,7 +179,7 @@ class _Emitter:
         last = op.depth == k - 1
         fields |= {"to_acc": int(not last), "dest_base": op.result * slots.out_size if last else acc}
         cycles = int(tiles.cycles[op.m, op.n, op.k])
-        result = self._box(op) if last and self.made else None
+        result = self._box(op) if last and self.result_name else None
         self._add(Node(core, [], name, fields=fields | self.fixed, cycles=cycles, result=result))
         if last:
             for t in self._turned(places.result(op.m, op.n, core, op.result * slots.out_size), op):
@@ -227,7 +227,7 @@ class _Emitter:
         """What an operation that completes its sums computes."""
         tile, (n0, n1) = self.tiles.m[op.m], self.tiles.n[op.n]
         return Box(
-            tensor=self.made, plane=n0, planes=n1 - n0, row=tile.r0, rows=tile.r1 - tile.r0, column=tile.c0,
+            tensor=self.result_name, plane=n0, planes=n1 - n0, row=tile.r0, rows=tile.r1 - tile.r0, column=tile.c0,
             columns=tile.c1 - tile.c0,
         )  # fmt: skip
 
@@ -239,15 +239,15 @@ class _Emitter:
 
 
 def emit(
-    shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int = 0, made: str = "",
+    shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int = 0, result_name: str = "",
     policy: Policy = PAPER,
 ) -> Emitted:  # fmt: skip
-    """All operations of a log (`state.State.log`), in its order, as a policy assumes of the machine. `made`: the
+    """All operations of a log (`state.State.log`), in its order, as a policy assumes of the machine. `result_name`: the
     result's name in a network, for boxes.
 
     Raises DoesNotFit when DRAM is too small.
     """
-    emitter = _Emitter(shape, chip, places, log, scale, made, policy)
+    emitter = _Emitter(shape, chip, places, log, scale, result_name, policy)
     nodes = emitter.run()
     fences = tuple(at for at in emitter.fences if at < len(nodes))
     return Emitted(nodes, emitter.steps, emitter.places.tensors(shape), fences)

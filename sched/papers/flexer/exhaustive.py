@@ -65,15 +65,15 @@ def sequences(pairs: int, k: int, cores: int) -> Sequences:
                 for rest in following(after):
                     yield (chosen, *rest)
 
-    found = list(following((0,) * pairs))
-    flat = np.array([[pair for chosen in one for pair in chosen] for one in found], np.int64)
-    first = np.full((len(found), pairs * k + 1), pairs * k, np.int64)
-    for number, one in enumerate(found):
+    orders = list(following((0,) * pairs))
+    flat = np.array([[pair for chosen in one for pair in chosen] for one in orders], np.int64)
+    first = np.full((len(orders), pairs * k + 1), pairs * k, np.int64)
+    for number, one in enumerate(orders):
         first[number, : len(one) + 1] = np.cumsum([0, *map(len, one)])
     depth = np.zeros_like(flat)
     for at in range(pairs * k):
         depth[:, at] = (flat[:, :at] == flat[:, at, None]).sum(1)
-    return Sequences(flat, depth, first, np.array([len(one) for one in found], np.int64))
+    return Sequences(flat, depth, first, np.array([len(one) for one in orders], np.int64))
 
 
 @inner

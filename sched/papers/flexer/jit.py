@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: The modules whose functions are called from outside compiled code; the others are imported by these.
 _MODULES = ("beam", "exhaustive", "listing", "nests", "static")
 #: All functions that are compiled, by their number in memory.
-_made: dict[int, Any] = {}
+_compiled: dict[int, Any] = {}
 
 
 @cache
@@ -59,13 +59,13 @@ def _compile(function: F, **options: bool | str) -> F:
     before, place = config.CACHE_DIR, folder()
     config.CACHE_DIR = str(place) if place else before
     try:
-        made = njit(nogil=True, **options)(function)
+        dispatcher = njit(nogil=True, **options)(function)
         if place is not None:
-            keep(made, function)
+            keep(dispatcher, function)
     finally:
         config.CACHE_DIR = before
-    _made[id(made)] = made
-    return made
+    _compiled[id(dispatcher)] = dispatcher
+    return dispatcher
 
 
 def compiled(function: F) -> F:
@@ -84,17 +84,17 @@ def inlined(function: F) -> F:
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, inline="always")
 
 
-def _generally(made: Any) -> Any:
+def _generally(dispatcher: Any) -> Any:
     """Compiled functions that call this one with a constant do not get a version of their own for each constant, which
     is what most of the time would go into."""
-    template = made.get_call_template
+    template = dispatcher.get_call_template
 
     def get_call_template(args: Any, kws: Any) -> Any:
         plain = {name: types.unliteral(kind) for name, kind in kws.items()}
         return template(tuple(types.unliteral(kind) for kind in args), plain)
 
-    made.get_call_template = get_call_template
-    return made
+    dispatcher.get_call_template = get_call_template
+    return dispatcher
 
 
 class _Listener(numba_event.Listener):
@@ -109,12 +109,12 @@ class _Listener(numba_event.Listener):
     def on_end(self, event: Any) -> None:
         data: dict[str, Any] = event.data or {}
         which = id(data.get("dispatcher"))
-        if which in _made:
+        if which in _compiled:
             self.done.add(which)
         self._hear()
 
     def _hear(self) -> None:
-        self.heard(len(self.done), len(_made))
+        self.heard(len(self.done), len(_compiled))
 
 
 @contextmanager

@@ -59,8 +59,8 @@ class Orders(Protocol):
 class InTurn(Orders):
     """The order of the log, whose cycles nobody estimates: 0."""
 
-    def __init__(self, made: Emitted) -> None:
-        self.count = len(made.nodes)
+    def __init__(self, emission: Emitted) -> None:
+        self.count = len(emission.nodes)
 
     def run(self, ahead: tuple[int, int]) -> Ordered:
         return Ordered(list(range(self.count)), 0, ahead)
@@ -76,26 +76,26 @@ class Judge:
         self.shape, self.chip, self.scale = shape, chip, scale
         self.problem: Problem = pose(shape, chip)
 
-    def emitted(self, choice: Choice, policy: Policy, places: Places | None = None, made: str = "") -> Emitted:
-        """The operations of a choice in the order of its log; `places`, `made`: in a network (see `emit`)."""
+    def emitted(self, choice: Choice, policy: Policy, places: Places | None = None, result: str = "") -> Emitted:
+        """The operations of a choice in the order of its log; `places`, `result`: in a network (see `emit`)."""
         _, _, _, log = play(self.problem, self.chip, choice, policy, record=True)
         places = places or Places(Tiles(self.problem, choice.tiling), self.chip)
-        return emit(self.shape, self.chip, places, log, self.scale, made, policy)
+        return emit(self.shape, self.chip, places, log, self.scale, result, policy)
 
-    def orders(self, made: Emitted) -> Orders:
+    def orders(self, emission: Emitted) -> Orders:
         """The orders in which operations can be issued: that of the log alone if nothing is to overlap."""
-        return InTurn(made) if made.fences else Orderer(made.nodes, made.steps, self.chip)
+        return InTurn(emission) if emission.fences else Orderer(emission.nodes, emission.steps, self.chip)
 
-    def schedule(self, made: Emitted, order: Ordered, name: str) -> Schedule:
+    def schedule(self, emission: Emitted, order: Ordered, name: str) -> Schedule:
         """The schedule of operations in an order, without a prediction."""
         return Schedule(
             chip=self.chip.name,
             chip_digest=self.chip.digest,
             workload=self.shape.name,
             scheduler=name,
-            operations=tuple(made.nodes[index].operation() for index in order.order),
-            fences=made.fences,
-            tensors=made.tensors,
+            operations=tuple(emission.nodes[index].operation() for index in order.order),
+            fences=emission.fences,
+            tensors=emission.tensors,
         )
 
     def decide(self, choices: Sequence[Choice], policy: Policy, rank: Policy) -> Decision:
@@ -103,11 +103,11 @@ class Judge:
         DoesNotFit."""
         best: Decision | None = None
         played = 0
-        for number, (choice, made, order) in enumerate(self._promising(choices, policy, rank)):
+        for number, (choice, emission, order) in enumerate(self._promising(choices, policy, rank)):
             if number > 1 and played + order.cycles > PLAYED_CYCLES:
                 break
             played += order.cycles
-            schedule = self.schedule(made, order, "")
+            schedule = self.schedule(emission, order, "")
             cycles, words = predict(schedule, self.chip).cycles, dram_words(schedule, self.chip)
             if best is None or rank.metric(cycles, words) < rank.metric(best.cycles, best.words):
                 best = Decision(choice, order.ahead, cycles, words)
@@ -119,21 +119,21 @@ class Judge:
     ) -> list[tuple[Choice, Emitted, Ordered]]:
         """The choices that are best once their operations are put in order, with the orders that the model is to play:
         the best of `AHEAD`, those that come to the same once."""
-        found: list[tuple[float, int, Choice, Emitted, Orders]] = []
+        trials: list[tuple[float, int, Choice, Emitted, Orders]] = []
         operations = 0
         for number, choice in enumerate(choices):
-            made = self.emitted(choice, policy)
-            operations += len(made.nodes)
+            emission = self.emitted(choice, policy)
+            operations += len(emission.nodes)
             if number > 1 and operations > ORDERED:
                 break
-            orderer = self.orders(made)
+            orderer = self.orders(emission)
             cycles = orderer.run(COMPARED).cycles or choice.cycles
-            found.append((rank.metric(cycles, choice.words), number, choice, made, orderer))
-        found.sort(key=lambda entry: entry[:2])
+            trials.append((rank.metric(cycles, choice.words), number, choice, emission, orderer))
+        trials.sort(key=lambda entry: entry[:2])
         turns: list[tuple[int, int, Choice, Emitted, Ordered]] = []
-        for number, (count, (_, _, choice, made, orderer)) in enumerate(zip(PLAYED, found, strict=False)):
+        for number, (count, (_, _, choice, emission, orderer)) in enumerate(zip(PLAYED, trials, strict=False)):
             orders = {order.cycles: order for order in map(orderer.run, AHEAD)}
-            turns += [(turn, number, choice, made, orders[c]) for turn, c in enumerate(sorted(orders)[:count])]
+            turns += [(turn, number, choice, emission, orders[c]) for turn, c in enumerate(sorted(orders)[:count])]
         # Choices differ more than the orders of one do: all have their first turn before any has its second.
         turns.sort(key=lambda entry: entry[:2])
-        return [(choice, made, order) for _, _, choice, made, order in turns]
+        return [(choice, emission, order) for _, _, choice, emission, order in turns]

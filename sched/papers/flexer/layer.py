@@ -26,7 +26,7 @@ KEPT = 48
 
 
 @dataclass(frozen=True)
-class Made:
+class LayerSchedule:
     """A schedule with its predicted cycles and the words that it moves from and to DRAM."""
 
     schedule: Schedule
@@ -68,70 +68,72 @@ class Layer(Judge):
         """The best choices by a policy's metric, found now or before. Raises DoesNotFit."""
         if policy.lookahead:
             return self._ahead(policy)
-        asked = self.key, policy, self.budget, KEPT
-        found = self.searches.get(asked, _CHOICES)
-        if found is None:
-            partly = *asked, "partly"
-            found = search(
+        key = self.key, policy, self.budget, KEPT
+        choices = self.searches.get(key, _CHOICES)
+        if choices is None:
+            partly = *key, "partly"
+            choices = search(
                 self.problem, self.chip, policy, self.shape.name, KEPT, self.budget, self.on_progress, self.threads,
                 before=self.searches.get(partly, _PARTIAL),
                 save=lambda partial: self.searches.put(partly, _PARTIAL, partial),
             ).choices  # fmt: skip
-            self.searches.put(asked, _CHOICES, found)
+            self.searches.put(key, _CHOICES, choices)
             self.searches.drop(partly)
-        return distinct(found)
+        return distinct(choices)
 
     def _ahead(self, policy: Policy) -> list[Choice]:
         """The best choices of list scheduling, then looking ahead, one after the other until the budget is spent once
         more (one in any case)."""
-        asked = self.key, policy, self.budget, KEPT
-        found = self.searches.get(asked, _CHOICES)
-        if found is None:
+        key = self.key, policy, self.budget, KEPT
+        choices = self.searches.get(key, _CHOICES)
+        if choices is None:
             listed = self.choices(replace(policy, lookahead=0))
             ready("ahead", compiling(self.shape.name, self.on_progress))
-            found, spent, begun = list[Choice](), 0, monotonic()
+            choices, spent, begun = list[Choice](), 0, monotonic()
             for choice in listed:
-                if found and self.budget is not None and self.budget.over(spent, monotonic() - begun):
+                if choices and self.budget is not None and self.budget.over(spent, monotonic() - begun):
                     break
                 _, cycles, words, _, steps = attempt(self.problem, self.chip, choice, policy)
-                found.append(choice.judged(cycles, words))
+                choices.append(choice.judged(cycles, words))
                 spent += steps
-            found.sort(key=lambda choice: policy.metric(choice.cycles, choice.words))
-            self.searches.put(asked, _CHOICES, found)
-        return distinct(found)
+            choices.sort(key=lambda choice: policy.metric(choice.cycles, choice.words))
+            self.searches.put(key, _CHOICES, choices)
+        return distinct(choices)
 
     def decided(self, policy: Policy, rank: Policy | None = None) -> Decision:
         """The best of a policy's choices by its own metric, or that of `rank`, found now or before. Raises
         DoesNotFit."""
-        asked = self.key, policy, rank or policy, self.budget, KEPT
-        found = self.decisions.get(asked, _DECISION)
-        if found is None:
-            found = self.decide(self.choices(policy), policy, rank or policy)
-            self.decisions.put(asked, _DECISION, found)
-        return found
+        key = self.key, policy, rank or policy, self.budget, KEPT
+        decision = self.decisions.get(key, _DECISION)
+        if decision is None:
+            decision = self.decide(self.choices(policy), policy, rank or policy)
+            self.decisions.put(key, _DECISION, decision)
+        return decision
 
-    def best(self, policy: Policy, name: str, rank: Policy | None = None) -> Made:
+    def best(self, policy: Policy, name: str, rank: Policy | None = None) -> LayerSchedule:
         """The best schedule by a policy's metric, or that of `rank`. Raises DoesNotFit."""
-        found = self.decided(policy, rank)
-        made = self.emitted(found.choice, policy)
-        order = self.orders(made).run(found.ahead)
-        schedule = self.schedule(made, order, labelled(name, self.budget))
-        return Made(
-            schedule.model_copy(update={"predicted": Prediction(cycles=found.cycles)}), found.cycles, found.words
+        decision = self.decided(policy, rank)
+        emission = self.emitted(decision.choice, policy)
+        order = self.orders(emission).run(decision.ahead)
+        schedule = self.schedule(emission, order, labelled(name, self.budget))
+        return LayerSchedule(
+            schedule.model_copy(update={"predicted": Prediction(cycles=decision.cycles)}),
+            decision.cycles,
+            decision.words,
         )
 
-    def loop_order(self) -> Made:
+    def loop_order(self) -> LayerSchedule:
         """The strong static baseline: the best that `loop_order` finds. Raises DoesNotFit."""
         from ...mapping.emit import build
         from ...schedulers.loop_order.scheduler import search as search_nests
 
-        asked = self.key, "loop_order"
-        found = self.nests.get(asked, _NEST)
-        if found is None:
+        key = self.key, "loop_order"
+        nest = self.nests.get(key, _NEST)
+        if nest is None:
             leader = search_nests(self.shape, self.chip, self.scale).ranked[0]
-            found = leader.candidate, leader.cycles
-            self.nests.put(asked, _NEST, found)
-        candidate, cycles = found
-        made = build(self.shape, self.chip, candidate, self.scale)
-        predicted = made.model_copy(update={"predicted": Prediction(cycles=cycles)})
-        return Made(predicted, cycles, dram_words(made, self.chip))
+            nest = leader.candidate, leader.cycles
+            self.nests.put(key, _NEST, nest)
+        candidate, cycles = nest
+        emission = build(self.shape, self.chip, candidate, self.scale)
+        predicted = emission.model_copy(update={"predicted": Prediction(cycles=cycles)})
+        return LayerSchedule(predicted, cycles, dram_words(emission, self.chip))

@@ -10,14 +10,14 @@ from ...ir.schedule import Schedule
 from ...mapping.problem import DoesNotFit
 from ...schedulers.budget import Budget, labelled
 from ...workload.layers import ConvShape
-from .layer import Layer, Made
+from .layer import Layer, LayerSchedule
 from .policy import FASTEST, OURS, PAPER, PAPER_STATIC
 from .search import OnProgress
 
 
-def candidates(layer: Layer) -> dict[str, Made]:
+def candidates(layer: Layer) -> dict[str, LayerSchedule]:
     """What `hybrid` chooses from, by name; what does not fit is left out. Raises DoesNotFit if nothing does."""
-    found: dict[str, Made] = {}
+    schedules: dict[str, LayerSchedule] = {}
     error: DoesNotFit | None = None
     attempts = {
         "loop_order": layer.loop_order,
@@ -27,12 +27,12 @@ def candidates(layer: Layer) -> dict[str, Made]:
     }
     for name, attempt in attempts.items():
         try:
-            found[name] = attempt()
+            schedules[name] = attempt()
         except DoesNotFit as short:
             error = error or short
-    if not found and error is not None:
+    if not schedules and error is not None:
         raise error
-    return found
+    return schedules
 
 
 def hybrid(
@@ -45,5 +45,5 @@ def hybrid(
 ) -> Schedule:
     """The fastest of the static orders, the paper's schedule and ours, by the timeline model. Raises DoesNotFit."""
     layer = Layer(shape, chip, scale, folder, budget, on_progress)
-    best = min(candidates(layer).values(), key=lambda made: made.cycles)
+    best = min(candidates(layer).values(), key=lambda schedule: schedule.cycles)
     return best.schedule.model_copy(update={"scheduler": labelled("hybrid", budget)})

@@ -72,8 +72,8 @@ class Partial:
 
     `probed`: tilings and the metric of their nests; `ranked`: whether all are probed that will be. `taken`: tilings
     that are done, in their order; `limits`: what a schedule had to stay below after each of the last of these.
-    `spent` steps; `schedules` and `proven`: see `Found`; `cut`: whether the budget is spent. `kept`: (metric, tiling,
-    number, choice), best first.
+    `spent` steps; `schedules` and `proven`: see `SearchResult`; `cut`: whether the budget is spent. `leaders`: (metric,
+    tiling, number, choice), best first.
     """
 
     probed: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
@@ -84,11 +84,11 @@ class Partial:
     schedules: int = 0
     proven: int = 0
     cut: bool = False
-    kept: list[tuple[float, int, int, Choice]] = field(default_factory=list[tuple[float, int, int, Choice]])
+    leaders: list[tuple[float, int, int, Choice]] = field(default_factory=list[tuple[float, int, int, Choice]])
 
     def copy(self) -> Partial:
         """As it is now."""
-        return replace(self, probed=list(self.probed), limits=list(self.limits), kept=list(self.kept))
+        return replace(self, probed=list(self.probed), limits=list(self.limits), leaders=list(self.leaders))
 
 
 #: Called every now and then with what would be lost.
@@ -96,7 +96,7 @@ Save = Callable[[Partial], None]
 
 
 @dataclass
-class Found:
+class SearchResult:
     """The best choices, best first, and how the search went.
 
     `schedules`: made to their end or given up; `proven`: tilings that the bound excludes; `complete`: whether nothing
@@ -144,7 +144,7 @@ class _Search:
         self.bound = [policy.metric(*least) for least in zip(cycles.tolist(), words.tolist(), strict=True)]
         self.at = before.copy() if before is not None else Partial()
         self.halted, self.steps = False, None if budget is None else budget.steps
-        self.told = self.saved = time.monotonic()
+        self.reported = self.saved = time.monotonic()
 
     def probe(self, index: int, best: float | None) -> _Tried:
         """Plays one nest of a tiling, for the order in which tilings come. `best`: of the tilings probed before."""
@@ -157,18 +157,18 @@ class _Search:
     def schedule(self, index: int, limit: float | None) -> list[_Tried]:
         """Schedules every data flow of a tiling, as far as the budget goes. `limit`: what a schedule must not exceed
         to be kept, as far as tilings before have shown."""
-        found: list[_Tried] = []
-        something, spent, most = bool(self.at.kept), 0, np.inf if limit is None else limit
+        trials: list[_Tried] = []
+        something, spent, most = bool(self.at.leaders), 0, np.inf if limit is None else limit
         tiling = self.space.tiling(index)
         for number, choice in enumerate(flows(self.problem, self.chip, self.policy, tiling)):
             left = self._left() - spent if something else UNLIMITED
             if left <= 0 or self.halted:
                 break
-            found.append(one := self._try(number, choice, most, left))
+            trials.append(one := self._try(number, choice, most, left))
             spent += one.steps
             if one.value is not None:
                 something, most = True, min(most, one.value * SLACK)
-        return found
+        return trials
 
     def _try(self, number: int, choice: Choice, limit: float, most: int) -> _Tried:
         good, cycles, words, _, steps = attempt(self.problem, self.chip, choice, self.policy, limit, most=most)
@@ -184,7 +184,7 @@ class _Search:
         """The limit that a task knows (None: none)."""
         return self.at.limits[seen(position) - self.at.taken - 1]
 
-    def run(self, threads: int, seconds: float | None = None) -> Found:
+    def run(self, threads: int, seconds: float | None = None) -> SearchResult:
         """The search, in so many threads. `seconds` of each one's processor: after which nothing more is begun."""
         began, spent = time.monotonic(), time.process_time()
 
@@ -201,17 +201,17 @@ class _Search:
         except BaseException:
             self._save()
             raise
-        if not self.at.kept:
+        if not self.at.leaders:
             raise DoesNotFit(
                 f"{self.layer} on {self.chip.name}: no tiling leaves each region of the scratchpad room for its tiles; "
                 "raise spm_words, or let the regions differ"
             )
         # What was kept while the best was worse depends on who came first.
-        limit = self.at.kept[0][0] * SLACK
-        choices = [choice for value, _, _, choice in self.at.kept if value <= limit]
+        limit = self.at.leaders[0][0] * SLACK
+        choices = [choice for value, _, _, choice in self.at.leaders if value <= limit]
         rest = [index for index in ranks[self.at.taken :] if self.bound[index] <= limit]
         proven = self.at.proven + len(ranks) - self.at.taken - len(rest)
-        return Found(
+        return SearchResult(
             choices, len(self.space), self.at.schedules, proven, not rest and not self.at.cut, self.at.spent,
             time.monotonic() - began,
         )  # fmt: skip
@@ -251,29 +251,29 @@ class _Search:
             at = self.at.copy()
             at.proven += found is None
             for one in found or ():
-                if at.kept and self.steps is not None and at.spent + one.steps > self.steps:
+                if at.leaders and self.steps is not None and at.spent + one.steps > self.steps:
                     at.cut = True
                     break
                 at.spent += one.steps
                 at.schedules += 1
                 if one.value is not None:
-                    at.kept.append((one.value, ranks[position], one.number, one.choice))
-                    at.kept.sort(key=lambda entry: entry[:3])
-                    del at.kept[self.keep :]
-            if at.cut or (at.kept and self.steps is not None and at.spent >= self.steps):
+                    at.leaders.append((one.value, ranks[position], one.number, one.choice))
+                    at.leaders.sort(key=lambda entry: entry[:3])
+                    del at.leaders[self.keep :]
+            if at.cut or (at.leaders and self.steps is not None and at.spent >= self.steps):
                 at.cut, self.at = True, at
                 return False
             self._take(at, self._limit(at))
-            return not (at.kept and late())
+            return not (at.leaders and late())
 
         if not self.at.cut:
             in_turn(self.at.taken, len(ranks), threads, begin, take, self._halt)
 
     def _limit(self, at: Partial) -> float | None:
         """What a schedule must not exceed to be kept: the worst of those kept, and not much more than the best."""
-        if not at.kept:
+        if not at.leaders:
             return None
-        return min(at.kept[0][0] * SLACK, at.kept[-1][0] if len(at.kept) == self.keep else np.inf)
+        return min(at.leaders[0][0] * SLACK, at.leaders[-1][0] if len(at.leaders) == self.keep else np.inf)
 
     def _take(self, at: Partial, limit: float | None) -> None:
         """One more task is taken; all at once, for an interruption may come at any time."""
@@ -295,9 +295,9 @@ class _Search:
         """Saves and tells how far the search is, every now and then."""
         if time.monotonic() - self.saved > SAVE_SECONDS:
             self._save()
-        if self.on_progress and time.monotonic() - self.told > 0.1:
-            self.told = time.monotonic()
-            best = self.at.kept[0][3] if self.at.kept else None
+        if self.on_progress and time.monotonic() - self.reported > 0.1:
+            self.reported = time.monotonic()
+            best = self.at.leaders[0][3] if self.at.leaders else None
             self.on_progress(Progress(self.layer, self.at.taken, len(self.space), self.at.schedules, best))
 
 
@@ -312,7 +312,7 @@ def search(  # all but the first four have defaults and are named where they are
     threads: int | None = None,
     before: Partial | None = None,
     save: Save | None = None,
-) -> Found:
+) -> SearchResult:
     """The `keep` best choices of a layer by the policy's metric, as far as they come near the best (`SLACK`).
 
     `budget`: after which no schedule is made any more (None: all are, or proven hopeless); one is made in any case.
@@ -335,9 +335,9 @@ def compiling(layer: str, on_progress: OnProgress | None) -> Heard | None:
 def distinct(choices: Sequence[Choice]) -> list[Choice]:
     """Without those that cost the same to the cycle and word as one before: they are the same schedule."""
     seen: set[tuple[float, int]] = set()
-    found: list[Choice] = []
+    different: list[Choice] = []
     for choice in choices:
         if (choice.cycles, choice.words) not in seen:
             seen.add((choice.cycles, choice.words))
-            found.append(choice)
-    return found
+            different.append(choice)
+    return different

@@ -495,9 +495,9 @@ def _combinations(
         if possible_sums(work, state, chosen, size) and (
             pruning == EVERY or not _seen(room.table, room.marks, data_flow(work, state, room, chosen, size))
         ):
-            found = look(work, state, room, chosen, size, policy, 0)
-            if found.possible and (not leader.possible or better(found, leader, priority)):
-                leader = found
+            outlook = look(work, state, room, chosen, size, policy, 0)
+            if outlook.possible and (not leader.possible or better(outlook, leader, priority)):
+                leader = outlook
                 best[:size] = chosen
         index = size - 1
         while index >= 0 and places[index] == ready - size + index:
@@ -510,13 +510,13 @@ def _combinations(
 
 
 @inner
-def _reached(found: Looked, priority: int) -> int:
+def _reached(outlook: Looked, priority: int) -> int:
     """What a set that was looked at has come up to, as `promise` counts."""
     if priority == MIN_TRANSFER:
-        return -found.moved
+        return -outlook.moved
     if priority == MIN_SPILL:
-        return -found.spilled
-    return found.benefit
+        return -outlook.spilled
+    return outlook.benefit
 
 
 @inner
@@ -540,11 +540,11 @@ def _best_of(work: Work, state: State, room: Scratch, size: int, priority: int, 
             leader, priority
         ):
             continue
-        found = look(work, state, room, room.sets[size, number], size, policy, 0)
-        if not found.possible:
+        outlook = look(work, state, room, room.sets[size, number], size, policy, 0)
+        if not outlook.possible:
             continue
-        if best < 0 or better(found, leader, priority) or (number < best and not better(leader, found, priority)):
-            leader, best = found, number
+        if best < 0 or better(outlook, leader, priority) or (number < best and not better(leader, outlook, priority)):
+            leader, best = outlook, number
     return best, _reached(leader, priority)
 
 

@@ -197,11 +197,11 @@ class Order:
     def places(self, shape: tuple[int, int, int]) -> Place:
         """How the nest counts its operations."""
         sizes = dict(zip("mnk", shape, strict=True))
-        weight, found = 1, dict[str, int]()
+        weight, weights = 1, dict[str, int]()
         for loop in reversed(self.loops):
-            found[loop] = weight
+            weights[loop] = weight
             weight *= sizes[loop]
-        return Place(**found)
+        return Place(**weights)
 
 
 #: The data flows of Algorithm 1.

@@ -43,7 +43,7 @@ def divisions(start: Start, order: Order, shares: Regions = "best") -> Iterator[
         if all(has >= least for has, least, height in zip(equal, need, tall, strict=True) if height):
             yield equal[0], equal[1], equal[2]
         return
-    found: set[tuple[int, int, int]] = set()
+    slots_of_regions: set[tuple[int, int, int]] = set()
     for greedy in range(3):
         for factors in np.ndindex(2, 2):
             slots = list(need)
@@ -54,8 +54,8 @@ def divisions(start: Start, order: Order, shares: Regions = "best") -> Iterator[
             if left < need[greedy] * tall[greedy]:
                 continue
             slots[greedy] = min(total[greedy], left // tall[greedy]) if tall[greedy] else 0
-            found.add((slots[0], slots[1], slots[2]))
-    yield from sorted(found)
+            slots_of_regions.add((slots[0], slots[1], slots[2]))
+    yield from sorted(slots_of_regions)
 
 
 def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> State:

@@ -110,12 +110,12 @@ class Places:
 
     def _halves(self, ranges: list[Range]) -> dict[int, int]:
         """A channel for each block: each range cut among the channels; ranges of one block take turns."""
-        found: dict[int, int] = {}
+        homes: dict[int, int] = {}
         for index, (low, high) in enumerate(ranges):
             turn = index if high - low == 1 else 0
             for number, (first, end) in enumerate(split(low, high, len(self._homes))):
-                found |= dict.fromkeys(range(first, end), self._homes[(turn + number) % len(self._homes)])
-        return found
+                homes |= dict.fromkeys(range(first, end), self._homes[(turn + number) % len(self._homes)])
+        return homes
 
     def _place_x(self) -> Stored:
         """By input blocks, or (if a tile has fewer than there are channels) by the rows of each tile: not if tiles
@@ -227,21 +227,21 @@ class Places:
 
     def spill_moves(self, m: int, n: int, row: int) -> list[tuple[Run, Run, int]]:
         """(in the scratchpad, in DRAM, words) of spilled sums whose block begins with `row`."""
-        found: list[tuple[Run, Run, int]] = []
+        moves: list[tuple[Run, Run, int]] = []
         for dram, first, words in self.spilled(m, n):
             for part in self.sum_parts(m, n):
                 low, high = max(first, part.offset), min(first + words, part.offset + part.words)
                 if low < high:
                     at = address(Region.MAIN, row + part.at + low - part.offset)
                     size = high - low
-                    found.append(
+                    moves.append(
                         (
                             Run(part.bank, at, size, size),
                             Run(dram.tile, dram.address + low - first, size, size),
                             size,
                         )
                     )
-        return found
+        return moves
 
     def result(self, m: int, n: int, core: int, at: int) -> list[Transfer]:
         """How a finished result at word `at` of OUT comes to its place in DRAM."""

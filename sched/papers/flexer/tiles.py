@@ -85,8 +85,8 @@ class Tiles:
     @cached_property
     def extent(self) -> Ints:
         """Input rows and columns of each tile of pixels, [M, 2]."""
-        found = [self.box(index)[:2] for index in range(len(self.m))]
-        return np.array([(i1 - i0, j1 - j0) for (i0, i1), (j0, j1) in found], np.int64)
+        boxes = [self.box(index)[:2] for index in range(len(self.m))]
+        return np.array([(i1 - i0, j1 - j0) for (i0, i1), (j0, j1) in boxes], np.int64)
 
     @cached_property
     def pixels(self) -> Ints:
@@ -154,15 +154,15 @@ def _weight_rows(n: Ints, k: Ints, problem: Problem, banks: int) -> Ints:
 
 def _sizes(limit: int, unit: int, most: int) -> list[int]:
     """Tile sizes to try: the smallest for each number of tiles, and these rounded up to whole units."""
-    found: set[int] = set()
+    sizes: set[int] = set()
     count = 1
     while True:
         size = ceil(limit / count)
-        found |= {size, min(limit, ceil(size / unit) * unit)}
+        sizes |= {size, min(limit, ceil(size / unit) * unit)}
         if size == 1:
             break
         count = ceil(limit / (size - 1))
-    return sorted(size for size in found if size <= most)
+    return sorted(size for size in sizes if size <= most)
 
 
 @dataclass(frozen=True)
