@@ -131,7 +131,7 @@ fi
 # Both at the same time. Does nothing when that has been done; says why when it cannot be.
 compile_all() {
     $venv/bin/python -m meshloom.sched.model &
-    $venv/bin/python -m meshloom.sched.schedulers.flexer.ready || true
+    $venv/bin/python -m meshloom.sched.papers.flexer.ready || true
     wait $! || true
 }
 # The stamp is the content of all that decides what gets installed; a broken or moved environment is made anew.

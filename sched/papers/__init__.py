@@ -1,1 +1,1 @@
-"""What reproduces the tables of papers and is no scheduler of ours."""
+"""Papers, a folder each: their schedulers, and what reproduces their tables. See `sched.schedulers.papers`."""

@@ -34,17 +34,17 @@ def adapted(name: str, thing: object) -> Scheduler:
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
     source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
 
-    def layer(shape: ConvShape, chip: ChipConfig, scale: int, given: BaseModel, context: Context) -> Schedule:
+    def layer(shape: ConvShape, chip: ChipConfig, scale: int, values: BaseModel, context: Context) -> Schedule:
         from ..mapping.emit.task import LayerTask
 
         task = LayerTask(shape, chip, scale)
-        thing(task, *([given] if takes else []))
+        thing(task, *([values] if takes else []))
         return task.schedule(name)
 
-    def network(graph: Graph, chip: ChipConfig, given: BaseModel, context: Context) -> Any:
+    def network(graph: Graph, chip: ChipConfig, values: BaseModel, context: Context) -> Any:
         from .network.authored import schedule
 
-        return schedule(graph, chip, lambda task: thing(task, *([given] if takes else [])), name, context.on_layer)
+        return schedule(graph, chip, lambda task: thing(task, *([values] if takes else [])), name, context.on_layer)
 
     return Scheduler(name, summary, Maker(layer, options), Maker(network, options), source, by_channel=True)
 

@@ -29,8 +29,8 @@ class Budget:
     @classmethod
     def parse(cls, text: str) -> Budget:
         """`100M` or `5s`. Raises BudgetError."""
-        found = _FORM.fullmatch(text.strip())
-        number, unit = (float(found[1]), found[2]) if found else (0.0, "")
+        match = _FORM.fullmatch(text.strip())
+        number, unit = (float(match[1]), match[2]) if match else (0.0, "")
         amount = number * _UNITS.get(unit, 1)
         if unit == "s" and 0 < amount < 1e9:
             return cls(seconds=amount)

@@ -24,9 +24,9 @@ class SchedulerError(PluginError):
     @classmethod
     def of(cls, message: str, kind: str, trace: str = "") -> SchedulerError:
         """One that failed."""
-        made = cls(message)
-        made.kind, made.trace = kind, trace
-        return made
+        error = cls(message)
+        error.kind, error.trace = kind, trace
+        return error
 
 
 class TracebackThere(Exception):
@@ -39,18 +39,18 @@ def failure(name: str, source: str, where: str, error: BaseException, limits: Li
     that it ran under."""
     if type(error).__module__.partition(".")[0] == "meshloom" or (limits is None and isinstance(error, MemoryError)):
         return error
-    kind, said = type(error).__name__, str(error)
+    kind, text = type(error).__name__, str(error)
     if isinstance(error, MemoryError) and limits is not None and limits.megabytes is not None:
         kind, what = "MemoryLimit", f"it needs more memory than {limits.megabytes} MB (--memory-limit)"
     elif type(error) is ValueError:  # how a scheduler says that something does not fit
-        what = said
+        what = text
     else:
-        what = f"{kind}: {said}" if said else kind
+        what = f"{kind}: {text}" if text else kind
     frames = [(frame.filename, frame.lineno or 0) for frame in reversed(extract_tb(error.__traceback__))]
     own = [frame for frame in frames if frame[0] == source]
     message = f"scheduler {name} failed {where}: {what}{_line(frames, own)}"
-    told = type(error) is ValueError or kind == "MemoryLimit" or (isinstance(error, OSError) and error.filename)
-    return SchedulerError.of(message, kind, "" if told else "".join(format_exception(error)))
+    expected = type(error) is ValueError or kind == "MemoryLimit" or (isinstance(error, OSError) and error.filename)
+    return SchedulerError.of(message, kind, "" if expected else "".join(format_exception(error)))
 
 
 def ended(name: str, source: str, where: str, death: DiedError) -> SchedulerError:

@@ -32,8 +32,8 @@ class Options(BaseModel):
 
 def written(base: str, options: Mapping[str, object]) -> str:
     """A scheduler's name with options, as on the command line."""
-    said = ",".join(f"{key}={_word(value)}" for key, value in options.items())
-    return f"{base}:{said}" if said else base
+    text = ",".join(f"{key}={_word(value)}" for key, value in options.items())
+    return f"{base}:{text}" if text else base
 
 
 def _word(value: object) -> object:
@@ -77,12 +77,12 @@ class Maker:
     function: Callable[..., Any] | str
     options: type[BaseModel] = Options
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         function = self.function
         if isinstance(function, str):
             module, _, name = function.partition(":")
             function = getattr(import_module(module), name)
-        return function(*given)
+        return function(*arguments)
 
 
 @dataclass(frozen=True)

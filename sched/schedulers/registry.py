@@ -25,6 +25,7 @@ from ..workload.training_chain import Chain
 from .authored import adapted
 from .failures import SchedulerError, TracebackThere, ended, failure
 from .interface import Context, Maker, Scheduler, written
+from .papers import declared
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class Chosen:
 
 
 class LayerScheduler(Protocol):
-    """Makes the schedule of one layer. Raises what `found` raises, and DoesNotFit."""
+    """Makes the schedule of one layer. Raises what `find` raises, and DoesNotFit."""
 
     def __call__(self, shape: ConvShape, chip: ChipConfig, scale: int = ...) -> Schedule: ...
 
@@ -57,22 +58,10 @@ GradientScheduler = Callable[[TrainingLayer, ChipConfig], Any]
 #: The same for layers in a row.
 ChainScheduler = Callable[[Chain, ChipConfig], Any]
 
-_FOLDERS = "meshloom.sched.schedulers"
 REGISTRY: Registry[Scheduler] = Registry(
     "scheduler",
     GROUP,
-    {
-        "loop_order": f"{_FOLDERS}.loop_order.entry:LOOP_ORDER",
-        "dtt": f"{_FOLDERS}.ahead.entry:DTT",
-        "flexer": f"{_FOLDERS}.flexer.entry:FLEXER",
-        "paper_static": f"{_FOLDERS}.flexer.entry:PAPER_STATIC",
-        "hybrid": f"{_FOLDERS}.flexer.entry:HYBRID",
-        "klotski": f"{_FOLDERS}.klotski.entry:KLOTSKI",
-        "atomic": f"{_FOLDERS}.klotski.entry:ATOMIC",
-        "zigzag": f"{_FOLDERS}.klotski.entry:ZIGZAG",
-        "gradient": f"{_FOLDERS}.gradient.entry:GRADIENT",
-        "chain": f"{_FOLDERS}.training.entry:CHAIN",
-    },
+    {"loop_order": "meshloom.sched.schedulers.loop_order.entry:LOOP_ORDER"} | declared("SCHEDULERS"),
     adapted,
     SchedulerError,
     tried=True,
@@ -122,8 +111,8 @@ def options_of(name: str, registry: Registry[Any] | None = None) -> tuple[str, d
 
 def takes_option(base: str, option: str) -> bool:
     """Whether a scheduler has an option, for any kind of workload. Raises SchedulerError on a name that is none."""
-    found = REGISTRY.get(base)
-    return any(option in getattr(found, kind).options.model_fields for kind in found.kinds)
+    scheduler = REGISTRY.get(base)
+    return any(option in getattr(scheduler, kind).options.model_fields for kind in scheduler.kinds)
 
 
 def find(
@@ -164,7 +153,7 @@ def find_network(
 
 def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientScheduler:
     """The scheduler of that name, for layers in training; raises as `find`."""
-    from .gradient.scheduler import GradientSchedule
+    from .training.schedules import GradientSchedule
 
     scheduler, maker, options = _prepared(name, "gradients")
 
@@ -177,7 +166,7 @@ def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientSch
 
 def find_chain(name: str | Chosen, folder: Path | None = None) -> ChainScheduler:
     """The scheduler of that name, for layers in a row in training; raises as `find`."""
-    from .training.chain_search import ChainSchedule
+    from .training.schedules import ChainSchedule
 
     scheduler, maker, options = _prepared(name, "chains")
 
@@ -199,7 +188,8 @@ def _prepared(name: str | Chosen, kind: str) -> tuple[Scheduler, Maker, BaseMode
     base = scheduler.name if isinstance(name, Chosen) else options_of(name)[0]
     maker: Maker | None = getattr(scheduler, kind)
     if maker is None:
-        others = f"take one of {', '.join(names(kind))}"
+        able = ", ".join(names(kind))
+        others = f"take one of {able}" if able else "there is none that does"
         if kind == "networks":
             raise SchedulerError(
                 f"scheduler {base} schedules layers, not whole networks; give it a network's layers ('NETWORK/*'), or "
@@ -263,7 +253,7 @@ class _Call:
     scheduler: Scheduler
     workload: str
 
-    def __call__(self, kind: type[T], *given: Any, context: Context) -> T:
+    def __call__(self, kind: type[T], *arguments: Any, context: Context) -> T:
         """What the scheduler makes of a workload: a `kind`.
 
         Meshloom's own errors come through as they are; all others, other results, and a process that ends, become a
@@ -272,7 +262,7 @@ class _Call:
         limits = _limits(self.name)
         if limits is None:
             try:
-                return self._made(kind, given, context)
+                return self._make(kind, arguments, context)
             except (Exception, SystemExit, GeneratorExit) as error:
                 explained = self._explained(error, limits)
                 if explained is error:
@@ -280,7 +270,7 @@ class _Call:
                 raise explained from error
 
         def work(report: apart.Report) -> T:
-            return self._made(kind, given, _reporting(context, report))
+            return self._make(kind, arguments, _reporting(context, report))
 
         def hear(report: tuple[str, tuple[Any, ...]]) -> None:
             getattr(context, report[0])(*report[1])
@@ -292,14 +282,14 @@ class _Call:
         except SchedulerError as error:
             raise error from (TracebackThere(error.trace) if error.trace else None)
 
-    def _made(self, kind: type[T], given: Sequence[Any], context: Context) -> T:
-        made = self.maker(*given, context)
-        if not isinstance(made, kind):
+    def _make(self, kind: type[T], arguments: Sequence[Any], context: Context) -> T:
+        result = self.maker(*arguments, context)
+        if not isinstance(result, kind):
             raise SchedulerError(
-                f"scheduler {self.scheduler.name} made a {type(made).__name__} of {self.workload}, not a "
+                f"scheduler {self.scheduler.name} made a {type(result).__name__} of {self.workload}, not a "
                 f"{kind.__name__}"
             )
-        return made
+        return result
 
     def _explained(self, error: BaseException, limits: Limits | None) -> BaseException:
         return failure(self.scheduler.name, self.scheduler.source, f"on {self.workload}", error, limits)
@@ -308,8 +298,8 @@ class _Call:
 def _reporting(context: Context, report: apart.Report) -> Context:
     """A context whose reports go from a scheduler's process to its caller."""
 
-    def on_progress(told: Any) -> None:
-        report(("on_progress", (told,)))
+    def on_progress(progress: Any) -> None:
+        report(("on_progress", (progress,)))
 
     def on_layer(*layer: Any) -> None:
         report(("on_layer", layer))

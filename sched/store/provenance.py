@@ -20,7 +20,7 @@ _ROOT, _PACKAGE = Path(__file__).resolve().parents[2], __name__.partition(".")[0
 
 @cache
 def digest(*modules: str) -> str:
-    """Of the sources of modules (names below `meshloom`: `sched.schedulers.flexer.search`) and of what they need."""
+    """Of the sources of modules (names below `meshloom`: `sched.papers.flexer.search`) and of what they need."""
     return of_files(_ROOT, modules)
 
 

@@ -9,7 +9,7 @@ from time import process_time
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.contracts import REQUEST_INTERVAL
 from meshloom.hw.spec.routes import LOCAL
-from meshloom.sched.schedulers.ahead.timed import NAME
+from meshloom.sched.papers.dtt.timed import NAME
 
 from ..results.events import OnEvent, Stage
 from ..results.schema import Row

@@ -19,7 +19,7 @@ from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule
 from meshloom.sched.lowering.templates.schemes import LayerShape, schemes
 from meshloom.sched.mapping.tiling.problem import pose
-from meshloom.sched.schedulers.layer_puzzle import latency
+from meshloom.sched.schedulers.online import latency
 from meshloom.sched.workload.layers import ConvShape
 
 

@@ -8,7 +8,7 @@ from statistics import geometric_mean
 from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
-from meshloom.sched.schedulers.ahead.entry import NAME
+from meshloom.sched.papers.dtt.entry import NAME
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 
@@ -148,7 +148,7 @@ def bars(ran: Sequence[Ran]) -> list[str]:
 
 
 def _memory(chip: ChipConfig) -> SearchCache:
-    return SearchCache(SCHEDULES.folder(), chip, "holders", "sched.schedulers.ahead.entry", "sched.lowering.programs")
+    return SearchCache(SCHEDULES.folder(), chip, "holders", "sched.papers.dtt.entry", "sched.lowering.programs")
 
 
 def _key(chip: ChipConfig, layer: str, scheduler: str) -> object:

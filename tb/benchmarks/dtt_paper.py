@@ -12,9 +12,9 @@ from meshloom.hw.spec.contracts import REQUEST_INTERVAL
 from meshloom.hw.spec.isa import INSTRUCTION_BYTES
 from meshloom.sched.lowering.timed.again import Again, search_again
 from meshloom.sched.papers.dtt import examples
+from meshloom.sched.papers.dtt.entry import NAME
 from meshloom.sched.papers.dtt.placing import DOT, Operation
 from meshloom.sched.papers.dtt.upstream import explore, handed_on, mapped, simplified
-from meshloom.sched.schedulers.ahead.entry import NAME
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 

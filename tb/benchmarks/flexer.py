@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.schedulers.flexer.judge import PLAYED_CYCLES
-from meshloom.sched.schedulers.flexer.layer import Layer
-from meshloom.sched.schedulers.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
+from meshloom.sched.papers.flexer.judge import PLAYED_CYCLES
+from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import OUTPUT

@@ -15,12 +15,12 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.tiling.problem import Problem, pose
+from meshloom.sched.papers.flexer.flows import flows
+from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.playing import attempt
+from meshloom.sched.papers.flexer.policy import PAPER, PAPER_STATIC, Choice, Policy
+from meshloom.sched.papers.flexer.tiles import Tiles, viable
 from meshloom.sched.schedulers.budget import Budget
-from meshloom.sched.schedulers.flexer.flows import flows
-from meshloom.sched.schedulers.flexer.layer import Layer
-from meshloom.sched.schedulers.flexer.playing import attempt
-from meshloom.sched.schedulers.flexer.policy import PAPER, PAPER_STATIC, Choice, Policy
-from meshloom.sched.schedulers.flexer.tiles import Tiles, viable
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import OUTPUT, ingredients
@@ -313,7 +313,7 @@ _SHEETS: dict[str, Callable[[OnEvent], Sheet]] = {
 
 
 def _decided(part: str) -> Decided:
-    made_by = "sched.schedulers.flexer.layer", "sched.lowering.programs", "sched.model.timeline"
+    made_by = "sched.papers.flexer.layer", "sched.lowering.programs", "sched.model.timeline"
     chips = {assumed.width: assumed.chip(ARCH) for assumed in ASSUMPTIONS} if part == "rtl" else {}
     sources = [ingredients(chip, "verilator", False)["sources"] for chip in chips.values()]
     said = ASSUMPTIONS, BUDGET, ON_RTL, TILINGS, WEIGHED, [load(arch).digest for arch in ARCHS], sources

@@ -71,8 +71,8 @@ def same(shape: ConvShape) -> ConvShape:
 
 def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
     """Costs of a layer by scheduler, and whose schedule the hybrid takes. Raises DoesNotFit."""
-    from meshloom.sched.schedulers.flexer.layer import Layer
-    from meshloom.sched.schedulers.flexer.scheduler import candidates
+    from meshloom.sched.papers.flexer.layer import Layer
+    from meshloom.sched.papers.flexer.scheduler import candidates
 
     layer = Layer(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
     found = candidates(layer)
@@ -83,7 +83,7 @@ def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
 
 def compile_search(on_progress: OnEvent) -> None:
     """Has the searches compiled, once and for all processes, unless that has been done."""
-    from meshloom.sched.schedulers.flexer.ready import KINDS, ready
+    from meshloom.sched.papers.flexer.ready import KINDS, ready
 
     for kind in KINDS:
         ready(
@@ -124,7 +124,7 @@ def _chip(arch: str) -> ChipConfig:
 
 def _decided(asked: Asked) -> Decided:
     (layer,) = find(asked.layer)
-    return Decided(_chip(asked.arch), ("sched.schedulers.flexer.scheduler",), f"{same(layer.shape)!r}, {BUDGET}")
+    return Decided(_chip(asked.arch), ("sched.papers.flexer.scheduler",), f"{same(layer.shape)!r}, {BUDGET}")
 
 
 KEPT = Kept(

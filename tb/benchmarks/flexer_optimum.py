@@ -1,6 +1,6 @@
 """How far list scheduling is from the best of all sequences of sets, on small random layers; and how far looking ahead.
 
-Every sequence of a tiling with up to six operations is tried (`sched/schedulers/flexer/exhaustive.py`), in the search's
+Every sequence of a tiling with up to six operations is tried (`sched/papers/flexer/exhaustive.py`), in the search's
 estimate and in the timeline model.
 """
 
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.schedulers.flexer.emit import emit
-from meshloom.sched.schedulers.flexer.exhaustive import MOST, POLICIES, Tried, tried
-from meshloom.sched.schedulers.flexer.flows import flows
-from meshloom.sched.schedulers.flexer.judge import COMPARED, Judge
-from meshloom.sched.schedulers.flexer.playing import attempt
-from meshloom.sched.schedulers.flexer.policy import PAPER, Choice, Policy
-from meshloom.sched.schedulers.flexer.striping import Places
-from meshloom.sched.schedulers.flexer.tiles import Tiles, Tiling, viable
+from meshloom.sched.papers.flexer.emit import emit
+from meshloom.sched.papers.flexer.exhaustive import MOST, POLICIES, Tried, tried
+from meshloom.sched.papers.flexer.flows import flows
+from meshloom.sched.papers.flexer.judge import COMPARED, Judge
+from meshloom.sched.papers.flexer.playing import attempt
+from meshloom.sched.papers.flexer.policy import PAPER, Choice, Policy
+from meshloom.sched.papers.flexer.striping import Places
+from meshloom.sched.papers.flexer.tiles import Tiles, Tiling, viable
 from meshloom.sched.workload.shapes import parse
 
 from ..results.events import OnEvent, Stage
@@ -231,7 +231,7 @@ def run(on_progress: OnEvent) -> Result:
         f"Random convolutions on {', '.join(CHIPS)}, tiled into {LEAST} to {MOST} operations, with scratchpads that "
         "hold one operation to two; the best data flow of the one tiling counts. The optimum: all sequences of sets of "
         f"operations that are ready, in all orders, under {len(POLICIES)} memory policies "
-        f"(`sched/schedulers/flexer/exhaustive.py`). Bars: lookahead={JUDGED} at most {BAR} times the optimum in the "
+        f"(`sched/papers/flexer/exhaustive.py`). Bars: lookahead={JUDGED} at most {BAR} times the optimum in the "
         "mean, in the estimate and in the timeline model; the order's estimate within "
         f"{100 * ERROR:.0f} % in the mean.",
         sheets(found),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshloom.sched.schedulers.flexer.policy import PAPER
+from meshloom.sched.papers.flexer.policy import PAPER
 
 from ..report.plots import save_plot
 from .flexer_layers import LayerCost, grouped, total

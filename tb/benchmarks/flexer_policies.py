@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.sched.schedulers.flexer.policy import PAPER
+from meshloom.sched.papers.flexer.policy import PAPER
 
 from ..results.events import OnEvent
 from .flexer_layers import BUDGET, budget_in_words

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.sched.schedulers.flexer.layer import Layer
-from meshloom.sched.schedulers.flexer.playing import play
-from meshloom.sched.schedulers.flexer.policy import Choice, Policy
-from meshloom.sched.schedulers.flexer.state import LOAD, NEXT, RUN, STORE
-from meshloom.sched.schedulers.flexer.tiles import Tiles
+from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.playing import play
+from meshloom.sched.papers.flexer.policy import Choice, Policy
+from meshloom.sched.papers.flexer.state import LOAD, NEXT, RUN, STORE
+from meshloom.sched.papers.flexer.tiles import Tiles
 
 #: What is moved, and what the cores of a set may share.
 KINDS, SHARED = ("inputs", "weights", "sums", "results"), ("inputs", "weights", "both", "nothing")

@@ -13,12 +13,12 @@ import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.tiling.problem import Problem, pose
+from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.playing import play
+from meshloom.sched.papers.flexer.policy import PAPER, Choice, Policy
+from meshloom.sched.papers.flexer.search import SearchResult, bounds, search
+from meshloom.sched.papers.flexer.tiles import Tiles, viable
 from meshloom.sched.schedulers.budget import Budget
-from meshloom.sched.schedulers.flexer.layer import Layer
-from meshloom.sched.schedulers.flexer.playing import play
-from meshloom.sched.schedulers.flexer.policy import PAPER, Choice, Policy
-from meshloom.sched.schedulers.flexer.search import Found, bounds, search
-from meshloom.sched.schedulers.flexer.tiles import Tiles, viable
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import ConvShape
 
@@ -83,7 +83,7 @@ class SearchTime:
     """
 
     layers: int
-    found: tuple[Found, ...]
+    found: tuple[SearchResult, ...]
     wall_seconds: float
     cpu_seconds: float
     hurried: tuple[float, ...]
@@ -94,7 +94,7 @@ def search_time(on_progress: OnEvent, network: str = "resnet50", arch: str = "ar
     chip = load(arch)
     shapes = list(distinct([network]))
     compile_search(on_progress)
-    found: list[Found] = []
+    found: list[SearchResult] = []
     wall, cpu = time.monotonic(), time.process_time()
     for number, shape in enumerate(shapes):
         on_progress(Stage(workload=network, what=f"searching layer {number + 1} of {len(shapes)}"))

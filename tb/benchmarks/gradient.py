@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from meshloom.hw.spec.config import OFFSET_BITS
-from meshloom.sched.schedulers.gradient.search import LEADERS
+from meshloom.sched.papers.gradient.search import LEADERS
 from meshloom.sched.workload.training import TrainingLayer
 
 from ..results.events import OnEvent

@@ -13,14 +13,14 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Move
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.schedulers.gradient.orders import Order
-from meshloom.sched.schedulers.gradient.pair import Split
-from meshloom.sched.schedulers.gradient.scheduler import Refused, Searches, ways
-from meshloom.sched.schedulers.gradient.scheduler import schedule as fastest
+from meshloom.sched.papers.gradient.chain_plan import Plan, Update
+from meshloom.sched.papers.gradient.chain_search import schedule as chained
+from meshloom.sched.papers.gradient.scheduler import Refused, Searches, ways
+from meshloom.sched.papers.gradient.scheduler import schedule as fastest
 from meshloom.sched.schedulers.training.across import Across
 from meshloom.sched.schedulers.training.across import named as across_named
-from meshloom.sched.schedulers.training.chain_plan import Plan, Update
-from meshloom.sched.schedulers.training.chain_search import schedule as chained
+from meshloom.sched.schedulers.training.orders import Order
+from meshloom.sched.schedulers.training.pair import Split
 from meshloom.sched.schedulers.training.step import training_step
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
@@ -82,7 +82,7 @@ LEARNED_STEPS = 200
 WAYS = {"one program": (False, False), "keep": (True, False), "defer": (False, True), "keep, defer": (True, True)}
 UPDATES = {"update apart": Update.APART, "update fused": Update.FUSED}
 _MODULES = (
-    "sched.schedulers.training.chain_search", "sched.schedulers.gradient.scheduler", "sched.lowering.programs",
+    "sched.papers.gradient.chain_search", "sched.papers.gradient.scheduler", "sched.lowering.programs",
     "sched.model.timeline",
 )  # fmt: skip
 

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, load
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.schedulers.gradient.orders import Order, selected
-from meshloom.sched.schedulers.gradient.pair import MOST_PRODUCTS, Pair, Split
-from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, ways
-from meshloom.sched.schedulers.gradient.search import LEADERS, Slower
+from meshloom.sched.papers.gradient.scheduler import Found, Refused, Searches, ways
+from meshloom.sched.papers.gradient.search import LEADERS, Slower
+from meshloom.sched.schedulers.training.orders import Order, selected
+from meshloom.sched.schedulers.training.pair import MOST_PRODUCTS, Pair, Split
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.training import TrainingLayer, find, setting_of
@@ -37,7 +37,7 @@ NETWORKS = ("rcnn", "goo", "ncf", "res", "dlrm", "mob", "yolo", "bert", "t5")
 #: number: a play takes seconds there.
 LARGE = 10**10
 DEVICE = "verilator"
-_MADE_BY = ("sched.schedulers.gradient.entry", "sched.lowering.programs", "sched.model.timeline")
+_MADE_BY = ("sched.papers.gradient.entry", "sched.lowering.programs", "sched.model.timeline")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from meshloom.sched.schedulers.gradient.orders import Order, selected
-from meshloom.sched.schedulers.gradient.pair import Split
-from meshloom.sched.schedulers.gradient.scheduler import Found
-from meshloom.sched.schedulers.gradient.search import Slower
+from meshloom.sched.papers.gradient.scheduler import Found
+from meshloom.sched.papers.gradient.search import Slower
+from meshloom.sched.schedulers.training.orders import Order, selected
+from meshloom.sched.schedulers.training.pair import Split
 from meshloom.sched.workload.training import TrainingLayer
 
 from . import gradient_runs as runs

@@ -21,20 +21,22 @@ class BenchmarkError(RuntimeError):
 class Benchmark:
     """Something that is measured. `run(on_progress)` measures it and says through `on_progress` how far it is; it
     raises BenchmarkError where that cannot be done. `parts`: whether it can be held to parts of it, by their names, as
-    a second argument: what it has not measured it then shows as far as it knows."""
+    a second argument: what it has not measured it then shows as far as it knows. `paper`: whose study it is, by the
+    folder in `sched/papers`; without that it is not listed."""
 
     summary: str
     run: Callable[..., Result]
     parts: bool = False
+    paper: str = ""
 
 
-def module(summary: str, name: str, *, parts: bool = False) -> Benchmark:
+def module(summary: str, name: str, *, parts: bool = False, paper: str = "") -> Benchmark:
     """A benchmark whose `run` is in a module of this package; that is not imported before it runs."""
 
     def run(on_progress: OnEvent, *asked: Sequence[str]) -> Result:
         return import_module(f"{__package__}.{name}").run(on_progress, *asked)
 
-    return Benchmark(summary, run, parts)
+    return Benchmark(summary, run, parts, paper)
 
 
 def all_ran(rows: Sequence[Row]) -> Sequence[Row]:

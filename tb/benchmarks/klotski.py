@@ -123,7 +123,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         "elements each; numbers have 8 bits here, 32 there. *ms*: at the paper's 1 GHz. *Busy*: share of all cycles of "
         "all arrays in which they read operands, and in brackets that of baseline 1 = 1, as the paper states it. *a / "
         "b*: what was found, and what the paper says. *Gap*: of the plan, above cycles below which no schedule of "
-        "these micro-ops can be (`sched/schedulers/klotski/proof.py`). *Time*: of the search, against baseline 2; "
+        "these micro-ops can be (`sched/papers/klotski/proof.py`). *Time*: of the search, against baseline 2; "
         "*CPU time*: of making the schedule, plays in the model included. "
         "`klotski` here never takes anything but micro-ops, if need be those of baseline 2; asked for by this name "
         "alone, it takes `loop_order`'s schedule where the model says that it is quicker. On the RTL every tensor is "

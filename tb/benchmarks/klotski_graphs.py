@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from meshloom.sched.schedulers.klotski.dag import Dag, dag
+from meshloom.sched.papers.klotski.dag import Dag, dag
 
 #: Other graphs that are measured beside the random ones: a name, and what makes the graph for a number of cores.
 NETWORKS: dict[str, Callable[[int], Dag]] = {}

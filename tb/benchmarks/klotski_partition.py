@@ -16,17 +16,17 @@ import numpy as np
 from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play as play_program
-from meshloom.sched.schedulers.klotski.cutting import cut_up
-from meshloom.sched.schedulers.klotski.judging import Judge, Objective, Trial, trial_cache
-from meshloom.sched.schedulers.klotski.partition import listed, micro_ops
-from meshloom.sched.schedulers.klotski.placing import placed
-from meshloom.sched.schedulers.klotski.playing import Cores, Played, play
-from meshloom.sched.schedulers.klotski.program import program
-from meshloom.sched.schedulers.klotski.search import BUDGET, Method, search
-from meshloom.sched.schedulers.klotski.shares import shared
-from meshloom.sched.schedulers.klotski.space import MOST_OPS, Form
-from meshloom.sched.schedulers.klotski.work import stages_of
-from meshloom.sched.schedulers.klotski.zigzag import undivided, zigzag
+from meshloom.sched.papers.klotski.cutting import cut_up
+from meshloom.sched.papers.klotski.judging import Judge, Objective, Trial, trial_cache
+from meshloom.sched.papers.klotski.partition import listed, micro_ops
+from meshloom.sched.papers.klotski.placing import placed
+from meshloom.sched.papers.klotski.playing import Cores, Played, play
+from meshloom.sched.papers.klotski.program import program
+from meshloom.sched.papers.klotski.search import BUDGET, Method, search
+from meshloom.sched.papers.klotski.shares import shared
+from meshloom.sched.papers.klotski.space import MOST_OPS, Form
+from meshloom.sched.papers.klotski.work import stages_of
+from meshloom.sched.papers.klotski.zigzag import undivided, zigzag
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from meshloom.sched.schedulers.klotski import ilp, mapping_ilp
-from meshloom.sched.schedulers.klotski.bounds import bound
-from meshloom.sched.schedulers.klotski.dag import Dag, Ints
-from meshloom.sched.schedulers.klotski.exact import solved
-from meshloom.sched.schedulers.klotski.flexibility import levels
-from meshloom.sched.schedulers.klotski.listing import check, listed, makespan, searched
-from meshloom.sched.schedulers.klotski.mapping import annealed, greedy, hop_words, mapped_by_cp_sat
+from meshloom.sched.papers.klotski import ilp, mapping_ilp
+from meshloom.sched.papers.klotski.bounds import bound
+from meshloom.sched.papers.klotski.dag import Dag, Ints
+from meshloom.sched.papers.klotski.exact import solved
+from meshloom.sched.papers.klotski.flexibility import levels
+from meshloom.sched.papers.klotski.listing import check, listed, makespan, searched
+from meshloom.sched.papers.klotski.mapping import annealed, greedy, hop_words, mapped_by_cp_sat
 
 from ..results.events import OnEvent, Stage
 from .klotski_graphs import NETWORKS, layered
@@ -171,7 +171,7 @@ def run(on_progress: OnEvent) -> Result:
         (schedules, _programs(on_progress), _mappings(on_progress)),
         (
             "*chain*, *work*, *sets*, *intervals*: bounds, each with what those before it have shown "
-            "(`sched/schedulers/klotski/bounds.py`). *list*: by bottom levels. *search*: the best of many lists. "
+            "(`sched/papers/klotski/bounds.py`). *list*: by bottom levels. *search*: the best of many lists. "
             "*segments*: the same for each segment by itself, then CP-SAT for short ones. *time*: CPU time as a "
             "multiple of the single list's.",
             f"The dearest single step (bounds, search or segments) took {slowest:.0f} CPU-seconds.",

@@ -42,7 +42,7 @@ ROOM: dict[str, dict[str, int]] = {
     "queues of 64 requests": {"mover_queue": 64},
     "both": {"ring_instructions": 256, "mover_queue": 64},
 }
-_MADE_BY = ("sched.schedulers.klotski.entry", "sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
+_MADE_BY = ("sched.papers.klotski.entry", "sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 
 
 @dataclass(frozen=True)

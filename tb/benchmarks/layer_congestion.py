@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.model.modelled import ModelSession
-from meshloom.sched.schedulers.layer_puzzle.estimator import (
+from meshloom.sched.papers.layer_puzzle.estimator import (
     CHIP,
     FEATURES,
     Forest,
@@ -24,7 +24,7 @@ from meshloom.sched.schedulers.layer_puzzle.estimator import (
     shipped,
     version_of,
 )
-from meshloom.sched.schedulers.layer_puzzle.samples import CHUNKS, MIXES, Chunk, Draw, Runs, compiled, mixes
+from meshloom.sched.papers.layer_puzzle.samples import CHUNKS, MIXES, Chunk, Draw, Runs, compiled, mixes
 from meshloom.sched.store.findings import SearchCache
 
 from .layer_rtl import RtlChunk
@@ -89,7 +89,7 @@ def sheet(found: Measured, failures: list[str]) -> Sheet:
     kept, package = shipped()
     same = len(found.train) >= CHUNKS and samples_of(found.train[:CHUNKS], chip).factor.tolist() == kept.factor.tolist()
     if not same:
-        failures.append("the samples of the package are others; run sched/schedulers/layer_puzzle/estimator.py")
+        failures.append("the samples of the package are others; run sched/papers/layer_puzzle/estimator.py")
     count, few = f"{len(train.factor):,}", f"{len(kept.part(test=False).factor):,}"
     widths = {"the paper's three features": 3, "and the own intensity": 4, f"all {len(FEATURES)}": len(FEATURES)}
     forests: list[tuple[str, str, Forest]] = [(name, count, fitted(train, width)) for name, width in widths.items()]

@@ -16,13 +16,14 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.model.modelled import ModelSession
-from meshloom.sched.schedulers.layer_puzzle import latency, samples
-from meshloom.sched.schedulers.layer_puzzle.estimator import CHIP
-from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, Chunk, Draw, Runs, shape_of
-from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
-from meshloom.sched.schedulers.layer_puzzle.versions import predicted, saving
+from meshloom.sched.papers.layer_puzzle import samples
+from meshloom.sched.papers.layer_puzzle.estimator import CHIP
+from meshloom.sched.papers.layer_puzzle.samples import CHUNK, Chunk, Draw, Runs, shape_of
+from meshloom.sched.papers.layer_puzzle.stepwise import stepwise
+from meshloom.sched.schedulers.online import latency
 from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
 from meshloom.sched.schedulers.online.registry import online_scheduler
+from meshloom.sched.schedulers.online.versions import predicted, saving
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
 

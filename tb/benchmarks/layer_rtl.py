@@ -12,7 +12,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering.templates.template import Template
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Session
-from meshloom.sched.schedulers.layer_puzzle.samples import Alone, Draw, Runs, compiled, mixes
+from meshloom.sched.papers.layer_puzzle.samples import Alone, Draw, Runs, compiled, mixes
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 

@@ -20,7 +20,7 @@ from meshloom.sched.lowering.programs import unchecked
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program, ProgramError
-from meshloom.sched.schedulers.registry import find_network, scheduler_of
+from meshloom.sched.schedulers.registry import REGISTRY, find_network, scheduler_of
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 
@@ -34,16 +34,7 @@ from .kept import Decided, Kept, Record
 from .results import FOLDER
 
 DEVICE = "verilator"
-#: What decides what happens: modules of each scheduler, and those of all.
-_MADE_BY: dict[str, str] = {
-    "klotski": "sched.schedulers.klotski.entry",
-    "atomic": "sched.schedulers.klotski.entry",
-    "zigzag": "sched.schedulers.klotski.entry",
-    "loop_order": "sched.schedulers.loop_order.entry",
-    "hybrid": "sched.schedulers.flexer.entry",
-    "flexer": "sched.schedulers.flexer.entry",
-    "paper_static": "sched.schedulers.flexer.entry",
-}
+#: What decides what happens, besides the scheduler.
 _DECIDE = ("sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 
 
@@ -98,7 +89,7 @@ def _gateware(chip: str) -> str:
 
 
 def _decided(asked: Asked) -> Decided:
-    modules = _MADE_BY[scheduler_of(asked.scheduler).name], *_DECIDE
+    modules = REGISTRY.shipped[scheduler_of(asked.scheduler).name].partition(":")[0].removeprefix("meshloom."), *_DECIDE
     return Decided(config(asked.chip), modules, _gateware(asked.chip) if asked.rtl else "")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from meshloom.sched.schedulers.papers import papers
 from meshloom.sched.support.plugins import PluginError, Registry
 
 from .interface import Benchmark, BenchmarkError, module
@@ -25,6 +26,7 @@ class UnknownBenchmarkError(PluginError):
     """A name that means no benchmark; the message lists those there are."""
 
 
+#: What ships, in the order of a run of all: the long one last.
 GEMM = module(
     "cycles of random GEMMs against the timing formulas; utilisation of a core fed from its own memories", "gemm"
 )
@@ -38,8 +40,8 @@ VECTOR = module(
 OPERATORS = module(
     "ONNX's node tests of all operators of float files, in 8 bits on the RTL of a small chip", "operators"
 )
-CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
 FILES = module("trained model files out of packages on the RTL, and their answers beside float's", "files", parts=True)
+CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
 AREA = module("cells of tiles with and without what serving many networks at once takes, after synthesis", "area")
 REGRESSION = module("error of the model, layer by layer, on four chips", "regression")
 NETWORKS = module(
@@ -48,80 +50,112 @@ NETWORKS = module(
 NOC = module(
     "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
 )
+WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 DTT_ROUTING = module(
-    "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled", "dtt_routing"
+    "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled",
+    "dtt_routing",
+    paper="dtt",
+)
+DTT_OPTIMUM = module(
+    "data routed ahead of time, in order and repaired, beside the optimum of a solver", "dtt_optimum", paper="dtt"
 )
 AHEAD = module(
-    "layers pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds", "ahead"
+    "layers pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds",
+    "ahead",
+    paper="dtt",
+)
+DTT_HOLDERS = module(
+    "words from the nearest tile that holds them, from core to core too: cycles, flit-hops, DRAM",
+    "dtt_holders",
+    parts=True,
+    paper="dtt",
+)
+DTT_PAPER = module(
+    "an explorer that is told simpler hardware (Figure 7); what a controller without waypoints saves, and needs",
+    "dtt_paper",
+    paper="dtt",
 )
 FLEXER = module(
     "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model",
     "flexer",
     parts=True,
+    paper="flexer",
 )
 FLEXER_ASSUMPTIONS = module(
     "what the paper leaves open: which assumption yields which part of its speed-up",
     "flexer_assumptions",
     parts=True,
+    paper="flexer",
 )
 FLEXER_POLICIES = module(
-    "its search: time, priorities and memory policies, what ours adds, what de-duplication costs", "flexer_policies"
+    "its search: time, priorities and memory policies, what ours adds, what de-duplication costs",
+    "flexer_policies",
+    paper="flexer",
 )
-FLEXER_OPTIMUM = module("its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum")
+FLEXER_OPTIMUM = module(
+    "its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum", paper="flexer"
+)
 FLEXER_RTL = module(
-    "the same on the RTL: layers of all four networks, and three of these whole", "flexer_rtl", parts=True
+    "the same on the RTL: layers of all four networks, and three of these whole",
+    "flexer_rtl",
+    parts=True,
+    paper="flexer",
 )
 FLEXER_NETWORKS = module(
-    "networks by hybrid and by loop_order on the RTL of four architectures", "flexer_networks", parts=True
+    "networks by hybrid and by loop_order on the RTL of four architectures",
+    "flexer_networks",
+    parts=True,
+    paper="flexer",
 )
 LAYER_PUZZLE = module(
     "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
     "layer_puzzle",
     parts=True,
+    paper="layer_puzzle",
 )
 LAYER_LATENCY = module(
     "latencies of random layers, alone and beside others, predicted and measured in the model and on the RTL",
     "layer_latency",
     parts=True,
+    paper="layer_puzzle",
 )
 MODELS = module(
     "closed forms (SCALE-Sim's, Layer-Puzzle's, Timeloop's, ZigZag's, ours) against the RTL: random layers, five chips",
     "models",
 )
 ONLINE_ABLATION = module(
-    "our online scheduler with each of its parts switched off, ten workloads in the model", "online_ablation"
+    "our online scheduler with each of its parts switched off, ten workloads in the model",
+    "online_ablation",
+    paper="layer_puzzle",
 )
 KLOTSKI = module(
     "networks in micro-ops beside both baselines of Klotski and loop nests, in the model and on the RTL",
     "klotski",
     parts=True,
+    paper="klotski",
 )
 KLOTSKI_SOLVERS = module(
-    "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds", "klotski_solvers"
+    "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds",
+    "klotski_solvers",
+    paper="klotski",
 )
 KLOTSKI_PARTITION = module(
     "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
     "klotski_partition",
+    paper="klotski",
 )
-DTT_OPTIMUM = module("data routed ahead of time, in order and repaired, beside the optimum of a solver", "dtt_optimum")
-DTT_HOLDERS = module(
-    "words from the nearest tile that holds them, from core to core too: cycles, flit-hops, DRAM",
-    "dtt_holders",
-    parts=True,
-)
-DTT_PAPER = module(
-    "an explorer that is told simpler hardware (Figure 7); what a controller without waypoints saves, and needs",
-    "dtt_paper",
-)
-WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
-    "both gradients of the layers of nine networks in every order, in the model and on the RTL", "gradient", parts=True
+    "both gradients of the layers of nine networks in every order, in the model and on the RTL",
+    "gradient",
+    parts=True,
+    paper="gradient",
 )
 GRADIENT_CHAIN = module(
     "gradients across layers: dX that stays, dW that gives way, fused updates; training steps, rows of layers",
     "gradient_chain",
     parts=True,
+    paper="gradient",
 )
 TRAINING = module("a network trained with int8 passes on the RTL, beside floating point; every order", "training")
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
@@ -135,43 +169,11 @@ def _accept(name: str, thing: object) -> Benchmark:
     raise TypeError(f"is of type {type(thing).__name__}; it must be a Benchmark or a function of `on_progress`")
 
 
-#: What ships, in the order of a run of all: the long one last.
+#: By name, but studies of a paper that is not there.
 SHIPPED = {
-    "gemm": f"{__name__}:GEMM",
-    "speed": f"{__name__}:SPEED",
-    "builds": f"{__name__}:BUILDS",
-    "vector": f"{__name__}:VECTOR",
-    "operators": f"{__name__}:OPERATORS",
-    "files": f"{__name__}:FILES",
-    "channel_scales": f"{__name__}:CHANNEL_SCALES",
-    "area": f"{__name__}:AREA",
-    "regression": f"{__name__}:REGRESSION",
-    "networks": f"{__name__}:NETWORKS",
-    "noc": f"{__name__}:NOC",
-    "whole_packets": f"{__name__}:WHOLE_PACKETS",
-    "dtt_routing": f"{__name__}:DTT_ROUTING",
-    "dtt_optimum": f"{__name__}:DTT_OPTIMUM",
-    "ahead": f"{__name__}:AHEAD",
-    "dtt_holders": f"{__name__}:DTT_HOLDERS",
-    "dtt_paper": f"{__name__}:DTT_PAPER",
-    "flexer": f"{__name__}:FLEXER",
-    "flexer_assumptions": f"{__name__}:FLEXER_ASSUMPTIONS",
-    "flexer_policies": f"{__name__}:FLEXER_POLICIES",
-    "flexer_optimum": f"{__name__}:FLEXER_OPTIMUM",
-    "flexer_rtl": f"{__name__}:FLEXER_RTL",
-    "flexer_networks": f"{__name__}:FLEXER_NETWORKS",
-    "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
-    "layer_latency": f"{__name__}:LAYER_LATENCY",
-    "models": f"{__name__}:MODELS",
-    "online_ablation": f"{__name__}:ONLINE_ABLATION",
-    "klotski": f"{__name__}:KLOTSKI",
-    "klotski_solvers": f"{__name__}:KLOTSKI_SOLVERS",
-    "klotski_partition": f"{__name__}:KLOTSKI_PARTITION",
-    "sweep": f"{__name__}:SWEEP",
-    "gradient": f"{__name__}:GRADIENT",
-    "gradient_chain": f"{__name__}:GRADIENT_CHAIN",
-    "training": f"{__name__}:TRAINING",
-    "scalesim": f"{__name__}:SCALESIM",
+    name.lower(): f"{__name__}:{name}"
+    for name, thing in tuple(globals().items())
+    if isinstance(thing, Benchmark) and (not thing.paper or thing.paper in papers())
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)
 

@@ -45,7 +45,7 @@ _ALONE = (
 #: What else decides on the RTL.
 _ON_RTL = ("tb/runs/online/rtl_session.py", "tb/devices/serving.py", "tb/build/serve.py", "tb/inputs/golden/graph.py")
 #: And for schedulers that ask the trained estimator.
-_FOREST = ("sched/schedulers/layer_puzzle/congestion.npz",)
+_FOREST = ("sched/papers/layer_puzzle/congestion.npz",)
 _RESULTS = TypeAdapter(ScenarioResults)
 
 
@@ -197,7 +197,8 @@ def _sources(files: tuple[str, ...]) -> str:
 
 def _memory(asked: Asked) -> SearchCache:
     scheduler = asked.scheduler.partition(":")[0]
-    decide = [f"sched.schedulers.layer_puzzle.{name}" for name in (scheduler, "estimator")]
+    folder = "schedulers.online" if scheduler == "lookahead" else "papers.layer_puzzle"
+    decide = [f"sched.{folder}.{scheduler}", "sched.papers.layer_puzzle.estimator"]
     return SearchCache(SCHEDULES.folder(), _chip(asked.chip), f"served-{scheduler}", *_DECIDE, *decide)
 
 

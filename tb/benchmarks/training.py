@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from meshloom.hw.spec.config import load
-from meshloom.sched.schedulers.gradient.orders import Order
+from meshloom.sched.schedulers.training.orders import Order
 
 from ..results.events import OnEvent, Stage
 from ..results.training import TrainingResults

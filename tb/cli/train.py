@@ -94,8 +94,8 @@ def train(
 
     from meshloom.hw.spec.config import load as load_chip
     from meshloom.hw.spec.config import near_or_all
-    from meshloom.sched.schedulers.gradient.orders import Order
     from meshloom.sched.schedulers.training.across import Across
+    from meshloom.sched.schedulers.training.orders import Order
 
     from ..report.console import console
     from ..report.progress import Counted

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-#: Progress of a search: `layer`, `total` and what else the bar shows (`sched.schedulers.flexer.search.Progress`).
+#: Progress of a search: `layer`, `total` and what else the bar shows (`sched.papers.flexer.search.Progress`).
 Told = Any
 
 

@@ -15,7 +15,6 @@ import typer
 from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
-from meshloom.sched.schedulers.ahead.timed import NAME
 from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key
 
@@ -71,13 +70,15 @@ def workloads(seed: int, count: int) -> list[str]:
     return found
 
 
+#: The scheduler whose schedules are timed ahead.
+NAME = "dtt"
 #: Chips, and the workloads that each runs.
 Plan = Sequence[tuple[ChipConfig, Sequence[str]]]
 
 
 def record_of(plan: Plan, folder: Path | None = None) -> Record[list[int]]:
     """Arrivals and cycles of the good programs, made and run by the same sources; below `folder`, or in the cache."""
-    code = provenance.digest("sched.schedulers.ahead.entry", "sched.lowering.programs")
+    code = provenance.digest("sched.papers.dtt.entry", "sched.lowering.programs")
     keys: dict[str, str] = {}
     for chip, names in plan:
         build = ingredients(chip, "verilator", False)

@@ -83,5 +83,5 @@ def test_all_that_is_read_from_files_is_exact() -> None:
     assert plain == {
         "hw/spec/exact.py:Exact",
         "sched/schedulers/interface.py:Options",
-        "sched/schedulers/ahead/search.py:_Choice",  # of the cache, whose entries carry a digest
+        "sched/papers/dtt/search.py:_Choice",  # of the cache, whose entries carry a digest
     }

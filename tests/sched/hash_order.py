@@ -14,9 +14,9 @@ from typing import Any
 from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.lowering.timed.compile import compile_ahead
+from meshloom.sched.papers.klotski.flexibility import levels
+from meshloom.sched.papers.klotski.listing import searched
 from meshloom.sched.program.image import to_bytes
-from meshloom.sched.schedulers.klotski.flexibility import levels
-from meshloom.sched.schedulers.klotski.listing import searched
 from meshloom.sched.schedulers.network.scheduler import schedule as schedule_network
 from meshloom.sched.schedulers.online.drive import Drive
 from meshloom.sched.schedulers.online.registry import online_scheduler
@@ -27,7 +27,7 @@ from meshloom.tb.verify.random_programs import random_program
 
 from .fluid import Fluid
 from .network_graphs import random_network
-from .schedulers.klotski.test_listing import random_dag
+from .papers.klotski.test_listing import random_dag
 from .serving_world import PLATFORM, instances, network
 
 #: Schedulers of layers, of which each schedules a layer on a small chip.

@@ -11,7 +11,7 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.tiling.problem import pose
-from meshloom.sched.schedulers.flexer.tiles import viable
+from meshloom.sched.papers.flexer.tiles import viable
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.zoo import load as load_network
 from meshloom.tb.benchmarks import flexer, flexer_assumptions, flexer_layers, flexer_networks, flexer_rtl, network_runs

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.sched.schedulers.gradient.orders import Nest, Order
-from meshloom.sched.schedulers.gradient.pair import Split, Tiling
-from meshloom.sched.schedulers.gradient.scheduler import Refused
-from meshloom.sched.schedulers.gradient.search import Candidate, Found
+from meshloom.sched.papers.gradient.scheduler import Refused
+from meshloom.sched.papers.gradient.search import Candidate, Found
+from meshloom.sched.schedulers.training.orders import Nest, Order
+from meshloom.sched.schedulers.training.pair import Split, Tiling
 from meshloom.sched.workload.training_chain import Chain
 from meshloom.tb.benchmarks import gradient, gradient_chain, gradient_plot, gradient_runs, gradient_sheets, training
 from meshloom.tb.benchmarks import gradient_chain_runs as chain_runs

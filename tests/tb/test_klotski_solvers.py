@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from meshloom.sched.schedulers.klotski.dag import Dag
+from meshloom.sched.papers.klotski.dag import Dag
 from meshloom.tb.benchmarks import klotski_solvers
 from meshloom.tb.benchmarks.klotski_graphs import layered
 from meshloom.tb.results.events import OnEvent

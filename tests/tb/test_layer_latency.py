@@ -10,7 +10,7 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.schemes import Scheme
-from meshloom.sched.schedulers.layer_puzzle.samples import Alone, Draw, compiled, draws
+from meshloom.sched.papers.layer_puzzle.samples import Alone, Draw, compiled, draws
 from meshloom.tb.benchmarks import layer_latency, layer_rtl
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.layer_latency import CLASSES, FORMS, Error, causes, classes, exact

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from meshloom.sched.schedulers.flexer.policy import Choice
-from meshloom.sched.schedulers.flexer.search import Progress
-from meshloom.sched.schedulers.flexer.tiles import Tiling
+from meshloom.sched.papers.flexer.policy import Choice
+from meshloom.sched.papers.flexer.search import Progress
+from meshloom.sched.papers.flexer.tiles import Tiling
 from meshloom.tb.runs import workers
 from meshloom.tb.runs.searching import searching
 

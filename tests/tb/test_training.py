@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.schedulers.gradient.orders import Order
 from meshloom.sched.schedulers.training.across import Across
+from meshloom.sched.schedulers.training.orders import Order
 from meshloom.sched.schedulers.training.step import Half, training_step
 from meshloom.sched.workload import trainable
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window

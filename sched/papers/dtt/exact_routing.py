@@ -36,7 +36,7 @@ class _Times:
 
     def __init__(self, model: CpModel, hardware: Hardware, datum: int, loads: Sequence[Load], cycles: int) -> None:
         names = list(hardware.nodes)
-        given = {(load.node, cycle) for load in loads if load.datum == datum for cycle in range(load.since, cycles)}
+        loaded = {(load.node, cycle) for load in loads if load.datum == datum for cycle in range(load.since, cycles)}
         self.held = {(name, cycle): model.new_bool_var("") for name in names for cycle in range(cycles)}
         self.waits: dict[tuple[str, int], IntVar] = {}
         self.starts: dict[tuple[int, int], IntVar] = {}
@@ -48,7 +48,7 @@ class _Times:
                 model.add_implication(start, self.held[wire.source, cycle])
                 into[wire.destination, cycle + delay].append(start)
         for (name, cycle), held in self.held.items():
-            if (name, cycle) in given:
+            if (name, cycle) in loaded:
                 model.add(held == 1)
                 continue
             sources = into[name, cycle]

@@ -60,7 +60,7 @@ class _Read(NamedTuple):
 
     shape: ConvShape
     problem: Problem
-    found: Cut
+    division: Cut
     source: _Tensor
     step: int
 
@@ -136,47 +136,47 @@ class _Builder:
     def layer(self, shape: ConvShape, source: _Tensor | None) -> _Tensor:
         """Adds a layer that reads `source` (None: an input of its own, in memory); its result's pages."""
         problem = pose(shape, self.chip, packed=False if source else None, flatten=shape.out_h == 1)
-        found = cut(problem, self.chip)
+        division = cut(problem, self.chip)
         # rows of a result are all there; of an input of its own those that no stride skips
         step = problem.row_step if source else 1
-        source = source or self._input(shape, problem, found)
-        weights = self._weights(shape, problem, found)
-        read = _Read(shape, problem, found, source, step)
-        bands = ceil(problem.out_rows / found.rows)
-        made = _Tensor(found.rows, 1, [[[] for _ in range(bands)] for _ in range(problem.images)])
+        source = source or self._input(shape, problem, division)
+        weights = self._weights(shape, problem, division)
+        read = _Read(shape, problem, division, source, step)
+        bands = ceil(problem.out_rows / division.rows)
+        tensor = _Tensor(division.rows, 1, [[[] for _ in range(bands)] for _ in range(problem.images)])
         for image in range(problem.images):
             for band in range(bands):
                 for block in range(problem.n_blocks):
                     result = self._operation(read, weights[block], image, band, block)
-                    made.pages[image][band].append(result)
-        return made
+                    tensor.pages[image][band].append(result)
+        return tensor
 
-    def _input(self, shape: ConvShape, problem: Problem, found: Cut) -> _Tensor:
-        rows = max(1, found.rows * problem.stride_h)
+    def _input(self, shape: ConvShape, problem: Problem, division: Cut) -> _Tensor:
+        rows = max(1, division.rows * problem.stride_h)
         pages: list[list[list[int]]] = []
         for image in range(problem.images):
             bands: list[list[int]] = []
             for first in range(0, problem.in_rows, rows):
                 height = min(rows, problem.in_rows - first)
                 groups: list[int] = []
-                for low in range(0, problem.k_blocks, found.blocks):
-                    words = height * problem.in_w * min(found.blocks, problem.k_blocks - low)
+                for low in range(0, problem.k_blocks, division.blocks):
+                    words = height * problem.in_w * min(division.blocks, problem.k_blocks - low)
                     groups.append(self.page(f"{shape.name} x[{image},{first},{low}]", words, OPERAND_A, True, True))
                 bands.append(groups)
             pages.append(bands)
-        return _Tensor(rows, found.blocks, pages)
+        return _Tensor(rows, division.blocks, pages)
 
-    def _weights(self, shape: ConvShape, problem: Problem, found: Cut) -> list[list[int]]:
+    def _weights(self, shape: ConvShape, problem: Problem, division: Cut) -> list[list[int]]:
         each = problem.taps * self.chip.cols
         return [
             [
                 self.page(
                     f"{shape.name} w[{block},{low}]",
-                    each * min(found.blocks, problem.k_blocks - low),
+                    each * min(division.blocks, problem.k_blocks - low),
                     OPERAND_B,
                     home=True,
                 )
-                for low in range(0, problem.k_blocks, found.blocks)
+                for low in range(0, problem.k_blocks, division.blocks)
             ]
             for block in range(problem.n_blocks)
         ]
@@ -189,14 +189,14 @@ class _Builder:
         band: int,
         block: int,
     ) -> int:
-        shape, problem, found, source, step = read
-        top = band * found.rows
-        rows = min(found.rows, problem.out_rows - top)
+        shape, problem, division, source, step = read
+        top = band * division.rows
+        rows = min(division.rows, problem.out_rows - top)
         first, end, _ = problem.input_rows(top, top + rows)
         first, end = first * step, (end - 1) * step + 1
         tasks: list[tuple[int, tuple[int, ...]]] = []
-        for group, low in enumerate(range(0, problem.k_blocks, found.blocks)):
-            high = min(low + found.blocks, problem.k_blocks)
+        for group, low in enumerate(range(0, problem.k_blocks, division.blocks)):
+            high = min(low + division.blocks, problem.k_blocks)
             gemm = GemmShape(rows * problem.out_w, 1, high - low, problem.kernel_h, problem.kernel_w)
             # the last one ends when its results are written; others run into the next
             cycles = (gemm_cycles if high == problem.k_blocks else gemm_occupancy)(self.chip, gemm)
@@ -257,9 +257,9 @@ def layer_program(
     if not shapes:
         raise DttError("a program needs at least one layer")
     builder = _Builder(chip, name or shapes[0].name)
-    made: _Tensor | None = None
+    tensor: _Tensor | None = None
     for before, shape in zip((None, *shapes), shapes, strict=False):
-        chained = chain and before is not None and made is not None and shape.out_h > 1 and fits(before, shape)
+        chained = chain and before is not None and tensor is not None and shape.out_h > 1 and fits(before, shape)
         # channel blocks of a result are as wide as the array, those of an operand as a word
-        made = builder.layer(shape, made if chained and chip.cols == chip.lanes else None)
+        tensor = builder.layer(shape, tensor if chained and chip.cols == chip.lanes else None)
     return builder.program(affinity)

@@ -109,9 +109,9 @@ def _serve(router: Router, one: Reduction, cycle: int, lead: int, patience: int,
                     continue
                 if best is None:
                     end = at + lead + 1
-                found = router.transport - transport, at, router.energy - energy
-                if best is None or found < best[:3]:
-                    best = *found, tree
+                cost = router.transport - transport, at, router.energy - energy
+                if best is None or cost < best[:3]:
+                    best = *cost, tree
                 for _ in range(sum(map(len, (cycles for _, cycles in _visits(tree, at))))):
                     router.undo()
         at += 1

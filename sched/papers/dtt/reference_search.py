@@ -66,10 +66,10 @@ class TimeGraph:
 
         for home in homes:
             self.graph.add_edge(("from", home), "holder", weight=0)
-        found: Any = networkx.single_source_dijkstra(self.graph, ("in", target, due), "holder")
+        path: Any = networkx.single_source_dijkstra(self.graph, ("in", target, due), "holder")
         for home in homes:
             self.graph.remove_edge(("from", home), "holder")
-        return found[0], [vertex[1] for vertex in reversed(found[1]) if vertex[0] == "at"]
+        return path[0], [vertex[1] for vertex in reversed(path[1]) if vertex[0] == "at"]
 
     def reserve(self, path: tuple[int, ...], departure: int) -> None:
         """Takes the edges away that would collide with a train."""
@@ -114,21 +114,21 @@ def compare(plan: Plan, most: int) -> Yardstick:
     cycles = max((_due(plan, carry) for carry in carries), default=0) + size + 8
     graph = TimeGraph(program.mesh, cycles, size, plan.settings.hop_weight)
     building, seconds = time.process_time() - before, 0.0
-    asked = equal = turning = wrong = 0
+    moves = equal = turning = wrong = 0
     for carry in carries:
         due = _due(plan, carry)
         if carry.arrival <= due:
             before = time.process_time()
             cost, path = graph.cost(program.pages[carry.page].homes, carry.path[-1], due)
             seconds += time.process_time() - before
-            asked += 1
+            moves += 1
             ours = plan.settings.hop_weight * carry.hops + due - carry.arrival
             crossing = len(set(path)) < len(path)
             equal += cost == ours
             turning += cost < ours and crossing
             wrong += cost > ours or (cost < ours and not crossing)
         graph.reserve(carry.path, carry.departure)
-    return Yardstick(asked, seconds, building, equal, turning, wrong)
+    return Yardstick(moves, seconds, building, equal, turning, wrong)
 
 
 def _due(plan: Plan, carry: Carry) -> int:

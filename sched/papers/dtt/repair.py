@@ -103,17 +103,17 @@ def repaired(
     fault: TimingFault | None = None
     try:
         best = routed(hardware, loads, needs, patience)
-    except TimingFault as found:
-        fault = found
+    except TimingFault as error:
+        fault = error
     for _ in range(rounds if needs else 0):
         trial = _changed(random, hardware, needs, turns, best)
         try:
-            made = routed(hardware, loads, needs, patience, trial)
-        except TimingFault as found:
-            fault = fault or found
+            routes = routed(hardware, loads, needs, patience, trial)
+        except TimingFault as error:
+            fault = fault or error
             continue
-        if best is None or (made.late, made.energy) <= (best.late, best.energy):
-            best, turns = made, trial
+        if best is None or (routes.late, routes.energy) <= (best.late, best.energy):
+            best, turns = routes, trial
     if best is None:
         assert fault is not None
         raise fault

@@ -54,7 +54,7 @@ class _Undo:
 
     starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     held: list[tuple[int, int, Datum]] = field(default_factory=list[tuple[int, int, Datum]])
-    kept: list[tuple[int, Datum, int | None]] = field(default_factory=list[tuple[int, Datum, int | None]])
+    stored: list[tuple[int, Datum, int | None]] = field(default_factory=list[tuple[int, Datum, int | None]])
     movements: int = 0
 
 
@@ -83,7 +83,7 @@ class Router:
         self._starts: defaultdict[tuple[int, int], int] = defaultdict(int)
         #: The histories: data of a node in a cycle, and data that stay in a node from a cycle on.
         self._held: defaultdict[_State, set[Datum]] = defaultdict(set)
-        self._kept: list[dict[Datum, int]] = [{} for _ in self._names]
+        self._stored: list[dict[Datum, int]] = [{} for _ in self._names]
         #: In how many states of `_held` a datum is, and the wire of each movement.
         self._copies: defaultdict[Datum, int] = defaultdict(int)
         self._over: list[int] = []
@@ -95,9 +95,9 @@ class Router:
         """Puts a datum into a node from cycle `since` on, for good. Raises DttError without such a node, or room."""
         number = self._number(node)
         size = self._nodes[number].size
-        if size is not None and datum not in self._kept[number] and not self._room_from(number, datum, since):
+        if size is not None and datum not in self._stored[number] and not self._room_from(number, datum, since):
             raise DttError(f"node {node} has no capacity for datum {datum} from cycle {since} on: it holds {size} data")
-        self._kept[number][datum] = min(since, self._kept[number].get(datum, since))
+        self._stored[number][datum] = min(since, self._stored[number].get(datum, since))
 
     def has(self, datum: Datum, node: str, cycle: int) -> bool:
         """Whether a node holds a datum in a cycle."""
@@ -107,7 +107,7 @@ class Router:
         """All data that a node holds in a cycle."""
         number = self._number(node)
         return frozenset(self._held.get((number, cycle), ())) | {
-            datum for datum, since in self._kept[number].items() if since <= cycle
+            datum for datum, since in self._stored[number].items() if since <= cycle
         }
 
     def used(self, wire: Wire) -> dict[int, int]:
@@ -150,12 +150,12 @@ class Router:
         for number, cycle, datum in record.held:
             self._held[number, cycle].discard(datum)
             self._copies[datum] -= 1
-        for number, datum, before in reversed(record.kept):
+        for number, datum, before in reversed(record.stored):
             if before is None:
-                del self._kept[number][datum]
+                del self._stored[number][datum]
             else:
-                self._kept[number][datum] = before
-        self.waits -= len(record.held) + len(record.kept) - record.movements
+                self._stored[number][datum] = before
+        self.waits -= len(record.held) + len(record.stored) - record.movements
         left = len(self.movements) - record.movements
         del self.movements[left:], self._over[left:]
 
@@ -165,14 +165,14 @@ class Router:
         return self._numbers[node]
 
     def _has(self, datum: Datum, state: _State) -> bool:
-        return datum in self._held.get(state, ()) or self._kept[state[0]].get(datum, state[1] + 1) <= state[1]
+        return datum in self._held.get(state, ()) or self._stored[state[0]].get(datum, state[1] + 1) <= state[1]
 
     def _sources(self, datum: Datum) -> bool:
-        return self._copies.get(datum, 0) > 0 or any(datum in kept for kept in self._kept)
+        return self._copies.get(datum, 0) > 0 or any(datum in stored for stored in self._stored)
 
     def _count(self, number: int, cycle: int) -> int:
         held = self._held.get((number, cycle), set())
-        return len(held | {datum for datum, since in self._kept[number].items() if since <= cycle})
+        return len(held | {datum for datum, since in self._stored[number].items() if since <= cycle})
 
     def _room_from(self, number: int, datum: Datum, cycle: int) -> bool:
         """Whether a datum could stay in a node from a cycle on."""
@@ -180,7 +180,7 @@ class Router:
         if size is None:
             return True
         later = [at for at, held in self._held.items() if at[0] == number and at[1] >= cycle and held]
-        cycles = {cycle, *(at for _, at in later), *self._kept[number].values()}
+        cycles = {cycle, *(at for _, at in later), *self._stored[number].values()}
         return all(
             self._count(number, at) + (not self._has(datum, (number, at))) <= size for at in cycles if at >= cycle
         )
@@ -218,7 +218,7 @@ class Router:
         done: set[_State] = set()
         heap = [(0, target[1], target[0])]
         best: int | None = None
-        found: list[_State] = []
+        states: list[_State] = []
         while heap:
             total, cycle, number = heappop(heap)
             state = number, cycle
@@ -229,7 +229,7 @@ class Router:
             done.add(state)
             if self._has(datum, state):  # whoever holds it is a source: nothing before it matters
                 best = total
-                found.append(state)
+                states.append(state)
                 continue
             for before, wire, more in self._before(state):
                 if before[1] < 0 or before in done or total + more >= cost.get(before, total + more + 1):
@@ -240,7 +240,7 @@ class Router:
                 heappush(heap, (total + more, before[1], before[0]))
         if best is None:
             return None
-        return self._walk(datum, max(found, key=lambda state: (state[1], -state[0])), target, cost, strict)
+        return self._walk(datum, max(states, key=lambda state: (state[1], -state[0])), target, cost, strict)
 
     def _before(self, state: _State) -> Iterator[tuple[_State, int, int]]:
         """What leads to a state: (state, wire, cost)."""
@@ -276,7 +276,7 @@ class Router:
 
     def _reserve(self, datum: Datum, states: list[tuple[_State, int]]) -> Path:
         record = _Undo()
-        made: list[Movement] = []
+        movements: list[Movement] = []
         waits = 0
         for index, ((number, cycle), wire) in enumerate(states):
             if index:  # the source holds it already
@@ -290,18 +290,18 @@ class Router:
             record.starts.append((wire, cycle))
             after, then = states[index + 1][0]
             self._over.append(wire)
-            made.append(Movement(datum, self._names[number], cycle, self._names[after], then))
-        record.movements = len(made)
-        self.movements += made
+            movements.append(Movement(datum, self._names[number], cycle, self._names[after], then))
+        record.movements = len(movements)
+        self.movements += movements
         self.waits += waits
         self._undo.append(record)
-        return Path(tuple(made), waits)
+        return Path(tuple(movements), waits)
 
     def _hold(self, datum: Datum, number: int, cycle: int, record: _Undo) -> None:
         if self._nodes[number].keeps:
-            before = self._kept[number].get(datum)
-            record.kept.append((number, datum, before))
-            self._kept[number][datum] = cycle if before is None else min(before, cycle)
+            before = self._stored[number].get(datum)
+            record.stored.append((number, datum, before))
+            self._stored[number][datum] = cycle if before is None else min(before, cycle)
         else:
             self._held[number, cycle].add(datum)
             self._copies[datum] += 1

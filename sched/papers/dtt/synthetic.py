@@ -42,7 +42,7 @@ def random_program(  # what is random about it has a name each
     pages: list[Page] = []
     tasks: list[Task] = []
     lately: list[int] = []
-    made: list[int] = []
+    earlier: list[int] = []
     for number in range(count):
         turn, place = divmod(number, len(cores))
         start = 200 + turn * cycles + random.randrange(cycles // 4 + 1)
@@ -51,8 +51,8 @@ def random_program(  # what is random about it has a name each
             kind = random.random()
             if kind < reuse and lately:
                 reads.append(random.choice(lately))
-            elif kind < reuse + 0.1 and made:
-                reads.append(random.choice(made))
+            elif kind < reuse + 0.1 and earlier:
+                reads.append(random.choice(earlier))
             else:
                 pages.append(Page(f"page {len(pages)}", flits, (random.choice(stores),)))
                 reads.append(len(pages) - 1)
@@ -66,7 +66,7 @@ def random_program(  # what is random about it has a name each
         tasks.append(Task(f"task {number}", cores[place], work, data, (result,), start))
         tasks.append(Task(f"store {number}", random.choice(stores), 0, (result,)))
         if place == 0:
-            made = [page for task in tasks[-4 * len(cores) : -2 * len(cores)] for page in task.outputs]
+            earlier = [page for task in tasks[-4 * len(cores) : -2 * len(cores)] for page in task.outputs]
     return Program(mesh, tuple(pages), tuple(tasks), f"random {side}x{side}")
 
 

@@ -26,9 +26,9 @@ def simplified(hardware: Hardware, memory: str) -> Hardware:
     delays of the cheapest way, and the least bandwidth on it. Raises DttError naming an actor without a way.
     """
     star = Hardware(wait_cost=hardware.wait_cost)
-    kept = {memory, *(end for actor in hardware.actors.values() for end in (actor.input, actor.output))}
+    ends = {memory, *(end for actor in hardware.actors.values() for end in (actor.input, actor.output))}
     for node in hardware.nodes.values():
-        if node.name in kept:
+        if node.name in ends:
             star.node(size=node.size, name=node.name, cost=node.cost, delay=node.delay, keeps=node.keeps)
     for actor in hardware.actors.values():
         for source, destination in ((memory, actor.input), (actor.output, memory)):
@@ -66,7 +66,7 @@ def _cheapest(hardware: Hardware, source: str, destination: str) -> list[Wire]:
 
 
 @dataclass(frozen=True)
-class Found:
+class Exploration:
     """The best mapping of an exploration: who does each operation (by its result), and the schedule that led to it.
     `tried`: mappings with a schedule, of `asked`; `moves`: data movements routed for all of them."""
 
@@ -85,7 +85,7 @@ def explore(
     tries: int,
     seed: int = 0,
     patience: int = 200,
-) -> Found:
+) -> Exploration:
     """The fastest of `tries` mappings on this hardware, of equals the one of least energy: First Best Fit with the
     usual affinity first, then with random preferences of operations for actors added. Raises DttError if none has a
     schedule."""
@@ -110,7 +110,7 @@ def explore(
     if best is None:
         raise DttError(f"none of {tries} mappings has a schedule; allow more patience or distribution")
     actors = {one.operation.result: one.actor for one in best[1].placed}
-    return Found(actors, best[1], tried, tries, moves)
+    return Exploration(actors, best[1], tried, tries, moves)
 
 
 def mapped(
@@ -131,7 +131,7 @@ def mapped(
 
 
 def handed_on(
-    found: Found,
+    exploration: Exploration,
     hardware: Hardware,
     operations: Sequence[Operation],
     initial: Mapping[str, Sequence[Datum]],
@@ -139,5 +139,5 @@ def handed_on(
     patience: int = 200,
 ) -> Outcome:
     """The schedule of a mapping, found elsewhere, on this hardware. Raises as `plan`."""
-    likes = {(actor, result): 1000.0 for result, actor in found.actors.items()}
+    likes = {(actor, result): 1000.0 for result, actor in exploration.actors.items()}
     return mapped(hardware, operations, initial, distribution, likes, patience)

@@ -31,21 +31,21 @@ class FairShare:
 
     def factor(self, platform: Platform, version: Version, running: Sequence[Version]) -> float:
         """See `Congestion`."""
-        asked = [version.intensity, *(other.intensity for other in running)]
-        if sum(asked) <= platform.bandwidth or not asked[0]:
+        demands = [version.intensity, *(other.intensity for other in running)]
+        if sum(demands) <= platform.bandwidth or not demands[0]:
             return 1.0
-        return max(0.01, shares(asked, platform.bandwidth)[0] / asked[0])
+        return max(0.01, shares(demands, platform.bandwidth)[0] / demands[0])
 
 
-def shares(asked: Sequence[float], capacity: float) -> list[float]:
+def shares(demands: Sequence[float], capacity: float) -> list[float]:
     """Max-min fair shares of a capacity."""
-    given = [0.0] * len(asked)
+    granted = [0.0] * len(demands)
     left = capacity
-    order = sorted(range(len(asked)), key=lambda index: (asked[index], index))
+    order = sorted(range(len(demands)), key=lambda index: (demands[index], index))
     for done, index in enumerate(order):
-        given[index] = min(asked[index], left / (len(order) - done))
-        left -= given[index]
-    return given
+        granted[index] = min(demands[index], left / (len(order) - done))
+        left -= granted[index]
+    return granted
 
 
 def cycles_beside(
@@ -64,11 +64,11 @@ def fastest_beside(
     Nobody is faster beside others than alone, so what takes longer alone than the best beside them is not estimated.
     """
     best: tuple[int, int, int] | None = None
-    found: Version | None = None
+    fastest: Version | None = None
     for index, version in sorted(enumerate(versions), key=lambda one: one[1].cycles):
         if best is not None and version.cycles > best[0]:
             break
         predicted = cycles_beside(congestion, platform, version, running), version.cores, index
         if best is None or predicted < best:
-            best, found = predicted, version
-    return found
+            best, fastest = predicted, version
+    return fastest

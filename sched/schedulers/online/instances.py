@@ -14,12 +14,12 @@ def instances_of(scenario: Scenario, networks: Mapping[tuple[str, int], Network]
     Deadlines that are factors are of the predicted time alone on one core (on as few as the network needs, if it does
     not fit one). Raises ServingError when that cannot be.
     """
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for number, request in enumerate(scenario.requests):
         network = networks[request.network, request.batch]
         deadline = request.deadline
         if request.factor is not None:
             deadline = round(request.factor * network.isolated(network.least_cores()))
         absolute = None if deadline is None else request.arrival + deadline
-        found.append(Instance(number, network, request.arrival, absolute))
-    return tuple(found)
+        instances.append(Instance(number, network, request.arrival, absolute))
+    return tuple(instances)

@@ -117,11 +117,11 @@ class Network:
     @cached_property
     def progress(self) -> tuple[float, ...]:
         """Expected progress (Layer-Puzzle, Eq. 1) when layer i is reached: the part of all operations before it."""
-        found, done, total = [0.0], 0, max(1, self.macs)
+        shares, done, total = [0.0], 0, max(1, self.macs)
         for layer in self.layers:
             done += layer.macs
-            found.append(done / total)
-        return tuple(found)
+            shares.append(done / total)
+        return tuple(shares)
 
     @cached_property
     def _remaining(self) -> dict[int, tuple[int, ...]]:

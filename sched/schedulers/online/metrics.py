@@ -61,14 +61,14 @@ def measure(run: Run, isolated: Mapping[int, int] | None = None) -> Metrics:
     """The metrics of a run. `isolated`: cycles of an instance's network alone on the whole chip, by its number; for
     those that are not in it, what the versions say that the scheduler was shown."""
     cores = len(run.platform.cores)
-    found: list[Turnaround] = []
+    turnarounds: list[Turnaround] = []
     for served in run.served:
         instance = served.instance
         alone = (isolated or {}).get(instance.number) or instance.network.isolated(cores)
-        found.append(_turnaround(served, alone))
-    ended = [one for one in found if one.slowdown is not None]
-    dated = [one for one in found if one.met is not None]
-    begin = min((one.arrival for one in found), default=0)
+        turnarounds.append(_turnaround(served, alone))
+    ended = [one for one in turnarounds if one.slowdown is not None]
+    dated = [one for one in turnarounds if one.met is not None]
+    begin = min((one.arrival for one in turnarounds), default=0)
     cycles = max(1, run.end - begin)
     networks = {served.instance.number: served.instance.network for served in run.served}
     done = (ran.placement for ran in run.ran if ran.fault is None)
@@ -81,7 +81,7 @@ def measure(run: Run, isolated: Mapping[int, int] | None = None) -> Metrics:
         macs / (run.platform.macs * cores * cycles),
         busy / (cores * cycles),
         cycles,
-        tuple(found),
+        tuple(turnarounds),
     )
 
 
@@ -93,15 +93,15 @@ def cores_over_time(run: Run) -> dict[int, list[tuple[int, int]]]:
         steps = changes.setdefault(ran.placement.instance, {})
         steps[ran.placement.start] = steps.get(ran.placement.start, 0) + len(ran.placement.cores)
         steps[ran.end] = steps.get(ran.end, 0) - len(ran.placement.cores)
-    found: dict[int, list[tuple[int, int]]] = {}
+    lines: dict[int, list[tuple[int, int]]] = {}
     for number, steps in sorted(changes.items()):
         cores, points = 0, list[tuple[int, int]]()
         for cycle in sorted(steps):
             if steps[cycle]:
                 cores += steps[cycle]
                 points.append((cycle, cores))
-        found[number] = points
-    return found
+        lines[number] = points
+    return lines
 
 
 def _turnaround(served: Served, isolated: int) -> Turnaround:

@@ -21,6 +21,7 @@ from ...support.plugins import Registry
 from ..authored import options_taken
 from ..failures import SchedulerError, failure
 from ..interface import Options
+from ..papers import declared
 from ..registry import options_of, typed_options
 from .elsewhere import Elsewhere
 from .interface import Decision, OnlineScheduler, Platform, View
@@ -67,24 +68,24 @@ class Guarded:
 
     def decide(self, view: View) -> list[Decision]:
         try:
-            found: object = self.scheduler.decide(view)
+            answer: object = self.scheduler.decide(view)
         except (Exception, SystemExit, GeneratorExit) as error:
             raise failure(self.name, self.source, f"in cycle {view.now}", error) from error
-        decisions = _decisions(found)
+        decisions = _decisions(answer)
         if decisions is None:
             raise SchedulerError(
-                f"scheduler {self.name} answered in cycle {view.now} with {found!r:.80}; it must be a list of "
+                f"scheduler {self.name} answered in cycle {view.now} with {answer!r:.80}; it must be a list of "
                 "Decisions, empty to launch nothing"
             )
         return decisions
 
 
-def _decisions(found: object) -> list[Decision] | None:
+def _decisions(answer: object) -> list[Decision] | None:
     """What a scheduler has answered, if it is decisions."""
-    if not isinstance(found, list | tuple):
+    if not isinstance(answer, list | tuple):
         return None
-    decisions = [each for each in cast("Sequence[object]", found) if isinstance(each, Decision)]
-    return decisions if len(decisions) == len(cast("Sequence[object]", found)) else None
+    decisions = [each for each in cast("Sequence[object]", answer) if isinstance(each, Decision)]
+    return decisions if len(decisions) == len(cast("Sequence[object]", answer)) else None
 
 
 def _accept(name: str, thing: object) -> OnlineMaker:
@@ -97,7 +98,7 @@ def _accept(name: str, thing: object) -> OnlineMaker:
         options, takes = options_taken(thing, "a Platform")
         make: Any = thing
         return OnlineMaker(
-            name, summary, lambda platform, given: make(platform, *([given] if takes else [])), options, source
+            name, summary, lambda platform, values: make(platform, *([values] if takes else [])), options, source
         )
     if not inspect.isfunction(thing) or not _takes_view(thing):
         raise TypeError(
@@ -108,8 +109,8 @@ def _accept(name: str, thing: object) -> OnlineMaker:
     source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
     function: Callable[..., Sequence[Decision]] = thing
 
-    def decides(platform: Platform, given: BaseModel) -> OnlineScheduler:
-        return _Function(name, lambda view: function(view, *([given] if takes else [])))
+    def decides(platform: Platform, values: BaseModel) -> OnlineScheduler:
+        return _Function(name, lambda view: function(view, *([values] if takes else [])))
 
     return OnlineMaker(name, summary, decides, options, source)
 
@@ -124,17 +125,10 @@ def _takes_view(function: Callable[..., Any]) -> bool:
     return first is not None and hints.get(first) is View
 
 
-_FOLDER = "meshloom.sched.schedulers.layer_puzzle"
 ONLINE: Registry[OnlineMaker] = Registry(
     "online scheduler",
     "meshloom.online_schedulers",
-    {
-        "prema": f"{_FOLDER}.entry:PREMA",
-        "planaria": f"{_FOLDER}.entry:PLANARIA",
-        "veltair": f"{_FOLDER}.entry:VELTAIR",
-        "layer_puzzle": f"{_FOLDER}.entry:LAYER_PUZZLE",
-        "lookahead": f"{_FOLDER}.entry:LOOKAHEAD",
-    },
+    {"lookahead": "meshloom.sched.schedulers.online.entry:LOOKAHEAD"} | declared("ONLINE_SCHEDULERS"),
     _accept,
     SchedulerError,
     tried=True,
@@ -148,18 +142,20 @@ def online_scheduler(name: str, platform: Platform) -> OnlineScheduler:
     shipped = options_of(name, ONLINE)[0] in ONLINE.shipped
     limits = guard().shipped if shipped else guard().foreign
     if limits is None:
-        return _made(maker, platform, options)
-    return Elsewhere(maker.name, maker.source, platform, lambda: _made(maker, platform, options), limits)
+        return _guarded(maker, platform, options)
+    return Elsewhere(maker.name, maker.source, platform, lambda: _guarded(maker, platform, options), limits)
 
 
-def _made(maker: OnlineMaker, platform: Platform, options: BaseModel) -> Guarded:
+def _guarded(maker: OnlineMaker, platform: Platform, options: BaseModel) -> Guarded:
     try:
-        made = maker(platform, options)
+        scheduler = maker(platform, options)
     except (Exception, SystemExit, GeneratorExit) as error:
         raise failure(maker.name, maker.source, f"for {platform.name}", error) from error
-    if not callable(getattr(made, "decide", None)):
-        raise SchedulerError(f"scheduler {maker.name} is a {type(made).__name__}; it must have a method decide(view)")
-    return Guarded(maker.name, made, maker.source or inspect.getsourcefile(type(made)) or "")
+    if not callable(getattr(scheduler, "decide", None)):
+        raise SchedulerError(
+            f"scheduler {maker.name} is a {type(scheduler).__name__}; it must have a method decide(view)"
+        )
+    return Guarded(maker.name, scheduler, maker.source or inspect.getsourcefile(type(scheduler)) or "")
 
 
 def chosen(name: str) -> tuple[OnlineMaker, BaseModel]:

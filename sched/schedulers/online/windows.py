@@ -72,11 +72,11 @@ class DramWindows:
             return None
         hole = min(fitting, key=lambda window: window.pages)
         self._free.remove(hole)
-        found = Window(hole.first_page, hole.first_page + pages)
-        if found.end_page < hole.end_page:
-            insort(self._free, Window(found.end_page, hole.end_page))
-        self._used.add(found)
-        return found
+        window = Window(hole.first_page, hole.first_page + pages)
+        if window.end_page < hole.end_page:
+            insort(self._free, Window(window.end_page, hole.end_page))
+        self._used.add(window)
+        return window
 
     def give_back(self, window: Window) -> None:
         """The window is free again. Raises WindowError if it is not in use."""

@@ -21,11 +21,11 @@ from meshloom.hw.spec.isa import Addend, Pair, VectorOp
 
 from ...ir.bodies import GemmFields, VecFields
 from ...mapping.tiling.tiles import Range
-from ..gradient.orders import Nest, Order, Step, alone, nests, steps
-from ..gradient.pair import Tiling
 from .core import Core, Place, check
 from .forward import WIDEST
 from .geometry import Geometry
+from .orders import Nest, Order, Step, alone, nests, steps
+from .pair import Tiling
 
 
 class Backward:

@@ -20,13 +20,13 @@ from ...model.timeline import Timeline
 from ...program.program import Instruction, Program
 from ...workload.layout import ActivationLayout, BiasLayout, Layout, WeightLayout
 from ...workload.training_net import TrainedLayer, TrainingNet
-from ..gradient.orders import Order
-from ..gradient.pair import check_sums
 from .across import Across, ranks_of, reordered
 from .backward import Backward, backward
 from .core import Core, Place, Step
 from .forward import forward
 from .geometry import Geometry, geometry
+from .orders import Order
+from .pair import check_sums
 from .update import updates
 
 

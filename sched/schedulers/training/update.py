@@ -16,9 +16,9 @@ from meshloom.hw.spec.isa import Addend, Pair
 from ...ir.bodies import GemmFields
 from ...mapping.tiling.problem import MAX_IN_WIDTH
 from ...mapping.tiling.tiles import Range, even
-from ..gradient.pair import cut
 from .backward import Backward, pair_of
 from .core import Place, check
+from .pair import cut
 
 #: Pieces of a layer's dW for each core.
 PIECES = 4

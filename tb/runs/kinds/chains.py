@@ -11,7 +11,7 @@ from meshloom.sched.lowering.programs import Planned, planned
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import Chosen, find_chain
-from meshloom.sched.schedulers.training.chain_search import ChainSchedule
+from meshloom.sched.schedulers.training.schedules import ChainSchedule
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import training_chain
 from meshloom.sched.workload.chain_data import random_chain
@@ -60,7 +60,7 @@ class ChainItem:
         figures = choice and GradientFigures(
             macs=self.macs,
             order=self.schedule.scheduler,
-            nest=str(choice.plan),
+            nest=choice.nest,
             dram_bytes=choice.dram_bytes,
             spilled_bytes=0,
             array_cycles=choice.array_cycles,

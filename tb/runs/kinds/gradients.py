@@ -11,8 +11,8 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.programs import Planned, planned
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers.gradient.scheduler import GradientSchedule
 from meshloom.sched.schedulers.registry import Chosen, find_gradient
+from meshloom.sched.schedulers.training.schedules import GradientSchedule
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import training
 from meshloom.sched.workload.layout import ActivationLayout

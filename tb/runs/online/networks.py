@@ -15,8 +15,8 @@ from meshloom.sched.lowering.templates.compiling import template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.template import Template
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.schedulers.layer_puzzle.versions import compiled
 from meshloom.sched.schedulers.online.interface import Layer, Network, Version
+from meshloom.sched.schedulers.online.versions import compiled
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError

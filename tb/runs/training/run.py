@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.sched.schedulers.gradient.orders import Order
 from meshloom.sched.schedulers.training.across import Across, named
+from meshloom.sched.schedulers.training.orders import Order
 from meshloom.sched.schedulers.training.step import TrainingStep, training_step
 from meshloom.sched.workload import trainable
 from meshloom.sched.workload.training_examples import Examples

@@ -61,12 +61,12 @@ def test_every_source_that_is_needed_counts(tree: Path) -> None:
     ("module", "decisive"),
     [
         (
-            "sched.schedulers.flexer.search",
-            ["schedulers/flexer/sets", "schedulers/flexer/turns", "mapping/tiling/problem", "mapping/play/estimate"],
+            "sched.papers.flexer.search",
+            ["papers/flexer/sets", "papers/flexer/turns", "mapping/tiling/problem", "mapping/play/estimate"],
         ),
         (
-            "sched.schedulers.flexer.judge",
-            ["schedulers/flexer/order", "ir/dependences", "model/timeline", "lowering/semaphores/lower", "ir/schedule"],
+            "sched.papers.flexer.judge",
+            ["papers/flexer/order", "ir/dependences", "model/timeline", "lowering/semaphores/lower", "ir/schedule"],
         ),
         ("sched.schedulers.loop_order.scheduler", ["mapping/memory/staging", "model/timeline"]),
     ],

@@ -19,8 +19,8 @@ from meshloom.sched.lowering.timed.compile import compile_ahead
 from meshloom.sched.lowering.timed.prove import prove
 from meshloom.sched.lowering.timed.sources import nearest
 from meshloom.sched.lowering.timed.windows import hops
-from meshloom.sched.schedulers.ahead.entry import TransferOptions
-from meshloom.sched.schedulers.ahead.placing import placed
+from meshloom.sched.papers.dtt.core_placing import placed
+from meshloom.sched.papers.dtt.entry import TransferOptions
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 

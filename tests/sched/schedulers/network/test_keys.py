@@ -23,28 +23,28 @@ from meshloom.sched.lowering.templates.compiling import compile_stage, template_
 from meshloom.sched.lowering.templates.schemes import Scheme
 from meshloom.sched.mapping.emit.expansion import Expansion
 from meshloom.sched.mapping.tiling.problem import pose
-from meshloom.sched.schedulers.ahead.search import Laid, shortest
+from meshloom.sched.papers.dtt.search import Laid, shortest
+from meshloom.sched.papers.flexer.layer import Layer as FlexerLayer
+from meshloom.sched.papers.flexer.policy import Policy
+from meshloom.sched.papers.gradient import chain_search
+from meshloom.sched.papers.gradient.chain_plan import Plan, Update
+from meshloom.sched.papers.gradient.scheduler import Searches
+from meshloom.sched.papers.klotski import orchestrate as orchestrating
+from meshloom.sched.papers.klotski.dag import Dag
+from meshloom.sched.papers.klotski.judging import Judge, trial_cache
+from meshloom.sched.papers.klotski.orchestrate import orchestrate, orchestration_cache
+from meshloom.sched.papers.klotski.trying import Try, Trying, outcomes
+from meshloom.sched.papers.klotski.work import Extent, stages_of
+from meshloom.sched.papers.layer_puzzle.samples import Draw, measured, sample_cache
 from meshloom.sched.schedulers.budget import Budget
-from meshloom.sched.schedulers.flexer.layer import Layer as FlexerLayer
-from meshloom.sched.schedulers.flexer.policy import Policy
-from meshloom.sched.schedulers.gradient.orders import Order
-from meshloom.sched.schedulers.gradient.pair import Split
-from meshloom.sched.schedulers.gradient.scheduler import Searches
-from meshloom.sched.schedulers.klotski import orchestrate as orchestrating
-from meshloom.sched.schedulers.klotski.dag import Dag
-from meshloom.sched.schedulers.klotski.judging import Judge, trial_cache
-from meshloom.sched.schedulers.klotski.orchestrate import orchestrate, orchestration_cache
-from meshloom.sched.schedulers.klotski.trying import Try, Trying, outcomes
-from meshloom.sched.schedulers.klotski.work import Extent, stages_of
-from meshloom.sched.schedulers.layer_puzzle.samples import Draw, measured, sample_cache
 from meshloom.sched.schedulers.loop_order import kept as loop_order
 from meshloom.sched.schedulers.network import conv, refine
 from meshloom.sched.schedulers.network.form import form
 from meshloom.sched.schedulers.network.scheduler import schedule as network_schedule
 from meshloom.sched.schedulers.network.scheduler import search_cache
 from meshloom.sched.schedulers.network.sharing import Between, SharingOptions
-from meshloom.sched.schedulers.training import chain_search
-from meshloom.sched.schedulers.training.chain_plan import Plan, Update
+from meshloom.sched.schedulers.training.orders import Order
+from meshloom.sched.schedulers.training.pair import Split
 from meshloom.sched.store.described import described
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
@@ -459,10 +459,10 @@ def test_every_user_of_the_store_is_here() -> None:
     root = Path(__file__).parents[4] / "sched"
     users = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if "SearchCache(" in path.read_text()}
     assert users == {
-        "lowering/templates/compiling.py", "schedulers/ahead/search.py", "schedulers/flexer/layer.py",
-        "schedulers/gradient/scheduler.py", "schedulers/klotski/judging.py", "schedulers/klotski/orchestrate.py",
-        "schedulers/klotski/trying.py", "schedulers/layer_puzzle/samples.py", "schedulers/loop_order/kept.py",
-        "schedulers/network/scheduler.py", "schedulers/training/chain_search.py",
+        "lowering/templates/compiling.py", "papers/dtt/search.py", "papers/flexer/layer.py",
+        "papers/gradient/scheduler.py", "papers/klotski/judging.py", "papers/klotski/orchestrate.py",
+        "papers/klotski/trying.py", "papers/layer_puzzle/samples.py", "schedulers/loop_order/kept.py",
+        "schedulers/network/scheduler.py", "papers/gradient/chain_search.py",
     }  # fmt: skip
 
 

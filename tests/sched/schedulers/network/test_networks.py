@@ -17,11 +17,11 @@ from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.papers.flexer import network as flexer_networks
+from meshloom.sched.papers.flexer.network import HOPELESS, Planner
+from meshloom.sched.papers.flexer.policy import FASTEST, OURS, PAPER
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
-from meshloom.sched.schedulers.flexer import network as flexer_networks
-from meshloom.sched.schedulers.flexer.network import HOPELESS, Planner
-from meshloom.sched.schedulers.flexer.policy import FASTEST, OURS, PAPER
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
 from meshloom.sched.schedulers.network.sharing import LAYERWISE, SharingOptions
 from meshloom.sched.schedulers.network.storage import Between
@@ -219,7 +219,7 @@ def test_a_budget_of_seconds_is_named(name: str) -> None:
 def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, chip = big_between(), load("quad8")
     first = registry.find_network("flexer", tmp_path)(graph, chip, None)
-    monkeypatch.setattr("meshloom.sched.schedulers.flexer.layer.search", None)  # a search would fail
+    monkeypatch.setattr("meshloom.sched.papers.flexer.layer.search", None)  # a search would fail
     assert registry.find_network("flexer", tmp_path)(graph, chip, None).schedule == first.schedule
 
 

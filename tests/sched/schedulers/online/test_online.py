@@ -9,13 +9,11 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.network import ServedNetwork
-from meshloom.sched.schedulers.layer_puzzle.launching import Launching
-from meshloom.sched.schedulers.layer_puzzle.layer_puzzle import LayerPuzzle, priority
-from meshloom.sched.schedulers.layer_puzzle.lookahead import Lookahead, Parts
-from meshloom.sched.schedulers.layer_puzzle.planaria import divide, needed
-from meshloom.sched.schedulers.layer_puzzle.prema import Prema
-from meshloom.sched.schedulers.layer_puzzle.veltair import block
-from meshloom.sched.schedulers.layer_puzzle.versions import predicted
+from meshloom.sched.papers.layer_puzzle.launching import Launching
+from meshloom.sched.papers.layer_puzzle.layer_puzzle import LayerPuzzle, priority
+from meshloom.sched.papers.layer_puzzle.planaria import divide, needed
+from meshloom.sched.papers.layer_puzzle.prema import Prema
+from meshloom.sched.papers.layer_puzzle.veltair import block
 from meshloom.sched.schedulers.online.congestion import NoCongestion
 from meshloom.sched.schedulers.online.drive import Drive
 from meshloom.sched.schedulers.online.instances import instances_of
@@ -30,8 +28,10 @@ from meshloom.sched.schedulers.online.interface import (
     Version,
     View,
 )
+from meshloom.sched.schedulers.online.lookahead import Lookahead, Parts
 from meshloom.sched.schedulers.online.metrics import measure
 from meshloom.sched.schedulers.online.registry import ONLINE, online_scheduler
+from meshloom.sched.schedulers.online.versions import predicted
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import workload_sets

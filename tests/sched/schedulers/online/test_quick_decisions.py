@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from meshloom.hw.spec.config import load, tile_position
-from meshloom.sched.schedulers.layer_puzzle.estimator import trained
-from meshloom.sched.schedulers.layer_puzzle.lookahead import Job, improved
-from meshloom.sched.schedulers.layer_puzzle.veltair import block
+from meshloom.sched.papers.layer_puzzle.estimator import trained
+from meshloom.sched.papers.layer_puzzle.veltair import block
 from meshloom.sched.schedulers.online.choosing import together
 from meshloom.sched.schedulers.online.congestion import Congestion, FairShare, cycles_beside, fastest_beside
 from meshloom.sched.schedulers.online.interface import Instance, Layer, Network, Platform, Version, View
+from meshloom.sched.schedulers.online.lookahead import Job, improved
 
 PLATFORM = Platform.of(load("lp25"))
 

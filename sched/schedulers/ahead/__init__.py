@@ -1,1 +1,0 @@
-"""The scheduler of chips with a controller: another's schedule, timed ahead."""

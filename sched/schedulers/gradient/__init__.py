@@ -1,1 +1,0 @@
-"""The two gradients of a layer as one pair: orders of their tiles, with partial sums that spill."""
