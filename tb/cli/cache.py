@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..api.options import examples
 from ..build.tools import ToolError
-from .options import examples
 from .outputs import STDOUT, check_places, put
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ..api.options import Energy, RunName, SavedChip, examples
 from ..results.exits import Exit
-from .options import Energy, RunName, SavedChip, examples
 from .outputs import STDOUT, check_places, put
 
 app = typer.Typer()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Area, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Energy, RunName, SavedChip, examples
 from .outputs import check_places, put
 
 app = typer.Typer()

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..api.options import Bind, SavedChip, bindings, examples
 from ..results.exits import expected
-from .options import Bind, SavedChip, bindings, examples
 
 app = typer.Typer()
 

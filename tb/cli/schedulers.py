@@ -8,7 +8,7 @@ import typer
 
 from meshloom.sched.support.plugins import PluginError, Registry
 
-from .options import examples
+from ..api.options import examples
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

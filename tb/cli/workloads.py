@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from .completion import complete_workloads
-from .options import examples
+from ..api.completion import complete_workloads
+from ..api.options import examples
 
 app = typer.Typer()
 

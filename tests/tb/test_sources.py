@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.labels import labels_in
 from meshloom.sched.workload.onnx.original import check_integer
 from meshloom.sched.workload.onnx.writer import to_onnx
-from meshloom.tb.cli.run import run as run_command
+from meshloom.tb.api.request import RunRequest
 from meshloom.tb.inputs.class_names import label_of
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import InputError
@@ -518,6 +517,5 @@ def test_of_a_map_without_classes_no_labels_are_taken(tmp_path: Path) -> None:
 
 def test_the_command_line_has_the_usual_thresholds() -> None:
     """It says them itself, for its help loads nothing."""
-    given = inspect.signature(run_command).parameters
     usual = NetworkSource("")
-    assert (given["min_score"].default, given["max_iou"].default) == (usual.min_score, usual.max_iou)
+    assert (RunRequest.min_score, RunRequest.max_iou) == (usual.min_score, usual.max_iou)
