@@ -18,7 +18,7 @@ from ..inputs.chips import changed
 from ..results.events import Event
 from ..results.recorder import Recorder
 from ..runs import runner
-from ..runs.kinds.interface import Progress
+from ..runs.kinds.interface import Listener
 from ..runs.workers import report_search
 from .request import RunRequest, limited
 from .result import Result
@@ -61,7 +61,7 @@ def schedule(
             f"workload {workload}: is {len(requests)} layers; schedule each of Workload.of(...).layers()"
         )
     with limited(time_limit, memory_limit, apart):
-        return requests[0].plan(config, chosen, Progress(search=report_search)).schedule
+        return requests[0].plan(config, chosen, Listener(search=report_search)).schedule
 
 
 def run(
@@ -120,15 +120,15 @@ def run(
 
 def _chosen(scheduler: AnyScheduler, options: Mapping[str, object] | None) -> str | Chosen:
     """A scheduler with options, by name if it has one. Raises SchedulerError."""
-    given = dict(options or {})
+    values = dict(options or {})
     if isinstance(scheduler, str):
         base, named = options_of(scheduler)
-        if twice := sorted(named.keys() & given):
+        if twice := sorted(named.keys() & values):
             raise SchedulerError(f"scheduler {scheduler!r}: {twice[0]} is given twice, in its name and in options")
-        return written(base, named | given)
+        return written(base, named | values)
     thing: Any = scheduler
     name = scheduler.name if isinstance(scheduler, Scheduler) else getattr(thing, "__name__", type(thing).__name__)
     try:
-        return Chosen(adapted(name, scheduler), given)
+        return Chosen(adapted(name, scheduler), values)
     except TypeError as error:
         raise SchedulerError(f"scheduler {name} {error}") from None

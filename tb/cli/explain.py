@@ -55,7 +55,7 @@ def explain(request: ExplainRequest) -> None:
     """
 
     from ..compare.explained import explained, explained_all
-    from ..compare.kept import kept
+    from ..compare.finished import finished_run
     from ..report.console import console
     from ..report.explained import print_explanation, print_overview
     from ..results.energy import load as load_energy
@@ -71,7 +71,7 @@ def explain(request: ExplainRequest) -> None:
     unexplained: dict[str, str] = {}
     if part:
         run = runs[0].load()
-        why = explained(kept(run), request.model, request.layer, request.operation, request.waits)
+        why = explained(finished_run(run), request.model, request.layer, request.operation, request.waits)
         explanations = [(why, run.chip)]
     else:
         table = None if request.energy is None else load_energy(request.energy)

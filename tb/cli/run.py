@@ -93,7 +93,7 @@ def _copies(request: RunRequest) -> list[tuple[Report, Path]]:
     from ..report import registry as reports
 
     json, csv = request.json, request.csv
-    copies = [reports.asked(each) for each in request.report or ()]
+    copies = [reports.form_and_place(each) for each in request.report or ()]
     copies += [(reports.JSON, json)] if json else []
     copies += [(reports.PARQUET if csv.suffix == ".parquet" else reports.CSV, csv)] if csv else []
     if [place for _, place in copies].count(STDOUT) > 1:
@@ -160,7 +160,7 @@ def _carry_out(
         def on_event(event: Event) -> None:
             if isinstance(event, Row):
                 recorder.add(event)
-            if isinstance(event, Unwritten) and event.asked:
+            if isinstance(event, Unwritten) and event.required:
                 recorder.missing.append(event.why)
             reporter(event)
 
@@ -174,21 +174,21 @@ def _chip_of(paths: list[Path]) -> str:
     """The built-in chip that saved files were made for. Raises BadParameter if they were made for several."""
     from ..results.saved import chip_of
 
-    found = {chip_of(path).name: path for path in paths}
-    if len(found) > 1:
-        those = ", ".join(f"{path} for {name}" for name, path in found.items())
+    result = {chip_of(path).name: path for path in paths}
+    if len(result) > 1:
+        those = ", ".join(f"{path} for {name}" for name, path in result.items())
         raise typer.BadParameter(f"a run is on one chip: {those}; run them one by one", param_hint="WORKLOAD")
-    return next(iter(found))
+    return next(iter(result))
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
     try:
-        found = tuple(float(number) for number in text.split(","))
+        numbers = tuple(float(number) for number in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} must be numbers separated by commas", param_hint=option) from None
-    if not all(map(isfinite, found)) or (option == "--std" and 0 in found):
+    if not all(map(isfinite, numbers)) or (option == "--std" and 0 in numbers):
         raise typer.BadParameter(f"{text!r}: every value must be finite, and those of --std not 0", param_hint=option)
-    return found
+    return numbers
 
 
 def _ranges(text: str) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from meshloom.hw.spec.config import ChipConfig
 
-    from ..runs.kinds.interface import Plan, Request
+    from ..runs.kinds.interface import PlannedWorkload, WorkloadRequest
 
 app = typer.Typer()
 
@@ -78,7 +78,7 @@ def schedule(request: ScheduleRequest) -> None:
     from ..report.console import console
     from ..report.narrow import show
     from ..report.tables import prediction_table
-    from ..runs.kinds.interface import Progress
+    from ..runs.kinds.interface import Listener
     from ..runs.searching import searching, with_budget
 
     config = load(request.chip)
@@ -87,12 +87,12 @@ def schedule(request: ScheduleRequest) -> None:
     screen = console()
     for path, suffix in ((request.out, ".json"), (request.program, ".bin")):
         check_places(*(path and _place(path, each.name, suffix, len(requests)) for each in requests))
-    plans: list[Plan] = []
+    plans: list[PlannedWorkload] = []
     failures: list[tuple[str, str]] = []
     with limited(request.time_limit, request.memory_limit), searching(screen) as on_search:
         for each in requests:
             try:
-                plans.append(each.plan(config, scheduler, Progress(search=on_search)))
+                plans.append(each.plan(config, scheduler, Listener(search=on_search)))
             except Exception as error:
                 if (problem := expected(error)) is None:
                     raise
@@ -107,7 +107,7 @@ def schedule(request: ScheduleRequest) -> None:
         raise typer.Exit(Exit.NOT_RUN)
 
 
-def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Request]:
+def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[WorkloadRequest]:
     """What to schedule, all of which the scheduler takes. Raises WorkloadError, SchedulerError and what looking at
     files raises, before anything is done."""
     from meshloom.sched.schedulers.registry import check_scheduler
@@ -122,7 +122,7 @@ def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Reque
     return requests
 
 
-def _save(plan: Plan, request: ScheduleRequest, count: int, screen: Console) -> None:
+def _save(plan: PlannedWorkload, request: ScheduleRequest, count: int, screen: Console) -> None:
     """Lists a plan's operations and saves its schedule and program, where that is wanted. `count`: of all plans."""
     from meshloom.sched.lowering.lifted import metadata_of
     from meshloom.sched.program import image

@@ -115,7 +115,7 @@ def sweep(request: SweepRequest) -> None:
         )
     more = f", {len(failures):,} of them failed" if failures else ""
     screen.print(
-        f"{file.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.kept:,} were there",
+        f"{file.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.existing:,} were there",
         markup=False,
     )
     screen.print(f"rows: {folder}", markup=False, soft_wrap=True)

@@ -60,9 +60,9 @@ def test_its_user_is_told(words: list[str], tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_walk_finds_all_commands() -> None:
-    found = {param.id for param in SINGLE}
-    assert {"run --chip", "run --scheduler", "cache --json", "cache clean --older-than"} <= found
-    assert len(found) > 60
+    values = {param.id for param in SINGLE}
+    assert {"run --chip", "run --scheduler", "cache --json", "cache clean --older-than"} <= values
+    assert len(values) > 60
 
 
 def test_lists_are_given_as_often_as_one_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
