@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,16 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.schedulers.authored import adapted
 from meshloom.sched.schedulers.interface import Scheduler, written
 from meshloom.sched.schedulers.registry import Chosen, SchedulerError, options_of
-from meshloom.sched.support.limits import Guard, guard_of, guarded
 from meshloom.sched.workload.layers import WorkloadError
 
 from ..devices.registry import find as find_device
 from ..inputs.chips import changed
-from ..results.energy import load as load_energy
 from ..results.events import Event
 from ..results.recorder import Recorder
-from ..results.shelf import Shelf, cached
 from ..runs import runner
-from ..runs.kinds.interface import Progress
-from ..runs.options import RunOptions
+from ..runs.kinds.interface import Listener
 from ..runs.workers import report_search
+from .request import RunRequest, limited
 from .result import Result
 from .workload import Workload
 
@@ -64,8 +60,8 @@ def schedule(
         raise WorkloadError(
             f"workload {workload}: is {len(requests)} layers; schedule each of Workload.of(...).layers()"
         )
-    with guarded(_guard(time_limit, memory_limit, apart)):
-        return requests[0].plan(config, chosen, Progress(search=report_search)).schedule
+    with limited(time_limit, memory_limit, apart):
+        return requests[0].plan(config, chosen, Listener(search=report_search)).schedule
 
 
 def run(
@@ -86,7 +82,7 @@ def run(
     memory_limit: int | None = None,
     apart: bool = True,
     on_event: Callable[[Event], None] = lambda event: None,
-) -> Result:  # the options of `meshloom run`, by name
+) -> Result:  # the options of `meshloom run` (`RunRequest`), by name
     """Runs workloads on the chip's RTL and compares every byte with ONNX Runtime and every cycle with the model.
 
     `workloads`: one or several; a Schedule is run as it is, whoever made it. `scheduler`, `options`, `time_limit`,
@@ -101,35 +97,38 @@ def run(
     BuildError, NoDeviceError, RunsError if nothing can run.
     """
     single = isinstance(workloads, Workload | str | Path | Schedule)
-    given = [workloads] if single else list(workloads)
-    asked = [Workload.of(each, computes).source for each in given]
-    count = jobs or len(os.sched_getaffinity(0))
-    place = None if isinstance(artefacts, bool) else Path(artefacts)
+    sources = [Workload.of(each, computes).source for each in ([workloads] if single else workloads)]
+    folder = None if isinstance(artefacts, bool) else Path(artefacts)
+    request = RunRequest(
+        device=device,
+        jobs=jobs or RunRequest.jobs,
+        waves=waves,
+        links=links,
+        artefacts=None if artefacts is True else folder is not None,
+        energy=None if energy is None else Path(energy),
+        area=area,
+        time_limit=time_limit,
+        memory_limit=memory_limit,
+        apart=apart,
+    )
     recorder = Recorder("api", find_device(device).tools())
-    shelf = Shelf(place) if place is not None else cached(recorder.run, on_event) if artefacts else None
-    table = None if energy is None else load_energy(Path(energy))
-    run_options = RunOptions(device, count, waves, links, place, shelf, energy=table, area=area)
-    with guarded(_guard(time_limit, memory_limit, apart)):
-        found = runner.run(asked, load_chip(chip), _chosen(scheduler, options), on_event, run_options)
-    recorder.rows += found
+    run_options = request.options(recorder, folder, on_event)
+    with request.guarded():
+        recorder.rows += runner.run(sources, load_chip(chip), _chosen(scheduler, options), on_event, run_options)
     return Result(recorder.results(complete=True))
-
-
-def _guard(time_limit: float | None, memory_limit: int | None, apart: bool) -> Guard:
-    return guard_of(time_limit, memory_limit) if apart else Guard(None, None)
 
 
 def _chosen(scheduler: AnyScheduler, options: Mapping[str, object] | None) -> str | Chosen:
     """A scheduler with options, by name if it has one. Raises SchedulerError."""
-    given = dict(options or {})
+    values = dict(options or {})
     if isinstance(scheduler, str):
         base, named = options_of(scheduler)
-        if twice := sorted(named.keys() & given):
+        if twice := sorted(named.keys() & values):
             raise SchedulerError(f"scheduler {scheduler!r}: {twice[0]} is given twice, in its name and in options")
-        return written(base, named | given)
+        return written(base, named | values)
     thing: Any = scheduler
     name = scheduler.name if isinstance(scheduler, Scheduler) else getattr(thing, "__name__", type(thing).__name__)
     try:
-        return Chosen(adapted(name, scheduler), given)
+        return Chosen(adapted(name, scheduler), values)
     except TypeError as error:
         raise SchedulerError(f"scheduler {name} {error}") from None

@@ -56,7 +56,7 @@ def sweep(
     time_limit: float | None = None,
     memory_limit: int | None = None,
     on_rows: Callable[[Sequence[PointRow]], None] = lambda rows: None,
-) -> Swept:
+) -> Swept:  # the options of `meshloom sweep`, by name
     """Predicts or runs every point of a sweep that has no row yet.
 
     `points`: a file, or what stands in one (`{"name": ..., "chips": [...], ...}`, see docs/sweeps.md). `out`: the
@@ -69,16 +69,16 @@ def sweep(
     """
     folder = Path()
     if isinstance(points, SweepFile):
-        asked = points
+        file = points
     elif isinstance(points, Mapping):
         try:
-            asked = SweepFile.model_validate(dict(points))
+            file = SweepFile.model_validate(dict(points))
         except ValidationError as error:
             raise SweepError(f"sweep: {mistakes(error, points, SweepFile)}") from error
     else:
-        asked, folder = read(Path(points)), Path(points).parent
-    place = Path(out) if out is not None else sweeps.default_folder(asked)
+        file, folder = read(Path(points)), Path(points).parent
+    place = Path(out) if out is not None else sweeps.default_folder(file)
     count = jobs or len(os.sched_getaffinity(0))
     with guarded(guard_of(time_limit, memory_limit)):
-        found = sweeps.run(asked, folder, place, jobs=count, address=cluster, retry=retry, on_rows=on_rows)
-    return Swept(found.points, found.kept, tuple(found.rows), place)
+        outcome = sweeps.run(file, folder, place, jobs=count, address=cluster, retry=retry, on_rows=on_rows)
+    return Swept(outcome.points, outcome.existing, tuple(outcome.rows), place)

@@ -14,7 +14,7 @@ from meshloom.sched.workload.shapes import describe
 
 from ..inputs.sources import NetworkSource
 from ..runs.kinds import table
-from ..runs.kinds.interface import Request
+from ..runs.kinds.interface import WorkloadRequest
 from ..runs.saved import SavedSource
 
 
@@ -28,24 +28,26 @@ class Workload:
     source: str | NetworkSource | SavedSource
 
     @classmethod
-    def of(cls, given: Workload | str | Path | Schedule, meaning: Workload | str | Path | None = None) -> Workload:
+    def of(cls, workload: Workload | str | Path | Schedule, meaning: Workload | str | Path | None = None) -> Workload:
         """A workload by its name on the command line, a file (.onnx; .json and .bin: schedules and programs), or a
         Schedule. `meaning`: what a schedule or a program computes, if it does not say so; "" leaves its bytes
         unchecked. Raises WorkloadError if a name means nothing."""
         saved: SavedSource | None = None
-        if isinstance(given, Schedule):
-            saved = SavedSource(Path(given.workload or "schedule"), given=given)
-        elif not isinstance(given, Workload) and table.is_file(str(given)):
-            saved = SavedSource(Path(given))
-        elif isinstance(given, Workload) and isinstance(given.source, SavedSource):
-            saved = given.source
+        if isinstance(workload, Schedule):
+            saved = SavedSource(Path(workload.workload or "schedule"), unsaved=workload)
+        elif not isinstance(workload, Workload) and table.is_file(str(workload)):
+            saved = SavedSource(Path(workload))
+        elif isinstance(workload, Workload) and isinstance(workload.source, SavedSource):
+            saved = workload.source
         if saved is not None:
             return cls(_with_meaning(saved, meaning))
         if meaning is not None:
-            raise WorkloadError(f"workload {given}: only schedules and programs compute something else than their name")
-        if isinstance(given, Workload):
-            return given
-        name = str(given)
+            raise WorkloadError(
+                f"workload {workload}: only schedules and programs compute something else than their name"
+            )
+        if isinstance(workload, Workload):
+            return workload
+        name = str(workload)
         if not table.is_network(name):
             table.find(name)
             return cls(name)
@@ -116,7 +118,7 @@ class Workload:
             return self.source
         return self.source.title if isinstance(self.source, NetworkSource) else self.source.name
 
-    def requests(self, chip: ChipConfig) -> Sequence[Request]:
+    def requests(self, chip: ChipConfig) -> Sequence[WorkloadRequest]:
         """What it means on a chip: one workload, or several layers. Raises WorkloadError."""
         return table.requests(self.source, chip)
 

@@ -11,7 +11,7 @@ from meshloom.hw.spec.routes import RouteField
 
 from ..build.synthesis import LOGIC, WHOLE, Area, area
 from ..report.console import percent
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from .results import Result, Sheet
 
 #: A data flit of a chip with 16 lanes.
@@ -97,7 +97,7 @@ def _sheet(on_progress: OnEvent) -> Sheet:
             more = percent(100 * (one.cells - first.cells) / first.cells, sign="+", digits=1) if name else ""
             rows.append((part, name, f"{one.cells:,}", f"{one.flip_flops:,}", more))
 
-    on_progress(Plan(rows=len(KINDS) + 1))
+    on_progress(RowCount(rows=len(KINDS) + 1))
     on_progress(Stage(workload="mover", what="synthesising"))
     add("mover of a core", {name: mover_area(chip, TileKind.CORE) for name, chip in chips.items()})
     for kind in KINDS:

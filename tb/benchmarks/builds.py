@@ -18,7 +18,7 @@ from meshloom.sched.store.kinds import BLOCKS
 
 from ..build import blocks
 from ..build.tools import compiler_version
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from .interface import BenchmarkError
 from .results import Result, Sheet
 
@@ -78,7 +78,7 @@ def run(on_progress: OnEvent) -> Result:
         [(grid("nine32", 3, 3), NOTHING)],
         [(grid("twentyfive32", 5, 5), NOTHING)],
     ]
-    on_progress(Plan(rows=sum(map(len, steps))))
+    on_progress(RowCount(rows=sum(map(len, steps))))
     cells: list[tuple[str, ...]] = []
     failed: dict[int, str] = {}
     for chips in steps:

@@ -13,7 +13,7 @@ from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 
 from ..build.builder import ingredients
-from ..results.events import Event, OnEvent, Plan
+from ..results.events import Event, OnEvent, RowCount
 from ..results.schema import Row
 from ..runs.options import RunOptions
 from .ahead import flit_hops
@@ -172,7 +172,7 @@ def _measure(chip: ChipConfig, on_progress: OnEvent) -> None:
                 if isinstance(event, Row):
                     if event.error is None:
                         _memory(chip).put(_key(chip, event.workload, scheduler), _ROW, event)
-                elif not isinstance(event, Plan):  # each run has a plan of its own
+                elif not isinstance(event, RowCount):  # each run has a plan of its own
                     on_progress(event)
 
             all_ran(runner.run(left, chip, scheduler, keep, RunOptions(device=_DEVICE, links=True, here=True)))

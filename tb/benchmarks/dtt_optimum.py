@@ -12,7 +12,7 @@ from meshloom.sched.papers.dtt.exact_routing import Optimum, optimum
 from meshloom.sched.papers.dtt.random_needs import random_needs
 from meshloom.sched.papers.dtt.repair import repaired, routed
 
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from ..runs.workers import workers
 from .results import Result, Sheet
 
@@ -71,7 +71,7 @@ def sheet(cases: list[Case], failures: list[str]) -> Sheet:
 
 def run(on_progress: OnEvent) -> Result:
     """Routes and solves all cases."""
-    on_progress(Plan(rows=CASES))
+    on_progress(RowCount(rows=CASES))
     with workers(len(os.sched_getaffinity(0))) as pool:
         futures = [pool.submit(case, seed) for seed in range(CASES)]
         cases: list[Case] = []

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import geometric_mean
 
 from ..report.console import percent
-from ..results.events import OnEvent, Plan
+from ..results.events import OnEvent, RowCount
 from . import network_runs
 from .flexer_layers import MEMORY_BOUND, floor_cycles
 from .interface import BenchmarkError
@@ -41,7 +41,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     if unknown := [part for part in parts if part not in (*planned, "kept")]:
         raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join((*planned, 'kept'))}")
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
-    on_progress(Plan(rows=len(chosen)))
+    on_progress(RowCount(rows=len(chosen)))
     failures = network_runs.measure(chosen, on_progress)
     everything = [one for part in planned.values() for one in part]
     found, older = network_runs.KEPT.collected(everything)

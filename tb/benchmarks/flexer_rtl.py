@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ..report.console import percent
-from ..results.events import OnEvent, Plan
+from ..results.events import OnEvent, RowCount
 from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT
 from . import network_runs
 from .flexer_layers import BUDGET, HYBRID_BAR, MEMORY_BOUND, budget_in_words, compile_search, floor_cycles
@@ -219,7 +219,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     if unknown := [part for part in parts if part not in (*planned, "kept")]:
         raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join((*planned, 'kept'))}")
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
-    on_progress(Plan(rows=len(chosen)))
+    on_progress(RowCount(rows=len(chosen)))
     if network_runs.KEPT.missing(chosen):
         compile_search(on_progress)
     missed = network_runs.measure(chosen, on_progress)

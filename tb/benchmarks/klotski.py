@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import geometric_mean
 
 from ..report.console import percent
-from ..results.events import OnEvent, Plan
+from ..results.events import OnEvent, RowCount
 from . import kept
 from . import klotski_waits as waits
 from .interface import BenchmarkError
@@ -103,7 +103,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     if unknown := [part for part in parts if part not in names]:
         raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(names)}")
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
-    on_progress(Plan(rows=len(chosen)))
+    on_progress(RowCount(rows=len(chosen)))
     failures = measure(chosen, on_progress)
     if not parts or "waits" in parts:
         waits.measure(on_progress)

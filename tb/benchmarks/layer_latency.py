@@ -28,7 +28,7 @@ from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
 
 from ..build.builder import build
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from ..runs.workers import workers
 from . import layer_congestion, layer_rtl
 from .interface import BenchmarkError
@@ -125,7 +125,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
 
 
 def _measure(on_progress: OnEvent) -> None:
-    on_progress(Plan(rows=CHUNKS + len(TEST) + AGAIN + OTHER_CHUNKS))
+    on_progress(RowCount(rows=CHUNKS + len(TEST) + AGAIN + OTHER_CHUNKS))
     build(load(CHIP), "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
     with workers(len(os.sched_getaffinity(0))) as pool:
         asked = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from meshloom.sched.workload.workload_sets import EACH, SIZES
 
-from ..results.events import OnEvent, Plan
+from ..results.events import OnEvent, RowCount
 from ..runs.workers import workers
 from . import layer_puzzle_sheets as sheets
 from . import layer_puzzle_waits as waits
@@ -70,7 +70,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
     planned = plan()
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
-    on_progress(Plan(rows=len(chosen)))
+    on_progress(RowCount(rows=len(chosen)))
     failures = measure(chosen, on_progress) if chosen else []
     if not parts or "cases" in parts:
         with workers(cpus()) as pool:

@@ -18,7 +18,7 @@ from ..results.schema import Row
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
 
-    from ..runs.kinds.layers import LayerItem
+    from ..runs.kinds.layers import LayerRun
 
 #: Layers of fewer cycles take milliseconds: they run so many times, and the fastest run counts.
 SHORT_CYCLES, REPEATS = 20_000, 3
@@ -58,7 +58,7 @@ def run_layers(
     assert layer
     config = load(chip) if isinstance(chip, str) else chip
     device = VERILATOR.open(config, False, lambda what: on_progress(Stage(workload=config.name, what=what)))
-    ready: list[LayerItem] = []
+    ready: list[LayerRun] = []
     spent: list[float] = []
     for name in names:
         for workload in find(name):

@@ -19,10 +19,11 @@ from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import ingredients
-from ..compare.attribution import Cause, spent_by_layer
+from ..compare.attribution import spent_by_layer
 from ..compare.causes import Causes
 from ..compare.records import locate, operations
 from ..results.events import OnEvent, Stage
+from ..results.legend import CycleCause
 from ..runs.options import RunOptions
 from ..runs.runner import run as run_workloads
 from .closed_forms import FORMS, Case, roofline
@@ -35,14 +36,14 @@ EFFORT = 0.1
 #: Cycles of a layer by the roofline, at least and at most.
 SHORTEST, LONGEST = 50, 12_000
 #: Causes of the waterfall that are one to a closed form.
-GROUPS: dict[str, tuple[Cause, ...]] = {
-    "padding": (Cause.ROWS, Cause.CHANNELS),
-    "pipeline": (Cause.PIPELINE, Cause.RESULTS, Cause.DEPENDENCE, Cause.VECTOR),
-    "dram": (Cause.DRAM, Cause.DRAM_QUEUE),
-    "network": (Cause.PORT, Cause.NOC),
-    "program": (Cause.START, Cause.FETCH),
-    "imbalance": (Cause.IMBALANCE,),
-    "end": (Cause.END,),
+GROUPS: dict[str, tuple[CycleCause, ...]] = {
+    "padding": (CycleCause.ROWS, CycleCause.CHANNELS),
+    "pipeline": (CycleCause.PIPELINE, CycleCause.RESULTS, CycleCause.DEPENDENCE, CycleCause.VECTOR),
+    "dram": (CycleCause.DRAM, CycleCause.DRAM_QUEUE),
+    "network": (CycleCause.PORT, CycleCause.NOC),
+    "program": (CycleCause.START, CycleCause.FETCH),
+    "imbalance": (CycleCause.IMBALANCE,),
+    "end": (CycleCause.END,),
 }
 
 

@@ -16,7 +16,7 @@ from meshloom.sched.workload.catalog import find
 
 from ..build.builder import build
 from ..report.plots import save_plot
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from ..runs.workers import workers
 from .closed_forms import FORMS
 from .interface import BenchmarkError
@@ -54,7 +54,7 @@ class Judged:
 def run(on_progress: OnEvent) -> Result:
     """Counts and runs what is not kept, then compares. Raises BenchmarkError if a layer does not run."""
     cpus = len(os.sched_getaffinity(0))
-    on_progress(Plan(rows=len(CHIPS) * (CHUNKS + RTL_CHUNKS)))
+    on_progress(RowCount(rows=len(CHIPS) * (CHUNKS + RTL_CHUNKS)))
     every: dict[str, list[list[Layer]]] = {chip: [] for chip in CHIPS}
     with workers(cpus) as pool:
         futures = {chip: [pool.submit(counted, chip, number) for number in range(CHUNKS)] for chip in CHIPS}

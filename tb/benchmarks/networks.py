@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from meshloom.hw.spec.config import load
 
 from ..inputs.sources import NetworkSource, pictures
-from ..report.console import CAUSES, percent
-from ..results.events import Event, OnEvent, Plan
+from ..report.console import percent
+from ..results.events import Event, OnEvent, RowCount
 from ..results.figures import NetworkFigures
+from ..results.legend import GROUPS
 from ..results.schema import Row, Status
 from .results import Result, Sheet
 
@@ -226,11 +227,11 @@ def _layers(row: Row) -> Sheet:
             f"{layer.rtl_cycles:,}",
             percent(layer.error_percent, sign="+"),
             f"{layer.core_cycles:,}",
-            *(f"{layer.shares[cause]:.1f}" if layer.shares else "-" for cause in CAUSES),
+            *(f"{layer.shares[cause]:.1f}" if layer.shares else "-" for cause in GROUPS),
         )
         for layer in row.network.layers
     ]
-    columns = ("layer", "limit", "MMAC>", "RTL cycles>", "error>", "core cycles>", *(f"{cause}>" for cause in CAUSES))
+    columns = ("layer", "limit", "MMAC>", "RTL cycles>", "error>", "core cycles>", *(f"{cause}>" for cause in GROUPS))
     return Sheet(f"{row.workload} on {row.chip}, layer by layer; causes in % of the core cycles", columns, cells)
 
 
@@ -239,7 +240,7 @@ def run(on_progress: OnEvent) -> Result:
     from ..runs import runner
 
     def pass_on(event: Event) -> None:
-        if not isinstance(event, Plan):  # the plan of all chips has been told
+        if not isinstance(event, RowCount):  # the plan of all chips has been told
             on_progress(event)
 
     sources = [
@@ -252,7 +253,7 @@ def run(on_progress: OnEvent) -> Result:
     usual = {name for chip, names in RUNS for name in names if chip == SEARCHED_CHIP}
     more = [(name, scheduler, bar) for name, scheduler, bar in SEARCHED if scheduler != DEFAULT or name not in usual]
     runs = sum(max(1, len(source.inputs)) for _, some in sources for source in some)
-    on_progress(Plan(rows=runs + len(more)))
+    on_progress(RowCount(rows=runs + len(more)))
     sheets: list[Sheet] = []
     details: list[Sheet] = []
     failures: list[str] = []
@@ -265,9 +266,9 @@ def run(on_progress: OnEvent) -> Result:
         bad = frozenset(number for number, row in enumerate(good) if missed([row]))
         sheets.append(Sheet(f"{chip}: whole networks", _COLUMNS, [_line(row) for row in good], bad))
         share_rows = [
-            (row.workload, *(f"{row.network.shares[cause]:.1f}" for cause in CAUSES)) for row in good if row.network
+            (row.workload, *(f"{row.network.shares[cause]:.1f}" for cause in GROUPS)) for row in good if row.network
         ]
-        columns = ("network", *(f"{cause}>" for cause in CAUSES))
+        columns = ("network", *(f"{cause}>" for cause in GROUPS))
         sheets.append(Sheet(f"{chip}: where the PE cycles went, %", columns, share_rows))
         if chip == SEARCHED_CHIP:
             by_default = {row.workload: row for row in first}

@@ -6,7 +6,7 @@ from math import fsum
 
 from meshloom.sched.workload.workload_sets import EACH
 
-from ..results.events import OnEvent, Plan
+from ..results.events import OnEvent, RowCount
 from .layer_puzzle import CHIP
 from .results import Result, Sheet
 from .served import Asked, known, measure, result
@@ -31,7 +31,7 @@ def run(on_progress: OnEvent) -> Result:
     """Serves the small workloads by each variant, but for what is kept."""
     asked = {name: [Asked(CHIP, f"small{index}", name) for index in range(EACH)] for name in VARIANTS}
     every = [one for each in asked.values() for one in each]
-    on_progress(Plan(rows=len(every)))
+    on_progress(RowCount(rows=len(every)))
     failures = measure(every, on_progress)
     compiled = known(every)
     means: dict[str, dict[str, float]] = {}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from ..report.console import percent
-from ..results.events import Event, OnEvent, Plan
+from ..results.events import Event, OnEvent, RowCount
 from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, Row, Status, summarise
 from .results import Result, Sheet
 
@@ -100,11 +100,11 @@ def run(on_progress: OnEvent) -> Result:
     from ..runs.options import RunOptions
 
     def pass_on(event: Event) -> None:
-        if not isinstance(event, Plan):  # the plan of all chips has been told
+        if not isinstance(event, RowCount):  # the plan of all chips has been told
             on_progress(event)
 
     names = {chip: layers(chip) for chip in CHIPS}
-    on_progress(Plan(rows=sum(map(len, names.values()))))
+    on_progress(RowCount(rows=sum(map(len, names.values()))))
     sheets: list[Sheet] = []
     failures: list[str] = []
     for chip in CHIPS:

@@ -17,7 +17,7 @@ from meshloom.sched.lowering.templates.template import Place, Template
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.sched.workload.workload_sets import NETWORKS
 
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from ..runs.online.networks import compile_networks
 from .results import Result, Sheet
 
@@ -93,7 +93,7 @@ def main() -> None:
 
     screen = console()
     with Reporter(screen) as on_progress:
-        on_progress(Plan(rows=1))
+        on_progress(RowCount(rows=1))
         sheet = measure(on_progress)
     print_result(Result("relocation", sheet.title, "", (sheet,)), screen)
 

@@ -16,7 +16,7 @@ from meshloom.sched.store.store import Recipe, StoreError, key
 from meshloom.sched.workload.layers import ConvShape
 
 from ..build.builder import OUTPUT
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from .interface import BenchmarkError
 from .layers import Ran, run_layers
 from .results import Result, Sheet
@@ -117,7 +117,7 @@ def run(on_progress: OnEvent) -> Result:
     from meshloom.hw.spec.config import load
     from meshloom.sched.workload.catalog import find
 
-    on_progress(Plan(rows=len(LAYERS) * len(CHIPS)))
+    on_progress(RowCount(rows=len(LAYERS) * len(CHIPS)))
     python = install(on_progress)
     shapes = [find(name)[0].shape for name in LAYERS]
     sheets: list[Sheet] = []

@@ -9,7 +9,7 @@ from meshloom.hw.spec.config import ChipConfig, load
 
 from ..build.builder import TARGET
 from ..build.tools import compiler_version
-from ..results.events import OnEvent, Plan
+from ..results.events import OnEvent, RowCount
 from ..results.schema import Row
 from . import builds, idle, plain_loop, relocation, threads, timeline
 from .layers import run_layers
@@ -79,7 +79,7 @@ def _measure(name: str, target: str, layers: Sequence[str], on_progress: OnEvent
 
 def run(on_progress: OnEvent) -> Result:
     """Runs the layers on each chip, one at a time; then the model, as Python and compiled; then places templates."""
-    on_progress(Plan(rows=sum(len(layers) for _, _, layers in CHIPS)))
+    on_progress(RowCount(rows=sum(len(layers) for _, _, layers in CHIPS)))
     compiler = compiler_version()
     clang = "clang" in compiler
     measured = [one for chip, target, layers in CHIPS for one in _measure(chip, target, layers, on_progress)]

@@ -15,7 +15,7 @@ from typing import Any
 
 from meshloom.hw.spec.config import load
 
-from ..results.events import OnEvent, Plan, Stage
+from ..results.events import OnEvent, RowCount, Stage
 from ..results.identity import sources
 from ..results.sweep import PointRow, SweepFile
 from ..runs.sweeps import cluster
@@ -90,7 +90,7 @@ class Ran:
 
 def run(on_progress: OnEvent) -> Result:
     """Makes both sweeps both ways, and sends batches of nothing."""
-    on_progress(Plan(rows=2 * len(SWEEPS) + 1))
+    on_progress(RowCount(rows=2 * len(SWEEPS) + 1))
     found = [_both(sweep, on_progress) for sweep in SWEEPS]
     on_progress(Stage(workload="nothing", what=f"{EMPTY:,} batches without points"))
     wall, client = _empty()

@@ -9,8 +9,9 @@ from pathlib import Path
 from meshloom.hw.spec.config import CHIP_FOLDER, load
 from meshloom.hw.spec.isa import Unit
 
-from ..report.console import CAUSES, percent
-from ..results.events import Event, OnEvent, Plan, Stage
+from ..report.console import percent
+from ..results.events import Event, OnEvent, RowCount, Stage
+from ..results.legend import GROUPS
 from ..results.schema import Row
 from .area import Area, unit_area
 from .interface import BenchmarkError, all_ran
@@ -65,12 +66,12 @@ def _networks(rows: dict[int, list[Row]]) -> Sheet:
                     f"{row.bytes_checked:,}",
                     f"{row.mismatches}",
                     percent(100 * row.utilisation, digits=1),
-                    *(f"{row.network.shares[cause]:.1f}" for cause in CAUSES),
+                    *(f"{row.network.shares[cause]:.1f}" for cause in GROUPS),
                 )
             )
     columns = ("network", "windows>", "RTL cycles>", "error>", "bytes>", "mismatches>", "PE util.>")
     title = f"Networks on {CHIP}, and where their PE cycles went, %"
-    return Sheet(title, (*columns, *(f"{cause}>" for cause in CAUSES)), cells)
+    return Sheet(title, (*columns, *(f"{cause}>" for cause in GROUPS)), cells)
 
 
 def _areas(on_progress: OnEvent) -> Sheet:
@@ -107,10 +108,10 @@ def run(on_progress: OnEvent) -> Result:
     from ..runs import runner
 
     def pass_on(event: Event) -> None:
-        if not isinstance(event, Plan):  # the plan of all variants has been told
+        if not isinstance(event, RowCount):  # the plan of all variants has been told
             on_progress(event)
 
-    on_progress(Plan(rows=len(WINDOWS) * len(NETWORKS)))
+    on_progress(RowCount(rows=len(WINDOWS) * len(NETWORKS)))
     rows: dict[int, list[Row]] = {}
     with tempfile.TemporaryDirectory(prefix="meshloom_") as name:
         for windows in WINDOWS:

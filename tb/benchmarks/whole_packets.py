@@ -10,7 +10,7 @@ from typing import Any
 from meshloom.hw.spec.config import ChipConfig, load
 
 from ..report.console import percent
-from ..results.events import Event, OnEvent, Plan
+from ..results.events import Event, OnEvent, RowCount
 from ..results.schema import Row
 from .interface import all_ran
 from .results import Result, Sheet
@@ -58,10 +58,10 @@ def run(on_progress: OnEvent) -> Result:
     from ..runs import runner
 
     def pass_on(event: Event) -> None:
-        if not isinstance(event, Plan):  # the plan of all cases has been told
+        if not isinstance(event, RowCount):  # the plan of all cases has been told
             on_progress(event)
 
-    on_progress(Plan(rows=2 * sum(len(case.workloads) for case in CASES)))
+    on_progress(RowCount(rows=2 * sum(len(case.workloads) for case in CASES)))
     rows: list[tuple[str, ...]] = []
     gains: dict[bool, list[float]] = {False: [], True: []}
     failures: list[str] = []

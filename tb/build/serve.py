@@ -29,7 +29,7 @@ async def serve(dut: Any) -> None:
         await Timer(1, "ns")
         toggle = 0
         for line in lines:
-            said: list[int] = []
+            numbers: list[int] = []
             before = time.process_time()
             inputs, acts = json.loads(line)
             for name, value in inputs.items():
@@ -40,6 +40,6 @@ async def serve(dut: Any) -> None:
                 toggle = 1 - toggle
                 dut.order.value = toggle
                 await dut.ordered.value_change
-                said.append(int(dut.answer.value))
-            answers.write(json.dumps([*said, time.process_time() - before, int(dut.protocol.value)]) + "\n")
+                numbers.append(int(dut.answer.value))
+            answers.write(json.dumps([*numbers, time.process_time() - before, int(dut.protocol.value)]) + "\n")
             answers.flush()

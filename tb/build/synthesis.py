@@ -46,13 +46,13 @@ def area(name: str, text: str, script: str = LOGIC) -> Area:
     """The area of the module `design` in a text of RTLIL, from the cache if its very netlist was synthesised before.
     Raises BuildError."""
     entry = key(name, design=text, script=script, tools=tools())
-    found = SYNTHESIS.store(OUTPUT).obtain(entry, lambda: json.dumps(asdict(_synthesise(text, script, name))).encode())
-    return Area(**json.loads(found))
+    data = SYNTHESIS.store(OUTPUT).obtain(entry, lambda: json.dumps(asdict(_synthesise(text, script, name))).encode())
+    return Area(**json.loads(data))
 
 
 def _synthesise(text: str, script: str, name: str) -> Area:
-    with tempfile.TemporaryDirectory(prefix="meshloom_") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="meshloom_") as result:
+        folder = Path(result)
         (folder / "design.il").write_text(text)
         yosys(script, folder, name)
         design = json.loads((folder / "area.json").read_text())["design"]

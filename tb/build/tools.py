@@ -23,13 +23,13 @@ class ToolError(RuntimeError):
 
 def check_room(folder: Path, log: Path | None = None) -> None:
     """Of a tool that has failed: raises WriteError if it, or what it printed, had no room. `folder`: where it wrote."""
-    said = ""
+    text = ""
     if log is not None:
         with contextlib.suppress(OSError):
-            said = log.read_text(errors="replace")
+            text = log.read_text(errors="replace")
     # what it printed may have had no room either, and what it had written is removed by now
     place = full_place(folder, scarce=_SCARCE)
-    if place is not None or os.strerror(errno.ENOSPC) in said:
+    if place is not None or os.strerror(errno.ENOSPC) in text:
         raise WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place or folder))
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ..api.completion import complete_benchmarks
+from ..api.options import examples
 from ..results.exits import Exit
-from .completion import complete_benchmarks
-from .options import examples
 
 app = typer.Typer()
 

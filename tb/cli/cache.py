@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..api.options import examples
 from ..build.tools import ToolError
-from .options import examples
 from .outputs import STDOUT, check_places, put
 
 if TYPE_CHECKING:
@@ -113,14 +113,14 @@ def clean(
             raise typer.BadParameter(f"would {what}; confirm with --yes: no terminal to ask on", param_hint="--yes")
         if not typer.confirm(f"{what}?", err=True):
             chosen = []
-    found = [_remove(kind, entries) for kind, entries in chosen]
-    removed, freed = sum(one["removed"] for one in found), sum(one["bytes"] for one in found)
-    used = sum(one["in_use"] for one in found)
+    values = [_remove(kind, entries) for kind, entries in chosen]
+    removed, freed = sum(one["removed"] for one in values), sum(one["bytes"] for one in values)
+    used = sum(one["in_use"] for one in values)
     screen.print(
         f"removed {_entries(removed)}, {megabytes(freed)}" + (f"; {used} in use kept" if used else ""), markup=False
     )
-    _write(json, {"removed": removed, "bytes": freed, "in_use": used, "kinds": found})
-    if failed := [words for one in found for words in one["failed"]]:
+    _write(json, {"removed": removed, "bytes": freed, "in_use": used, "kinds": values})
+    if failed := [words for one in values for words in one["failed"]]:
         raise CleanError(f"{len(failed)} could not be removed; the first: {failed[0]}")
 
 
@@ -183,18 +183,18 @@ def _shelves(names: list[str]) -> list[_Shelf]:
     from meshloom.sched.store.entries import entries
     from meshloom.sched.store.kinds import KINDS
 
-    known = {kind.name: kind for kind in KINDS}
+    kinds = {kind.name: kind for kind in KINDS}
     for name in names:
-        if name not in known:
-            hint = near(name, known) or f"there are {', '.join(known)}"
+        if name not in kinds:
+            hint = near(name, kinds) or f"there are {', '.join(kinds)}"
             raise typer.BadParameter(f"nothing of the kind {name!r} is kept; {hint}", param_hint="KIND")
-    return [_Shelf(kind, entries(kind.folder())) for kind in known.values() if not names or kind.name in names]
+    return [_Shelf(kind, entries(kind.folder())) for kind in kinds.values() if not names or kind.name in names]
 
 
 def _seconds(age: str) -> float:
-    if (found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", age.strip(), flags=re.ASCII)) is None:
+    if (match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", age.strip(), flags=re.ASCII)) is None:
         raise typer.BadParameter(f"{age!r} is not an age such as 12h, 30d or 4w", param_hint="--older-than")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def _entries(count: int) -> str:

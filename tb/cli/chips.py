@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .completion import complete_chips
-from .options import Chip, examples
+from ..api.completion import complete_chips
+from ..api.options import Chip, examples
 
 app = typer.Typer()
 

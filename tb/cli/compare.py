@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ..api.options import Energy, RunName, SavedChip, examples
 from ..results.exits import Exit
-from .options import Energy, RunName, SavedChip, examples
 from .outputs import STDOUT, check_places, put
 
 app = typer.Typer()
@@ -60,20 +60,20 @@ def compare(
     check_places(json)
     saved = [each for each in (a, b) if each is not None and is_saved(each)]
     runs = [find(each, chip if each in saved or not saved else None) for each in (a, b) if each is not None]
-    found = against_model(runs[0], bound) if b is None else compare_runs(runs[0], runs[1], table, bound)
+    comparisons = against_model(runs[0], bound) if b is None else compare_runs(runs[0], runs[1], table, bound)
     if json is not None:
-        put(json, found.model_dump_json(indent=2) + "\n")
+        put(json, comparisons.model_dump_json(indent=2) + "\n")
     if json != STDOUT:
-        print_comparison(found, console())
-    if found.regressions:
+        print_comparison(comparisons, console())
+    if comparisons.regressions:
         raise typer.Exit(Exit.WRONG)
 
 
 def _percent(text: str) -> float:
     try:
-        found = float(text.strip().removesuffix("%"))
+        number = float(text.strip().removesuffix("%"))
     except ValueError:
-        found = float("nan")
-    if not isfinite(found) or found < 0:
+        number = float("nan")
+    if not isfinite(number) or number < 0:
         raise typer.BadParameter(f"{text!r} must be a percentage such as 2%", param_hint="--max-regression")
-    return found
+    return number

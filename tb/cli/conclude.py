@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Kept(Protocol):
+class Savable(Protocol):
     """Results that can be saved, and that are good or not."""
 
     @property
@@ -30,7 +30,7 @@ class Kept(Protocol):
 
 
 def conclude(
-    results: Kept, path: Path, json: Path | None, picture: Path, draw: Callable[[], None], screen: Console
+    results: Savable, path: Path, json: Path | None, picture: Path, draw: Callable[[], None], screen: Console
 ) -> None:
     """Saves results at `path` and at `json` (STDOUT: prints them there), has their picture drawn at `picture`, and says
     where they are. Raises typer.Exit if results are bad or something could not be written, which keeps nothing else

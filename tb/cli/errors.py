@@ -88,8 +88,8 @@ def _one_error() -> Generator[None]:
     except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):  # who reads a pipe may have had enough
         raise
     except Exception as error:
-        if (found := expected(error)) is None:
+        if (pair := expected(error)) is None:
             say_error(f"this is a bug in Meshloom:\n{''.join(format_exception(error))}".rstrip())
             raise typer.Exit(Exit.TOOL) from error
-        say_error(found[0])
-        raise typer.Exit(found[1]) from error
+        say_error(pair[0])
+        raise typer.Exit(pair[1]) from error

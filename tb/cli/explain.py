@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .options import Area, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Energy, RunName, SavedChip, examples
 from .outputs import STDOUT, check_places, put
+from .requests import filled
 
 app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """A run to be explained: the fields are the options of the command."""
+
+    run: RunName
+    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None
+    layer: Annotated[str | None, typer.Option(metavar="NAME", help="Only this layer of a network.")] = None
+    operation: Annotated[
+        int | None,
+        typer.Option("--op", metavar="N", min=0, help="The path to the end of this operation, and its wait."),
+    ] = None
+    model: Annotated[bool, typer.Option("--model", help="Explain the model's cycles instead of the RTL's.")] = False
+    waits: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the most costly waits.")] = 10
+    chip: SavedChip = None
+    energy: Energy = None
+    area: Area = False
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", help="Write all of it as JSON; - is stdout, and nothing else."),
+    ] = None
 
 
 @app.command(
@@ -21,24 +45,8 @@ app = typer.Typer()
         "meshloom explain latest --op 527 --json - | jq '.workloads[0].path'",
     )
 )
-def explain(
-    run: RunName,
-    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None,
-    layer: Annotated[str | None, typer.Option(metavar="NAME", help="Only this layer of a network.")] = None,
-    operation: Annotated[
-        int | None,
-        typer.Option("--op", metavar="N", min=0, help="The path to the end of this operation, and its wait."),
-    ] = None,
-    model: Annotated[bool, typer.Option("--model", help="Explain the model's cycles instead of the RTL's.")] = False,
-    waits: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the most costly waits.")] = 10,
-    chip: SavedChip = None,
-    energy: Energy = None,
-    area: Area = False,
-    json: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="PATH", help="Write all of it as JSON; - is stdout, and nothing else."),
-    ] = None,
-) -> None:
+@filled(ExplainRequest)
+def explain(request: ExplainRequest) -> None:
     """Explain the cycles of a run that is over, workload by workload.
 
     A waterfall from the ideal cycles to those that it took, by cause and layer; the critical path, from the end
@@ -47,7 +55,7 @@ def explain(
     """
 
     from ..compare.explained import explained, explained_all
-    from ..compare.kept import kept
+    from ..compare.finished import finished_run
     from ..report.console import console
     from ..report.explained import print_explanation, print_overview
     from ..results.energy import load as load_energy
@@ -55,29 +63,31 @@ def explain(
     from ..results.named import one
     from ..runs.planned import find
 
-    check_places(json)
-    there = find(run, chip)
-    if workload is not None or layer is not None or operation is not None:
-        there = (one(there, workload),)
-    if layer is not None or operation is not None:
-        found = there[0].load()
-        parts = [(explained(kept(found), model, layer, operation, waits), found.chip)]
-        failed: dict[str, str] = {}
+    check_places(request.json)
+    runs = find(request.run, request.chip)
+    part = request.layer is not None or request.operation is not None
+    if request.workload is not None or part:
+        runs = (one(runs, request.workload),)
+    unexplained: dict[str, str] = {}
+    if part:
+        run = runs[0].load()
+        why = explained(finished_run(run), request.model, request.layer, request.operation, request.waits)
+        explanations = [(why, run.chip)]
     else:
-        table = None if energy is None else load_energy(energy)
+        table = None if request.energy is None else load_energy(request.energy)
 
         def tell(what: str) -> None:
             console(stderr=True).print(what, style="dim", markup=False, soft_wrap=True)
 
-        told, failed = explained_all(there, table, model, waits, area, tell)
-        parts = [(each.why, each.run.chip) for each in told]
-    said = Explanations(workloads=tuple(why for why, _ in parts), unexplained=failed)
-    if json is not None:
-        put(json, said.model_dump_json(indent=2) + "\n")
-    if json == STDOUT:
+        each, unexplained = explained_all(runs, table, request.model, request.waits, request.area, tell)
+        explanations = [(explanation.why, explanation.run.chip) for explanation in each]
+    record = Explanations(workloads=tuple(why for why, _ in explanations), unexplained=unexplained)
+    if request.json is not None:
+        put(request.json, record.model_dump_json(indent=2) + "\n")
+    if request.json == STDOUT:
         return
     screen = console()
-    if len(there) > 1:
-        print_overview(said, screen)
-    for why, of in parts:
-        print_explanation(why, of, screen, layer, operation)
+    if len(runs) > 1:
+        print_overview(record, screen)
+    for why, chip in explanations:
+        print_explanation(why, chip, screen, request.layer, request.operation)

@@ -43,8 +43,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(flag: bool) -> None:
+    if flag:
         from importlib.metadata import version
 
         typer.echo(f"meshloom {version('meshloom')}")

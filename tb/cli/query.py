@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import examples
+from ..api.options import examples
 from .outputs import STDOUT, check_places, put
 
 app = typer.Typer()
@@ -49,9 +49,9 @@ def query(
     from ..runs.sweeps import query as queries
 
     check_places(out)
-    found = queries.select(queries.rows(results), sql)
+    frame = queries.select(queries.rows(results), sql)
     aims = [] if pareto is None else [each.strip() for each in pareto.split(",")]
-    front = queries.pareto(found, aims) if aims else found
+    front = queries.pareto(frame, aims) if aims else frame
     if out is None:
         show(frame_table(front.head(_SHOWN)), console())
         if front.height > _SHOWN:
@@ -65,4 +65,4 @@ def query(
         front.write_parquet(data)
         put(out, data.getvalue())
     else:
-        queries.draw(found, aims, out)
+        queries.draw(frame, aims, out)

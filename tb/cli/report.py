@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Area, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Energy, RunName, SavedChip, examples
 from .outputs import check_places, put
 
 app = typer.Typer()
@@ -68,7 +68,12 @@ def report(
         screen.print(f"trace: {trace}; open it in https://ui.perfetto.dev", markup=False, soft_wrap=True)
     if out is not None:
         shown = [
-            Shown(each.run.row, each.why, pictures(each.run, each.found, each.why.waterfall, each.model), each.run.chip)
+            Shown(
+                each.run.row,
+                each.why,
+                pictures(each.run, each.artefacts, each.why.waterfall, each.model),
+                each.run.chip,
+            )
             for each in runs
         ]
         put(out, page(shown, failed))

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..api.options import Bind, SavedChip, bindings, examples
 from ..results.exits import expected
-from .options import Bind, SavedChip, bindings, examples
 
 app = typer.Typer()
 
@@ -85,9 +85,9 @@ def disasm(
     try:
         check_program(program, config, saved)
     except ValueError as error:
-        if (found := expected(error)) is None:
+        if (pair := expected(error)) is None:
             raise
         from ..report.console import console
 
-        note = f"note: this program must not run: {found[0]}"
+        note = f"note: this program must not run: {pair[0]}"
         console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)

@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..api.completion import complete_workloads
+from ..api.options import Budget, Chip, MemoryLimit, Scheduler, TimeLimit, examples
+from ..api.request import limited
 from ..results.exits import Exit, expected
-from .completion import complete_workloads
 from .errors import say_error
-from .options import Budget, Chip, MemoryLimit, Scheduler, TimeLimit, examples
 from .outputs import check_places
+from .requests import filled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from meshloom.hw.spec.config import ChipConfig
 
-    from ..runs.kinds.interface import Request
+    from ..runs.kinds.interface import PlannedWorkload, WorkloadRequest
 
 app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class ScheduleRequest:
+    """Workloads to be scheduled: the fields are the options of the command."""
+
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            autocompletion=complete_workloads,
+            help="A layer, a shape, a network, 'NETWORK/*' (each of its layers by itself), or gradients in training.",
+        ),
+    ]
+    chip: Chip = "quad16"
+    scheduler: Scheduler = "loop_order"
+    budget: Budget = None
+    time_limit: TimeLimit = None
+    memory_limit: MemoryLimit = None
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several workloads, a folder."),
+    ] = None
+    program: Annotated[
+        Path | None,
+        typer.Option("--program", metavar="PATH", help="Save the program image; for several workloads, a folder."),
+    ] = None
+    operations: Annotated[bool, typer.Option("--show", help="List the operations with their predicted cycles.")] = False
 
 
 @app.command(
@@ -33,84 +66,48 @@ app = typer.Typer()
         "meshloom schedule resnet8 --out resnet8.json",
     )
 )
-def schedule(
-    workload: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKLOAD",
-            autocompletion=complete_workloads,
-            help="A layer, a shape, a network, 'NETWORK/*' (each of its layers by itself), or gradients in training.",
-        ),
-    ],
-    chip: Chip = "quad16",
-    scheduler: Scheduler = "loop_order",
-    budget: Budget = None,
-    time_limit: TimeLimit = None,
-    memory_limit: MemoryLimit = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several workloads, a folder."),
-    ] = None,
-    program: Annotated[
-        Path | None,
-        typer.Option("--program", metavar="PATH", help="Save the program image; for several workloads, a folder."),
-    ] = None,
-    operations: Annotated[
-        bool, typer.Option("--show", help="List the operations with their predicted cycles.")
-    ] = False,
-) -> None:
+@filled(ScheduleRequest)
+def schedule(request: ScheduleRequest) -> None:
     """Make schedules, check them and predict their cycles, without a simulator.
 
     `meshloom run` uses the same code path: what is predicted and saved here is what runs there. If a layer cannot be
     scheduled, its error is printed, the others are scheduled, and the exit status is 3, as it is there.
     """
     from meshloom.hw.spec.config import load
-    from meshloom.sched.lowering.lifted import metadata_of
-    from meshloom.sched.program import image
-    from meshloom.sched.support.limits import guard_of, guarded
 
     from ..report.console import console
     from ..report.narrow import show
-    from ..report.tables import prediction_table, print_operations
-    from ..runs.kinds.interface import Plan, Progress
+    from ..report.tables import prediction_table
+    from ..runs.kinds.interface import Listener
     from ..runs.searching import searching, with_budget
 
-    config = load(chip)
-    name = with_budget(scheduler, budget)
-    requests = _requests(workload, config, name)
+    config = load(request.chip)
+    scheduler = with_budget(request.scheduler, request.budget)
+    requests = _requests(request.workload, config, scheduler)
     screen = console()
-    for path, suffix in ((out, ".json"), (program, ".bin")):
-        check_places(*(path and _place(path, request.name, suffix, len(requests)) for request in requests))
-    plans: list[Plan] = []
+    for path, suffix in ((request.out, ".json"), (request.program, ".bin")):
+        check_places(*(path and _place(path, each.name, suffix, len(requests)) for each in requests))
+    plans: list[PlannedWorkload] = []
     failures: list[tuple[str, str]] = []
-    with guarded(guard_of(time_limit, memory_limit)), searching(screen) as on_search:
-        for request in requests:
+    with limited(request.time_limit, request.memory_limit), searching(screen) as on_search:
+        for each in requests:
             try:
-                plans.append(request.plan(config, name, Progress(search=on_search)))
+                plans.append(each.plan(config, scheduler, Listener(search=on_search)))
             except Exception as error:
                 if (problem := expected(error)) is None:
                     raise
-                failures.append((request.name, problem[0]))
+                failures.append((each.name, problem[0]))
     if plans:
         show(prediction_table([(plan.name, plan.macs, plan.schedule) for plan in plans], config), screen)
     for plan in plans:
-        if operations:
-            print_operations(plan.schedule, screen)
-        if out is not None:
-            place = _place(out, plan.name, ".json", len(requests))
-            plan.schedule.save(place)
-            screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
-        if program is not None:
-            place = _place(program, plan.name, ".bin", len(requests))
-            image.save(plan.program, place, metadata_of(plan.schedule))
-            screen.print(f"program: {place}", markup=False, soft_wrap=True)
+        _save(plan, request, len(requests), screen)
     for title, why in failures:
         say_error(why if title in why or len(requests) == 1 else f"{title}: {why}")
     if failures:
         raise typer.Exit(Exit.NOT_RUN)
 
 
-def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Request]:
+def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[WorkloadRequest]:
     """What to schedule, all of which the scheduler takes. Raises WorkloadError, SchedulerError and what looking at
     files raises, before anything is done."""
     from meshloom.sched.schedulers.registry import check_scheduler
@@ -123,6 +120,25 @@ def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Reque
         if request.scheduled_as is not None:
             check_scheduler(scheduler, request.scheduled_as)
     return requests
+
+
+def _save(plan: PlannedWorkload, request: ScheduleRequest, count: int, screen: Console) -> None:
+    """Lists a plan's operations and saves its schedule and program, where that is wanted. `count`: of all plans."""
+    from meshloom.sched.lowering.lifted import metadata_of
+    from meshloom.sched.program import image
+
+    from ..report.tables import print_operations
+
+    if request.operations:
+        print_operations(plan.schedule, screen)
+    if request.out is not None:
+        place = _place(request.out, plan.name, ".json", count)
+        plan.schedule.save(place)
+        screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
+    if request.program is not None:
+        place = _place(request.program, plan.name, ".bin", count)
+        image.save(plan.program, place, metadata_of(plan.schedule))
+        screen.print(f"program: {place}", markup=False, soft_wrap=True)
 
 
 def _place(path: Path, name: str, suffix: str, count: int) -> Path:

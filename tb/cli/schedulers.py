@@ -8,7 +8,7 @@ import typer
 
 from meshloom.sched.support.plugins import PluginError, Registry
 
-from .options import examples
+from ..api.options import examples
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -63,13 +63,13 @@ def schedulers(
 
 def _loaded(registry: Registry[T], broken: list[str]) -> list[T]:
     """All that a registry names; what is wrong with those that cannot be loaded is added to `broken`."""
-    found: list[T] = []
+    items: list[T] = []
     for name in registry.names():
         try:
-            found.append(registry.get(name))
+            items.append(registry.get(name))
         except PluginError as error:
             broken.append(str(error))
-    return found
+    return items
 
 
 def _options(name: str) -> tuple[Scheduler | OnlineMaker, dict[str, type[BaseModel]]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import examples
+from ..api.options import examples
 
 app = typer.Typer()
 

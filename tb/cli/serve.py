@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..api.options import Chip, MemoryLimit, OnlineScheduler, TimeLimit, examples
+from ..api.request import limited
 from .conclude import conclude
-from .options import Chip, MemoryLimit, OnlineScheduler, TimeLimit, examples
 from .outputs import STDOUT, check_places
+from .requests import filled
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -19,30 +22,26 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command(
-    epilog=examples(
-        "meshloom serve examples/scenarios/mixed.toml",
-        "meshloom serve examples/scenarios/mixed.toml --scheduler lookahead:deadlines=no --model",
-        "meshloom serve my_scenario.toml --chip lp25 --scheduler my_scheduler.py:decide --json out.json",
-    )
-)
-def serve(
+@dataclass(frozen=True)
+class ServeRequest:
+    """A scenario to be served: the fields are the options of the command."""
+
     scenario: Annotated[
         Path, typer.Argument(metavar="SCENARIO.toml", help="Networks, batches, arrivals and deadlines.")
-    ],
-    chip: Chip = "lp9",
-    scheduler: OnlineScheduler = "lookahead",
-    time_limit: TimeLimit = None,
-    memory_limit: MemoryLimit = None,
-    model: Annotated[bool, typer.Option("--model", help="Serve it in the timeline model alone.")] = False,
+    ]
+    chip: Chip = "lp9"
+    scheduler: OnlineScheduler = "lookahead"
+    time_limit: TimeLimit = None
+    memory_limit: MemoryLimit = None
+    model: Annotated[bool, typer.Option("--model", help="Serve it in the timeline model alone.")] = False
     decision_cycles: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Cycles that a decision takes, besides reading and writing registers."),
-    ] = 0,
+    ] = 0
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="PATH", help="Also write the results here; - is stdout."),
-    ] = None,
+    ] = None
     gantt: Annotated[
         Path | None,
         typer.Option(
@@ -50,11 +49,21 @@ def serve(
             metavar="PATH",
             help="The picture of cores over time (.svg, .png, .pdf); default: beside the JSON.",
         ),
-    ] = None,
+    ] = None
     device: Annotated[
         str, typer.Option("--device", metavar="NAME", help="Simulator of the RTL: verilator or icarus.")
-    ] = "verilator",
-) -> None:
+    ] = "verilator"
+
+
+@app.command(
+    epilog=examples(
+        "meshloom serve examples/scenarios/mixed.toml",
+        "meshloom serve examples/scenarios/mixed.toml --scheduler lookahead:deadlines=no --model",
+        "meshloom serve my_scenario.toml --chip lp25 --scheduler my_scheduler.py:decide --json out.json",
+    )
+)
+@filled(ServeRequest)
+def serve(request: ServeRequest) -> None:
     """Serve a scenario of several networks: an online scheduler places layers on free cores while the chip runs.
 
     It runs in the timeline model and on the RTL, by the same scheduler, which an interrupt wakes whenever a layer has
@@ -69,7 +78,6 @@ def serve(
     from datetime import datetime
 
     from meshloom.hw.spec.config import load as load_chip
-    from meshloom.sched.support.limits import guard_of, guarded
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.scenario import load
 
@@ -78,36 +86,37 @@ def serve(
     from ..report.gantt import SUFFIXES
     from ..results.scenario import results_path
 
-    config = load_chip(chip)
-    asked = load(scenario, zoo.names())
-    if not model and device not in SIMULATORS:
+    config = load_chip(request.chip)
+    scenario = load(request.scenario, zoo.names())
+    device, gantt = None if request.model else request.device, request.gantt
+    if device is not None and device not in SIMULATORS:
         raise typer.BadParameter(f"{device!r} is none of {', '.join(SIMULATORS)}", param_hint="--device")
     if gantt is not None and gantt.suffix not in SUFFIXES:
         raise typer.BadParameter(f"{gantt} ends with none of {', '.join(SUFFIXES)}", param_hint="--gantt")
-    path = results_path(datetime.now().astimezone(), f"{config.name}-{asked.name}-serve")
-    check_places(path, json, gantt)
+    path = results_path(datetime.now().astimezone(), f"{config.name}-{scenario.name}-serve")
+    check_places(path, request.json, gantt)
     from meshloom.sched.schedulers.online.registry import chosen
 
     from ..report.gantt import gantt as draw
     from ..report.scenario import print_scenario
     from ..runs.online import serve as runtime
 
-    chosen(scheduler)  # a wrong name or option is reported at once
-    screen = console(stderr=json == STDOUT)
-    with guarded(guard_of(time_limit, memory_limit)), _Progress(json == STDOUT) as progress:
-        served = runtime.serve(
-            asked,
+    chosen(request.scheduler)  # a wrong name or option is reported at once
+    quiet = request.json == STDOUT
+    screen = console(stderr=quiet)
+    with limited(request.time_limit, request.memory_limit), _Progress(quiet) as progress:
+        results = runtime.serve(
+            scenario,
             config,
-            scheduler,
-            device=None if model else device,
-            decision_cycles=decision_cycles,
+            request.scheduler,
+            device=device,
+            decision_cycles=request.decision_cycles,
             on_progress=progress.stage,
             on_event=progress.event,
-        )
-    results = served.results
+        ).results
     print_scenario(results, screen)
     picture = gantt or path.with_suffix(".svg")
-    conclude(results, path, json, picture, lambda: draw(results, picture), screen)
+    conclude(results, path, request.json, picture, lambda: draw(results, picture), screen)
 
 
 class _Progress:

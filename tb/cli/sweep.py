@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..api.options import MemoryLimit, TimeLimit, examples
+from ..api.request import limited
 from ..results.exits import Exit
-from .options import MemoryLimit, TimeLimit, examples
 from .outputs import check_places
+from .requests import filled
 
 if TYPE_CHECKING:
     from ..results.sweep import PointRow
@@ -19,6 +22,41 @@ if TYPE_CHECKING:
 app = typer.Typer()
 #: Failures that are printed as they come; all of them are in the table.
 _SHOWN = 10
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """A sweep: the fields are the options of the command."""
+
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="What to sweep; see docs/sweeps.md.")]
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder of the rows; what it has is not made again."),
+    ] = None
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Worker processes on this machine; default: one per CPU.")
+    ] = len(os.sched_getaffinity(0))
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
+        ),
+    ] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="PATH", help="Then draw all rows and their Pareto front: .svg or .png."),
+    ] = None
+    aims: Annotated[
+        str,
+        typer.Option(
+            "--pareto", metavar="COLUMN,COLUMN", help="Columns of --plot: least is best, with - in front greatest."
+        ),
+    ] = "cycles,dram_bytes"
+    time_limit: TimeLimit = None
+    memory_limit: MemoryLimit = None
+    retry: Annotated[bool, typer.Option("--retry", help="Make points again that failed.")] = False
+    only_plan: Annotated[bool, typer.Option("--plan", help="Say how many points there are, and make none.")] = False
 
 
 @app.command(
@@ -29,44 +67,13 @@ _SHOWN = 10
         "meshloom query sim_build/sweeps/memory 'select chip, min(cycles) from points group by chip'",
     )
 )
-def sweep(
-    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="What to sweep; see docs/sweeps.md.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder of the rows; what it has is not made again."),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Worker processes on this machine; default: one per CPU.")
-    ] = len(os.sched_getaffinity(0)),
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="PATH", help="Then draw all rows and their Pareto front: .svg or .png."),
-    ] = None,
-    aims: Annotated[
-        str,
-        typer.Option(
-            "--pareto", metavar="COLUMN,COLUMN", help="Columns of --plot: least is best, with - in front greatest."
-        ),
-    ] = "cycles,dram_bytes",
-    time_limit: TimeLimit = None,
-    memory_limit: MemoryLimit = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Make points again that failed.")] = False,
-    only_plan: Annotated[bool, typer.Option("--plan", help="Say how many points there are, and make none.")] = False,
-) -> None:
+@filled(SweepRequest)
+def sweep(request: SweepRequest) -> None:
     """Predict or run every point of a sweep: chips x schedulers x workloads x options.
 
     Rows are kept as they come, so an interrupted sweep goes on where it was: run the same command again. A point that
     fails is a row with its error. The exit status is 1 if a byte differs or the model is off, 3 if a point failed.
     """
-    from meshloom.sched.support.limits import guard_of, guarded
-
     from ..report.console import console
     from ..report.progress import Counted
     from ..results.sweep import read
@@ -74,39 +81,46 @@ def sweep(
     from ..runs.sweeps import sweep as sweeps
     from ..runs.sweeps.store import Store
 
-    asked = read(file)
-    check_places(plot)
-    place = out or sweeps.default_folder(asked)
+    file = read(request.file)
+    check_places(request.plot)
+    folder = request.out or sweeps.default_folder(file)
     screen = console()
-    if only_plan:
-        planned = sweeps.plan(asked, file.parent)
-        with Store(place) as store:
-            done = len({each.key for each in planned} & store.done(failed_too=not retry))
-        screen.print(f"{asked.name}: {len(planned):,} points, {done:,} of them in {place}", markup=False)
+    if request.only_plan:
+        points = sweeps.plan(file, request.file.parent)
+        with Store(folder) as store:
+            done = len({point.key for point in points} & store.done(failed_too=not request.retry))
+        screen.print(f"{file.name}: {len(points):,} points, {done:,} of them in {folder}", markup=False)
         return
-    failed: list[PointRow] = []
-    with guarded(guard_of(time_limit, memory_limit)), Counted(screen, asked.name) as progress:
+    failures: list[PointRow] = []
+    with limited(request.time_limit, request.memory_limit), Counted(screen, file.name) as progress:
 
         def on_rows(rows: Sequence[PointRow]) -> None:
             for row in rows:
                 if row.error is not None:
-                    failed.append(row)
-                    if len(failed) <= _SHOWN:
-                        said = f"{row.workload} on {row.chip} by {row.scheduler}: {row.error}"
-                        screen.print(said, style="red", markup=False, soft_wrap=True)
-            progress.advance(len(rows), f"{len(failed)} failed" if failed else "")
+                    failures.append(row)
+                    if len(failures) <= _SHOWN:
+                        message = f"{row.workload} on {row.chip} by {row.scheduler}: {row.error}"
+                        screen.print(message, style="red", markup=False, soft_wrap=True)
+            progress.advance(len(rows), f"{len(failures)} failed" if failures else "")
 
         outcome = sweeps.run(
-            asked, file.parent, place, jobs=jobs, address=cluster, retry=retry, on_plan=progress.begin, on_rows=on_rows
+            file,
+            request.file.parent,
+            folder,
+            jobs=request.jobs,
+            address=request.cluster,
+            retry=request.retry,
+            on_plan=progress.begin,
+            on_rows=on_rows,
         )
-    more = f", {len(failed):,} of them failed" if failed else ""
+    more = f", {len(failures):,} of them failed" if failures else ""
     screen.print(
-        f"{asked.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.kept:,} were there",
+        f"{file.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.existing:,} were there",
         markup=False,
     )
-    screen.print(f"rows: {place}", markup=False, soft_wrap=True)
-    if plot is not None:
-        queries.draw(queries.rows(place), [each.strip() for each in aims.split(",")], plot)
-        screen.print(f"picture: {plot}", markup=False, soft_wrap=True)
-    if failed:
-        raise typer.Exit(Exit.WRONG if any(row.error_kind is None for row in failed) else Exit.NOT_RUN)
+    screen.print(f"rows: {folder}", markup=False, soft_wrap=True)
+    if request.plot is not None:
+        queries.draw(queries.rows(folder), [aim.strip() for aim in request.aims.split(",")], request.plot)
+        screen.print(f"picture: {request.plot}", markup=False, soft_wrap=True)
+    if failures:
+        raise typer.Exit(Exit.WRONG if any(row.error_kind is None for row in failures) else Exit.NOT_RUN)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from .completion import complete_workloads
-from .options import examples
+from ..api.completion import complete_workloads
+from ..api.options import examples
 
 app = typer.Typer()
 
@@ -45,7 +45,7 @@ def workloads(
     from ..runs.kinds.layers import SingleLayer
 
     requests = table.find(f"{name}/*" if table.is_network(name) else name)
-    layers = [request.layer for request in requests if isinstance(request, SingleLayer)]
+    layers = [request.subject for request in requests if isinstance(request, SingleLayer)]
     if len(layers) == len(requests):
         show(workload_table(layers), console())
     else:

@@ -16,13 +16,13 @@ def area_of(
 ) -> AreaFigures | None:
     """The estimate for a chip; None if it is not known yet and is not to be measured now, which takes minutes. Raises
     BuildError if synthesis fails."""
-    found = chip_area(chip, on_progress) if measure else kept_area(chip)
-    if found is None:
+    area = chip_area(chip, on_progress) if measure else kept_area(chip)
+    if area is None:
         return None
-    parts = tuple(AreaPart(**asdict(part)) for part in found.parts)
+    parts = tuple(AreaPart(**asdict(part)) for part in area.parts)
     return AreaFigures(
         flow=FLOW,
-        tools=found.tools,
+        tools=area.tools,
         cells=sum(part.count * part.cells for part in parts),
         flip_flops=sum(part.count * part.flip_flops for part in parts),
         memory_bits=sum(part.count * part.memory_bits for part in parts),

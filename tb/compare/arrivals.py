@@ -38,8 +38,8 @@ def arrivals(program: Program, run: Run, chip: ChipConfig) -> Arrivals:
     first = ""
     if wrong:
         cycle, tag = min(wrong)
-        found = f"arrived in cycle {measured[tag]}" if tag in measured else "did not arrive"
-        first = f"the MOVE with tag {tag} was planned to arrive in cycle {cycle}, but {found}"
+        text = f"arrived in cycle {measured[tag]}" if tag in measured else "did not arrive"
+        first = f"the MOVE with tag {tag} was planned to arrive in cycle {cycle}, but {text}"
         if chip.dtt is not None:
             x, y = tile_position(chip.dtt)
             first += f" (its order: controller at ({x},{y}))"

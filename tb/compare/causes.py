@@ -119,18 +119,18 @@ class Causes(Generic[T]):
     @cached_property
     def critical(self) -> dict[Place, _Post]:
         """For each instruction that waits, the last post that it needed: posts are taken in order of arrival."""
-        found: dict[Place, _Post] = {}
+        result: dict[Place, _Post] = {}
         for key, waits in self._waits.items():
             posts = sorted(self._posts[key], key=lambda post: post[0])
-            taken = have = used = 0
+            number = have = used = 0
             for _, place, count in sorted(waits, key=lambda wait: wait[:2]):
-                taken += count
-                while have < taken and used < len(posts):
+                number += count
+                while have < number and used < len(posts):
                     have += posts[used][1]
                     used += 1
                 if used:
-                    found[place] = posts[used - 1][2]
-        return found
+                    result[place] = posts[used - 1][2]
+        return result
 
     @cached_property
     def _previous(self) -> dict[Place, Place]:
@@ -164,7 +164,7 @@ class Causes(Generic[T]):
     def gemms(self, core: int) -> list[Place]:
         """The GEMMs of a core, in order."""
         code = self.code.get((core, Unit.MATRIX), ())
-        return [Place(core, Unit.MATRIX, i) for i, found in enumerate(code) if found.opcode is Opcode.GEMM]
+        return [Place(core, Unit.MATRIX, i) for i, instruction in enumerate(code) if instruction.opcode is Opcode.GEMM]
 
     def occupancy(self, place: Place) -> int:
         """Cycles of a GEMM's operand windows."""
@@ -278,17 +278,17 @@ class Causes(Generic[T]):
     def behind_dram(self, place: Place) -> bool:
         """Whether a request or post that waits to be sent does so behind a DRAM's full queue: its own, or that of the
         previous one of its stream."""
-        for found in (place, self.before(place)):
-            away = found is not None and self.executing(found).remote
-            if found is not None and away and self.is_dram(self.instruction(found).fields["src_tile"]):
+        for result in (place, self.before(place)):
+            away = result is not None and self.executing(result).remote
+            if result is not None and away and self.is_dram(self.instruction(result).fields["src_tile"]):
                 return True
         return False
 
     def before(self, place: Place) -> Place | None:
         """The previous instruction of the stream that left a record."""
         for index in range(place.index - 1, -1, -1):
-            if (found := place._replace(index=index)) in self.records:
-                return found
+            if (result := place._replace(index=index)) in self.records:
+                return result
         return None
 
     def _busy(self, before: Place, cycle: int) -> bool:

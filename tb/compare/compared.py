@@ -10,14 +10,14 @@ from ..results.artefacts import Artefacts
 from ..results.comparison import Comparison, Comparisons, LayerMoved, Side
 from ..results.energy import EnergyFigures, EnergyTable
 from ..results.energy import load as load_energy
-from ..results.named import Found
+from ..results.legend import CycleCause
+from ..results.named import NamedRun
 from ..results.record import ResultsError
 from ..results.schema import Row, Status
 from .causes import AttributionError
 from .energy import energy_of
 from .explained import ExplainError, waterfall_of
-from .kept import kept
-from .waterfall import CAUSES
+from .finished import finished_run
 
 #: Differences below this many cycles are of the figures of a results file, which are percentages.
 _LEAST = 1e-6
@@ -37,14 +37,14 @@ class _Spent(NamedTuple):
 
 
 def compare(
-    a: Sequence[Found], b: Sequence[Found], table: EnergyTable | None = None, max_regression: float | None = None
+    a: Sequence[NamedRun], b: Sequence[NamedRun], table: EnergyTable | None = None, max_regression: float | None = None
 ) -> Comparisons:
     """Compares the workloads that two runs have in common, by name, and in turn where a name occurs several times. Two
     runs of one workload each are compared whatever it is called.
 
     `table`: of the estimates of their energy (None: that of both runs if it is the same, or ours); `max_regression`:
     percent that a workload may take more cycles. Raises CompareRunsError if nothing is in common, the errors of
-    `Found.load` for damaged artefacts.
+    `NamedRun.load` for damaged artefacts.
     """
     pairs, only_a, only_b = _pairs(a, b)
     if not pairs:
@@ -54,20 +54,20 @@ def compare(
     return _judged([_compared(one, other, table) for one, other in pairs], only_a, only_b, max_regression)
 
 
-def against_model(run: Sequence[Found], max_regression: float | None = None) -> Comparisons:
+def against_model(run: Sequence[NamedRun], max_regression: float | None = None) -> Comparisons:
     """Compares each workload of a run on the RTL (`b`) with what the timeline model says of it (`a`)."""
     return _judged([_compared(one, one, None, True) for one in run], (), (), max_regression)
 
 
 def _pairs(
-    a: Sequence[Found], b: Sequence[Found]
-) -> tuple[list[tuple[Found, Found]], tuple[str, ...], tuple[str, ...]]:
+    a: Sequence[NamedRun], b: Sequence[NamedRun]
+) -> tuple[list[tuple[NamedRun, NamedRun]], tuple[str, ...], tuple[str, ...]]:
     if len(a) == len(b) == 1:
         return [(a[0], b[0])], (), ()
-    left: dict[str, list[Found]] = defaultdict(list)
+    left: dict[str, list[NamedRun]] = defaultdict(list)
     for each in b:
         left[each.row.workload].append(each)
-    pairs: list[tuple[Found, Found]] = []
+    pairs: list[tuple[NamedRun, NamedRun]] = []
     only_a: list[str] = []
     for each in a:
         if there := left[each.row.workload]:
@@ -78,33 +78,36 @@ def _pairs(
 
 
 def _judged(
-    found: Sequence[Comparison], only_a: tuple[str, ...], only_b: tuple[str, ...], bound: float | None
+    comparisons: Sequence[Comparison], only_a: tuple[str, ...], only_b: tuple[str, ...], bound: float | None
 ) -> Comparisons:
     worse: list[str] = []
     if bound is not None:
         worse += [f"{name}: is not in the second run" for name in only_a]
-        for each in found:
+        for each in comparisons:
             if each.b.cycles is None and each.a.cycles is not None:
                 worse.append(f"{each.b.workload}: {each.b.status}")
             elif each.change_percent is not None and each.change_percent > bound:
                 worse.append(f"{each.b.workload}: {each.change_percent:+.2f} %, more than {bound:g} %")
     return Comparisons(
-        workloads=tuple(found), only_a=only_a, only_b=only_b, max_regression=bound, regressions=tuple(worse)
+        workloads=tuple(comparisons), only_a=only_a, only_b=only_b, max_regression=bound, regressions=tuple(worse)
     )
 
 
-def _compared(a: Found, b: Found, table: EnergyTable | None, model: bool = False) -> Comparison:
+def _compared(a: NamedRun, b: NamedRun, table: EnergyTable | None, model: bool = False) -> Comparison:
     """`table`: of energies. `model`: the first is the model of the second."""
     models = model or _planned(a.row), _planned(b.row)
     sides = _side(a.row, models[0]), _side(b.row, models[1])
-    spent = [_spent(found, modelled) for found, modelled in zip((a, b), models, strict=True)]
+    spent = [_spent(answer, modelled) for answer, modelled in zip((a, b), models, strict=True)]
     energies: dict[str, EnergyFigures | None] = {}
     if not model:
-        known = table or (None if _of_one_table(a.row, b.row) else load_energy())
-        energies = {"a_energy": _energy(a.row, spent[0].left, known), "b_energy": _energy(b.row, spent[1].left, known)}
+        energy_table = table or (None if _of_one_table(a.row, b.row) else load_energy())
+        energies = {
+            "a_energy": _energy(a.row, spent[0].left, energy_table),
+            "b_energy": _energy(b.row, spent[1].left, energy_table),
+        }
     note = next((each.note for each in spent if each.note), "")
     if not all(each.exact for each in spent):  # only what both know can be compared
-        spent = [_of_row(found.row, modelled) for found, modelled in zip((a, b), models, strict=True)]
+        spent = [_of_row(answer.row, modelled) for answer, modelled in zip((a, b), models, strict=True)]
     if not all(each.layers for each in spent):
         return Comparison(a=sides[0], b=sides[1], a_causes={}, b_causes={}, layers=(), note=note, **energies)
     one, other = (each.layers for each in spent)
@@ -143,20 +146,20 @@ def _energy(row: Row, left: Artefacts | None, table: EnergyTable | None) -> Ener
 
 def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """What changed, the largest change first."""
-    found = {cause: after.get(cause, 0.0) - before.get(cause, 0.0) for cause in dict.fromkeys((*before, *after))}
-    moved = [(cause, change) for cause, change in found.items() if abs(change) > _LEAST]
+    numbers = {cause: after.get(cause, 0.0) - before.get(cause, 0.0) for cause in dict.fromkeys((*before, *after))}
+    moved = [(cause, change) for cause, change in numbers.items() if abs(change) > _LEAST]
     return dict(sorted(moved, key=lambda each: -abs(each[1])))
 
 
 def _in_all(layers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for spent in layers.values():
         for cause, cycles in spent.items():
-            found[cause] = found.get(cause, 0.0) + cycles
-    order = {cause: number for number, cause in enumerate(CAUSES)}
-    if not found.keys() <= order.keys():  # those of a row, which are in their own order
-        return found
-    return dict(sorted(found.items(), key=lambda each: order[each[0]]))
+            numbers[cause] = numbers.get(cause, 0.0) + cycles
+    order = {str(cause): number for number, cause in enumerate(CycleCause)}
+    if not numbers.keys() <= order.keys():  # those of a row, which are in their own order
+        return numbers
+    return dict(sorted(numbers.items(), key=lambda each: order[each[0]]))
 
 
 def _side(row: Row, model: bool) -> Side:
@@ -174,17 +177,17 @@ def _side(row: Row, model: bool) -> Side:
     )
 
 
-def _spent(found: Found, model: bool) -> _Spent:
+def _spent(answer: NamedRun, model: bool) -> _Spent:
     """From artefacts if there are any, otherwise from the row."""
-    row = found.row
+    row = answer.row
     if row.status in (Status.FAILED, Status.FAULT):
         return _Spent({}, False, f"{row.workload}: {row.reason}")
-    if found.folder is None and not _planned(row):
-        where = f"are not in {found.gone} any more" if found.gone else "were not kept"
+    if answer.folder is None and not _planned(row):
+        where = f"are not in {answer.gone} any more" if answer.gone else "were not kept"
         why = f"the artefacts of {row.workload} {where}"
         return _Spent({}, False, f"{why}: only what the results files say is known")
-    left = found.load()
-    run = kept(left)
+    left = answer.load()
+    run = finished_run(left)
     try:
         falls = waterfall_of(run, model)
     except (ExplainError, AttributionError) as error:

@@ -33,8 +33,8 @@ def completeness(match: Match, run: Run, program: Program, schedule: Schedule, c
     from meshloom.hw.control.trace import Counter
 
     due = records_expected(program, chip)
-    made = {tile: counters[Counter.RECORDS] for tile, counters in run.counters.items()}
-    problem = _problem(match, run, due, made, chip)
+    counts = {tile: counters[Counter.RECORDS] for tile, counters in run.counters.items()}
+    problem = _problem(match, run, due, counts, chip)
     if problem and match.absent:
         first, place = match.absent[0]
         problem += f"; the first without a record is {_instruction(first, place, program, schedule, chip)}"
@@ -42,18 +42,16 @@ def completeness(match: Match, run: Run, program: Program, schedule: Schedule, c
     return {"records_expected": sum(due.values()), "records_compared": len(match.pairs), "record_problem": problem}
 
 
-def _problem(
-    match: Match, run: Run, due: Mapping[int, int], made: Mapping[int, int], chip: ChipConfig
-) -> str:  # fmt: skip
+def _problem(match: Match, run: Run, due: Mapping[int, int], counts: Mapping[int, int], chip: ChipConfig) -> str:
     """What is wrong with the records of a run, as text; empty if nothing is."""
     if run.trace_shortage:
         return run.trace_shortage
-    odd = [tile for tile in due if made.get(tile, 0) != due[tile]]
+    odd = [tile for tile in due if counts.get(tile, 0) != due[tile]]
     if match.absent and (tile := match.absent[0][0].tile) in odd:  # the tile of the first missing record
         odd = [tile, *(other for other in odd if other != tile)]
     if odd:
         tile, others = odd[0], f", and {len(odd) - 1} other tiles are off" if len(odd) > 1 else ""
-        count, right = made.get(tile, 0), due[tile]
+        count, right = counts.get(tile, 0), due[tile]
         why = (
             "the run ended before all was executed: END must wait for every stream"
             if count < right

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from heapq import nlargest
 
 from ..results.explanation import CriticalPath, PathStep, Wait, Who
-from .attribution import Cause, Gap, cause_of, gap
+from ..results.legend import CycleCause
+from .attribution import Gap, cause_of, gap
 from .causes import Activity, Causes, Step
-from .kept import Entry
+from .finished import Entry
 from .records import Place
 
 
@@ -46,24 +47,24 @@ def _chain(first: Step, rest: Iterable[Step]) -> Iterable[Step]:
 
 
 def costly_waits(
-    causes: Causes[Entry], most: int, who: Callable[[Place], Who], wanted: Callable[[Place], bool]
+    causes: Causes[Entry], most: int, who: Callable[[Place], Who], chosen: Callable[[Place], bool]
 ) -> tuple[Wait, ...]:
-    """The `most` longest waits of arrays before GEMMs that are `wanted`, the longest first; fill and drain of the array
+    """The `most` longest waits of arrays before GEMMs that are `chosen`, the longest first; fill and drain of the array
     is none."""
-    found: list[tuple[int, int, Place, list[Gap]]] = []
+    values: list[tuple[int, int, Place, list[Gap]]] = []
     for core in causes.chip.cores:
         first = 0
         for place in causes.gemms(core):
-            if wanted(place) and (parts := [part for part in gap(causes, place, first) if _waits(part)]):
-                found.append((sum(part.cycles for part in parts), -causes.records[place].start, place, parts))
+            if chosen(place) and (parts := [part for part in gap(causes, place, first) if _waits(part)]):
+                values.append((sum(part.cycles for part in parts), -causes.records[place].start, place, parts))
             first = causes.windows_end(place)
     return tuple(
-        _wait(causes, place, parts, who) for *_, place, parts in nlargest(most, found, key=lambda each: each[:3])
+        _wait(causes, place, parts, who) for *_, place, parts in nlargest(most, values, key=lambda each: each[:3])
     )
 
 
 def _waits(part: Gap) -> bool:
-    return part.cause is not Cause.PIPELINE
+    return part.cause is not CycleCause.PIPELINE
 
 
 def _behind(causes: Causes[Entry], place: Place, activity: str, who: Callable[[Place], Who]) -> Who | None:

@@ -13,7 +13,7 @@ from meshloom.sched.program.program import Program
 from ..results.artefacts import Artefacts
 from ..results.energy import DEFAULT, EnergyFigures, EnergyPart, EnergyTable, load
 from ..results.schema import Row
-from .kept import macs_of
+from .finished import macs_of
 from .links import data_moves
 
 _OPERANDS, _RESULTS = "operand memories", "result memories"
@@ -24,9 +24,12 @@ def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, tab
     arrays, padding included."""
     core, lanes = chip.core, chip.lanes
     sizes = {
-        Region.MAIN: core.a_words, Region.B: core.b_words, Region.ACC: core.acc_words, Region.OUT: core.out_words,
+        Region.MAIN: core.a_words,
+        Region.B: core.b_words,
+        Region.ACC: core.acc_words,
+        Region.OUT: core.out_words,
         Region.VEC: core.vec_words,
-    }  # fmt: skip
+    }
     read = Counter[Region]()  # bytes, or written
     count = Counter[str]()
     fed = 0
@@ -54,9 +57,11 @@ def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, tab
     instructions = sum(len(stream.instructions) for stream in (*program.streams, program.boot))
     count["DRAM"] += instructions * chip.instruction_words * lanes
     prices = {
-        "products": table.product, "links": table.link_byte, "DRAM": table.dram_byte,
+        "products": table.product,
+        "links": table.link_byte,
+        "DRAM": table.dram_byte,
         "scratchpads": table.sram_byte(chip.spm_words * lanes),
-    }  # fmt: skip
+    }
     spent = {name: each * prices[name] for name, each in count.items()}
     for region, size in read.items():
         name = _OPERANDS if region in (Region.MAIN, Region.B) else _RESULTS
@@ -66,11 +71,11 @@ def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, tab
     return EnergyFigures(table=table.name, version=table.version, table_digest=table.digest, parts=parts)
 
 
-def energy_of(found: Artefacts, table: EnergyTable | None) -> EnergyFigures:
+def energy_of(artefacts: Artefacts, table: EnergyTable | None) -> EnergyFigures:
     """The estimate for a run that has left these artefacts. Without `table` it is the one in its row, if there is one.
 
     Raises EnergyError for a default table that cannot be read.
     """
-    if table is None and found.row.energy is not None:
-        return found.row.energy
-    return energy(found.row, found.schedule, found.program, found.chip, table or load(DEFAULT))
+    if table is None and artefacts.row.energy is not None:
+        return artefacts.row.energy
+    return energy(artefacts.row, artefacts.schedule, artefacts.program, artefacts.chip, table or load(DEFAULT))

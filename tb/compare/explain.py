@@ -74,11 +74,11 @@ def explain(run: Run, program: Program, schedule: Labelled | None, chip: ChipCon
     if cycle:
         return f"deadlock: {begin}; {in_words(graph, cycle, closed=True)}"
     ends = ends_of(graph)
-    told = "; ".join(in_words(graph, [end], closed=False) for end in ends[:SHOWN])
+    text = "; ".join(in_words(graph, [end], closed=False) for end in ends[:SHOWN])
     more = f"; and {len(ends) - SHOWN} more" if len(ends) > SHOWN else ""
     left = len(graph) - len(ends)
     others = f"; {left} more {'parts wait' if left > 1 else 'part waits'} for these" if left else ""
-    return f"hang: {begin}; {told}{more}{others}"
+    return f"hang: {begin}; {text}{more}{others}"
 
 
 def patience(chip: ChipConfig) -> int:
@@ -212,17 +212,17 @@ class _Hang:
         key = (tile, report.sem)
         who = self.names.instruction(number, position)
         fields = self.steps[number][position].fields
-        given = (fields["wait_sem"], fields["wait_n"])
-        damaged = "" if given == (report.sem, report.need) else f"; the program says {given[1]} of semaphore {given[0]}"
+        pair = (fields["wait_sem"], fields["wait_n"])
+        damaged = "" if pair == (report.sem, report.need) else f"; the program says {pair[1]} of semaphore {pair[0]}"
         waits = f"waits for {self.names.semaphore(*key)} (has {report.has}, needs {report.need}{damaged})"
         posts = self.posts.get(key, [])
-        taken = sum(
+        result = sum(
             step.fields["wait_n"]
             for step in self.steps[number][:position]
             if step.fields["wait_n"] and step.fields["wait_sem"] == report.sem
         )
         issued = [post for post in posts if post.position < self.position[post.stream]]
-        owed = sum(post.count for post in issued) - taken - report.has
+        owed = sum(post.count for post in issued) - result - report.has
         helped: dict[Place, str] = {}
         lost: list[str] = []
         for post in self._last(issued, owed):

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from ..results.artefacts import Artefacts
 from ..results.energy import EnergyTable
 from ..results.explanation import CriticalPath, Explanation, Waterfall
-from ..results.named import Found
+from ..results.named import NamedRun
 from ..results.record import ResultsError
 from .area import area_of
 from .causes import AttributionError, Causes
 from .critical import costly_waits, critical_path
 from .energy import energy_of
-from .kept import Entry, Kept, kept
+from .finished import Entry, FinishedRun, finished_run
 from .records import Place
 from .spread import spread
 from .waterfall import waterfall
@@ -27,14 +27,14 @@ class ExplainError(ResultsError):
 class ExplainedRun(NamedTuple):
     """A workload of a run with what it left, and why it took its cycles, or its model's."""
 
-    found: Artefacts
-    run: Kept
+    artefacts: Artefacts
+    run: FinishedRun
     why: Explanation
     model: bool
 
 
 def explained_all(
-    workloads: Sequence[Found],
+    workloads: Sequence[NamedRun],
     table: EnergyTable | None,
     model: bool | None = False,
     most: int = 10,
@@ -45,26 +45,26 @@ def explained_all(
     energy; None is that of each run, or ours. `model`: None is the RTL, or the model where nothing was measured (after
     a fault). `area`: those of their chips are measured if they are not known, which takes minutes, and `on_progress`
     hears of it. Raises what the first of them does if none can be explained, BuildError if synthesis fails."""
-    found: list[ExplainedRun] = []
+    runs: list[ExplainedRun] = []
     failed: dict[str, str] = {}
     first: Exception | None = None
     for each in workloads:
         try:
             left = each.load()
-            run = kept(left)
+            run = finished_run(left)
             planned = not run.measured if model is None else model
             estimates = {"energy": energy_of(left, table), "area": area_of(run.chip, area, on_progress)}
             why = explained(run, planned, most=most).model_copy(update=estimates)
-            found.append(ExplainedRun(left, run, why, planned))
+            runs.append(ExplainedRun(left, run, why, planned))
         except (ResultsError, AttributionError) as error:
             first = first or error
             failed[each.row.workload] = str(error).removeprefix(f"{each.row.workload}: ")
-    if first is not None and not found:
+    if first is not None and not runs:
         raise first
-    return found, failed
+    return runs, failed
 
 
-def times(run: Kept, model: bool) -> tuple[Mapping[Place, Entry], int]:
+def times(run: FinishedRun, model: bool) -> tuple[Mapping[Place, Entry], int]:
     """The records and the cycles of a run, measured or the model's. Raises ExplainError where there are none."""
     if model:
         return run.predicted, run.row.model_cycles
@@ -73,7 +73,7 @@ def times(run: Kept, model: bool) -> tuple[Mapping[Place, Entry], int]:
     return run.measured, run.row.rtl_cycles
 
 
-def waterfall_of(run: Kept, model: bool) -> Waterfall:
+def waterfall_of(run: FinishedRun, model: bool) -> Waterfall:
     """The waterfall of a run. Raises ExplainError, AttributionError."""
     records, cycles = times(run, model)
     causes = None if run.program.ahead else Causes(run.program, records, run.chip)
@@ -81,7 +81,7 @@ def waterfall_of(run: Kept, model: bool) -> Waterfall:
 
 
 def explained(
-    run: Kept, model: bool = False, layer: str | None = None, operation: int | None = None, most: int = 10
+    run: FinishedRun, model: bool = False, layer: str | None = None, operation: int | None = None, most: int = 10
 ) -> Explanation:
     """A run explained from its records, or from the model's.
 
@@ -97,7 +97,7 @@ def explained(
         raise ExplainError(f"{run.row.workload} has no layer {layer!r}; it has {', '.join(sorted(there))}")
     last, end = _last(run, records, operation, cycles)
 
-    def wanted(place: Place) -> bool:
+    def chosen(place: Place) -> bool:
         number = run.number(place)
         if number is None:
             return False
@@ -114,12 +114,12 @@ def explained(
         planned=run.planned,
         waterfall=falls,
         path=path,
-        waits=() if causes is None else costly_waits(causes, most, run.who, wanted),
+        waits=() if causes is None else costly_waits(causes, most, run.who, chosen),
         spread=spread(run),
     )
 
 
-def _last(run: Kept, records: Mapping[Place, Entry], operation: int | None, cycles: int) -> tuple[Place, int]:
+def _last(run: FinishedRun, records: Mapping[Place, Entry], operation: int | None, cycles: int) -> tuple[Place, int]:
     """The instruction at which the path ends, and the cycle of its end; that of the run, if it is the last of all."""
     if operation is None:
         place = max(records, key=lambda place: records[place].end)
@@ -127,8 +127,8 @@ def _last(run: Kept, records: Mapping[Place, Entry], operation: int | None, cycl
     if not 0 <= operation < len(run.schedule.operations):
         count = len(run.schedule.operations)
         raise ExplainError(f"{run.row.workload} has no operation {operation}; its {count:,} are numbered from 0")
-    found = [(entry.end, place) for place, entry in records.items() if run.number(place) == operation]
-    if not found:
+    pairs = [(entry.end, place) for place, entry in records.items() if run.number(place) == operation]
+    if not pairs:
         raise ExplainError(f"operation {operation} of {run.row.workload} left no record")
-    end, place = max(found)
+    end, place = max(pairs)
     return place._replace(remote=False), end

@@ -117,19 +117,19 @@ class _Reads:
         self.bursts = pieces
         self.left = 0  # words of the current burst
         self.due = 0  # cycle from which its beats may move
-        self.asked, self.done = -1, [0] * DRAM_BURSTS  # cycle of its address; ends of earlier bursts
+        self.address_cycle, self.done = -1, [0] * DRAM_BURSTS  # cycle of its address; ends of earlier bursts
         self.beat = -1
         self.beats = 0
-        self.taken: list[int] = []  # when the packetiser took each word
+        self.taking: list[int] = []  # when the packetiser took each word
 
     def ready(self) -> int:
         """The cycle from which the next word is available to the packetiser."""
         if not self.left:
             self.left = next(self.bursts)
-            self.asked = max(self.asked + 1, _TO_BUS, self.done[0] + _TO_BUS)
-            self.due = self.asked + self.latency
+            self.address_cycle = max(self.address_cycle + 1, _TO_BUS, self.done[0] + _TO_BUS)
+            self.due = self.address_cycle + self.latency
         paid = self.channel.pay(max(self.due, self.beat + 1))
-        room = self.taken[self.beats - self.depth] + 1 if self.beats >= self.depth else 0
+        room = self.taking[self.beats - self.depth] + 1 if self.beats >= self.depth else 0
         self.beat = max(paid, room)
         self.beats += 1
         self.left -= 1
@@ -139,7 +139,7 @@ class _Reads:
 
     def take(self, cycle: int) -> None:
         """Takes the word that was `ready`."""
-        self.taken.append(cycle)
+        self.taking.append(cycle)
 
 
 class _Sink:
@@ -172,7 +172,7 @@ def _move(
     holds: int,
     dram: tuple[int, int, int, int],
     longest: int,
-) -> IdleMove:
+) -> IdleMove:  # plain values, by which results are cached
     """`longest`: words of the longest packet. `src`, `dst`: first address, run and stride modulo that; `of_dram`:
     whether each is in DRAM. `flight`: cycles from a flit's injection to its offer to the consumer. `holds`: flits that
     fit in between."""
@@ -180,14 +180,14 @@ def _move(
     source = _Reads(_cut(words, *src, longest), dram) if reads else None
     sink = _Sink(dram if writes else None)
     gone: list[int] = []  # when each flit was injected, and when it was taken at the destination
-    taken: list[int] = []
-    found: list[IdlePacket] = []
+    numbers: list[int] = []
+    idle_packets: list[IdlePacket] = []
 
     def send(cycle: int, head: bool) -> int:
         if len(gone) >= holds:  # freed space moves back one hop a cycle
-            cycle = max(cycle, taken[-holds] + flight)
+            cycle = max(cycle, numbers[-holds] + flight)
         gone.append(cycle)
-        taken.append(sink.take(cycle + flight, head))
+        numbers.append(sink.take(cycle + flight, head))
         return cycle
 
     free = HEAD_CYCLES if source is None else 0
@@ -203,8 +203,8 @@ def _move(
             free = send(max(free, there), False) + 1
             if source is not None:
                 source.take(free - 1)
-        found.append(IdlePacket(size, injected_at, taken[-1] + 1 - injected_at))
-    return IdleMove(free, tuple(found))
+        idle_packets.append(IdlePacket(size, injected_at, numbers[-1] + 1 - injected_at))
+    return IdleMove(free, tuple(idle_packets))
 
 
 def _cut(words: int, at: int, run: int, stride: int, longest: int) -> Iterator[int]:

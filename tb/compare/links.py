@@ -62,14 +62,14 @@ def links(run: Run, chip: ChipConfig) -> tuple[LinkFigures, ...]:
     from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
     from meshloom.hw.wiring.link_counters import OUTPUTS
 
-    found: list[LinkFigures] = []
+    link_figures: list[LinkFigures] = []
     for tile, counters in run.counters.items():
         there = ports_at(*tile_position(tile), chip.width, chip.height)
         for port, busy, blocked in zip(OUTPUTS, LINK_BUSY, LINK_BLOCKED, strict=True):
             if port in there:
                 figures = {"busy": counters[busy], "blocked": counters[blocked], "cycles": run.cycles}
-                found.append(LinkFigures(tile=tile, port=port, **figures))
-    return tuple(found)
+                link_figures.append(LinkFigures(tile=tile, port=port, **figures))
+    return tuple(link_figures)
 
 
 def congestion(run: Run, program: Program, chip: ChipConfig) -> Congestion | None:
@@ -142,15 +142,15 @@ def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Ma
 
 def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Route:
     """The route of a MOVE's data: that of its ROUTE or ORDER, or the chip's default."""
-    opcode, given = named or (Opcode.ROUTE, {})
+    opcode, counts = named or (Opcode.ROUTE, {})
     if opcode is Opcode.ROUTE:
-        return route_of(chip, fields["src_tile"], fields["dst_tile"], given)
-    points = [given.get("points", 0) >> 8 * number & 0xFF for number in range(given.get("count", 0))]
+        return route_of(chip, fields["src_tile"], fields["dst_tile"], counts)
+    points = [counts.get("points", 0) >> 8 * number & 0xFF for number in range(counts.get("count", 0))]
     stops = fields["src_tile"], *points, fields["dst_tile"]
     tiles = [stops[0]]
     for here, there in pairwise(stops):
         tiles += dimension_ordered(here, there, chip.noc.data_routing)[1:]
-    channel = given.get("channel", 0)
+    channel = counts.get("channel", 0)
     return Route(channel - 1 if channel else chip.channel_of(fields["dst_tile"]), tuple(tiles))
 
 

@@ -14,7 +14,7 @@ from meshloom.sched.ir.schedule import memory_words, reads, writes
 from meshloom.sched.program.names import region_name, tile_name
 
 from ..results.tracks import Occupancy
-from .kept import Entry, Kept
+from .finished import Entry, FinishedRun
 from .records import Place
 
 Ints = NDArray[np.int64]
@@ -50,7 +50,7 @@ class _Memory:
             self.lives.append(np.column_stack((lives, count)))
 
 
-def occupancy(run: Kept, records: Mapping[Place, Entry]) -> list[Occupancy]:
+def occupancy(run: FinishedRun, records: Mapping[Place, Entry]) -> list[Occupancy]:
     """Each memory of cores and scratchpads that the run writes and reads, in floorplan order.
 
     A word counts from the start of the operation that writes it to the end of the last one that reads it, or to the
@@ -71,25 +71,25 @@ def occupancy(run: Kept, records: Mapping[Place, Entry]) -> list[Occupancy]:
                     memory = memories[tile, region] = _Memory(memory_words(run.chip, tile, region))
                 for first, stop in intervals:
                     (memory.read if reading else memory.write)(first, stop, end if reading else start)
-    found: list[Occupancy] = []
+    occupancies: list[Occupancy] = []
     for (tile, region), memory in sorted(memories.items()):
         cycles, words = _steps(memory.close())
         if len(cycles):
             name = tile_name(run.chip, tile)
             if run.chip.tiles[tile] is TileKind.CORE:
                 name += f" {'A' if region == Region.MAIN else region_name(region)}"
-            found.append(Occupancy(name, memory_words(run.chip, tile, region), cycles, words))
-    return found
+            occupancies.append(Occupancy(name, memory_words(run.chip, tile, region), cycles, words))
+    return occupancies
 
 
-def _times(run: Kept, records: Mapping[Place, Entry]) -> dict[int, tuple[int, int]]:
+def _times(run: FinishedRun, records: Mapping[Place, Entry]) -> dict[int, tuple[int, int]]:
     """First and last cycle of each operation; those of a pull begin with its execution."""
-    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    pairs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for place, entry in records.items():
         number = run.number(place)
         if number is not None:
-            found[number].append((entry.start, entry.end))
-    return {number: max(spans) for number, spans in found.items()}
+            pairs[number].append((entry.start, entry.end))
+    return {number: max(spans) for number, spans in pairs.items()}
 
 
 def _steps(lives: Ints) -> tuple[Ints, Ints]:
@@ -102,15 +102,15 @@ def _steps(lives: Ints) -> tuple[Ints, Ints]:
     return at, np.cumsum(by_cycle)
 
 
-def thinned(found: Sequence[Occupancy], cycles: int, most: int) -> list[Occupancy]:
+def thinned(occupancies: Sequence[Occupancy], cycles: int, most: int) -> list[Occupancy]:
     """The same in at most `most` points each: the largest sum of each of so many equal pieces of the run."""
-    return [each if len(each.cycles) <= most else _thinned(each, cycles, most) for each in found]
+    return [each if len(each.cycles) <= most else _thinned(each, cycles, most) for each in occupancies]
 
 
-def _thinned(found: Occupancy, cycles: int, most: int) -> Occupancy:
+def _thinned(result: Occupancy, cycles: int, most: int) -> Occupancy:
     piece = -(-max(cycles, 1) // most)
     first = np.arange(0, cycles, piece)
-    carried = np.searchsorted(found.cycles, first, side="right") - 1
-    largest = np.where(carried >= 0, found.words[np.maximum(carried, 0)], 0)
-    np.maximum.at(largest, np.minimum(found.cycles // piece, len(first) - 1), found.words)
-    return Occupancy(found.name, found.room, first, largest)
+    carried = np.searchsorted(result.cycles, first, side="right") - 1
+    largest = np.where(carried >= 0, result.words[np.maximum(carried, 0)], 0)
+    np.maximum.at(largest, np.minimum(result.cycles // piece, len(first) - 1), result.words)
+    return Occupancy(result.name, result.room, first, largest)

@@ -74,12 +74,12 @@ def in_dram(
 
 
 def computed(
-    found: Mismatch, right: Words, observed: Observed, schedule: Schedule, program: Program, match: Match,
+    mismatch: Mismatch, right: Words, observed: Observed, schedule: Schedule, program: Program, match: Match,
     chip: ChipConfig,
 ) -> Maker | None:  # fmt: skip
     """The operation that computed the first wrong byte of a tensor (`observe.compare_values`); `right`: its golden
     words, uint8 [planes, rows, columns, P]. None if there is none."""
-    number = maker(schedule, observed, chip, found, right[found.plane, found.row, found.column])
+    number = maker(schedule, observed, chip, mismatch, right[mismatch.plane, mismatch.row, mismatch.column])
     return None if number is None else Makers(schedule, program, match).maker(number)
 
 
@@ -159,9 +159,9 @@ class Makers:
         instruction = stream.instructions[index]
         tile = operation.src.tile if isinstance(operation, Move) else operation.core
         if self._program.ahead:  # tags are unique
-            asked = tile, unit_of(operation), instruction.opcode, instruction.fields["tag"]
+            values = tile, unit_of(operation), instruction.opcode, instruction.fields["tag"]
             measured = (pair.measured for pair in self._match.pairs)
-            return next((one for one in measured if (one.tile, one.unit, one.opcode, one.tag) == asked), None)
+            return next((one for one in measured if (one.tile, one.unit, one.opcode, one.tag) == values), None)
         place = Place(stream.tile, stream.unit, index, instruction.opcode is Opcode.MOVE and tile != stream.tile)
         return next((pair.measured for pair in self._match.pairs if pair.place == place), None)
 

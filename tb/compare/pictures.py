@@ -10,7 +10,7 @@ from ..results.artefacts import Artefacts
 from ..results.explanation import Waterfall
 from ..results.tracks import LayerPoint, LinkLoad, RunPictures
 from .explained import times
-from .kept import Kept
+from .finished import FinishedRun
 from .lives import occupancy, thinned
 from .timelines import timeline
 
@@ -18,7 +18,7 @@ from .timelines import timeline
 POINTS = 800
 
 
-def pictures(run: Kept, found: Artefacts, falls: Waterfall, model: bool = False) -> RunPictures:
+def pictures(run: FinishedRun, artefacts: Artefacts, falls: Waterfall, model: bool = False) -> RunPictures:
     """Timelines, memories, roofline and links of a run, whose waterfall is `falls`; `model`: memories by the model.
 
     Raises ExplainError for a run that measured nothing.
@@ -29,13 +29,13 @@ def pictures(run: Kept, found: Artefacts, falls: Waterfall, model: bool = False)
         timeline=timeline(run, links=False, flows=False),
         memories=thinned(occupancy(run, records), cycles, POINTS),
         points=_points(run, falls),
-        links=_links(found),
+        links=_links(artefacts),
         peak_macs=chip.rows * chip.cols * len(chip.cores),
         peak_bytes=chip.dram.bytes_per_cycle * len(chip.drams),
     )
 
 
-def _points(run: Kept, falls: Waterfall) -> list[LayerPoint]:
+def _points(run: FinishedRun, falls: Waterfall) -> list[LayerPoint]:
     """Layers with products and with bytes."""
     drams = set(run.chip.drams)
     moved = Counter[str]()
@@ -50,8 +50,8 @@ def _points(run: Kept, falls: Waterfall) -> list[LayerPoint]:
     ]
 
 
-def _links(found: Artefacts) -> list[LinkLoad]:
-    rows = found.tables["links"].to_pylist()
+def _links(artefacts: Artefacts) -> list[LinkLoad]:
+    rows = artefacts.tables["links"].to_pylist()
     return [
         LinkLoad(row["tile"], row["port"], row["busy"] / row["cycles"], row["blocked"] / row["cycles"])
         for row in rows

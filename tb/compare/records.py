@@ -87,7 +87,7 @@ def locate(records: Sequence[T], program: Program, strange: list[T] | None = Non
     to none is added to `strange`; if that is not given, CompareError is raised.
     """
     queues = _queues(program)
-    found: dict[Place, T] = {}
+    items: dict[Place, T] = {}
     for record in sorted(records, key=lambda record: record.start):
         if record.unit is Unit.NONE:
             continue  # of a packet that has arrived, not of an instruction
@@ -105,14 +105,14 @@ def locate(records: Sequence[T], program: Program, strange: list[T] | None = Non
                 f"{record.tag} and start {record.start} matches no instruction that can be next; give the run's program"
             )
         # an earlier record may be missing because the trace memory of another tile was full
-        queue = next((queue for queue in fitting if queue[0].after in found), fitting[0])
-        found[queue.popleft().place] = record
-    return found
+        queue = next((queue for queue in fitting if queue[0].after in items), fitting[0])
+        items[queue.popleft().place] = record
+    return items
 
 
 def _queues(program: Program) -> dict[tuple[int, Unit, Opcode], list[deque[_Due]]]:
     """By tile, unit and opcode of the record: instructions in stream order, those requested by other tiles first."""
-    found: dict[tuple[int, Unit, Opcode], dict[tuple[bool, int, bool], deque[_Due]]] = defaultdict(dict)
+    dues: dict[tuple[int, Unit, Opcode], dict[tuple[bool, int, bool], deque[_Due]]] = defaultdict(dict)
     for stream in (*program.streams, program.boot):
         before = None
         for index, instruction in enumerate(stream.instructions):
@@ -122,14 +122,14 @@ def _queues(program: Program) -> dict[tuple[int, Unit, Opcode], list[deque[_Due]
                 continue  # they leave no record
             place = Place(stream.tile, stream.unit, index)
             pulled = opcode is Opcode.MOVE and fields["src_tile"] != stream.tile
-            queues = found[stream.tile, stream.unit, opcode]
+            queues = dues[stream.tile, stream.unit, opcode]
             queues.setdefault((False, stream.tile, pulled), deque()).append(_Due(place, tag, before))
             if pulled:
-                queues = found[fields["src_tile"], stream.unit, opcode]
+                queues = dues[fields["src_tile"], stream.unit, opcode]
                 due = _Due(place._replace(remote=True), tag, place)
                 queues.setdefault((True, stream.tile, False), deque()).append(due)
             before = place
-    return {key: [queues[kind] for kind in sorted(queues, reverse=True)] for key, queues in found.items()}
+    return {key: [queues[kind] for kind in sorted(queues, reverse=True)] for key, queues in dues.items()}
 
 
 def operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, int], int]:
@@ -138,7 +138,7 @@ def operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, in
     due: dict[tuple[int, Unit], deque[int]] = defaultdict(deque)
     for number, op in enumerate(schedule.operations):
         due[_stream(op)].append(number)
-    found: dict[tuple[int, Unit, int], int] = {}
+    counts: dict[tuple[int, Unit, int], int] = {}
     for stream in program.streams:
         mine = due[stream.tile, stream.unit]
         for index, instruction in enumerate(stream.instructions):
@@ -147,11 +147,11 @@ def operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, in
                     raise CompareError(
                         f"tile {stream.tile:#04x} has more instructions than the schedule has operations"
                     )
-                found[stream.tile, stream.unit, index] = mine.popleft()
+                counts[stream.tile, stream.unit, index] = mine.popleft()
     if missing := sorted(number for mine in due.values() for number in mine):
         label = schedule.operations[missing[0]].label
         raise CompareError(f"operation {missing[0]} ({label!r}) of the schedule is not in the program; lower it again")
-    return found
+    return counts
 
 
 def numbered(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, int], int]:
@@ -204,7 +204,7 @@ def match(records: Sequence[Record], executed: Sequence[Executed], program: Prog
         packets = _in_turn(arrived, expected)
         pairs = sorted(pairs + packets.pairs, key=lambda pair: pair.measured.start)
         strange += packets.strange
-        absent = sorted(absent + packets.absent, key=lambda found: found[0].start)
+        absent = sorted(absent + packets.absent, key=lambda result: result[0].start)
     return Match(pairs, strange, absent)
 
 
@@ -238,15 +238,15 @@ def first_divergence(
 ) -> Divergence | None:
     """The first instruction, by measured start, that did not run when predicted. Its operation is found by its place in
     the program, if both are known, otherwise by its tag (which wraps around in long programs)."""
-    found = next((found for found in pairs if found.differs), None)
-    if found is None:
+    result = next((value for value in pairs if value.differs), None)
+    if result is None:
         return None
-    record = found.measured
+    record = result.measured
     index = None
     # the boot program and the SYNCs between operations may have the same tags as operations
     if record.opcode in OPERATIONS:
-        if program is not None and found.place is not None:
-            index = operations(program, schedule).get(found.place[:3])
+        if program is not None and result.place is not None:
+            index = operations(program, schedule).get(result.place[:3])
         else:
             index = operation_of_tag.get(record.tag)
     return Divergence(
@@ -255,8 +255,8 @@ def first_divergence(
         tag=record.tag,
         operation=index,
         label=schedule.operations[index].label if index is not None else record.opcode.name,
-        predicted_start=found.predicted.start,
-        predicted_end=found.predicted.end,
+        predicted_start=result.predicted.start,
+        predicted_end=result.predicted.end,
         measured_start=record.start,
         measured_end=record.end,
     )

@@ -10,7 +10,7 @@ from meshloom.sched.program.names import tile_name
 
 from ..results.explanation import Spread, StreamLag
 from ..results.figures import Divergence
-from .kept import Kept
+from .finished import FinishedRun
 from .records import Place
 
 
@@ -24,20 +24,20 @@ class _Lag:
     largest: int = 0
 
 
-def spread(run: Kept) -> Spread:
+def spread(run: FinishedRun) -> Spread:
     """How the records of a run differ from their predictions, by unit, in the order in which the difference came."""
     lags: dict[tuple[int, Unit], _Lag] = {}
     first: Place | None = None
-    pairs = [(place, found) for place, found in run.measured.items() if place in run.predicted]
+    pairs = [(place, value) for place, value in run.measured.items() if place in run.predicted]
     pairs.sort(key=lambda pair: pair[1].start)
-    for place, found in pairs:
-        expected, lag = run.predicted[place], lags.setdefault((found.tile, found.unit), _Lag())
+    for place, entry in pairs:
+        expected, lag = run.predicted[place], lags.setdefault((entry.tile, entry.unit), _Lag())
         lag.instructions += 1
-        begun, ended = found.start - expected.start, found.end - expected.end
+        begun, ended = entry.start - expected.start, entry.end - expected.end
         if not begun and not ended:
             continue
         first = place if first is None else first
-        lag.first = found.start if lag.first < 0 else lag.first
+        lag.first = entry.start if lag.first < 0 else lag.first
         lag.differing += 1
         lag.largest = max(lag.largest, begun, ended, key=abs)
     streams = [
@@ -56,52 +56,52 @@ def spread(run: Kept) -> Spread:
     )
 
 
-def _divergence(run: Kept, place: Place) -> Divergence:
-    found, expected = run.measured[place], run.predicted[place]
+def _divergence(run: FinishedRun, place: Place) -> Divergence:
+    entry, expected = run.measured[place], run.predicted[place]
     return Divergence(
-        tile=found.tile,
-        unit=found.unit.name.lower(),
-        tag=found.tag,
+        tile=entry.tile,
+        unit=entry.unit.name.lower(),
+        tag=entry.tag,
         operation=run.number(place),
-        label=run.label(place) or found.opcode.name,
+        label=run.label(place) or entry.opcode.name,
         predicted_start=expected.start,
         predicted_end=expected.end,
-        measured_start=found.start,
-        measured_end=found.end,
+        measured_start=entry.start,
+        measured_end=entry.end,
     )
 
 
-def mechanism(run: Kept, place: Place) -> str:
+def mechanism(run: FinishedRun, place: Place) -> str:
     """What made the first instruction differ, as far as its record tells: nothing that began before it did."""
-    found, expected = run.measured[place], run.predicted[place]
-    if found.start != expected.start:
-        late = found.start - expected.start
-        if found.wait != expected.wait:
-            return f"it waited {_more(found.wait - expected.wait)} for its semaphore: the post's way, or its count"
+    entry, expected = run.measured[place], run.predicted[place]
+    if entry.start != expected.start:
+        late = entry.start - expected.start
+        if entry.wait != expected.wait:
+            return f"it waited {_more(entry.wait - expected.wait)} for its semaphore: the post's way, or its count"
         return f"it began {_later(late)}, although its wait was as predicted: its code, its unit or its mover's queue"
-    longer = _more(found.end - expected.end)
-    match found.opcode:
-        case Opcode.MOVE if found.tile != _source(run, place):
+    longer = _more(entry.end - expected.end)
+    match entry.opcode:
+        case Opcode.MOVE if entry.tile != _source(run, place):
             return f"it began in time, and the request plane took it in {longer}: a queue of requests"
         case Opcode.MOVE:
-            return f"it began in time, and lasted {longer} (stalled for {found.stall} cycles): {_of_move(run, place)}"
+            return f"it began in time, and lasted {longer} (stalled for {entry.stall} cycles): {_of_move(run, place)}"
         case Opcode.SYNC | Opcode.FETCH:
             return f"it began in time, and lasted {longer}: the post or request plane took its packet then"
         case _:
             return f"it began in time, and lasted {longer}: the unit's contract in hw/spec/timing.py"
 
 
-def _fields(run: Kept, place: Place) -> dict[str, int]:
+def _fields(run: FinishedRun, place: Place) -> dict[str, int]:
     streams = (*run.program.streams, run.program.boot)
     stream = next(one for one in streams if (one.tile, one.unit) == (place.tile, place.unit))
     return dict(stream.instructions[place.index].fields)
 
 
-def _source(run: Kept, place: Place) -> int:
+def _source(run: FinishedRun, place: Place) -> int:
     return _fields(run, place)["src_tile"]
 
 
-def _of_move(run: Kept, place: Place) -> str:
+def _of_move(run: FinishedRun, place: Place) -> str:
     fields = _fields(run, place)
     source, target = fields["src_tile"], fields["dst_tile"]
     channels = [tile_name(run.chip, tile) for tile in (source, target) if tile in run.chip.drams]

@@ -26,10 +26,10 @@ _Entry = tuple[Record | None, Executed | None, Place | None]
 
 def tables(run: Run, timeline: Timeline, program: Program, schedule: Schedule, chip: ChipConfig) -> dict[str, Columns]:
     """All tables of a run. After a fault there are predictions, but no records, links and counters."""
-    found = match(run.records, timeline.executed, program)
-    entries: list[_Entry] = [(pair.measured, pair.predicted, pair.place) for pair in found.pairs]
-    entries += [(record, None, None) for record in found.strange]
-    entries += [(None, entry, place) for entry, place in found.absent]
+    result = match(run.records, timeline.executed, program)
+    entries: list[_Entry] = [(pair.measured, pair.predicted, pair.place) for pair in result.pairs]
+    entries += [(record, None, None) for record in result.strange]
+    entries += [(None, entry, place) for entry, place in result.absent]
     entries.sort(key=lambda entry: next(one.start for one in entry[:2] if one is not None))
     packets = [entry for entry in entries if _one(entry).unit is Unit.NONE]
     instructions = [entry for entry in entries if _one(entry).unit is not Unit.NONE]
@@ -45,9 +45,9 @@ def tables(run: Run, timeline: Timeline, program: Program, schedule: Schedule, c
 
 def _one(entry: _Entry) -> Record | Executed:
     """The record, or the prediction of a missing one."""
-    found = entry[0] or entry[1]
-    assert found is not None
-    return found
+    record = entry[0] or entry[1]
+    assert record is not None
+    return record
 
 
 def _columns(name: str, rows: Iterable[Sequence[Any]]) -> Columns:
@@ -75,7 +75,7 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
     streams = {(stream.tile, stream.unit): stream for stream in (*program.streams, program.boot)}
     places = _places_of_tags(program) if program.ahead else {}
     numbers = numbered(program, schedule)
-    taken = routes_of(program, chip)
+    routes = routes_of(program, chip)
     rows: list[tuple[Any, ...]] = []
     for record, predicted, place in entries:
         one = record or predicted
@@ -85,8 +85,8 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
         key = None if place is None else place[:3]
         fields: Mapping[str, int] | None = None
         if place is not None and one.opcode is Opcode.MOVE:
-            given = streams[place.tile, place.unit].instructions[place.index].fields
-            fields = given if one.tile == given["src_tile"] else None  # a request moves nothing itself
+            counts = streams[place.tile, place.unit].instructions[place.index].fields
+            fields = counts if one.tile == counts["src_tile"] else None  # a request moves nothing itself
         rows.append(
             (
                 one.tile,
@@ -97,7 +97,7 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
                 None if key is None else numbers.get(key),
                 *((record.wait, record.stall, record.start, record.end) if record else (None,) * 4),
                 *((predicted.wait, predicted.start, predicted.end) if predicted else (None,) * 3),
-                *_moved(fields, None if key is None else taken.get(key), chip),
+                *_moved(fields, None if key is None else routes.get(key), chip),
             )
         )
     return _columns("instructions", rows)

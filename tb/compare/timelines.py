@@ -14,7 +14,7 @@ from meshloom.sched.ir.dependences import Depends
 from meshloom.sched.program.names import tile_name
 
 from ..results.tracks import Flow, RunTimeline, Slices, Track
-from .kept import Entry, Kept
+from .finished import Entry, FinishedRun
 from .links import routes_of
 from .records import Place
 
@@ -25,7 +25,7 @@ _Key = tuple[str, int, int]
 _Row = tuple[_Key, int, int, int, int, bool]
 
 
-def timeline(run: Kept, links: bool = True, flows: bool = True) -> RunTimeline:
+def timeline(run: FinishedRun, links: bool = True, flows: bool = True) -> RunTimeline:
     """Both timelines of a run on common tracks. `links`: with a track for each link that carries data; `flows`: with
     who needs whose words."""
     routes = routes_of(run.program, run.chip)
@@ -36,21 +36,23 @@ def timeline(run: Kept, links: bool = True, flows: bool = True) -> RunTimeline:
     names = list(dict.fromkeys(layer_of))
     index = {name: number for number, name in enumerate(names)}
     needs = Depends(run.schedule.operations, run.chip).data if flows else []
-    made = [_slices(rows, numbers) for rows in sides]
+    pairs = [_slices(rows, numbers) for rows in sides]
     return RunTimeline(
         tracks=[_track(key, run) for key in keys],
         opcodes=_OPCODES,
         labels=[op.label for op in run.schedule.operations],
         layers=[index[name] for name in layer_of],
         layer_names=names,
-        planned=made[0][0],
-        measured=made[1][0],
-        planned_flows=_flows(needs, made[0][1]),
-        measured_flows=_flows(needs, made[1][1]),
+        planned=pairs[0][0],
+        measured=pairs[1][0],
+        planned_flows=_flows(needs, pairs[0][1]),
+        measured_flows=_flows(needs, pairs[1][1]),
     )
 
 
-def _rows(run: Kept, records: Mapping[Place, Entry], routes: Mapping[tuple[int, Unit, int], object]) -> Iterator[_Row]:
+def _rows(
+    run: FinishedRun, records: Mapping[Place, Entry], routes: Mapping[tuple[int, Unit, int], object]
+) -> Iterator[_Row]:
     """Track, start, end, opcode, operation, and whether it is the operation itself."""
     drams = set(run.chip.drams)
     fields = {(s.tile, s.unit): s.instructions for s in (*run.program.streams, run.program.boot)}
@@ -59,8 +61,8 @@ def _rows(run: Kept, records: Mapping[Place, Entry], routes: Mapping[tuple[int, 
         own = entry.opcode in (Opcode.GEMM, Opcode.VEC)
         source = target = -1
         if entry.opcode is Opcode.MOVE:
-            given = fields[place.tile, place.unit][place.index].fields
-            source, target = given["src_tile"], given["dst_tile"]
+            counts = fields[place.tile, place.unit][place.index].fields
+            source, target = counts["src_tile"], counts["dst_tile"]
             own = entry.tile == source  # else it is the request
         kind = entry.unit.name.lower() if own else "front end"
         what = entry.start, entry.end, _INDEX[entry.opcode], -1 if number is None else number
@@ -84,7 +86,7 @@ def _order(key: _Key) -> tuple[int, int, int, int]:
     return _KINDS.index(kind) if kind in ("channel", "link") else 0, tile, _KINDS.index(kind), other
 
 
-def _track(key: _Key, run: Kept) -> Track:
+def _track(key: _Key, run: FinishedRun) -> Track:
     kind, tile, other = key
     name = tile_name(run.chip, tile)
     if kind == "link":

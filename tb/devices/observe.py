@@ -52,13 +52,13 @@ def read_log(path: Path, chip: ChipConfig) -> Observed:
     log = np.fromfile(path, record)
     heads = log["head"]
     source = heads >> LOG_OFFSET_BITS
-    found: Observed = {}
+    writtens: Observed = {}
     for core, tile in enumerate(chip.cores):
         for region in REGIONS:
             mine = np.flatnonzero(source == (core << (24 - LOG_OFFSET_BITS) | region))
             offsets = heads[mine] & ((1 << LOG_OFFSET_BITS) - 1)
-            found[tile, region] = Written(offsets.astype(np.int32), log["word"][mine])
-    return found
+            writtens[tile, region] = Written(offsets.astype(np.int32), log["word"][mine])
+    return writtens
 
 
 @dataclass
@@ -119,7 +119,7 @@ def values(schedule: Schedule, observed: Observed, chip: ChipConfig) -> dict[str
     """
     results = _results(schedule, chip)
     boxes = [(op.result, op) for group in results.values() for op in group if op.result is not None]
-    found: dict[str, Values] = {}
+    result: dict[str, Values] = {}
     for name in dict.fromkeys(box.tensor for box, _ in boxes):
         mine = [box for box, _ in boxes if box.tensor == name]
         size = (
@@ -127,7 +127,7 @@ def values(schedule: Schedule, observed: Observed, chip: ChipConfig) -> dict[str
             max(box.row + box.rows for box in mine),
             max(box.column + box.columns for box in mine),
         )
-        found[name] = Values(np.zeros((*size, chip.lanes), np.uint8), np.zeros(size, bool))
+        result[name] = Values(np.zeros((*size, chip.lanes), np.uint8), np.zeros(size, bool))
     for tile, region in results.keys() - observed.keys():
         raise ObserveError(
             f"core {chip.cores.index(tile)} (tile {tile:#04x}) was not observed, but {region.name} is written; run the "
@@ -136,8 +136,8 @@ def values(schedule: Schedule, observed: Observed, chip: ChipConfig) -> dict[str
     for (tile, region), log in observed.items():
         for op, words in _assign(results.get((tile, region), []), log, tile, region, chip):
             if op.result is not None:
-                _place(found[op.result.tensor], op.result, _shaped(op.result, words, op))
-    return found
+                _place(result[op.result.tensor], op.result, _shaped(op.result, words, op))
+    return result
 
 
 def maker(schedule: Schedule, observed: Observed, chip: ChipConfig, wrong: Mismatch, right: Words) -> int | None:
@@ -145,7 +145,7 @@ def maker(schedule: Schedule, observed: Observed, chip: ChipConfig, wrong: Misma
     be, uint8 [P]. None if nobody computed it. Raises as `values` does."""
     results = _results(schedule, chip)
     numbers = {id(op): number for number, op in enumerate(schedule.operations)}
-    found: list[int] = []
+    result: list[int] = []
     for (tile, region), log in observed.items():
         for op, words in _assign(results.get((tile, region), []), log, tile, region, chip):
             box = op.result
@@ -155,21 +155,21 @@ def maker(schedule: Schedule, observed: Observed, chip: ChipConfig, wrong: Misma
             if 0 <= plane < box.planes and 0 <= row < box.rows and 0 <= column < box.columns:
                 word = _shaped(box, words, op)[plane, row, column]
                 if not np.array_equal(word, right):
-                    found.append(numbers[id(op)])
-    return min(found, default=None)
+                    result.append(numbers[id(op)])
+    return min(result, default=None)
 
 
 def _results(schedule: Schedule, chip: ChipConfig) -> dict[tuple[int, Region], list[Gemm | Vec]]:
     """Operations with logged results by core and memory, in list order."""
-    found: dict[tuple[int, Region], list[Gemm | Vec]] = {}
+    gemms: dict[tuple[int, Region], list[Gemm | Vec]] = {}
     for op in schedule.operations:
         if isinstance(op, Gemm | Vec):
             (access,) = writes(op, chip)
             if access.region in REGIONS:
-                found.setdefault((access.tile, access.region), []).append(op)
+                gemms.setdefault((access.tile, access.region), []).append(op)
             elif op.result is not None:
                 raise ObserveError(f"{op.label!r} has a result but writes to {access.region.name}, which is not logged")
-    return found
+    return gemms
 
 
 def _assign(
@@ -184,12 +184,12 @@ def _assign(
         else np.zeros(0, np.int32)
     )
     # Sorted by address, and by turn among equals, both lists must be the same.
-    wanted, got = np.argsort(expected, kind="stable"), np.argsort(log.addresses, kind="stable")
-    if not np.array_equal(expected[wanted], log.addresses[got]):
+    array, got = np.argsort(expected, kind="stable"), np.argsort(log.addresses, kind="stable")
+    if not np.array_equal(expected[array], log.addresses[got]):
         owner = np.repeat(np.arange(len(operations)), sizes)
         raise ObserveError(_difference(operations, expected, owner, log.addresses, tile, region, chip))
     words = np.empty((len(expected), chip.lanes), np.uint8)
-    words[wanted] = log.words[got]
+    words[array] = log.words[got]
     ends = np.cumsum(sizes)
     return [(op, words[end - size : end]) for op, end, size in zip(operations, ends, sizes, strict=True)]
 
@@ -247,27 +247,27 @@ def _shaped(box: Box, words: Words, op: Gemm | Vec) -> Words:
 def _place(tensor: Values, box: Box, new: Words) -> None:
     shape, first = (box.planes, box.rows, box.columns), (box.plane, box.row, box.column)
     where = tuple(slice(at, at + size) for at, size in zip(first, shape, strict=True))
-    old, known = tensor.words[where], tensor.covered[where]
-    for plane, row, column in np.argwhere(known & (new != old).any(axis=-1)):
+    old, array = tensor.words[where], tensor.covered[where]
+    for plane, row, column in np.argwhere(array & (new != old).any(axis=-1)):
         at = int(first[0] + plane), int(first[1] + row), int(first[2] + column)
         tensor.others.setdefault(at, []).append(new[plane, row, column].copy())
-    old[~known] = new[~known]
-    known[...] = True
+    old[~array] = new[~array]
+    array[...] = True
 
 
-def compare_values(found: Mapping[str, Values], golden: Mapping[str, Words]) -> list[Mismatch]:
+def compare_values(result: Mapping[str, Values], golden: Mapping[str, Words]) -> list[Mismatch]:
     """Compares tensors with what they must be (`planes` makes that): one entry for each that is wrong or incomplete.
 
     Whole words are compared, padding lanes included; every word must have been computed, and each time the same. Raises
     ObserveError when a tensor has no golden values, or other sizes, or was not computed at all.
     """
     wrong: list[Mismatch] = []
-    for name in sorted(found.keys() ^ golden.keys()):
-        missing = "golden values" if name in found else "operation that computes it"
-        both = ", ".join(sorted(found.keys() & golden.keys())) or "none"
+    for name in sorted(result.keys() ^ golden.keys()):
+        missing = "golden values" if name in result else "operation that computes it"
+        both = ", ".join(sorted(result.keys() & golden.keys())) or "none"
         raise ObserveError(f"tensor {name!r} has no {missing}; tensors with both: {both}")
     for name, right in golden.items():
-        tensor = found[name]
+        tensor = result[name]
         if right.shape[-1] != tensor.words.shape[-1] or any(
             have > must for have, must in zip(tensor.words.shape, right.shape, strict=True)
         ):

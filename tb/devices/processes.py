@@ -22,13 +22,13 @@ def open_pipe(path: Path, process: subprocess.Popen[bytes], log: Path) -> IO[str
     end = time.monotonic() + _PATIENCE
     while True:
         try:
-            found = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
         else:
-            os.set_blocking(found, True)
-            return os.fdopen(found, "w")
+            os.set_blocking(number, True)
+            return os.fdopen(number, "w")
         if process.poll() is not None or time.monotonic() > end:
             raise NoDeviceError(f"the simulator does not start; see {log}")
         time.sleep(0.01)

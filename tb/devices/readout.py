@@ -152,11 +152,11 @@ def parse(
             traces[tile] = part.reshape(-1, chip.trace_words * chip.lanes)
     records: list[Record] = []
     damage = ""
-    known = [int(opcode) for opcode in Opcode]
+    numbers = [int(opcode) for opcode in Opcode]
     for tile, slots in traces.items():
-        made = slots[: counters[tile][Counter.RECORDS], :TRACE_BYTES]
-        fields = _unpack(np.ascontiguousarray(made).view("<u8"))
-        whole = np.isin(fields["opcode"], known)
+        array = slots[: counters[tile][Counter.RECORDS], :TRACE_BYTES]
+        fields = _unpack(np.ascontiguousarray(array).view("<u8"))
+        whole = np.isin(fields["opcode"], numbers)
         if not whole.all():
             number = int(whole.argmin())
             damage = damage or (
@@ -176,13 +176,13 @@ def parse(
 
 def _unpack(slots: NDArray[np.uint64]) -> dict[str, NDArray[np.uint64]]:
     """The fields of trace records, given as [n, 2] little-endian halves."""
-    found: dict[str, NDArray[np.uint64]] = {}
+    arrays: dict[str, NDArray[np.uint64]] = {}
     for name, (at, width) in TRACE.offsets.items():
         values = slots[:, at // 64] >> np.uint64(at % 64)
         if at % 64 + width > 64:
             values |= slots[:, 1] << np.uint64(64 - at % 64)
-        found[name] = values & np.uint64((1 << width) - 1)
-    return found
+        arrays[name] = values & np.uint64((1 << width) - 1)
+    return arrays
 
 
 def shortage(counters: dict[int, list[int]], chip: ChipConfig) -> str:

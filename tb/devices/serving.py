@@ -118,12 +118,12 @@ class ServedChip:
             raise DeviceError(
                 f"{self.build.simulator} ended while programs were running; see {self.folder / 'sim.log'}"
             )
-        *said, spent, protocol = json.loads(line)
+        *values, spent, protocol = json.loads(line)
         self.cpu_seconds += spent
         if protocol:
             self.keep = True
             raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {self.folder / 'sim.log'}")
-        return [int(value) for value in said]
+        return [int(value) for value in values]
 
     def reset(self) -> None:
         """Resets the chip and makes it ready for launches. What is in its DRAM stays.
@@ -184,15 +184,15 @@ class ServedChip:
         for tile, at, words in segments:
             by_tile[tile].append((at, words))
         paths = [self.folder / f"job{self._loads}_{index}.bin" for index in range(len(by_tile))]
-        for path, found in zip(paths, by_tile.values(), strict=True):
-            write_image(path, found)
+        for path, pairs in zip(paths, by_tile.values(), strict=True):
+            write_image(path, pairs)
         self._order([(Act.LOAD, 0, 0)], {"job": self._loads})
         for path in paths:
             path.unlink()
 
     def dump(self, ranges: Sequence[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
         """Reads words of DRAM while the chip stands still: (dram tile, word address, words) each, uint8 [n, P]."""
-        found: list[NDArray[np.uint8]] = []
+        arrays: list[NDArray[np.uint8]] = []
         for tile, at, words in ranges:
             self._loads += 1
             inputs = {f"{KINDS[0]}_first_{i}": 1 for i in range(len(self.config.channels))}
@@ -201,6 +201,6 @@ class ServedChip:
             inputs |= {f"{KINDS[0]}_first_{index}": at, f"{KINDS[0]}_last_{index}": at + words - 1}
             self._order([(Act.DUMP, 0, 0)], inputs | {"job": self._loads})
             path = self.folder / f"job{self._loads}_{index}_{KINDS[0]}.out"
-            found.append(read_hex(path, words, self.config.lanes))
+            arrays.append(read_hex(path, words, self.config.lanes))
             path.unlink()
-        return found
+        return arrays

@@ -118,9 +118,9 @@ class SimulatedDevice:
         finished = False
         try:
             for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
-                found = self._collect(number, job, plan, self._await(process, folder, number), folder)
+                run = self._collect(number, job, plan, self._await(process, folder, number), folder)
                 finished = number == len(jobs) - 1
-                yield found
+                yield run
         finally:
             stop(process, patience=10 if finished else 0)
 
@@ -283,8 +283,8 @@ class SimulatedDevice:
 
 def parse_fault(who: int, value: int) -> Fault:
     """A fault, from the registers FAULT_WHO and FAULT_VALUE."""
-    said = FAULT_WHO.unpack(who)
-    return Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
+    counts = FAULT_WHO.unpack(who)
+    return Fault(Cause(counts["cause"]), counts["tile"], Unit(counts["unit"]), counts["tag"], value)
 
 
 def _opens(simulator: str) -> Callable[[ChipConfig, bool, OnProgress], SimulatedDevice]:
@@ -320,21 +320,21 @@ ICARUS = DeviceKind(
 
 def parse_states(text: str) -> tuple[BlockedStatus, ...]:
     """What the tiles have reported, from the bench's file: a line of REPORT_HIGH and REPORT_LOW for each."""
-    found: list[BlockedStatus] = []
+    status: list[BlockedStatus] = []
     for line in text.split():
-        said = REPORT.unpack(int(line, 16))
-        part, unit, waits = Part(said.pop("part")), Unit(said.pop("unit")), said.pop("waits")
+        counts = REPORT.unpack(int(line, 16))
+        part, unit, waits = Part(counts.pop("part")), Unit(counts.pop("unit")), counts.pop("waits")
         raised = part is Part.FAULT
-        found.append(
+        status.append(
             BlockedStatus(
                 part=part,
                 unit=unit,
                 waits=BlockedOn.FAULT if raised else BlockedOn(waits),
                 cause=Cause(waits) if raised else Cause.NONE,
-                **said,
+                **counts,
             )
         )
-    return tuple(found)
+    return tuple(status)
 
 
 def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, int]:

@@ -61,17 +61,17 @@ def declared(model: ModelProto, network: str) -> tuple[Declared, ...]:
     """The inputs of an ONNX model. Those of bfloat16, which .npy files lack, are float32 here."""
     from onnx import TensorProto, helper
 
-    known = {item.name for item in model.graph.initializer}
-    found: list[Declared] = []
+    initializers = {item.name for item in model.graph.initializer}
+    declareds: list[Declared] = []
     for value in model.graph.input:
-        if value.name in known:
+        if value.name in initializers:
             continue
         kind = value.type.tensor_type
         element = TensorProto.FLOAT if kind.elem_type == TensorProto.BFLOAT16 else kind.elem_type
         shape = tuple(max(0, dim.dim_value) for dim in kind.shape.dim)
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element))
-        found.append(Declared(value.name, dtype, shape, network, _values(shape)))
-    return tuple(found)
+        declareds.append(Declared(value.name, dtype, shape, network, _values(shape)))
+    return tuple(declareds)
 
 
 def _values(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -37,10 +37,10 @@ def check_names(path: Path, count: int, graph: Graph, right: Collection[int]) ->
     """Raises WorkloadError unless there are as many labels as one of `right`; 0 stands for no classes."""
     if count in right:
         return
-    known = " or ".join(str(number) for number in sorted(right) if number)
-    if known and not classes(graph):
+    text = " or ".join(str(number) for number in sorted(right) if number)
+    if text and not classes(graph):
         raise WorkloadError(
-            f"{path}: has {count} lines, network {graph.name} has scores for {known} classes; give one label for each"
+            f"{path}: has {count} lines, network {graph.name} has scores for {text} classes; give one label for each"
         )
     output = graph.value(graph.outputs[0])
     raise WorkloadError(
@@ -53,23 +53,23 @@ def named(
     path: Path | None,
     graph: Graph,
     model: ModelProto,
-    found: Quantised,
-    said: Sequence[tuple[Detecting | None, Arrays]],
+    quantisation: Quantised,
+    pairs: Sequence[tuple[Detecting | None, Arrays]],
 ) -> Graph:
     """The network with labels, its own or those of the file `path`, where what the host makes of its outputs has
-    classes. `said`: for inputs, a detector and what the float model makes of them. Raises WorkloadError if the file's
+    classes. `pairs`: for inputs, a detector and what the float model makes of them. Raises WorkloadError if the file's
     labels are not as many as the classes."""
     from meshloom.sched.workload.onnx.labels import labels_in
 
     if classes(graph) or not (names := graph.labels or labels_in(model)):
         return graph
     right: set[int] = set()
-    for detecting, floats in said:
+    for detecting, floats in pairs:
         if detecting is not None:
             detector = detecting.detector
             right |= {detector.classes or len(names), detector.classes + detector.background}
         elif floats:
-            for array in found.finish(floats).values():
+            for array in quantisation.finish(floats).values():
                 number = array.size == 1 and array.dtype.kind in "iu"  # of the best class
                 right |= {len(names)} if number else {array.size} if array.size == max(array.shape, default=0) else {0}
     if path is not None:

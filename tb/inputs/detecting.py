@@ -17,19 +17,19 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Detecting:
-    """A detector and one picture. `said`: the file's outputs by name for real outputs of the graph, [1, C, H, W];
+    """A detector and one picture. `outputs`: the file's outputs by name for real outputs of the graph, [1, C, H, W];
     `picture`: bytes [rows, columns, 3]; `exact`: what the float model detects; for the others see `Detector.detect`."""
 
     detector: Detector
-    said: Callable[[Arrays], Arrays]
+    outputs: Callable[[Arrays], Arrays]
     picture: NDArray[np.uint8]
     min_score: float
     max_iou: float
     exact: Detected
 
-    def found(self, values: Arrays) -> Detected:
+    def detect(self, values: Arrays) -> Detected:
         """The detections for real outputs of the graph."""
-        return self.detector.detect(self.said(values), self.min_score, self.max_iou)
+        return self.detector.detect(self.outputs(values), self.min_score, self.max_iou)
 
 
 def is_picture(value: Value) -> bool:

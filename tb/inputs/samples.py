@@ -37,18 +37,18 @@ class Sample:
 
 def samples_of(files: Iterable[Path], inputs: Sequence[Declared]) -> list[Sample]:
     """All samples of files of pictures and arrays. Raises WorkloadError for a file that does not fit."""
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for path in files:
         if path.suffix not in SUFFIXES:
             if len(inputs) > 1:
                 raise one_picture(inputs[0].network, [each.name for each in inputs])
-            found.append(Sample(path.name, path, pixels=read_pixels(path)))
+            samples.append(Sample(path.name, path, pixels=read_pixels(path)))
             continue
         some = read_samples(path, inputs)
         for index, arrays in enumerate(some):
             own = any(each.type == np.float32 and arrays[each.name].dtype == np.int8 for each in inputs)
-            found.append(Sample(path.name if len(some) == 1 else f"{path.name}[{index}]", path, arrays, own=own))
-    return found
+            samples.append(Sample(path.name if len(some) == 1 else f"{path.name}[{index}]", path, arrays, own=own))
+    return samples
 
 
 def read_pixels(path: Path) -> NDArray[np.float32]:
@@ -64,36 +64,36 @@ def fed_exactly(sample: Sample, graph: Graph, inputs: Sequence[Declared], inside
     if sample.pixels is not None:
         return {graph.inputs[0].name: read_picture(sample.path, graph)}
     values = {value.name: value for value in graph.inputs}
-    found: Fed = {}
+    arrays: Fed = {}
     for each in inputs:
         array, value = sample.arrays[each.name], values[inside.get(each.name, each.name)]
         if each.type == np.uint8:
             array = array.view(np.int8) ^ np.int8(-128)
-        found[value.name] = as_input(array, value)
-    return found
-
-
-def fed_quantised(sample: Sample, found: Quantised) -> Fed:
-    """The inputs of a network that was quantised. Raises InputError."""
-    if sample.pixels is not None:
-        return {found.graph.inputs[0].name: read_picture(sample.path, found.graph)}
-    arrays: Fed = {}
-    for value in found.graph.inputs:
-        if sample.own and sample.arrays[value.name].dtype == np.int8:
-            arrays[value.name] = as_input(sample.arrays[value.name], value)
-        else:
-            real = real_input(sample, found, value.name)
-            arrays[value.name] = quantise_input(found.feed(value.name, real), value)
+        arrays[value.name] = as_input(array, value)
     return arrays
 
 
-def real_input(sample: Sample, found: Quantised, name: str) -> NDArray[Any]:
+def fed_quantised(sample: Sample, quantisation: Quantised) -> Fed:
+    """The inputs of a network that was quantised. Raises InputError."""
+    if sample.pixels is not None:
+        return {quantisation.graph.inputs[0].name: read_picture(sample.path, quantisation.graph)}
+    arrays: Fed = {}
+    for value in quantisation.graph.inputs:
+        if sample.own and sample.arrays[value.name].dtype == np.int8:
+            arrays[value.name] = as_input(sample.arrays[value.name], value)
+        else:
+            real = real_input(sample, quantisation, value.name)
+            arrays[value.name] = quantise_input(quantisation.feed(value.name, real), value)
+    return arrays
+
+
+def real_input(sample: Sample, quantisation: Quantised, name: str) -> NDArray[Any]:
     """An input of the model that was quantised, in real numbers as [1, C, H, W]. Raises InputError."""
-    array = found.real(name, sample.arrays[name])
+    array = quantisation.real(name, sample.arrays[name])
     if array is None:
         held = sample.arrays[name]
         raise InputError(
-            f"{sample.path}: holds {held.dtype}{list(held.shape)}; input {name} of network {found.graph.name} is "
-            f"{list(found.sources[name].shape)}"
+            f"{sample.path}: holds {held.dtype}{list(held.shape)}; input {name} of network {quantisation.graph.name} "
+            f"is {list(quantisation.sources[name].shape)}"
         )
     return array

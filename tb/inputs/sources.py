@@ -56,17 +56,17 @@ def model_settings(source: NetworkSource) -> dict[str, Any]:
         return {}
     from meshloom.sched.workload.onnx.reader import as_it_is
 
-    found: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
+    values: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
     files = source.calibration or source.inputs
     file = opened(source.name, dict(source.bind), source.seed, files)
     if file.drawn:
-        found["seed"] = source.seed
+        values["seed"] = source.seed
     if as_it_is(file.model, source.name, source.by_channel) is None:
-        found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
-        found |= {"mean": source.mean, "std": source.std}
+        values["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
+        values |= {"mean": source.mean, "std": source.std}
     if source.bind:
-        found["bind"] = tuple(f"{name}={size}" for name, size in source.bind)
-    return found
+        values["bind"] = tuple(f"{name}={size}" for name, size in source.bind)
+    return values
 
 
 def _sha256(path: Path) -> str:
@@ -85,22 +85,24 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
     gives; of a float model, feeds get what it makes of them (its layers are compared when it is quantised). Raises as
     `load` and `feeds` do, and OnnxError, naming node and tensor, where file and network differ.
     """
-    graph, file, found = _network(source)
+    graph, file, quantisation = _network(source)
     if file is None:
         return graph, feeds(source, graph)
-    if found is None:
-        made = fed_bytes(source, file, graph)
-    elif found.start is not None:
-        made = fed_numbers(source, file, found, found.start)
+    if quantisation is None:
+        result = fed_bytes(source, file, graph)
+    elif quantisation.start is not None:
+        result = fed_numbers(source, file, quantisation, quantisation.start)
     else:
-        made = fed_real(_for_bytes(source, file.model), file, found)
-    if not made:
+        result = fed_real(_for_bytes(source, file.model), file, quantisation)
+    if not result:
         raise WorkloadError(f"network {graph.name}: give it something to work on with --input")
-    if found is not None:
-        graph = named(source.labels, graph, file.model, found, [(feed.detecting, feed.floats) for feed in made])
-    finish = found.finish if found is not None and found.host is not None else None
-    snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
-    return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
+    if quantisation is not None:
+        graph = named(
+            source.labels, graph, file.model, quantisation, [(feed.detecting, feed.floats) for feed in result]
+        )
+    finish = quantisation.finish if quantisation is not None and quantisation.host is not None else None
+    snr = {layer.name: layer.snr_db for layer in quantisation.layers} if quantisation is not None else {}
+    return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in result]
 
 
 def _network(source: NetworkSource) -> tuple[Graph, OnnxFile | None, Quantised | None]:
@@ -110,24 +112,24 @@ def _network(source: NetworkSource) -> tuple[Graph, OnnxFile | None, Quantised |
     from meshloom.sched.workload.onnx.reader import as_it_is
 
     names = None if source.labels is None else read_names(source.labels)
-    file = found = None
+    file = quantisation = None
     if not source.name.endswith(".onnx"):
         graph = zoo.load(source.name)
     else:
         file = opened(source.name, dict(source.bind), source.seed, source.calibration or source.inputs)
         exact = as_it_is(file.model, source.name, source.by_channel)
         if exact is None:
-            found = _quantised(_for_bytes(source, file.model), file)
-            exact = found.graph
+            quantisation = _quantised(_for_bytes(source, file.model), file)
+            exact = quantisation.graph
         graph = replace(exact, notes=(*file.notes, *exact.notes)) if file.notes else exact
         own = labels_in(file.model)
         if not graph.labels and len(own) == classes(graph):
             graph = replace(graph, labels=own)
     if names is not None and source.labels is not None:
-        if found is None or classes(graph):  # what others say is known when the float model has said it
+        if quantisation is None or classes(graph):  # what others say is known when the float model has said it
             check_names(source.labels, len(names), graph, {classes(graph)})
         graph = replace(graph, labels=names)
-    return graph, file, found
+    return graph, file, quantisation
 
 
 def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> list[str]:
@@ -243,26 +245,26 @@ def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
 
     from .pictures import as_input, declared_by, read_picture
 
-    known: dict[Path, tuple[int, int]] = {}
+    pairs: dict[Path, tuple[int, int]] = {}
     stored: dict[str, NDArray[np.int8]] = {}
     if source.name in zoo.names():
         pictures = zoo.pictures(source.name)
         floats = zoo.float_top1(source.name)
         for index, (path, label) in enumerate(pictures):
-            known[path.resolve()] = (-1 if label is None else label), floats[index] if index < len(floats) else -1
+            pairs[path.resolve()] = (-1 if label is None else label), floats[index] if index < len(floats) else -1
         stored = zoo.arrays(source.name)
-    files = source.inputs or tuple(list(known)[:1])
+    files = source.inputs or tuple(list(pairs)[:1])
     if files:
-        found: list[Feed] = []
+        result: list[Feed] = []
         for path in files:
-            label, float_label = known.get(path.resolve(), (-1, -1))
+            label, float_label = pairs.get(path.resolve(), (-1, -1))
             if path.suffix not in SUFFIXES:
-                found.append(Feed(path.name, {graph.inputs[0].name: read_picture(path, graph)}, label, float_label))
+                result.append(Feed(path.name, {graph.inputs[0].name: read_picture(path, graph)}, label, float_label))
                 continue
             for sample in samples_of((path,), [declared_by(graph, value) for value in graph.inputs]):
                 arrays = {value.name: as_input(sample.arrays[value.name], value) for value in graph.inputs}
-                found.append(Feed(sample.name, arrays, label, float_label))
-        return found
+                result.append(Feed(sample.name, arrays, label, float_label))
+        return result
     if stored:
         return [Feed("stored arrays" if graph.real else "random bytes", stored)]
     raise WorkloadError(f"network {graph.name}: give it something to work on with --input")

@@ -37,11 +37,11 @@ def outputs(
     `computed`: the outputs, int8 [1, C, H, W]. Those that are no vectors are saved in `folder` (None: nowhere) as
     float32, or as int8 where the step is not known; raises OSError when that cannot be.
     """
-    found: list[OutputFigures] = []
+    figures: list[OutputFigures] = []
     for name in graph.outputs if graph.real or graph.labels else ():
         value, array = graph.value(name), computed[name]
         is_scores = _is_vector(value)
-        found.append(
+        figures.append(
             OutputFigures(
                 name=name,
                 shape=value.shape,
@@ -54,8 +54,8 @@ def outputs(
         )
     if feed.finish is not None:
         finished = feed.finish(_reals(graph, computed)).items()
-        found += [_finished(graph, name, np.asarray(array), title, feed, folder) for name, array in finished]
-    return tuple(found)
+        figures += [_finished(graph, name, np.asarray(array), title, feed, folder) for name, array in finished]
+    return tuple(figures)
 
 
 def _finished(
@@ -78,20 +78,20 @@ def detector(
     """What a detector has found, and its picture in `folder`; None if the network is none. As `outputs`."""
     if (ours := feed.detecting) is None:
         return None
-    detected = ours.found(_reals(graph, computed))
+    detected = ours.detect(_reals(graph, computed))
     shift = len(graph.labels) - ours.detector.classes if ours.detector.background else 0
-    found, exact = (_named(graph, some, max(0, shift)) for some in (detected, ours.exact))
+    figures, exact = (_named(graph, some, max(0, shift)) for some in (detected, ours.exact))
     same = overlap(ours.exact.boxes, detected.boxes) >= _SAME
     same &= ours.exact.classes[:, None] == detected.classes[None]
     picture = None
     if folder is not None:
-        png = drawn(ours.picture, found)
+        png = drawn(ours.picture, figures)
         picture = _save(folder, [title, feed.name, "boxes"], ".png", lambda file: file.write(png))
     return DetectorFigures(
         form=ours.detector.form,
         min_score=ours.min_score,
         max_iou=None if ours.detector.suppressed else ours.max_iou,
-        found=found,
+        found=figures,
         exact=exact,
         alike=int(same.any(axis=1).sum()),
         picture=picture,
@@ -100,13 +100,13 @@ def detector(
 
 def _named(graph: Graph, some: Detected, shift: int) -> tuple[DetectionFigures, ...]:
     """Detections with labels, which begin after `shift` others."""
-    found: list[DetectionFigures] = []
+    figures: list[DetectionFigures] = []
     indices: list[int] = some.classes.tolist()
     for box, score, index in zip(some.boxes.tolist(), some.scores.tolist(), indices, strict=True):
         label = graph.labels[index + shift] if index + shift < len(graph.labels) else ""
         left, top, right, bottom = (round(side, 2) for side in box)
-        found.append(DetectionFigures(index=index, label=label, score=score, box=(left, top, right, bottom)))
-    return tuple(found)
+        figures.append(DetectionFigures(index=index, label=label, score=score, box=(left, top, right, bottom)))
+    return tuple(figures)
 
 
 def counted(some: Sequence[DetectionFigures]) -> str:
@@ -114,9 +114,9 @@ def counted(some: Sequence[DetectionFigures]) -> str:
     return ", ".join(f"{count} {name}" for name, count in Counter(one.name for one in some).items()) or "nothing"
 
 
-def answer(graph: Graph, found: tuple[OutputFigures, ...]) -> str:
+def answer(graph: Graph, figures: tuple[OutputFigures, ...]) -> str:
     """The class that the first output with scores names; empty if none does."""
-    best = next((each.top[0] for each in found if each.top), None)
+    best = next((each.top[0] for each in figures if each.top), None)
     return "" if best is None else best.label or f"class {best.index}"
 
 
@@ -125,33 +125,37 @@ def lines(row: Row) -> list[str]:
     if row.network is None:
         return []
     head = f"{row.workload}, {row.network.picture}: " if row.network.picture else f"{row.workload}: "
-    found: list[str] = []
+    texts: list[str] = []
     for output in row.network.outputs:
         noise = "" if output.snr_db is None else f"; SNR against the float model {output.snr_db:.1f} dB"
         if output.top:
             best = ", ".join(f"{each.label or f'class {each.index}'} {each.score:.4g}" for each in output.top)
-            found.append(f"{head}best of {output.name}: {best}{noise}")
+            texts.append(f"{head}best of {output.name}: {best}{noise}")
         else:
             place = f" is in {output.file}" if output.file else " was not saved"
-            found.append(f"{head}output {output.name} {list(output.shape)}{place}{noise}")
+            texts.append(f"{head}output {output.name} {list(output.shape)}{place}{noise}")
     if row.network.detector is not None:
-        found += [f"{head}{line}" for line in _said(row.network.detector)]
-    return found + [f"{head}{note}" for note in row.network.notes]
+        texts += [f"{head}{line}" for line in _detector_lines(row.network.detector)]
+    return texts + [f"{head}{note}" for note in row.network.notes]
 
 
-def _said(made: DetectorFigures) -> list[str]:
+def _detector_lines(figures: DetectorFigures) -> list[str]:
     """Of a detector, in sentences."""
-    lines = [f"{one.name} {one.score:.2f} at {_place(one)}" for one in made.found[:BOXES]]
-    if len(made.found) > BOXES:
-        lines.append(f"{len(made.found) - BOXES} more with lower scores, in the results")
-    how = "the file suppresses boxes itself" if made.max_iou is None else f"suppressed at an IoU of {made.max_iou:g}"
-    place = f"; drawn in {made.picture}" if made.picture else ""
-    boxes = "1 box" if len(made.found) == 1 else f"{len(made.found)} boxes"
+    lines = [f"{one.name} {one.score:.2f} at {_place(one)}" for one in figures.found[:BOXES]]
+    if len(figures.found) > BOXES:
+        lines.append(f"{len(figures.found) - BOXES} more with lower scores, in the results")
+    how = (
+        "the file suppresses boxes itself"
+        if figures.max_iou is None
+        else f"suppressed at an IoU of {figures.max_iou:g}"
+    )
+    place = f"; drawn in {figures.picture}" if figures.picture else ""
+    boxes = "1 box" if len(figures.found) == 1 else f"{len(figures.found)} boxes"
     return [
-        f"{boxes} with scores of {made.min_score:g} or more ({counted(made.found)}){place}",
+        f"{boxes} with scores of {figures.min_score:g} or more ({counted(figures.found)}){place}",
         *lines,
-        f"{made.alike} of the {len(made.exact)} boxes that the float model finds are among them",
-        f"the host has read {made.form}; {how}.",
+        f"{figures.alike} of the {len(figures.exact)} boxes that the float model finds are among them",
+        f"the host has read {figures.form}; {how}.",
     ]
 
 

@@ -10,13 +10,13 @@ from rich.table import Table
 
 def cache_table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
     """Kinds of what is kept, with `bytes`, times of use and `now` in seconds since the epoch."""
-    made = Table(header_style="bold", pad_edge=False)
-    made.add_column("kind", no_wrap=True)
+    table = Table(header_style="bold", pad_edge=False)
+    table.add_column("kind", no_wrap=True)
     for name in ("entries", "in use", "size", "limit", "oldest use", "newest use"):
-        made.add_column(name, justify="right", no_wrap=True)
-    made.add_column("what", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("what", no_wrap=True)
     for row in rows:
-        made.add_row(
+        table.add_row(
             row["kind"],
             f"{row['entries']:,}",
             f"{row['in_use']:,}",
@@ -26,7 +26,7 @@ def cache_table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
             _ago(row["newest_use"], now),
             row["what"],
         )
-    return made
+    return table
 
 
 def megabytes(size: int) -> str:

@@ -15,13 +15,13 @@ from .narrow import show
 _NAMED = 3
 
 
-def print_comparison(found: Comparisons, to: Console) -> None:
+def print_comparison(comparisons: Comparisons, to: Console) -> None:
     """Prints, for each workload, what differs between the runs, the layers, and the causes; then what is worse."""
 
     def line(text: str, style: str | None = None) -> None:
         to.print(text, markup=False, soft_wrap=True, style=style)
 
-    for each in found.workloads:
+    for each in comparisons.workloads:
         line(headline(each), "bold")
         for text in different(each.a, each.b):
             line(f"  {text}")
@@ -35,19 +35,23 @@ def print_comparison(found: Comparisons, to: Console) -> None:
             line(f"energy, an estimate ({each.b_energy.by}): {before:,.3g} -> {after:,.3g} microjoules ({change})")
         if each.note:
             line(f"note: {each.note}")
-    for names, which in ((found.only_a, "first"), (found.only_b, "second")):
+    for names, which in ((comparisons.only_a, "first"), (comparisons.only_b, "second")):
         if names:
             line(f"only in the {which} run: {', '.join(names)}")
-    for text in found.regressions:
+    for text in comparisons.regressions:
         line(f"worse: {text}", "red")
 
 
-def headline(found: Comparison) -> str:
+def headline(comparison: Comparison) -> str:
     """A workload, and its cycles in both runs."""
-    a, b = found.a, found.b
+    a, b = comparison.a, comparison.b
     names = a.workload if a.workload == b.workload else f"{a.workload} and {b.workload}"
     before, after = (f"{side.cycles:,}" if side.cycles is not None else str(side.status) for side in (a, b))
-    change = "" if found.change is None else f": {found.change:+,} ({percent(found.change_percent, sign='+')})"
+    change = (
+        ""
+        if comparison.change is None
+        else f": {comparison.change:+,} ({percent(comparison.change_percent, sign='+')})"
+    )
     return f"{names}: {before} -> {after} cycles{change}"
 
 
@@ -72,13 +76,13 @@ def _why(causes: Mapping[str, float]) -> str:
     return ", ".join(f"{cause} {_cycles(change, '+')}" for cause, change in list(causes.items())[:_NAMED])
 
 
-def layer_table(found: Comparison) -> Table:
+def layer_table(comparison: Comparison) -> Table:
     """Each layer's part of the cycles, before and after, and the causes that moved most; the parts add up to all."""
-    made = dense("layers, in cycles", ("layer",), ("before", "after", "change", "in %", "mostly"))
-    for layer in found.layers:
+    table = dense("layers, in cycles", ("layer",), ("before", "after", "change", "in %", "mostly"))
+    for layer in comparison.layers:
         both = layer.a is not None and layer.b is not None
         where = "" if both else f" (only {'before' if layer.b is None else 'after'})"
-        made.add_row(
+        table.add_row(
             layer.layer + where,
             _cycles(layer.a),
             _cycles(layer.b),
@@ -86,15 +90,15 @@ def layer_table(found: Comparison) -> Table:
             percent(100 * layer.change / layer.a if both and layer.a else None, digits=1, sign="+"),
             _why(layer.causes),
         )
-    return made
+    return table
 
 
-def cause_table(found: Comparison) -> Table:
+def cause_table(comparison: Comparison) -> Table:
     """Cycles by cause, before and after."""
-    made = dense("causes, in cycles", ("cause",), ("before", "after", "change"))
-    for cause in dict.fromkeys((*found.a_causes, *found.b_causes)):
-        before, after = found.a_causes.get(cause, 0.0), found.b_causes.get(cause, 0.0)
-        made.add_row(cause, _cycles(before), _cycles(after), _cycles(after - before, "+"))
-    totals = sum(found.a_causes.values()), sum(found.b_causes.values())
-    made.add_row("all", _cycles(totals[0]), _cycles(totals[1]), _cycles(totals[1] - totals[0], "+"), style="bold")
-    return made
+    table = dense("causes, in cycles", ("cause",), ("before", "after", "change"))
+    for cause in dict.fromkeys((*comparison.a_causes, *comparison.b_causes)):
+        before, after = comparison.a_causes.get(cause, 0.0), comparison.b_causes.get(cause, 0.0)
+        table.add_row(cause, _cycles(before), _cycles(after), _cycles(after - before, "+"))
+    totals = sum(comparison.a_causes.values()), sum(comparison.b_causes.values())
+    table.add_row("all", _cycles(totals[0]), _cycles(totals[1]), _cycles(totals[1] - totals[0], "+"), style="bold")
+    return table

@@ -19,7 +19,8 @@ from rich.text import Text
 from meshloom.hw.spec.config import built_in_chips, load, tile_position
 from meshloom.sched.support.text import printable
 
-from ..results.events import Event, Plan, Stage, Unwritten
+from ..results.events import Event, RowCount, Stage, Unwritten
+from ..results.legend import GROUPS
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
 from .answers import lines
 from .narrow import show
@@ -57,10 +58,10 @@ def console(stderr: bool = False) -> Console:
 
     It prints text as it is: names and messages come from users and files, and `[red]` or `:x:` in one means itself.
     """
-    made = _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
-        made.width = LOG_WIDTH
-    return made
+    result = _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if not result.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        result.width = LOG_WIDTH
+    return result
 
 
 def percent(value: float | None, digits: int = 2, sign: str = "") -> str:
@@ -76,15 +77,15 @@ def _built_in(name: str) -> str:
 
 def chip_name(row: Row, rows: Sequence[Row]) -> str:
     """A chip's name; where another chip has the same, a built-in one or that of another row, with its digest."""
-    known = {other.chip_digest for other in rows if other.chip == row.chip} | {_built_in(row.chip)}
-    return f"{row.chip}@{row.chip_digest[:8]}" if row.chip_digest and len(known - {""}) > 1 else row.chip
+    texts = {other.chip_digest for other in rows if other.chip == row.chip} | {_built_in(row.chip)}
+    return f"{row.chip}@{row.chip_digest[:8]}" if row.chip_digest and len(texts - {""}) > 1 else row.chip
 
 
 def table(rows: Sequence[Row]) -> Table:
     """The table of a run, one line per row, in the order given."""
-    made = Table(header_style="bold", pad_edge=False)
+    result = Table(header_style="bold", pad_edge=False)
     for name in ("workload", "chip", "scheduler"):
-        made.add_column(name, no_wrap=True)
+        result.add_column(name, no_wrap=True)
     for name in (
         "RTL cycles",
         "model cycles",
@@ -95,10 +96,10 @@ def table(rows: Sequence[Row]) -> Table:
         "seconds",
         "cycles/s",
     ):
-        made.add_column(name, justify="right", no_wrap=True)
+        result.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         passed = row.status is Status.PASSED
-        made.add_row(
+        result.add_row(
             row.workload if passed else f"{row.workload} [{row.status}]",
             chip_name(row, rows),
             row.scheduler,
@@ -112,115 +113,111 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row.cycles_per_second:,.0f}",
             style="" if passed else _COLOUR[row.status],
         )
-    return made
-
-
-#: Causes for which an array stands still, in the order of the table; `Share` in `attribution` says what they mean.
-CAUSES = ("compute", "edges", "operands", "vector", "noc", "dram", "drain", "start", "fetch", "idle")
+    return result
 
 
 def network_table(rows: Sequence[Row]) -> Table:
     """What whole networks have besides: their answers, and what they did for them."""
-    made = Table(header_style="bold", pad_edge=False)
+    result = Table(header_style="bold", pad_edge=False)
     for name in ("network", "input", "RTL says", "label", "float says"):
-        made.add_column(name, overflow="fold")
+        result.add_column(name, overflow="fold")
     for name in ("MMAC", "DRAM MB", "tensors", "in DRAM", "layer error"):
-        made.add_column(name, justify="right", no_wrap=True)
+        result.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        if (found := row.network) is None:
+        if (figures := row.network) is None:
             continue
-        names = row.workload, found.picture, found.answer, found.expected, found.float_answer
-        made.add_row(
+        names = row.workload, figures.picture, figures.answer, figures.expected, figures.float_answer
+        result.add_row(
             *(name or "-" for name in names),
-            f"{found.macs / 1e6:,.1f}",
-            f"{found.dram_bytes / 1e6:,.2f}",
-            f"{found.tensors_checked:,}",
-            f"{len(found.spilled):,}",
-            percent(found.layer_error_percent),
+            f"{figures.macs / 1e6:,.1f}",
+            f"{figures.dram_bytes / 1e6:,.2f}",
+            f"{figures.tensors_checked:,}",
+            f"{len(figures.spilled):,}",
+            percent(figures.layer_error_percent),
         )
-    return made
+    return result
 
 
 def micro_op_table(rows: Sequence[Row]) -> Table:
     """What schedulers of micro-ops say of their schedules."""
-    made = Table(header_style="bold", pad_edge=False)
+    result = Table(header_style="bold", pad_edge=False)
     for name in ("network", "scheduler", "taken"):
-        made.add_column(name, overflow="fold")
+        result.add_column(name, overflow="fold")
     for name in ("micro-ops", "planned cycles", "bound cycles", "gap", "hops x bytes", "spilled words"):
-        made.add_column(name, justify="right", no_wrap=True)
+        result.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        if row.network is None or (found := row.network.micro_ops) is None:
+        if row.network is None or (figures := row.network.micro_ops) is None:
             continue
-        numbers = found.count, found.planned_cycles, found.bound_cycles
-        made.add_row(
+        numbers = figures.count, figures.planned_cycles, figures.bound_cycles
+        result.add_row(
             row.workload,
             row.scheduler,
-            found.taken,
+            figures.taken,
             *(f"{number:,}" for number in numbers),
-            percent(None if found.gap is None else 100 * found.gap),
-            f"{found.hops_bytes:,}",
-            f"{found.spilled_words:,}",
+            percent(None if figures.gap is None else 100 * figures.gap),
+            f"{figures.hops_bytes:,}",
+            f"{figures.spilled_words:,}",
         )
-    return made
+    return result
 
 
 def gradient_table(rows: Sequence[Row]) -> Table:
     """The order in which gradients were computed, what they took from and gave to DRAM, and how the array was used."""
-    made = Table(header_style="bold", pad_edge=False)
+    result = Table(header_style="bold", pad_edge=False)
     for name in ("gradients of", "order", "loops and tiles"):
-        made.add_column(name, overflow="fold")
+        result.add_column(name, overflow="fold")
     for name in ("DRAM bytes", "spilled", "array busy", "vector busy"):
-        made.add_column(name, justify="right", no_wrap=True)
+        result.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        if (found := row.gradient) is None:
+        if (figures := row.gradient) is None:
             continue
-        busy = (100 * cycles / max(1, row.rtl_cycles) for cycles in (found.array_cycles, found.vector_cycles))
-        made.add_row(
+        busy = (100 * cycles / max(1, row.rtl_cycles) for cycles in (figures.array_cycles, figures.vector_cycles))
+        result.add_row(
             row.workload,
-            found.order,
-            found.nest,
-            f"{found.dram_bytes:,}",
-            f"{found.spilled_bytes:,}",
+            figures.order,
+            figures.nest,
+            f"{figures.dram_bytes:,}",
+            f"{figures.spilled_bytes:,}",
             *(percent(share, digits=1) for share in busy),
         )
-    return made
+    return result
 
 
 def dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
-    made = Table(
+    result = Table(
         title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
         pad_edge=False, show_edge=False,
     )  # fmt: skip
     for index, name in enumerate(left):
-        made.add_column(name, no_wrap=index > 0, overflow="fold")
+        result.add_column(name, no_wrap=index > 0, overflow="fold")
     for name in right:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        result.add_column(name, justify="right", no_wrap=True)
+    return result
 
 
 def share_table(rows: Sequence[Row]) -> Table:
     """Where the arrays' time went in each network."""
-    made = dense("where the PE cycles went, %", ("network", "input"), CAUSES)
+    result = dense("where the PE cycles went, %", ("network", "input"), GROUPS)
     for row in rows:
-        if found := row.network:
-            shares = (f"{found.shares.get(cause, 0):.1f}" for cause in CAUSES)
-            made.add_row(row.workload, found.picture, *shares)
-    return made
+        if figures := row.network:
+            shares = (f"{figures.shares.get(group, 0):.1f}" for group in GROUPS)
+            result.add_row(row.workload, figures.picture, *shares)
+    return result
 
 
 def layer_table(row: Row) -> Table:
     """The layers of a network."""
     assert row.network is not None
     quantised = any(layer.snr_db is not None for layer in row.network.layers)
-    made = dense(
+    result = dense(
         f"{row.workload} on {row.chip}, layer by layer; from compute on: % of the core cycles"
         + ("; SNR: against the float model, dB" if quantised else ""),
         ("layer", "kind", "limit"),
-        ("MMAC", "RTL cycles", "error", "core cycles", *CAUSES, *(("SNR",) if quantised else ())),
+        ("MMAC", "RTL cycles", "error", "core cycles", *GROUPS, *(("SNR",) if quantised else ())),
     )
     for layer in row.network.layers:
-        made.add_row(
+        result.add_row(
             layer.name,
             layer.kind,
             layer.limit,
@@ -228,19 +225,19 @@ def layer_table(row: Row) -> Table:
             f"{layer.rtl_cycles:,}",
             percent(layer.error_percent, sign="+"),
             f"{layer.core_cycles:,}",
-            *(f"{layer.shares.get(cause, 0):.1f}" if layer.shares else "-" for cause in CAUSES),
+            *(f"{layer.shares.get(group, 0):.1f}" if layer.shares else "-" for group in GROUPS),
             *(("-" if layer.snr_db is None else f"{layer.snr_db:.1f}",) if quantised else ()),
         )
-    return made
+    return result
 
 
 def link_table(row: Row) -> Table:
     """The links of the data plane: cycles in which a flit left by them, in which one wanted to and none did, and how
     they compare with all cycles, and with those in which one wanted to."""
     columns = ("busy", "blocked", "load", "blocked of wanted")
-    made = dense(f"{row.workload} on {row.chip}: data plane", ("router", "to"), columns)
+    result = dense(f"{row.workload} on {row.chip}: data plane", ("router", "to"), columns)
     for link in row.links:
-        made.add_row(
+        result.add_row(
             _tile(link.tile),
             "tile" if link.port == "local" else link.port,
             f"{link.busy:,}",
@@ -248,7 +245,7 @@ def link_table(row: Row) -> Table:
             percent(100 * link.load, digits=1),
             percent(100 * link.blocked_share, digits=1),
         )
-    return made
+    return result
 
 
 def congestion_table(row: Row) -> Table:
@@ -256,25 +253,25 @@ def congestion_table(row: Row) -> Table:
     time here, and the level of congestion, the first divided by the second."""
     assert row.congestion is not None
     columns = ("MOVEs", "ideal cycles", "real cycles", "level")
-    made = dense(f"{row.workload} on {row.chip}: congestion", ("source",), columns)
+    result = dense(f"{row.workload} on {row.chip}: congestion", ("source",), columns)
     for source in row.congestion.sources:
         times = f"{source.ideal_cycles:,}", f"{source.real_cycles:,}", f"{source.level:.3f}"
-        made.add_row(_tile(source.tile), f"{source.moves:,}", *times)
+        result.add_row(_tile(source.tile), f"{source.moves:,}", *times)
     whole = row.congestion
     moves = sum(source.moves for source in whole.sources)
     times = f"{whole.ideal_cycles:,}", f"{whole.real_cycles:,}", f"{whole.level:.3f}"
-    made.add_row("all", f"{moves:,}", *times, style="bold")
-    return made
+    result.add_row("all", f"{moves:,}", *times, style="bold")
+    return result
 
 
 def packet_line(row: Row) -> str:
     """Latencies of packets in one line; empty if the chip does not trace them."""
     if row.congestion is None or row.congestion.packets is None:
         return ""
-    found = row.congestion.packets
+    figures = row.congestion.packets
     return (
-        f"{row.workload}: {found.count:,} packets, {found.mean:,.1f} cycles on their way in the mean "
-        f"(alone {found.idle_mean:,.1f}), {found.worst:,} at worst, at most {found.worst_late:,} late"
+        f"{row.workload}: {figures.count:,} packets, {figures.mean:,.1f} cycles on their way in the mean "
+        f"(alone {figures.idle_mean:,.1f}), {figures.worst:,} at worst, at most {figures.worst_late:,} late"
     )
 
 
@@ -357,7 +354,7 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Plan():
+            case RowCount():
                 self._planned, self._done = event.rows, 0
                 self._progress.update(self._task, total=event.rows, completed=0)
             case Stage():
@@ -370,8 +367,8 @@ class Reporter:
                 self._done += 1
                 self._progress.update(self._task, completed=self._done)
                 self._console.print(self._line(event), style=_COLOUR[event.status], markup=False, soft_wrap=True)
-            case Unwritten(workload, why, asked):
-                if not asked:  # otherwise the command says so at its end
+            case Unwritten(workload, why, required):
+                if not required:  # otherwise the command says so at its end
                     note = f"note: {workload}: `explain` and `report` will know nothing of it: {why}"
                     self._console.print(note, style="yellow", markup=False, soft_wrap=True)
 

@@ -23,68 +23,70 @@ SHOWN = 24
 _UNITS = 12
 
 
-def print_overview(found: Explanations, to: Console) -> None:
+def print_overview(explanations: Explanations, to: Console) -> None:
     """Prints a line for each workload of a run: its cycles, how many of them are ideal, and what takes most of the
     others; then why the rest is not explained."""
-    made = dense("workloads", ("workload",), ("cycles", "useful", "most of the rest", "RTL - model"))
-    for each in found.workloads:
+    table = dense("workloads", ("workload",), ("cycles", "useful", "most of the rest", "RTL - model"))
+    for each in explanations.workloads:
         falls = each.waterfall
         lost = Counter({cause: cycles for cause, cycles in falls.total.items() if cause != "useful"})
         most = ", ".join(f"{cause} {_share(cycles, falls.cycles * falls.pes)}" for cause, cycles in lost.most_common(3))
         off = f"{each.spread.end_lag:+,}" if each.spread.instructions else "-"
-        made.add_row(each.workload, f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
-    show(made, to)
-    for workload, why in found.unexplained.items():
+        table.add_row(each.workload, f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
+    show(table, to)
+    for workload, why in explanations.unexplained.items():
         to.print(f"{workload}: {why}", style="yellow", markup=False, soft_wrap=True)
 
 
 def print_explanation(
-    found: Explanation, chip: ChipConfig, to: Console, layer: str | None = None, operation: int | None = None
+    explanation: Explanation, chip: ChipConfig, to: Console, layer: str | None = None, operation: int | None = None
 ) -> None:
     """Prints waterfall, critical path, waits, and where model and RTL differ; only those of a layer or an operation."""
 
     def line(text: str, style: str | None = None) -> None:
         to.print(text, markup=False, soft_wrap=True, style=style)
 
-    falls = found.waterfall
-    where = "RTL" if found.source == "rtl" else "timeline model"
-    if found.planned:
+    falls = explanation.waterfall
+    where = "RTL" if explanation.source == "rtl" else "timeline model"
+    if explanation.planned:
         where = "planned by the timeline model, not measured: it has not run"
-    line(f"{found.workload} on {found.chip} by {found.scheduler}: {falls.cycles:,} cycles ({where})")
+    line(f"{explanation.workload} on {explanation.chip} by {explanation.scheduler}: {falls.cycles:,} cycles ({where})")
     if operation is None:
         show(waterfall_table(falls, layer), to)
     if falls.note:
         line(f"note: {falls.note}")
-    if found.path is None:
+    if explanation.path is None:
         line("timed ahead: nothing waits, so there is no critical path and no wait")
     else:
-        steps = [step for step in found.path.steps if layer in (None, step.who.layer)]
-        show(cause_table(found.path, steps, layer), to)
-        show(path_table(found.path, steps, chip), to)
-    if found.waits:
-        show(wait_table(found.waits, chip), to)
-    for text in spread_lines(found.spread, chip):
-        line(text, "yellow" if found.spread.differing else None)
-    if found.energy is not None:
-        line(energy_line(found.energy))
-    if found.area is not None:
-        line(area_line(found.area))
+        steps = [step for step in explanation.path.steps if layer in (None, step.who.layer)]
+        show(cause_table(explanation.path, steps, layer), to)
+        show(path_table(explanation.path, steps, chip), to)
+    if explanation.waits:
+        show(wait_table(explanation.waits, chip), to)
+    for text in spread_lines(explanation.spread, chip):
+        line(text, "yellow" if explanation.spread.differing else None)
+    if explanation.energy is not None:
+        line(energy_line(explanation.energy))
+    if explanation.area is not None:
+        line(area_line(explanation.area))
 
 
-def energy_line(found: EnergyFigures) -> str:
+def energy_line(figures: EnergyFigures) -> str:
     """An estimate in a sentence, the largest part first."""
-    whole = found.microjoules * 1e6
-    parts = sorted(found.parts.items(), key=lambda part: -part[1].picojoules)
-    told = ", ".join(f"{name} {_share(part.picojoules, whole)}" for name, part in parts)
-    return f"energy, an estimate ({found.by}): {found.microjoules:,.3g} microjoules: {told}"
+    whole = figures.microjoules * 1e6
+    parts = sorted(figures.parts.items(), key=lambda part: -part[1].picojoules)
+    text = ", ".join(f"{name} {_share(part.picojoules, whole)}" for name, part in parts)
+    return f"energy, an estimate ({figures.by}): {figures.microjoules:,.3g} microjoules: {text}"
 
 
-def area_line(found: AreaFigures) -> str:
+def area_line(figures: AreaFigures) -> str:
     """An estimate in a sentence, the largest part first."""
-    parts = [f"{_times(part.count)}{part.name} {_share(part.count * part.cells, found.cells)}" for part in found.parts]
+    parts = [
+        f"{_times(part.count)}{part.name} {_share(part.count * part.cells, figures.cells)}" for part in figures.parts
+    ]
     return (
-        f"area of the chip, an estimate ({found.flow}): {found.cells:,} cells, {found.flip_flops:,} flip-flops among "
-        f"them, and {found.memory_bits:,} bits of memory: {', '.join(parts)}"
+        f"area of the chip, an estimate ({figures.flow}): {figures.cells:,} cells, {figures.flip_flops:,} flip-flops "
+        f"among them, and {figures.memory_bits:,} bits of memory: {', '.join(parts)}"
     )
 
 
@@ -103,19 +105,19 @@ def _share(part: float, whole: float) -> str:
 def waterfall_table(falls: Waterfall, layer: str | None = None) -> Table:
     """Cycles by cause, a line for each layer and one for all: they add up to the cycles of the run."""
     causes = list(falls.total)
-    made = dense("where the cycles went (useful: what the products need on all PEs)", ("layer",), (*causes, "all"))
-    for found in falls.layers:
-        if layer in (None, found.layer) and len(falls.layers) > 1:
-            spent = falls.in_cycles(found.pe_cycles)
-            made.add_row(
-                found.layer,
+    table = dense("where the cycles went (useful: what the products need on all PEs)", ("layer",), (*causes, "all"))
+    for layer_spent in falls.layers:
+        if layer in (None, layer_spent.layer) and len(falls.layers) > 1:
+            spent = falls.in_cycles(layer_spent.pe_cycles)
+            table.add_row(
+                layer_spent.layer,
                 *(_cycles(spent.get(cause, 0.0)) for cause in causes),
-                _cycles(sum(found.pe_cycles.values()) / falls.pes),
+                _cycles(sum(layer_spent.pe_cycles.values()) / falls.pes),
             )
     whole = falls.in_cycles(falls.total)
-    made.add_row("all", *(_cycles(whole[cause]) for cause in causes), f"{falls.cycles:,}", style="bold")
-    made.add_row("", *(_share(whole[cause], falls.cycles) for cause in causes), "")
-    return made
+    table.add_row("all", *(_cycles(whole[cause]) for cause in causes), f"{falls.cycles:,}", style="bold")
+    table.add_row("", *(_share(whole[cause], falls.cycles) for cause in causes), "")
+    return table
 
 
 def cause_table(path: CriticalPath, steps: Sequence[PathStep], layer: str | None) -> Table:
@@ -127,10 +129,10 @@ def cause_table(path: CriticalPath, steps: Sequence[PathStep], layer: str | None
         count[step.cause, step.activity] += 1
     where = f", its part in {layer}" if layer else ""
     title = f"critical path, {path.cycles:,} cycles in {len(path.steps):,} steps{where}"
-    made = dense(title, ("cause", "activity"), ("steps", "cycles", "share"))
+    table = dense(title, ("cause", "activity"), ("steps", "cycles", "share"))
     for (cause, activity), cycles in spent.most_common():
-        made.add_row(cause, activity, f"{count[cause, activity]:,}", f"{cycles:,}", _share(cycles, path.cycles))
-    return made
+        table.add_row(cause, activity, f"{count[cause, activity]:,}", f"{cycles:,}", _share(cycles, path.cycles))
+    return table
 
 
 def path_table(path: CriticalPath, steps: Sequence[PathStep], chip: ChipConfig) -> Table:
@@ -139,9 +141,9 @@ def path_table(path: CriticalPath, steps: Sequence[PathStep], chip: ChipConfig) 
     left = len(steps) - len(longest)
     rest = sum(step.cycles for step in steps) - sum(step.cycles for step in longest)
     title = f"its {len(longest)} longest steps" if left else "its steps"
-    made = dense(title, ("activity", "operation", "where"), ("from", "to", "cycles", "share"))
+    table = dense(title, ("activity", "operation", "where"), ("from", "to", "cycles", "share"))
     for step in sorted(longest, key=lambda step: step.start):
-        made.add_row(
+        table.add_row(
             _doing(step.activity, step.behind),
             name(step.who),
             place(step.who, chip),
@@ -149,49 +151,49 @@ def path_table(path: CriticalPath, steps: Sequence[PathStep], chip: ChipConfig) 
             _share(step.cycles, path.cycles),
         )
     if left:
-        made.add_row(f"{left:,} shorter ones", "", "", "", "", f"{rest:,}", _share(rest, path.cycles))
-    return made
+        table.add_row(f"{left:,} shorter ones", "", "", "", "", f"{rest:,}", _share(rest, path.cycles))
+    return table
 
 
 def wait_table(waits: Sequence[Wait], chip: ChipConfig) -> Table:
     """The waits of arrays that cost most, and what each waited for longest."""
-    made = dense(
+    table = dense(
         "the most costly waits of arrays", ("core", "before", "mostly for"), ("from", "cycles", "of them", "by cause")
     )
     for wait in waits:
-        made.add_row(
+        table.add_row(
             tile_name(chip, wait.core),
             name(wait.gemm),
             f"{name(wait.by)}: {_doing(wait.by_activity, wait.behind)}",
             *(f"{number:,}" for number in (wait.start, wait.cycles, wait.by_cycles)),
             ", ".join(f"{cause} {cycles:,}" for cause, cycles in list(wait.causes.items())[:3]),
         )
-    return made
+    return table
 
 
-def spread_lines(found: Spread, chip: ChipConfig) -> list[str]:
+def spread_lines(spread: Spread, chip: ChipConfig) -> list[str]:
     """Where model and RTL differ, in sentences."""
-    if found.first is None:
-        if found.unmatched:
-            return [f"{found.unmatched:,} records have no prediction, or predictions no record"]
-        if not found.instructions:
+    if spread.first is None:
+        if spread.unmatched:
+            return [f"{spread.unmatched:,} records have no prediction, or predictions no record"]
+        if not spread.instructions:
             return ["nothing was measured"]
-        return [f"model and RTL agree: each of {found.instructions:,} instructions began and ended when predicted"]
-    first = found.first
+        return [f"model and RTL agree: each of {spread.instructions:,} instructions began and ended when predicted"]
+    first = spread.first
     lines = [
-        f"model and RTL differ in {found.differing:,} of {found.instructions:,} instructions; the RTL ended "
-        f"{found.end_lag:+,} cycles from the model",
+        f"model and RTL differ in {spread.differing:,} of {spread.instructions:,} instructions; the RTL ended "
+        f"{spread.end_lag:+,} cycles from the model",
         f"first {first.label!r} (tag {first.tag} on {tile_name(chip, first.tile)} {first.unit}): predicted "
         f"{first.predicted_start:,}..{first.predicted_end:,}, measured "
         f"{first.measured_start:,}..{first.measured_end:,}",
-        f"mechanism: {found.mechanism}",
+        f"mechanism: {spread.mechanism}",
     ]
-    for stream in found.streams[:_UNITS]:
+    for stream in spread.streams[:_UNITS]:
         lines.append(
             f"  from cycle {stream.first:,} on {tile_name(chip, stream.tile)} {stream.unit}: {stream.differing:,} of "
             f"{stream.instructions:,} instructions, by up to {stream.largest:+,} cycles"
         )
-    if more := len(found.streams) - _UNITS:
+    if more := len(spread.streams) - _UNITS:
         lines += [f"  and {more} more units"] * (more > 0)
     return lines
 

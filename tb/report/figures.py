@@ -10,31 +10,23 @@ from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
 from meshloom.hw.spec.routes import NEIGHBOURS
 
 from ..results.explanation import Waterfall
+from ..results.legend import CycleCause
 from ..results.tracks import LayerPoint, LinkLoad, Occupancy, RunPictures
 
 Figure = dict[str, Any]
 
-#: A colour for each cause, in the order of the waterfall: useful green, fed greys, compute blues, memory reds and
-#: oranges, the program yellows, the rest violets.
-_COLOURS = {
-    "useful": "#2e7d32", "rows": "#9e9e9e", "channels": "#757575", "pipeline": "#64b5f6", "results": "#1e88e5",
-    "dependence": "#0d47a1", "vector": "#00acc1", "dram": "#e53935", "dram queue": "#8e0000", "port": "#fb8c00",
-    "noc": "#ffb74d", "start": "#fdd835", "fetch": "#c0a000", "imbalance": "#8e24aa", "end": "#ce93d8",
-    "planned": "#90a4ae",
-}  # fmt: skip
 
-
-def figures(falls: Waterfall, found: RunPictures, chip: ChipConfig, prefix: str = "") -> list[Figure]:
+def figures(falls: Waterfall, pictures: RunPictures, chip: ChipConfig, prefix: str = "") -> list[Figure]:
     """All figures of a workload; `id`: of the element that each is drawn in, which begins with `prefix`."""
-    made = [
+    values = [
         _figure(f"{prefix}waterfall", *_waterfall(falls)),
         _figure(f"{prefix}by-layer", *_by_layer(falls)),
-        _figure(f"{prefix}roofline", *_roofline(found.points, found.peak_macs, found.peak_bytes)),
-        _figure(f"{prefix}memory", *_memory(found.memories)),
+        _figure(f"{prefix}roofline", *_roofline(pictures.points, pictures.peak_macs, pictures.peak_bytes)),
+        _figure(f"{prefix}memory", *_memory(pictures.memories)),
     ]
-    for what in ("busy", "blocked") if found.links else ():
-        made.append(_figure(f"{prefix}links-{what}", *_links(found.links, what, chip)))
-    return made
+    for what in ("busy", "blocked") if pictures.links else ():
+        values.append(_figure(f"{prefix}links-{what}", *_links(pictures.links, what, chip)))
+    return values
 
 
 def _figure(name: str, data: list[Figure], layout: Figure) -> Figure:
@@ -59,6 +51,7 @@ def _waterfall(falls: Waterfall) -> tuple[list[Figure], Figure]:
 
 def _by_layer(falls: Waterfall) -> tuple[list[Figure], Figure]:
     names = [_plain(each.layer) for each in falls.layers]
+    colours = {str(cause): cause.colour for cause in CycleCause}
     bars: list[Figure] = [
         {
             "type": "bar",
@@ -66,7 +59,7 @@ def _by_layer(falls: Waterfall) -> tuple[list[Figure], Figure]:
             "name": cause,
             "y": names,
             "x": [each.pe_cycles.get(cause, 0) / falls.pes for each in falls.layers],
-            "marker": {"color": _COLOURS.get(cause, "#607d8b")},
+            "marker": {"color": colours.get(cause, "#607d8b")},
         }
         for cause in falls.total
     ]
@@ -114,7 +107,7 @@ def _roofline(points: Sequence[LayerPoint], peak: int, bandwidth: int) -> tuple[
     return [roof, layers], axes
 
 
-def _memory(found: Sequence[Occupancy]) -> tuple[list[Figure], Figure]:
+def _memory(occupancies: Sequence[Occupancy]) -> tuple[list[Figure], Figure]:
     lines: list[Figure] = [
         {
             "type": "scatter",
@@ -124,7 +117,7 @@ def _memory(found: Sequence[Occupancy]) -> tuple[list[Figure], Figure]:
             "x": each.cycles.tolist(),
             "y": [round(100 * words / each.room, 2) for words in each.words.tolist()],
         }
-        for each in found
+        for each in occupancies
     ]
     axes: Figure = {
         "title": {"text": "words that somebody will still read, in % of each memory"},
@@ -134,11 +127,11 @@ def _memory(found: Sequence[Occupancy]) -> tuple[list[Figure], Figure]:
     return lines, axes
 
 
-def _links(found: Sequence[LinkLoad], what: str, chip: ChipConfig) -> tuple[list[Figure], Figure]:
+def _links(loads: Sequence[LinkLoad], what: str, chip: ChipConfig) -> tuple[list[Figure], Figure]:
     """The floorplan, with each link in the colour of its share."""
-    most = max([*(getattr(link, what) for link in found), 1e-9])
+    most = max([*(getattr(link, what) for link in loads), 1e-9])
     traces: list[Figure] = []
-    for link in found:
+    for link in loads:
         share: float = getattr(link, what)
         x, y = tile_position(link.tile)
         dx, dy = NEIGHBOURS.get(link.port, (0, 0))

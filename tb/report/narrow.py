@@ -68,7 +68,7 @@ def _width(table: Table, to: Console) -> int:
 
 def _part(table: Table, columns: Sequence[int], most: int, title: object = None) -> Table:
     """A table of some columns; the first of them is folded at `most` characters."""
-    made = Table(
+    result = Table(
         title=title,  # type: ignore[arg-type]
         title_justify=table.title_justify,
         header_style=table.header_style,
@@ -78,9 +78,9 @@ def _part(table: Table, columns: Sequence[int], most: int, title: object = None)
         show_edge=table.show_edge,
     )
     for number, column in enumerate(columns):
-        told = replace(table.columns[column], _cells=[], _index=number)
-        made.columns.append(replace(told, no_wrap=False, overflow="fold", max_width=most) if number == 0 else told)
+        value = replace(table.columns[column], _cells=[], _index=number)
+        result.columns.append(replace(value, no_wrap=False, overflow="fold", max_width=most) if number == 0 else value)
     cells = [list(table.columns[column].cells) for column in columns]
     for number, row in enumerate(table.rows):
-        made.add_row(*(column[number] for column in cells), style=row.style, end_section=row.end_section)
-    return made
+        result.add_row(*(column[number] for column in cells), style=row.style, end_section=row.end_section)
+    return result

@@ -38,7 +38,7 @@ class Shown(NamedTuple):
 
     row: Row
     why: Explanation
-    found: RunPictures
+    pictures: RunPictures
     chip: ChipConfig
 
     @property
@@ -55,8 +55,8 @@ def page(runs: Sequence[Shown], failed: Mapping[str, str] | None = None) -> str:
     data = [
         {
             "at": number,
-            "figures": figures(each.why.waterfall, each.found, each.chip, _name(number, "")),
-            "timeline": _timeline(each.found.timeline, each.why.waterfall.cycles),
+            "figures": figures(each.why.waterfall, each.pictures, each.chip, _name(number, "")),
+            "timeline": _timeline(each.pictures.timeline, each.why.waterfall.cycles),
         }
         for number, each in enumerate(runs)
     ]
@@ -111,7 +111,7 @@ def _embedded(data: object) -> str:
 
 
 def _sections(shown: Shown, number: int) -> Iterable[str]:
-    row, why, found, chip = shown
+    row, why, pictures, chip = shown
 
     def plot(what: str) -> str:
         return f'<div class="plot" id="{_name(number, what)}"></div>'
@@ -140,7 +140,7 @@ def _sections(shown: Shown, number: int) -> Iterable[str]:
     yield _text("A layer's cycles are its part of the run's, so that layers which overlap are not counted twice.")
     yield "<h2>Links</h2>"
     links = plot("links-busy") + plot("links-blocked")
-    yield f'<div class="pair">{links}</div>' if found.links else _text("Nothing was counted.")
+    yield f'<div class="pair">{links}</div>' if pictures.links else _text("Nothing was counted.")
     yield "<h2>Memories</h2>" + plot("memory")
 
 
@@ -162,9 +162,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1,
             for number, value in enumerate(values)
         )
 
-    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    text = f"<caption>{escape(caption)}</caption>" if caption else ""
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table>{told}<tr>{cells("th", head)}</tr>{body}</table></div>'
+    return f'<div class="scroll"><table>{text}<tr>{cells("th", head)}</tr>{body}</table></div>'
 
 
 def _summary(row: Row, why: Explanation) -> str:
@@ -190,30 +190,34 @@ def _summary(row: Row, why: Explanation) -> str:
     return _table(("", ""), rows, left=2)
 
 
-def _energy(found: EnergyFigures) -> str:
+def _energy(energy_figures: EnergyFigures) -> str:
     rows = [
         (
             name,
             f"{part.count:,}",
             f"{part.picojoules / 1e6:,.4g}",
-            percent(part.picojoules / found.microjoules / 1e4, 1),
+            percent(part.picojoules / energy_figures.microjoules / 1e4, 1),
         )
-        for name, part in sorted(found.parts.items(), key=lambda part: -part[1].picojoules)
-        if found.microjoules
+        for name, part in sorted(energy_figures.parts.items(), key=lambda part: -part[1].picojoules)
+        if energy_figures.microjoules
     ]
     head = ("part", "products, bytes, bytes x links", "microjoules", "share")
-    return _table(head, [*rows, ("all", "", f"{found.microjoules:,.4g}", "")], caption=f"by the table {found.by!r}")
+    return _table(
+        head,
+        [*rows, ("all", "", f"{energy_figures.microjoules:,.4g}", "")],
+        caption=f"by the table {energy_figures.by!r}",
+    )
 
 
-def _area(found: AreaFigures) -> str:
+def _area(area_figures: AreaFigures) -> str:
     rows = [
         (part.name, part.count, f"{part.cells:,}", f"{part.flip_flops:,}", f"{part.memory_bits:,}",
-         percent(100 * part.count * part.cells / found.cells, 1) if found.cells else "")
-        for part in found.parts
+         percent(100 * part.count * part.cells / area_figures.cells, 1) if area_figures.cells else "")
+        for part in area_figures.parts
     ]  # fmt: skip
-    whole = ("all", "", f"{found.cells:,}", f"{found.flip_flops:,}", f"{found.memory_bits:,}", "")
+    whole = ("all", "", f"{area_figures.cells:,}", f"{area_figures.flip_flops:,}", f"{area_figures.memory_bits:,}", "")
     head = ("part", "how often", "cells of one", "of them flip-flops", "bits of memory", "share of all cells")
-    return _table(head, [*rows, whole], caption=f"{found.flow} ({found.tools})")
+    return _table(head, [*rows, whole], caption=f"{area_figures.flow} ({area_figures.tools})")
 
 
 def _faults(row: Row) -> str:
@@ -230,11 +234,11 @@ def _faults(row: Row) -> str:
 
 def _layers(row: Row, why: Explanation) -> str:
     falls = why.waterfall
-    known = {layer.name: layer for layer in row.network.layers} if row.network else {}
+    layer_figures = {layer.name: layer for layer in row.network.layers} if row.network else {}
     spent = {each.layer: each.pe_cycles for each in falls.layers}
     rows: list[tuple[object, ...]] = []
-    for layer in dict.fromkeys((*known, *spent)):
-        pe_cycles, figures = spent.get(layer, {}), known.get(layer)
+    for layer in dict.fromkeys((*layer_figures, *spent)):
+        pe_cycles, figures = spent.get(layer, {}), layer_figures.get(layer)
         mine = sum(pe_cycles.values())
         rows.append(
             (
@@ -277,19 +281,19 @@ def _waits(why: Explanation, chip: ChipConfig) -> str:
     return _table(head, rows, left=4, caption="The most costly waits of arrays") if rows else ""
 
 
-def _timeline(found: RunTimeline, cycles: int) -> dict[str, Any]:
+def _timeline(timeline: RunTimeline, cycles: int) -> dict[str, Any]:
     """Tracks and their slices, for page.js."""
-    shown = [number for number, track in enumerate(found.tracks) if track.kind in _KINDS]
-    labels = list(dict.fromkeys(found.labels))
+    shown = [number for number, track in enumerate(timeline.tracks) if track.kind in _KINDS]
+    labels = list(dict.fromkeys(timeline.labels))
     index = {label: number for number, label in enumerate(labels)}
-    sides = [("planned", found.planned), ("measured", found.measured)]
+    sides = [("planned", timeline.planned), ("measured", timeline.measured)]
     return {
         "cycles": cycles,
-        "tracks": [found.tracks[number].name for number in shown],
+        "tracks": [timeline.tracks[number].name for number in shown],
         "labels": labels,
-        "layers": list(found.layer_names),
-        "label_of": _binary(np.array([index[label] for label in found.labels], dtype=np.int64)),
-        "layer_of": _binary(np.array(found.layers, dtype=np.int64)),
+        "layers": list(timeline.layer_names),
+        "label_of": _binary(np.array([index[label] for label in timeline.labels], dtype=np.int64)),
+        "layer_of": _binary(np.array(timeline.layers, dtype=np.int64)),
         "sides": [{"name": name, **_side(slices, shown)} for name, slices in sides if len(slices)],
     }
 

@@ -58,7 +58,7 @@ REGISTRY: Registry[Report] = Registry(
 )
 
 
-def asked(text: str) -> tuple[Report, Path]:
+def form_and_place(text: str) -> tuple[Report, Path]:
     """A report and where to write it, from FORM=PATH. Raises UnknownReportError."""
     name, equals, path = text.partition("=")
     if not equals or not path:

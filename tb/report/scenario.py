@@ -53,12 +53,12 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
     if results.busy:
         print_busy(results.busy, console)
     mean, worst = figures.decision_seconds
-    said = f"{figures.decisions} decisions, {1e6 * mean:.0f} us each here (worst {1e6 * worst:.0f} us)"
-    said += f", launched {figures.decision_cycles} cycles after what they follow from"
+    text = f"{figures.decisions} decisions, {1e6 * mean:.0f} us each here (worst {1e6 * worst:.0f} us)"
+    text += f", launched {figures.decision_cycles} cycles after what they follow from"
     if figures.rtl_cycles is not None:
         off = [abs(row.error_percent) for row in results.programs if row.error_percent is not None]
-        said += f"; model error of a program's end: worst {max(off, default=0.0):.2f} %"
-    console.print(said, markup=False, soft_wrap=True)
+        text += f"; model error of a program's end: worst {max(off, default=0.0):.2f} %"
+    console.print(text, markup=False, soft_wrap=True)
     if hopeless := [row for row in results.instances if row.hopeless]:
         dated = sum(row.deadline is not None for row in results.instances)
         first, *_ = hopeless
@@ -66,7 +66,9 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
             f"{len(hopeless)} of {dated} deadlines are hopeless: {first.number}: {first.network} is given "
             f"{(first.deadline or 0) - first.arrival:,} of the {first.isolated:,} cycles that it takes alone on the "
             "whole chip; raise deadline or deadline_factor, or leave it out for no deadline",
-            style="yellow", markup=False, soft_wrap=True,
-        )  # fmt: skip
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
     for reason in results.reasons:
         console.print(f"not well: {reason}", style="red", markup=False, soft_wrap=True)

@@ -18,37 +18,37 @@ _WRITTEN = {bool: "yes, no", int: "a whole number", float: "a number", str: "tex
 
 
 def _table(*names: str) -> Table:
-    made = Table(header_style="bold", pad_edge=False)
+    table = Table(header_style="bold", pad_edge=False)
     for name in names:
-        made.add_column(name, no_wrap=name != names[-1])
-    return made
+        table.add_column(name, no_wrap=name != names[-1])
+    return table
 
 
-def schedulers_table(found: Iterable[Scheduler]) -> Table:
+def schedulers_table(schedulers: Iterable[Scheduler]) -> Table:
     """Schedulers, what they can schedule, and what they are."""
-    made = _table("scheduler", "schedules", "what it is")
-    for one in found:
-        made.add_row(one.name, ", ".join(one.kinds), one.summary)
-    return made
+    table = _table("scheduler", "schedules", "what it is")
+    for one in schedulers:
+        table.add_row(one.name, ", ".join(one.kinds), one.summary)
+    return table
 
 
-def online_table(found: Iterable[OnlineMaker]) -> Table:
+def online_table(makers: Iterable[OnlineMaker]) -> Table:
     """Online schedulers, and what they are."""
-    made = _table("online scheduler", "what it is")
-    for one in found:
-        made.add_row(one.name, one.summary)
-    return made
+    table = _table("online scheduler", "what it is")
+    for one in makers:
+        table.add_row(one.name, one.summary)
+    return table
 
 
 def options_table(kind: str, model: type[BaseModel]) -> Table:
     """Options of a scheduler for one kind of workload, their values and defaults."""
-    made = _table(f"for {kind}", "values", "if not given", "what it does")
+    table = _table(f"for {kind}", "values", "if not given", "what it does")
     for name, field in model.model_fields.items():
         must = "must be given" if field.is_required() else _word(field.default)
-        made.add_row(name, _values(field.annotation), must, field.description or "")
+        table.add_row(name, _values(field.annotation), must, field.description or "")
     if not model.model_fields:
-        made.add_row("no options", "", "", "")
-    return made
+        table.add_row("no options", "", "", "")
+    return table
 
 
 def _word(value: object) -> str:

@@ -24,12 +24,12 @@ _LONGEST = 48
 
 
 def _table(left: Sequence[str], right: Sequence[str]) -> Table:
-    made = Table(header_style="bold", pad_edge=False)
+    table = Table(header_style="bold", pad_edge=False)
     for name in left:
-        made.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=True)
     for name in right:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def kibibytes(size: int) -> str:
@@ -39,10 +39,10 @@ def kibibytes(size: int) -> str:
 
 def chip_table(chips: Iterable[ChipConfig]) -> Table:
     """What distinguishes chips, with their floorplans."""
-    made = _table(("chip", "floorplan"), ("cores", "PEs", "A + B a core", "ACC + OUT a core", "SPM", "DRAM"))
+    table = _table(("chip", "floorplan"), ("cores", "PEs", "A + B a core", "ACC + OUT a core", "SPM", "DRAM"))
     for chip in chips:
         lanes, core = chip.lanes, chip.core
-        made.add_row(
+        table.add_row(
             chip.name,
             "\n".join(" ".join(kind.ljust(4) for kind in row) for row in chip.floorplan),
             f"{len(chip.cores)} x {chip.rows}x{chip.cols}",
@@ -53,7 +53,7 @@ def chip_table(chips: Iterable[ChipConfig]) -> Table:
             f"{len(chip.drams)} x {chip.dram.bytes_per_cycle} B/cycle" + ", whole packets" * chip.dram.whole_packets,
             end_section=True,
         )
-    return made
+    return table
 
 
 def processing_elements(chip: ChipConfig) -> int:
@@ -63,10 +63,10 @@ def processing_elements(chip: ChipConfig) -> int:
 
 def workload_table(layers: Iterable[Workload]) -> Table:
     """Layers with their shapes."""
-    made = _table(("workload", "input", "output", "kernel", "data"), ("stride", "dilation", "MMAC"))
+    table = _table(("workload", "input", "output", "kernel", "data"), ("stride", "dilation", "MMAC"))
     for layer in layers:
         shape = layer.shape
-        made.add_row(
+        table.add_row(
             layer.name,
             "x".join(map(str, shape.x_shape)),
             "x".join(map(str, shape.y_shape)),
@@ -76,22 +76,22 @@ def workload_table(layers: Iterable[Workload]) -> Table:
             str(shape.dilation),
             f"{shape.macs / 1e6:,.3f}",
         )
-    return made
+    return table
 
 
 def request_table(requests: Iterable[tuple[str, int | None]]) -> Table:
     """Workloads that are no layers, with their multiply-accumulates (None: not known)."""
-    made = _table(("workload",), ("MMAC",))
+    table = _table(("workload",), ("MMAC",))
     for name, macs in requests:
-        made.add_row(name, "-" if macs is None else f"{macs / 1e6:,.3f}")
-    return made
+        table.add_row(name, "-" if macs is None else f"{macs / 1e6:,.3f}")
+    return table
 
 
-def prediction_table(made: Iterable[tuple[str, int | None, Schedule]], chip: ChipConfig) -> Table:
+def prediction_table(values: Iterable[tuple[str, int | None, Schedule]], chip: ChipConfig) -> Table:
     """Predicted cycles and utilisation of schedules, one line per workload: its name, its
     multiply-accumulates (None: not known)."""
     table = _table(("workload", "chip", "scheduler"), ("moves", "GEMMs", "model cycles", "PE util."))
-    for name, macs, schedule in made:
+    for name, macs, schedule in values:
         gemms = sum(op.kind == "gemm" for op in schedule.operations)
         cycles = schedule.predicted.cycles if schedule.predicted else None
         useful = 100 * macs / (cycles * processing_elements(chip)) if cycles and macs is not None else None
@@ -144,12 +144,12 @@ def print_operations(schedule: Schedule, to: Console) -> None:
 
 def frame_table(frame: polars.DataFrame) -> Table:
     """Any table: numbers aligned right, long texts cut."""
-    made = Table(header_style="bold", pad_edge=False)
+    table = Table(header_style="bold", pad_edge=False)
     for name, kind in frame.schema.items():
-        made.add_column(name, justify="right" if kind.is_numeric() else "left", no_wrap=True)
+        table.add_column(name, justify="right" if kind.is_numeric() else "left", no_wrap=True)
     for row in frame.iter_rows():
-        made.add_row(*(_cell(value) for value in row))
-    return made
+        table.add_row(*(_cell(value) for value in row))
+    return table
 
 
 def _cell(value: object) -> str:

@@ -29,29 +29,29 @@ _Event = dict[str, Any]
 def save_trace(runs: Sequence[tuple[RunTimeline, Row]], path: Path) -> None:
     """Writes a trace of one or several workloads, one below the other, compressed if the name ends in .gz. Raises
     OSError."""
-    made = chain.from_iterable(events(found, row, 2 * number) for number, (found, row) in enumerate(runs))
-    text = "[\n" + ",\n".join(json.dumps(event, separators=(",", ":")) for event in made) + "\n]\n"
+    result = chain.from_iterable(events(timeline, row, 2 * number) for number, (timeline, row) in enumerate(runs))
+    text = "[\n" + ",\n".join(json.dumps(event, separators=(",", ":")) for event in result) + "\n]\n"
     write_atomically(path, gzip.compress(text.encode(), 6, mtime=0) if path.suffix == ".gz" else text)
 
 
-def events(found: RunTimeline, row: Row, before: int = 0) -> Iterator[_Event]:
+def events(timeline: RunTimeline, row: Row, before: int = 0) -> Iterator[_Event]:
     """The events of a trace: of the plan, then of the measurement; for each its names, slices and flows. `before`:
     processes that the trace has already."""
     sides = (
-        (before + 1, "planned (timeline model)", found.planned, found.planned_flows),
-        (before + 2, f"measured ({row.simulator})", found.measured, found.measured_flows),
+        (before + 1, "planned (timeline model)", timeline.planned, timeline.planned_flows),
+        (before + 2, f"measured ({row.simulator})", timeline.measured, timeline.measured_flows),
     )
     for process, name, slices, flows in sides:
         if not len(slices):
             continue
         yield _named("process_name", process, 0, f"{row.workload} on {row.chip}: {name}")
         yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": process}}
-        placed = _Placed(found, slices)
+        placed = _Placed(timeline, slices)
         for thread, title in enumerate(placed.names, 1):
             yield _named("thread_name", process, thread, title)
             order = {"sort_index": thread}
             yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": order}
-        yield from _slices(found, slices, placed, process)
+        yield from _slices(timeline, slices, placed, process)
         yield from _flows(placed, flows, process)
 
 
@@ -86,22 +86,22 @@ class _Placed:
             self.threads.append(lanes[lane][0])
 
 
-def _slices(found: RunTimeline, slices: Slices, placed: _Placed, process: int) -> Iterator[_Event]:
+def _slices(timeline: RunTimeline, slices: Slices, placed: _Placed, process: int) -> Iterator[_Event]:
     tracks: list[int] = slices.track.tolist()
     ends: list[int] = slices.end.tolist()
     opcodes: list[int] = slices.opcode.tolist()
     operations: list[int] = slices.operation.tolist()
     for number, operation in enumerate(operations):
-        opcode, start = found.opcodes[opcodes[number]], placed.starts[number]
+        opcode, start = timeline.opcodes[opcodes[number]], placed.starts[number]
         args: dict[str, Any] = {"opcode": opcode, "end": ends[number]}
         name = opcode
         if operation >= 0:
-            name = found.labels[operation] or opcode
-            args |= {"operation": operation, "layer": printable(found.layer_names[found.layers[operation]])}
+            name = timeline.labels[operation] or opcode
+            args |= {"operation": operation, "layer": printable(timeline.layer_names[timeline.layers[operation]])}
         yield {
             "ph": "X",
             "name": printable(name),
-            "cat": found.tracks[tracks[number]].kind,
+            "cat": timeline.tracks[tracks[number]].kind,
             "pid": process,
             "tid": placed.threads[number],
             "ts": start,

@@ -127,7 +127,7 @@ def folder_name(workload: str) -> str:
 
 def save(
     parent: Path, row: Row, chip: ChipConfig, schedule: Schedule, code: bytes, tables: Mapping[str, Columns]
-) -> Path:  # fmt: skip
+) -> Path:
     """Writes a workload's artefacts to a new folder below `parent`, named after it, and returns that.
 
     `row.artefacts` is set to it in the manifest; `code`: the program's image. Raises WriteError; nothing is left
@@ -196,13 +196,13 @@ def _table(name: str, columns: Columns) -> pyarrow.Table:
 
 def load(folder: Path) -> Artefacts:
     """Reads what a run left of a workload. Raises ArtefactsError with the file and the fix."""
-    said = manifest(folder)
+    result = manifest(folder)
     try:
         schedule = Schedule.load(folder / SCHEDULE)
-        program = image.load(folder / PROGRAM, said.chip)
+        program = image.load(folder / PROGRAM, result.chip)
     except (ScheduleError, image.ImageError) as error:
         raise ArtefactsError(f"{error}; run the workload again") from error
-    return Artefacts(said.row, said.chip, schedule, program, {name: _read(folder, name) for name in TABLES})
+    return Artefacts(result.row, result.chip, schedule, program, {name: _read(folder, name) for name in TABLES})
 
 
 def manifest(folder: Path) -> Manifest:
@@ -215,9 +215,9 @@ def manifest(folder: Path) -> Manifest:
             f"{path}: cannot be read: {error.strerror}; give a folder that `meshloom run` has written"
         ) from error
     try:
-        found = Manifest.model_validate_json(text)
-        row = found.row.with_paths(lambda each: paths.from_file(each, path))
-        return found.model_copy(update={"row": row})
+        result = Manifest.model_validate_json(text)
+        row = result.row.with_paths(lambda each: paths.from_file(each, path))
+        return result.model_copy(update={"row": row})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -233,13 +233,13 @@ def _read(folder: Path, name: str) -> pyarrow.Table:
     path = folder / f"{name}.parquet"
     try:
         with path.open("rb") as file:
-            found = pyarrow.parquet.read_table(file)
+            table = pyarrow.parquet.read_table(file)
     except (OSError, pyarrow.ArrowException) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
         raise ArtefactsError(f"{path}: cannot be read: {why}; run the workload again") from error
     if (
-        not found.schema.equals(_schema(name), check_metadata=False)
-        or (found.schema.metadata or {}).get(_VERSION_KEY) != str(VERSION).encode()
+        not table.schema.equals(_schema(name), check_metadata=False)
+        or (table.schema.metadata or {}).get(_VERSION_KEY) != str(VERSION).encode()
     ):
         raise ArtefactsError(f"{path}: its columns are not those of version {VERSION}; run the workload again")
-    return found
+    return table

@@ -9,7 +9,7 @@ from .schema import Row
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowCount:
     """Event of a run: the number of rows to come."""
 
     rows: int
@@ -29,15 +29,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Unwritten:
-    """Event of a run: artefacts of a workload that could not be written; `why` names the file. `asked`: they were asked
-    for, so that the run has failed in this."""
+    """Event of a run: artefacts of a workload that could not be written; `why` names the file. `required`: they
+    were to be kept, so that the run has failed in this."""
 
     workload: str
     why: str
-    asked: bool = True
+    required: bool = True
 
 
 #: The events of a run: its plan, then stages, and each row as soon as it is finished.
-Event = Plan | Stage | Row | Unwritten
+Event = RowCount | Stage | Row | Unwritten
 
 OnEvent = Callable[[Event], None]

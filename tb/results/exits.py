@@ -18,10 +18,10 @@ class Exit(IntEnum):
     """Exit statuses of `meshloom`. Where several would do it is the one named first of: 1, 4, 3, 5."""
 
     def __new__(cls, value: int, meaning: str = "") -> Exit:
-        made = int.__new__(cls, value)
-        made._value_ = value
-        made.meaning = meaning
-        return made
+        result = int.__new__(cls, value)
+        result._value_ = value
+        result.meaning = meaning
+        return result
 
     meaning: str
 

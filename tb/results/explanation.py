@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class LayerSpent(Record):
-    """PE cycles of a layer by cause (`Cause` in tb/compare/attribution.py), and in its order."""
+    """PE cycles of a layer by cause (`legend.CycleCause`), and in its order."""
 
     layer: str
     pe_cycles: dict[str, Count]
@@ -69,7 +69,7 @@ class Who(Record):
 
 class PathStep(Record):
     """Cycles [start, end) of the critical path: what `who` did (`Activity` in tb/compare/causes.py), and as what it
-    counts (`Cause`); `behind`: in a queue, the instruction before it."""
+    counts (`legend.CycleCause`); `behind`: in a queue, the instruction before it."""
 
     start: Count
     end: Count

@@ -82,7 +82,14 @@ def _renamed(shares: dict[str, float]) -> dict[str, float]:
     return {"noc" if cause == "network" else cause: share for cause, share in shares.items()}
 
 
-#: Cause to percent.
+def _renamed_limit(limit: str) -> str:
+    """The same of a limit, which is one resource or several: `compute+noc`."""
+    return "+".join("noc" if resource == "network" else resource for resource in limit.split("+"))
+
+
+#: Resources that bound a schedule.
+Limit = Annotated[str, AfterValidator(_renamed_limit)]
+#: Group of causes (`legend.GROUPS`) to percent.
 Shares = Annotated[dict[str, float], AfterValidator(_renamed)]
 
 
@@ -100,7 +107,7 @@ class LayerFigures(Record):
     name: str
     kind: str
     macs: Count
-    limit: Annotated[str, AfterValidator(lambda name: "noc" if name == "network" else name)]
+    limit: Limit
     rtl_cycles: Count
     model_cycles: Count
     core_cycles: Count
@@ -212,7 +219,7 @@ class ArrayFigures(Record):
     `within`: useful multiply-accumulates / processing elements x `span_cycles`, and `edges` the same by `fed_cycles`:
     what rows, columns and lanes without use leave."""
 
-    limit: str
+    limit: Limit
     span_cycles: Count
     fed_cycles: Count
     within: Annotated[float, Field(ge=0, le=1)]
@@ -289,8 +296,8 @@ class LinkFigures(Record):
     @property
     def blocked_share(self) -> float:
         """Of the cycles in which a flit was leaving or waiting to leave, the share of those in which none left."""
-        wanted = self.busy + self.blocked
-        return self.blocked / wanted if wanted else 0.0
+        number = self.busy + self.blocked
+        return self.blocked / number if number else 0.0
 
 
 class _Times(Record):

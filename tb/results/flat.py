@@ -63,12 +63,12 @@ def values(results: Results) -> list[dict[str, Any]]:
 
 
 def _value(row: Any, path: list[str], kind: type) -> Any:
-    found: Any = row
+    value: Any = row
     for name in path:
-        if found is None:
+        if value is None:
             return None
-        found = found[name]
-    return json.dumps(found, separators=(",", ":")) if kind is object and found is not None else found
+        value = value[name]
+    return json.dumps(value, separators=(",", ":")) if kind is object and value is not None else value
 
 
 def text(results: Results) -> str:

@@ -115,13 +115,13 @@ SCHEMAS = {
 
 def text(name: str) -> str:
     """The schema of that name, as its file has it."""
-    made = {"$schema": DIALECT, **SCHEMAS[name]()}
-    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+    values = {"$schema": DIALECT, **SCHEMAS[name]()}
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
 def write(folder: Path) -> list[Path]:
     """Writes `<name>.schema.json` of each into a folder. Raises WriteError."""
-    found = [folder / f"{name}.schema.json" for name in SCHEMAS]
-    for name, path in zip(SCHEMAS, found, strict=True):
+    paths = [folder / f"{name}.schema.json" for name in SCHEMAS]
+    for name, path in zip(SCHEMAS, paths, strict=True):
         write_atomically(path, text(name))
-    return found
+    return paths

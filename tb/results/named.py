@@ -31,7 +31,7 @@ class RunNameError(ResultsError):
 
 
 @dataclass(frozen=True)
-class Found:
+class NamedRun:
     """A workload of a run. `folder`: its artefacts, None if it has none; `gone`: where they were, if they are there no
     more."""
 
@@ -52,7 +52,7 @@ class Found:
         return artefacts.load(self.folder)
 
 
-def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[Found, ...]:
+def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[NamedRun, ...]:
     """The workloads of a run, by its results file, its name in `folder`, its folder of artefacts or one workload's, or
     "latest". Raises RunNameError for a name that means none of these, ResultsError for a damaged file."""
     path = folder / f"{LATEST}.json" if name == LATEST else Path(name)
@@ -67,47 +67,47 @@ def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[Found, ...]:
     rows = schema.load(path).rows
     if not rows:
         raise RunNameError(f"{path}: no workload was run; run it again")
-    return tuple(_found(row, path) for row in rows)
+    return tuple(_named_run(row, path) for row in rows)
 
 
 def _refuse_others(path: Path) -> None:
     """Raises RunNameError for a file of ours that is something else than the results of a run."""
     try:
-        found: object = parse_json(path.read_text(encoding="utf-8"))
+        value: object = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:  # reading it as results says what is wrong
         return
     for field, what in _OTHERS.items():
-        if isinstance(found, dict) and field in found and "rows" not in found:
+        if isinstance(value, dict) and field in value and "rows" not in value:
             raise RunNameError(f"{path}: is {what}")
 
 
-def _of_folders(path: Path) -> tuple[Found, ...]:
+def _of_folders(path: Path) -> tuple[NamedRun, ...]:
     single = (path / artefacts.MANIFEST).exists()
     folders = [path] if single else sorted(file.parent for file in path.glob(f"*/{artefacts.MANIFEST}"))
     if not folders:
         raise RunNameError(
             f"{path}: has no {artefacts.MANIFEST}; give a folder of artefacts, or a results file of `meshloom run`"
         )
-    return tuple(Found(artefacts.manifest(folder).row, folder) for folder in folders)
+    return tuple(NamedRun(artefacts.manifest(folder).row, folder) for folder in folders)
 
 
-def _found(row: Row, file: Path) -> Found:
+def _named_run(row: Row, file: Path) -> NamedRun:
     """A row and its folder."""
     if row.artefacts is None:
-        return Found(row, None)
+        return NamedRun(row, None)
     for place in places(Path(row.artefacts), file):
         if (place / artefacts.MANIFEST).exists():
             touch(place.parent)  # in the cache, what was looked at last goes last
-            return Found(row, place)
-    return Found(row, None, row.artefacts)
+            return NamedRun(row, place)
+    return NamedRun(row, None, row.artefacts)
 
 
-def one(found: Sequence[Found], workload: str | None) -> Found:
+def one(answers: Sequence[NamedRun], workload: str | None) -> NamedRun:
     """The workload of a run with that name, or its only one. Raises RunNameError that lists those there are."""
-    fitting = [each for each in found if workload is None or each.row.workload == workload]
+    fitting = [each for each in answers if workload is None or each.row.workload == workload]
     if len(fitting) == 1 or (fitting and workload is not None):
         return fitting[0]
-    there = ", ".join(dict.fromkeys(each.row.workload for each in found))
+    there = ", ".join(dict.fromkeys(each.row.workload for each in answers))
     if fitting:
         raise RunNameError(f"the run has {len(fitting)} workloads; name one with --workload: {there}")
     raise RunNameError(f"the run has no workload {workload!r}; it has {there}")

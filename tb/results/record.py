@@ -32,14 +32,14 @@ class Record(Exact):
     def _agree(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(value, dict):
             return handler(value)
-        given, computed = cast(dict[Any, Any], value), cls.model_computed_fields
-        record = handler({name: item for name, item in given.items() if name not in computed})
+        values, computed = cast(dict[Any, Any], value), cls.model_computed_fields
+        record = handler({name: item for name, item in values.items() if name not in computed})
         for name in computed:
-            stated: Any = given.get(name)
+            stated: Any = values.get(name)
             right: Any = getattr(record, name)
             if isinstance(stated, dict) and isinstance(right, BaseModel):
                 right = right.model_dump(mode="json")
             right = list(cast(tuple[Any, ...], right)) if isinstance(right, tuple) else right
-            if name in given and stated != right and not _close(stated, right):
+            if name in values and stated != right and not _close(stated, right):
                 raise ValueError(f"{name} = {stated!r} contradicts the other fields, which give {right!r}")
         return record

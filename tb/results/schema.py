@@ -227,13 +227,13 @@ class Row(Record):
 
     def _off(self) -> list[str]:
         """The findings that differ from the prediction."""
-        found: list[str] = []
+        texts: list[str] = []
         if self.arrival_mismatches:
             first = f" ({self.first_arrival_mismatch})" if self.first_arrival_mismatch else ""
-            found.append(f"{self.arrival_mismatches} of {self.planned_arrivals} planned arrivals are off{first}")
+            texts.append(f"{self.arrival_mismatches} of {self.planned_arrivals} planned arrivals are off{first}")
         if self.error_percent is not None and abs(self.error_percent) > WORST_ERROR_PERCENT:
-            found.append(f"model error {self.error_percent:+.2f} % exceeds {WORST_ERROR_PERCENT:g} %")
-        return found
+            texts.append(f"model error {self.error_percent:+.2f} % exceeds {WORST_ERROR_PERCENT:g} %")
+        return texts
 
     def _divergence(self) -> str:
         first = self.first_divergence
@@ -300,11 +300,11 @@ class Results(Record):
     def _known_version(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        given = cast(dict[Any, Any], value)
-        found = given.get("schema_version", SCHEMA_VERSION)
-        if found != SCHEMA_VERSION:
-            raise ValueError(f"schema_version {found!r} is not {SCHEMA_VERSION}: rerun to rewrite it")
-        return given
+        values = cast(dict[Any, Any], value)
+        result = values.get("schema_version", SCHEMA_VERSION)
+        if result != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {result!r} is not {SCHEMA_VERSION}: rerun to rewrite it")
+        return values
 
     def save(self, path: Path) -> None:
         """Writes the JSON file. Raises WriteError."""
@@ -334,8 +334,8 @@ def load(path: Path) -> Results:
     except ValueError as error:
         raise ResultsError(f"{path}: {error}") from error
     try:
-        found = Results.model_validate(values)
-        return found.with_paths(lambda each: paths.from_file(each, path))
+        results = Results.model_validate(values)
+        return results.with_paths(lambda each: paths.from_file(each, path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

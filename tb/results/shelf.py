@@ -18,16 +18,16 @@ _RUNS = 500
 
 @dataclass(frozen=True)
 class Shelf:
-    """A folder for the artefacts of one run, with a folder for each workload. `asked`: somebody wants to have them, and
+    """A folder for the artefacts of one run, with a folder for each workload. `required`: somebody wants them, and
     what cannot be written is a failure."""
 
     folder: Path
-    asked: bool = True
+    required: bool = True
 
     def take(self) -> None:
         """Makes the folder; nobody removes it while this process lives. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.asked:
+        if not self.required:
             use.keep(self.folder)
 
 
@@ -38,15 +38,15 @@ def cached(run: str, on_event: OnEvent) -> Shelf | None:
     if not limit:
         return None
     if cache.folder(ARTEFACTS.name) is None:
-        on_event(Unwritten("this run", f"nothing can be written in {folder}; --artefacts keeps it", asked=False))
+        on_event(Unwritten("this run", f"nothing can be written in {folder}; --artefacts keeps it", required=False))
         return None
     if folder.is_dir():
         trim(folder, limit, _RUNS)
-    return Shelf(folder / run, asked=False)
+    return Shelf(folder / run, required=False)
 
 
-def places(said: Path, results: Path) -> tuple[Path, ...]:
-    """Where artefacts can be that a results file says are in `said`: there, beside the file if both were moved, or in
+def places(path: Path, results: Path) -> tuple[Path, ...]:
+    """Where artefacts can be that a results file says are in `path`: there, beside the file if both were moved, or in
     the cache, whatever folder the file is read in."""
-    own = Path(*said.parts[-2:])  # run, workload
-    return said, results.parent / own, ARTEFACTS.folder() / own
+    own = Path(*path.parts[-2:])  # run, workload
+    return path, results.parent / own, ARTEFACTS.folder() / own

@@ -39,10 +39,10 @@ class Range(_Model):
     step: Annotated[int, Field(ge=1)] = 1
 
 
-def _listed(name: str, given: object) -> list[Scalar]:
+def _listed(name: str, result: object) -> list[Scalar]:
     """Each of the values that a file gives for a name. Raises ValueError with what they must be."""
-    if isinstance(given, Mapping):
-        values = dict(cast(Mapping[str, Any], given))
+    if isinstance(result, Mapping):
+        values = dict(cast(Mapping[str, Any], result))
         try:
             found = Range.model_validate(values, strict=True)
         except ValidationError as error:
@@ -54,7 +54,7 @@ def _listed(name: str, given: object) -> list[Scalar]:
             what = f"low = {found.low} to high = {found.high} are {count:,} values"
             raise ValueError(f"{name}: {what}, {MOST_VALUES:,} are possible; take a larger step")
         return list(range(found.low, found.high + 1, found.step))
-    listed = cast(list[Any], given) if isinstance(given, list) else []
+    listed = cast(list[Any], result) if isinstance(result, list) else []
     kinds: set[type[object]] = {float if type(value) is int else type(value) for value in listed}
     if len(kinds) != 1 or not kinds <= {str, bool, float}:
         raise ValueError(
@@ -95,10 +95,10 @@ class SweepFile(_Model):
 
     @field_validator("chip", "parameters", mode="before")
     @classmethod
-    def _values(cls, given: object) -> object:
-        if not isinstance(given, Mapping):
-            return given
-        tables = cast(Mapping[str, object], given)
+    def _values(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        tables = cast(Mapping[str, object], value)
         return {name: _listed(name, values) for name, values in tables.items()}
 
 
@@ -120,16 +120,16 @@ def read(path: Path) -> SweepFile:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a sweep's file."""
-    made = SweepFile.model_json_schema()
-    given = made["properties"]["sample"]  # TOML has no null: it is left out
-    made["properties"]["sample"] = given["anyOf"][0] | {"title": given["title"]}
+    values = SweepFile.model_json_schema()
+    value = values["properties"]["sample"]  # TOML has no null: it is left out
+    values["properties"]["sample"] = value["anyOf"][0] | {"title": value["title"]}
     single: list[dict[str, str]] = [{"type": kind} for kind in ("boolean", "number", "string")]
     several = {"anyOf": [{"type": "array", "minItems": 1, "items": each} for each in single]}
     for name in ("chip", "parameters"):
-        made["properties"][name]["additionalProperties"] = {"anyOf": [*several["anyOf"], {"$ref": "#/$defs/Range"}]}
-    made["$defs"] = {"Range": Range.model_json_schema()}
-    made["title"] = "Sweep"
-    return made
+        values["properties"][name]["additionalProperties"] = {"anyOf": [*several["anyOf"], {"$ref": "#/$defs/Range"}]}
+    values["$defs"] = {"Range": Range.model_json_schema()}
+    values["title"] = "Sweep"
+    return values
 
 
 class PointRow(_Model):

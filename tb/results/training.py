@@ -79,12 +79,12 @@ class TrainingResults(Record):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it is not `ok`, in words."""
-        found: list[str] = []
+        sentences: list[str] = []
         if self.mismatches:
-            found.append(f"{self.mismatches:,} of {self.bytes_checked:,} bytes are wrong: {self.first_mismatch}")
+            sentences.append(f"{self.mismatches:,} of {self.bytes_checked:,} bytes are wrong: {self.first_mismatch}")
         if self.divergences:
-            found.append(f"{self.divergences:,} cycles are not those of the model: {self.first_divergence}")
-        return tuple(found)
+            sentences.append(f"{self.divergences:,} cycles are not those of the model: {self.first_divergence}")
+        return tuple(sentences)
 
     @computed_field
     @property

@@ -29,12 +29,12 @@ from ..results.events import Event, Stage, Unwritten
 from ..results.schema import Row, Settings
 from ..results.shelf import Shelf
 from .failures import Failure, failure, row_error
-from .kinds.interface import Item
+from .kinds.interface import PreparedRun
 from .options import RunOptions
 
 
 def failed_row(
-    found: Failure,
+    result: Failure,
     workload: str,
     chip: ChipConfig,
     device: str,
@@ -49,7 +49,7 @@ def failed_row(
         scheduler=settings.scheduler,
         simulator=device,
         settings=settings,
-        error=row_error(found, workload, traces),
+        error=row_error(result, workload, traces),
     )
 
 
@@ -58,7 +58,7 @@ _FATAL = (NoDeviceError, BuildError, RunsError)
 
 
 def simulate(
-    items: Sequence[Item],
+    items: Sequence[PreparedRun],
     device: Device,
     settings: Settings,
     on_event: Callable[[Event], None],
@@ -83,7 +83,7 @@ def simulate(
     open_ends = len(threads)
     try:
         while open_ends:
-            item = batch.found.get()
+            item = batch.events.get()
             if item is None:
                 open_ends -= 1
             elif isinstance(item, BaseException):
@@ -99,30 +99,35 @@ def simulate(
 
 
 class _Batch:
-    """State shared by the threads of a run: the items, and a queue of what was `found`: rows with the index of their
+    """State shared by the threads of a run: the items, and a queue of `events`: rows with the index of their
     item, other events, an error that ends the run, and None from each thread at its end."""
 
     def __init__(
-        self, items: Sequence[Item], device: Device, settings: Settings, options: RunOptions, area: AreaTotals | None
+        self,
+        items: Sequence[PreparedRun],
+        device: Device,
+        settings: Settings,
+        options: RunOptions,
+        area: AreaTotals | None,
     ) -> None:
         self.items, self.device, self.settings, self.options = items, device, settings, options
         self.config = device.config
         self.energies = self.options.energy or load_energy()
         self.area = area
-        self.found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
+        self.events: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
         self.stop = threading.Event()
 
     def work(self, share: Sequence[int]) -> None:
         """Runs items, by index, on this thread's own device."""
         try:
             name = self.config.name
-            own = self.device.beside(lambda what: self.found.put(Stage(workload=name, what=what)))
+            own = self.device.beside(lambda what: self.events.put(Stage(workload=name, what=what)))
             while share:
                 share = self._run_some(share, own)
         except BaseException as error:  # handed to the thread that reports it
-            self.found.put(error)
+            self.events.put(error)
         finally:
-            self.found.put(None)
+            self.events.put(None)
 
     def _run_some(self, indices: Sequence[int], own: Device) -> Sequence[int]:
         """Runs items one after another until the device dies; returns those that remain."""
@@ -157,7 +162,7 @@ class _Batch:
     def _fail(self, index: int, error: Exception, stage: str) -> None:
         what, name = failure(error, stage), self.items[index].name
         row = failed_row(what, name, self.config, self.device.name, self.settings, self.options.traces)
-        self.found.put((index, row))
+        self.events.put((index, row))
 
     def _finish(self, index: int, result: Run, own: Device) -> None:
         item = self.items[index]
@@ -180,16 +185,16 @@ class _Batch:
                 row = row.model_copy(update={"artefacts": os.path.relpath(saved)})
             except OSError as error:  # the comparison matters more than the files
                 why = str(unwritten(error) or write_error(error, error.filename or shelf.folder))
-                self.found.put(Unwritten(item.name, why, shelf.asked))
-        self.found.put((index, row))
+                self.events.put(Unwritten(item.name, why, shelf.required))
+        self.events.put((index, row))
 
 
-def _save(shelf: Shelf, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:
+def _save(shelf: Shelf, row: Row, item: PreparedRun, run: Run, chip: ChipConfig) -> Path:
     """Saves the artefacts of one workload; returns their folder."""
     shelf.take()
-    found = tables(run, item.timeline, item.program, item.schedule, chip)
+    values = tables(run, item.timeline, item.program, item.schedule, chip)
     code = image.to_bytes(item.program, metadata_of(item.schedule))
-    return artefacts.save(shelf.folder, row, chip, item.schedule, code, found)
+    return artefacts.save(shelf.folder, row, chip, item.schedule, code, values)
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:

@@ -35,11 +35,11 @@ def failure(error: BaseException, stage: str) -> Failure:
     """An error as data that can be sent to any process. For a SchedulerError, the error that caused it."""
     if isinstance(error, SchedulerError) and error.kind:
         return Failure(error.kind, stage, bounded(str(error)), error.trace)
-    known = _expected(error)
+    anticipated = _expected(error)
     message = bounded(str(error))
-    if known and isinstance(error, OSError) and not is_ours(error):
+    if anticipated and isinstance(error, OSError) and not is_ours(error):
         message = f"{error.filename}: {error.strerror}"
-    trace = "" if known else "".join(traceback.format_exception(error))
+    trace = "" if anticipated else "".join(traceback.format_exception(error))
     kind = type(error).__name__
     return Failure(kind, stage, message or kind, trace)
 
@@ -63,14 +63,14 @@ def attempt(make: Callable[[At], T], first: str) -> T | Failure:
         return failure(error, stage)
 
 
-def row_error(found: Failure, workload: str, folder: Path | None) -> RowError:
+def row_error(result: Failure, workload: str, folder: Path | None) -> RowError:
     """The failure as part of a row. Writes a traceback to a file in `folder`, unless that is None."""
-    message, place = found.message, None
-    if found.trace and folder is not None:
+    message, place = result.message, None
+    if result.trace and folder is not None:
         path = folder / (re.sub(r"[^\w.-]+", "_", workload)[:100] + ".traceback.txt")
         try:
-            write_atomically(path, found.trace)
+            write_atomically(path, result.trace)
             place = path.as_posix()
         except OSError as error:
             message += f" (its traceback could not be written: {error})"
-    return RowError(kind=found.kind, stage=found.stage, message=message, traceback=place)
+    return RowError(kind=result.kind, stage=result.stage, message=message, traceback=place)

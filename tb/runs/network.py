@@ -33,7 +33,7 @@ from ..devices.readout import Record
 from ..inputs.class_names import label_of
 from ..inputs.sources import Feed
 from ..report import answers
-from ..results.figures import LayerFigures, MicroOpFigures, NetworkFigures, WrongByte
+from ..results.figures import DetectorFigures, LayerFigures, MicroOpFigures, NetworkFigures, OutputFigures, WrongByte
 from ..results.schema import Row
 
 Inputs = Mapping[str, NDArray[np.int8]]
@@ -44,14 +44,14 @@ class PreparedNetwork:
     """A network ready to run: everything except its input data. `described`: the schedule's labels and results name the
     layer of each operation; those of a file may not, and then only its outputs must be compared."""
 
-    made: NetworkSchedule
+    network_schedule: NetworkSchedule
     program: Program
     timeline: Timeline
     described: bool = True
 
     @property
     def graph(self) -> Graph:
-        return self.made.graph
+        return self.network_schedule.graph
 
 
 def prepare(
@@ -64,15 +64,17 @@ def prepare(
     """Schedules, lowers, checks and predicts a network, and reports its progress. `scheduler`: see
     `sched.schedulers.registry.find_network`. Raises the errors of these steps for a network that does not fit."""
     make = find_network(scheduler, SCHEDULES.folder(), on_search_progress)
-    made = make(graph, chip, lambda layer, number, of: on_progress(f"scheduling {layer} ({number + 1} of {of})"))
-    program = program_of(made.schedule, chip, on_progress)
+    network_schedule = make(
+        graph, chip, lambda layer, number, of: on_progress(f"scheduling {layer} ({number + 1} of {of})")
+    )
+    program = program_of(network_schedule.schedule, chip, on_progress)
     on_progress("predicting its cycles")
-    return PreparedNetwork(made, program, play(program, chip))
+    return PreparedNetwork(network_schedule, program, play(program, chip))
 
 
 def job(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig, patience: int, margin: int) -> Job:
     """The job for the device; every computed word is observed."""
-    memory, outputs = places(prepared.made.schedule, prepared.made.arrays(inputs), chip.lanes)
+    memory, outputs = places(prepared.network_schedule.schedule, prepared.network_schedule.arrays(inputs), chip.lanes)
     return Job(prepared.program, memory, outputs, patience * prepared.timeline.cycles + margin, observe=True)
 
 
@@ -116,58 +118,60 @@ def compare_bytes(
     """
     from ..inputs.golden.graph import golden_values
 
-    made = prepared.made
+    schedule = prepared.network_schedule
     match = match or records.match(run.records, prepared.timeline.executed, prepared.program)
     golden = golden_values(prepared.graph, dict(inputs))
-    expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
-    computed = observe.values(made.schedule, run.observed, chip)
+    expected = {name: words(array[0], schedule.lanes[name], chip.lanes) for name, array in golden.items()}
+    computed = observe.values(schedule.schedule, run.observed, chip)
     golden_words: dict[str, NDArray[np.uint8]] = {}
     free = unclean(prepared.graph)
     for name in expected:  # in the order of the layers, because an error spreads to later ones
         if name in computed:
-            right, found = expected[name], computed[name].words
+            right, result = expected[name], computed[name].words
             # A tensor may be treated as one row of all its pixels, or as one column of them.
-            golden_words[name] = right.reshape(found.shape) if right.size == found.size else right
+            golden_words[name] = right.reshape(result.shape) if right.size == result.size else right
             if name in free:
-                golden_words[name] = _with_idle(golden_words[name], found, made.lanes[name])
+                golden_words[name] = _with_idle(golden_words[name], result, schedule.lanes[name])
     mismatches = observe.compare_values(computed, golden_words)
     checked = sum(right.size for right in golden_words.values())
     wrong = sum(each.count for each in mismatches)
     first = str(mismatches[0]) if mismatches else ""
     if mismatches:
         right = golden_words[mismatches[0].tensor]
-        maker = mismatch.computed(mismatches[0], right, run.observed, made.schedule, prepared.program, match, chip)
+        maker = mismatch.computed(mismatches[0], right, run.observed, schedule.schedule, prepared.program, match, chip)
         first += f"; {mismatch.made_by(maker, chip)}" if maker else ""
     missing = {layer.output for layer in prepared.graph.layers if layer.kind not in PLACED} - computed.keys()
     if missing and prepared.described:  # an operation without a box would not be checked
         raise AssertionError(f"network {prepared.graph.name}: nothing was observed of {', '.join(sorted(missing))}")
     place, wrong_byte = 0, None
-    for tensor in made.schedule.tensors:
+    for tensor in schedule.schedule.tensors:
         if tensor.role != "output":
             continue
         got = np.concatenate(run.memory[place : place + len(tensor.pieces)])
         place += len(tensor.pieces)
         right = expected[tensor.name].reshape(got.shape)
         if tensor.name in free:
-            planes = len(made.lanes[tensor.name]) // chip.lanes
+            planes = len(schedule.lanes[tensor.name]) // chip.lanes
             folded = planes, -1, chip.lanes
-            right = _with_idle(right.reshape(folded), got.reshape(folded), made.lanes[tensor.name]).reshape(got.shape)
+            right = _with_idle(right.reshape(folded), got.reshape(folded), schedule.lanes[tensor.name]).reshape(
+                got.shape
+            )
         differ = int(np.count_nonzero(got != right))
         checked, wrong = checked + right.size, wrong + differ
         if differ and wrong_byte is None:
-            lanes = made.lanes[tensor.name].tolist()
+            lanes = schedule.lanes[tensor.name].tolist()
             wrong_byte = mismatch.in_dram(
-                tensor, right, got, mismatch.Makers(made.schedule, prepared.program, match), chip, lanes
+                tensor, right, got, mismatch.Makers(schedule.schedule, prepared.program, match), chip, lanes
             )
     if wrong_byte is not None and not first:
         first = f"output {mismatch.described(wrong_byte, chip)}"
     return Compared(len(computed), checked, wrong, first, wrong_byte)
 
 
-def _with_idle(right: NDArray[np.uint8], found: NDArray[np.uint8], lanes: Lanes) -> NDArray[np.uint8]:
-    """Words [planes, ..., P] with the bytes of `found` in lanes without a channel."""
+def _with_idle(right: NDArray[np.uint8], array: NDArray[np.uint8], lanes: Lanes) -> NDArray[np.uint8]:
+    """Words [planes, ..., P] with the bytes of `array` in lanes without a channel."""
     idle = (lanes < 0).reshape(len(right), *[1] * (right.ndim - 2), -1)
-    return np.where(idle, found, right)
+    return np.where(idle, array, right)
 
 
 def dram_bytes(schedule: Schedule, program: Program, chip: ChipConfig) -> int:
@@ -182,17 +186,17 @@ def dram_bytes(schedule: Schedule, program: Program, chip: ChipConfig) -> int:
 
 
 def spans(
-    records: list[Record] | tuple[Executed, ...] | list[Executed], chip: ChipConfig, made: Schedule
+    records: list[Record] | tuple[Executed, ...] | list[Executed], chip: ChipConfig, schedule: Schedule
 ) -> dict[str, tuple[int, int]]:
     """For each layer, the start of its first GEMM or VEC and the end of its last."""
     units = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
-    found: dict[str, tuple[int, int]] = {}
+    pairs: dict[str, tuple[int, int]] = {}
     for core in chip.cores:
         for unit, opcode in units.items():
             kind = opcode.name.lower()
             labels = [
                 layer_of(op.label)
-                for op in made.operations
+                for op in schedule.operations
                 if isinstance(op, Gemm | Vec) and op.kind == kind and op.core == core
             ]
             ran = sorted(
@@ -201,9 +205,9 @@ def spans(
                 if entry.tile == core and entry.unit is unit and entry.opcode is opcode
             )
             for label, (start, end) in zip(labels, ran, strict=True):
-                low, high = found.get(label, (start, end))
-                found[label] = min(low, start), max(high, end)
-    return found
+                low, high = pairs.get(label, (start, end))
+                pairs[label] = min(low, start), max(high, end)
+    return pairs
 
 
 def figures(
@@ -211,19 +215,19 @@ def figures(
 ) -> tuple[tuple[LayerFigures, ...], dict[str, float]]:
     """Each layer's cycles and how the arrays' time was spent, and the same for the whole run. `snr_db`: of layers that
     were quantised, how far they are from the float model."""
-    graph, made = prepared.graph, prepared.made.schedule
-    measured = spans(run.records, chip, made)
-    predicted = spans(list(prepared.timeline.executed), chip, made)
+    graph, schedule = prepared.graph, prepared.network_schedule.schedule
+    measured = spans(run.records, chip, schedule)
+    predicted = spans(list(prepared.timeline.executed), chip, schedule)
     macs = {layer.output: graph.macs(layer) for layer in graph.layers}
     by_layer: dict[str, attribution.Share] = {}
     whole: dict[str, float] = {}
     if not prepared.program.ahead:  # in a timed program nothing waits
-        found = attribution.attribute(
-            prepared.program, made, run.records, run.cycles, chip, lambda op: layer_of(op.label), macs
+        result = attribution.attribute(
+            prepared.program, schedule, run.records, run.cycles, chip, lambda op: layer_of(op.label), macs
         )
-        by_layer, whole = {share.layer: share for share in found.layers}, _percent(found.total)
+        by_layer, whole = {share.layer: share for share in result.layers}, _percent(result.total)
     pes = chip.rows * chip.cols
-    bound = limits(prepared.made, chip)
+    bound = limits(prepared.network_schedule, chip)
     rows: list[LayerFigures] = []
     kinds = {layer.output: layer.kind for layer in graph.layers}
     for name, (start, end) in measured.items():
@@ -257,47 +261,57 @@ def _percent(share: attribution.Share) -> dict[str, float]:
     return {name: 100.0 * cycles / total for name, cycles in share.cycles.items()}
 
 
+def _outputs(
+    prepared: PreparedNetwork, feed: Feed, title: str, run: Run, tensors: Path | None
+) -> tuple[tuple[OutputFigures, ...], DetectorFigures | None, list[str]]:
+    """What the network's outputs say, what its detector does, and why they could not be saved in `tensors`."""
+    graph, computed = prepared.graph, results(prepared, run)
+
+    def saved_in(folder: Path | None) -> tuple[tuple[OutputFigures, ...], DetectorFigures | None]:
+        outputs = answers.outputs(graph, computed, feed, title, folder)
+        return outputs, answers.detector(graph, computed, feed, title, folder)
+
+    try:
+        return *saved_in(tensors), []
+    except OSError as error:  # the comparison matters more than the file
+        return *saved_in(None), [f"outputs cannot be saved in {tensors}: {error.strerror}"]
+
+
 def row(
     prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig, tensors: Path | None = None
 ) -> Row:
     """The row of a run. `tensors`: folder for outputs that are not vectors (None: they are not saved)."""
-    made, graph = prepared.made.schedule, prepared.graph
-    faults = records.fault_reports(run, prepared.program, made, chip)
+    schedule, graph = prepared.network_schedule.schedule, prepared.graph
+    faults = records.fault_reports(run, prepared.program, schedule, chip)
     match = records.match(run.records, prepared.timeline.executed, prepared.program)
-    traced = completeness(match, run, prepared.program, made, chip)
+    traced = completeness(match, run, prepared.program, schedule, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
-    found, layers, shares, said, notes = Compared(0, 0, 0, ""), (), {}, (), list(feed.notes)
-    detector = None
-    failure = None
+    comparison, layers, shares, outputs, notes = Compared(0, 0, 0, ""), (), {}, (), list(feed.notes)
+    detector = failure = None
     if not faults:
         try:
-            found = compare_bytes(prepared, run, feed.arrays, chip, match)
+            comparison = compare_bytes(prepared, run, feed.arrays, chip, match)
         except observe.ObserveError as error:
             failure = f"what the cores computed is not what the schedule says: {error}"
             if why := traced.get("record_problem"):
                 failure += f"; {why}"
         if prepared.described and not traced.get("record_problem"):  # only complete records explain the cycles
             layers, shares = figures(prepared, run, chip, feed.snr_db)
-        computed = results(prepared, run)
-        try:
-            said = answers.outputs(graph, computed, feed, title, tensors)
-            detector = answers.detector(graph, computed, feed, title, tensors)
-        except OSError as error:  # the comparison matters more than the file
-            said = answers.outputs(graph, computed, feed, title, None)
-            detector = answers.detector(graph, computed, feed, title, None)
-            notes.append(f"outputs cannot be saved in {tensors}: {error.strerror}")
+        outputs, detector, problems = _outputs(prepared, feed, title, run, tensors)
+        notes += problems
+    micro_ops = prepared.network_schedule.micro_ops
     return Row(
         workload=title,
         chip=chip.name,
-        scheduler=made.scheduler,
+        scheduler=schedule.scheduler,
         simulator=run.simulator,
         rtl_cycles=run.cycles,
         model_cycles=prepared.timeline.cycles,
         utilisation=min(1.0, graph.total_macs / peak),
-        bytes_checked=found.checked,
-        mismatches=found.wrong,
-        first_mismatch=found.first,
-        wrong_byte=found.wrong_byte,
+        bytes_checked=comparison.checked,
+        mismatches=comparison.wrong,
+        first_mismatch=comparison.first,
+        wrong_byte=comparison.wrong_byte,
         faults=len(faults),
         fault_reports=faults,
         instructions=prepared.program.instructions,
@@ -305,25 +319,25 @@ def row(
         **traced,
         **arrivals(prepared.program, run, chip),
         first_divergence=records.first_divergence(
-            match.pairs, made, prepared.program.operation_of_tag, prepared.program
+            match.pairs, schedule, prepared.program.operation_of_tag, prepared.program
         ),
         network=NetworkFigures(
             picture=feed.name,
-            answer=answers.answer(graph, said) if detector is None else answers.counted(detector.found),
+            answer=answers.answer(graph, outputs) if detector is None else answers.counted(detector.found),
             expected=label_of(graph, feed.label),
             float_answer=label_of(graph, feed.float_label) if detector is None else answers.counted(detector.exact),
-            outputs=said,
+            outputs=outputs,
             detector=detector,
             notes=tuple(notes),
             macs=graph.total_macs,
-            tensors_checked=found.tensors,
-            dram_bytes=dram_bytes(made, prepared.program, chip),
-            spilled=prepared.made.spilled,
+            tensors_checked=comparison.tensors,
+            dram_bytes=dram_bytes(schedule, prepared.program, chip),
+            spilled=prepared.network_schedule.spilled,
             layers=layers,
             shares=shares,
-            micro_ops=MicroOpFigures(**asdict(micro_ops)) if (micro_ops := prepared.made.micro_ops) else None,
-            busy={name: int(cycles) for name, cycles in totals(made, chip).items()},
-            in_turn_cycles=int(sum(max(cycles.values()) for cycles in busy(prepared.made, chip).values())),
+            micro_ops=MicroOpFigures(**asdict(micro_ops)) if micro_ops else None,
+            busy={name: int(cycles) for name, cycles in totals(schedule, chip).items()},
+            in_turn_cycles=int(sum(max(cycles.values()) for cycles in busy(prepared.network_schedule, chip).values())),
         ),
         failure=failure,
     )
@@ -331,14 +345,16 @@ def row(
 
 def results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
     """The outputs in DRAM after the run, int8 [1, C, H, W] by name."""
-    found: dict[str, NDArray[np.int8]] = {}
+    arrays: dict[str, NDArray[np.int8]] = {}
     place = 0
-    for tensor in prepared.made.schedule.tensors:
+    for tensor in prepared.network_schedule.schedule.tensors:
         if tensor.role != "output":
             continue
         packed = np.concatenate(run.memory[place : place + len(tensor.pieces)])
         place += len(tensor.pieces)
         if tensor.name in prepared.graph.outputs:
-            array = prepared.made.output(tensor.name, tensor.layout.unpack(packed).astype(np.int8, copy=False))
-            found[tensor.name] = array.reshape(prepared.graph.value(tensor.name).shape)
-    return found
+            array = prepared.network_schedule.output(
+                tensor.name, tensor.layout.unpack(packed).astype(np.int8, copy=False)
+            )
+            arrays[tensor.name] = array.reshape(prepared.graph.value(tensor.name).shape)
+    return arrays

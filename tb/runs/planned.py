@@ -20,7 +20,7 @@ from ..results import named
 from ..results.artefacts import Artefacts, arrow_tables
 from ..results.figures import LayerFigures, NetworkFigures
 from ..results.identity import code
-from ..results.named import Found, RunNameError
+from ..results.named import NamedRun, RunNameError
 from ..results.saved import chip_of
 from ..results.schema import Row, Settings
 from . import network
@@ -30,7 +30,7 @@ from .saved import planned as plan_of
 
 
 @dataclass(frozen=True)
-class PlannedRun(Found):
+class PlannedRun(NamedRun):
     """What would run. `left`: its artefacts; nothing in them is measured."""
 
     left: Artefacts | None = None
@@ -41,7 +41,7 @@ class PlannedRun(Found):
         return self.left
 
 
-def find(name: str, chip: str | None = None) -> tuple[Found, ...]:
+def find(name: str, chip: str | None = None) -> tuple[NamedRun, ...]:
     """The workloads of a run by its name (`results.named.find`), or the one of a saved schedule (.json) or program
     (.bin) that has not run. `chip`: for which a file was made, if not for a built-in one.
 
@@ -62,10 +62,10 @@ def is_saved(name: str) -> bool:
     if not path.is_file() or path.suffix != ".json":
         return path.is_file() and path.suffix == ".bin"
     try:
-        found: object = parse_json(path.read_text(encoding="utf-8"))
+        value: object = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # whoever reads it as results says what is wrong
         return False
-    return isinstance(found, dict) and "operations" in found and "rows" not in found
+    return isinstance(value, dict) and "operations" in value and "rows" not in value
 
 
 def planned(path: Path, chip: ChipConfig) -> PlannedRun:
@@ -85,8 +85,8 @@ def planned(path: Path, chip: ChipConfig) -> PlannedRun:
         network=_network(path, saved, chip),
     )
     nothing = Run(0, None, [], [], {}, 0.0, "")
-    made = arrow_tables(tables(nothing, saved.timeline, saved.program, saved.schedule, chip))
-    return PlannedRun(row, None, left=Artefacts(row, chip, saved.schedule, saved.program, made))
+    result = arrow_tables(tables(nothing, saved.timeline, saved.program, saved.schedule, chip))
+    return PlannedRun(row, None, left=Artefacts(row, chip, saved.schedule, saved.program, result))
 
 
 def _network(path: Path, saved: Planned, chip: ChipConfig) -> NetworkFigures | None:
@@ -112,5 +112,5 @@ def _network(path: Path, saved: Planned, chip: ChipConfig) -> NetworkFigures | N
 
 def _predicted(timeline: Timeline, saved: Planned, chip: ChipConfig) -> dict[str, int]:
     """Each layer's cycles from its first GEMM or VEC to its last."""
-    found = network.spans(timeline.executed, chip, saved.schedule)
-    return {name: end - start for name, (start, end) in found.items()}
+    pairs = network.spans(timeline.executed, chip, saved.schedule)
+    return {name: end - start for name, (start, end) in pairs.items()}

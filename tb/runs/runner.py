@@ -23,47 +23,49 @@ from meshloom.sched.workload.layers import WorkloadError
 from ..devices.interface import DeviceKind
 from ..devices.registry import find as find_device
 from ..inputs.sources import NetworkSource
-from ..results.events import Event, Plan, Stage
+from ..results.events import Event, RowCount, Stage
 from ..results.identity import code
 from ..results.schema import Row, Settings
 from .batch import failed_row, simulate
 from .failures import At, Failure, attempt
-from .kinds.interface import Item, Progress, Request
-from .kinds.layers import LayerItem, SingleLayer
+from .kinds.interface import Listener, PreparedRun, WorkloadRequest
+from .kinds.layers import LayerRun, SingleLayer
 from .kinds.table import REGRESSION, one, regression, requests
 from .options import RunOptions
 from .workers import Workers, report_progress, report_search, workers
 
 
-def prepare(layer: Workload, chip: ChipConfig, scheduler: str | Chosen) -> LayerItem:
+def prepare(layer: Workload, chip: ChipConfig, scheduler: str | Chosen) -> LayerRun:
     """Schedules, lowers, checks and predicts one layer. Raises the errors of these steps on bad input."""
-    return SingleLayer(layer).plan(chip, scheduler, Progress(search=report_search))
+    return SingleLayer(layer).plan(chip, scheduler, Listener(search=report_search))
 
 
-def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: int) -> list[Item]:
+def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: int) -> list[PreparedRun]:
     """Workloads by name, each one run, ready to run, made in `jobs` worker processes; in the order given."""
     with workers(jobs) as pool:
         futures = [pool.submit(_prepare, one(name, chip), chip, scheduler) for name in names]
         return [item for future in futures for item in future.result()]
 
 
-def _prepare(request: Request, chip: ChipConfig, scheduler: str | Chosen, at: At = lambda stage: None) -> list[Item]:
+def _prepare(
+    request: WorkloadRequest, chip: ChipConfig, scheduler: str | Chosen, at: At = lambda stage: None
+) -> list[PreparedRun]:
     """A request, ready to run: made in a worker process, which reports each step."""
 
     def step(what: str) -> None:
         at(what)
         report_progress(request.name, what)
 
-    return list(request.prepare(chip, scheduler, Progress(step, report_search)))
+    return list(request.prepare(chip, scheduler, Listener(step, report_search)))
 
 
-def _attempt(request: Request, chip: ChipConfig, scheduler: str | Chosen) -> list[Item] | Failure:
+def _attempt(request: WorkloadRequest, chip: ChipConfig, scheduler: str | Chosen) -> list[PreparedRun] | Failure:
     """The same, or why it cannot be."""
     return attempt(lambda at: _prepare(request, chip, scheduler, at), request.first_stage)
 
 
 def run(
-    workloads: Sequence[str | NetworkSource | Request],
+    workloads: Sequence[str | NetworkSource | WorkloadRequest],
     chip: str | Path | ChipConfig,
     scheduler: str | Chosen,
     on_event: Callable[[Event], None],
@@ -82,23 +84,23 @@ def run(
     if options.waves and not kind.waves:
         raise PluginError(f"device {kind.name} writes no waveforms; leave out --waves, or use a simulator of the RTL")
     options = replace(options, jobs=min(options.jobs, kind.most or options.jobs))
-    asked: list[Request] = []
+    workload_requests: list[WorkloadRequest] = []
     for each in workloads:
-        asked += _regression(kind, scheduler, on_event) if each == REGRESSION else requests(each, config)
-    for each in asked:
+        workload_requests += _regression(kind, scheduler, on_event) if each == REGRESSION else requests(each, config)
+    for each in workload_requests:
         each.check(config)
-    for way in dict.fromkeys(each.scheduled_as for each in asked):
+    for way in dict.fromkeys(each.scheduled_as for each in workload_requests):
         if way is not None:
             check_scheduler(scheduler, way)
-    on_event(Plan(rows=sum(each.runs for each in asked)))
-    prepared = _prepared(asked, config, scheduler, options, on_event)
+    on_event(RowCount(rows=sum(each.runs for each in workload_requests)))
+    prepared = _prepared(workload_requests, config, scheduler, options, on_event)
     settings = Settings(code=code(), scheduler=str(scheduler), simulator_version=kind.version())
     unread = [result.message for result in prepared if isinstance(result, Failure) and result.stage == "reading"]
     if unread and len(unread) == len(prepared):  # nothing of the request can even be read
         raise WorkloadError("\n".join(unread))
     rows: list[Row | None] = []
-    items: list[Item] = []
-    for each, result in zip(asked, prepared, strict=True):
+    items: list[PreparedRun] = []
+    for each, result in zip(workload_requests, prepared, strict=True):
         if isinstance(result, Failure):
             row = failed_row(result, each.name, config, kind.name, settings, options.traces)
             rows.append(row)
@@ -115,48 +117,48 @@ def run(
     return [row for row in rows if row is not None]
 
 
-def prepared_here(name: str, chip: ChipConfig, scheduler: str) -> Sequence[Item] | Failure:
+def prepared_here(name: str, chip: ChipConfig, scheduler: str) -> Sequence[PreparedRun] | Failure:
     """A workload by name, ready to run, prepared in this process; or why it is not. Several layers are none."""
     request = attempt(lambda at: one(name, chip), "reading")
     return request if isinstance(request, Failure) else _attempt(request, chip, scheduler)
 
 
 def _prepared(
-    asked: Sequence[Request],
+    workload_requests: Sequence[WorkloadRequest],
     chip: ChipConfig,
     scheduler: str | Chosen,
     options: RunOptions,
     on_event: Callable[[Event], None],
-) -> list[list[Item] | Failure]:
+) -> list[list[PreparedRun] | Failure]:
     """Everything ready to run, or its failure; made in worker processes, to which only schedulers with names can be
     sent."""
     if options.here or isinstance(scheduler, Chosen):
-        here: list[list[Item] | Failure] = []
-        for each in asked:
+        here: list[list[PreparedRun] | Failure] = []
+        for each in workload_requests:
             on_event(Stage(workload=each.name, what=each.activity))
             here.append(_attempt(each, chip, scheduler))
         return here
 
-    def submit(pool: Workers, each: Request) -> Future[Any]:
+    def submit(pool: Workers, each: WorkloadRequest) -> Future[Any]:
         return pool.submit(_attempt, each, chip, scheduler)
 
-    results: list[list[Item] | Failure | None] = []
+    results: list[list[PreparedRun] | Failure | None] = []
     with workers(options.jobs) as pool:
         try:
-            futures = [submit(pool, each) for each in asked]
+            futures = [submit(pool, each) for each in workload_requests]
         except BrokenProcessPool:
             futures = []
-        for each, future in zip(asked, futures, strict=False):
+        for each, future in zip(workload_requests, futures, strict=False):
             on_event(Stage(workload=each.name, what=each.activity))
             try:
                 results.append(pool.result(future, on_event))
             except BrokenProcessPool:
                 results.append(None)
-    results += [None] * (len(asked) - len(results))
+    results += [None] * (len(workload_requests) - len(results))
     # A process that is killed (usually for lack of memory) takes down the whole pool; run alone, the culprit is known.
     return [
         _alone(lambda pool, each=each: submit(pool, each), on_event) if result is None else result
-        for each, result in zip(asked, results, strict=True)
+        for each, result in zip(workload_requests, results, strict=True)
     ]
 
 
@@ -168,7 +170,9 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
         return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
 
 
-def _regression(kind: DeviceKind, scheduler: str | Chosen, on_event: Callable[[Event], None]) -> Sequence[Request]:
+def _regression(
+    kind: DeviceKind, scheduler: str | Chosen, on_event: Callable[[Event], None]
+) -> Sequence[WorkloadRequest]:
     """Networks and layers of `make sim`: networks only if the scheduler supports them; for a slow device, the layers
     that it can run in minutes."""
     everything = regression(scheduler)

@@ -28,13 +28,22 @@ from ..inputs.sources import NetworkSource, model_settings
 from ..results.saved import of_chip, read_to_run
 from ..results.schema import Row
 from .kinds import table
-from .kinds.interface import MARGIN, PATIENCE, Expected, Item, Kind, Progress, Request
+from .kinds.interface import (
+    MARGIN,
+    PATIENCE,
+    Expected,
+    Listener,
+    PlanHolder,
+    PreparedRun,
+    WorkloadKind,
+    WorkloadRequest,
+)
 from .kinds.networks import NetworkRequest
 
 
 @dataclass(frozen=True)
 class SavedSource:
-    """A file with a schedule or a program, or (`given`) a schedule that is in no file, called `path`.
+    """A file with a schedule or a program, or (`unsaved`) a schedule that is in no file, called `path`.
 
     `workload`: what it computes, if the file does not name it, or another name for it (an .onnx file); "" if its bytes
     are not to be checked. `fed`: what a network is fed, except its name.
@@ -43,7 +52,7 @@ class SavedSource:
     path: Path
     workload: str | None = None
     fed: NetworkSource = field(default_factory=lambda: NetworkSource(""))
-    given: Schedule | None = None
+    unsaved: Schedule | None = None
 
     scheduled_as = None
     first_stage = "reading"
@@ -65,12 +74,12 @@ class SavedSource:
 
     def read(self, chip: ChipConfig) -> tuple[Schedule, Program | None]:
         """See `read_to_run`, which says what is raised."""
-        return read_to_run(self.path, chip) if self.given is None else (of_chip(self.given, self.path, chip), None)
+        return read_to_run(self.path, chip) if self.unsaved is None else (of_chip(self.unsaved, self.path, chip), None)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the file, or of the schedule as JSON."""
-        data = self.path.read_bytes() if self.given is None else self.given.model_dump_json().encode()
+        data = self.path.read_bytes() if self.unsaved is None else self.unsaved.model_dump_json().encode()
         return hashlib.sha256(data).hexdigest()
 
     def check(self, chip: ChipConfig) -> None:
@@ -88,15 +97,15 @@ class SavedSource:
         if (expected := means.expected()) is not None:
             _check_tensors(self.path, schedule, expected)
 
-    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> Item:
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> PreparedRun:
         """Raises WorkloadError: nothing is left to be scheduled."""
         raise WorkloadError(f"workload {self.name}: is a schedule or a program already; run it")
 
-    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> Sequence[Item]:
+    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[PreparedRun]:
         saved = planned(self, chip, progress.step)
         means, origin = meaning(self, saved.schedule, chip), settings_of(self, saved.schedule)
         if means is None:
-            return [UncheckedItem(self.name, saved, origin)]
+            return [UncheckedRun(self.name, saved, origin)]
         return means.restored(saved, chip, self.name, origin)
 
     def feed_with(self, source: NetworkSource) -> SavedSource:
@@ -106,12 +115,14 @@ class SavedSource:
     def expected(self) -> None:
         return None
 
-    def restored(self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]) -> Sequence[Item]:
+    def restored(
+        self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]
+    ) -> Sequence[PreparedRun]:
         """Raises WorkloadError, as `feed_with` does."""
         raise WorkloadError(f"computes a layer or a network, not {self.name}, which is a schedule or a program itself")
 
 
-def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Request | None:
+def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> WorkloadRequest | None:
     """What a file computes on a chip; None if that is unknown. Raises WorkloadError for an unknown name, or several
     layers."""
     name = schedule.workload if source.workload is None else source.workload
@@ -188,7 +199,7 @@ def _in_time(schedule: Schedule, program: Program, timeline: Timeline) -> Schedu
 
 def settings_of(source: SavedSource, schedule: Schedule) -> dict[str, Any]:
     """Fields of `Settings`: the scheduler as named in the file, and the file's digest."""
-    named = "" if source.given else source.path.name
+    named = "" if source.unsaved else source.path.name
     fields = {"scheduler": schedule.scheduler, "file": named, "file_digest": source.digest}
     name = source.workload if source.workload is not None else schedule.workload
     fed = replace(source.fed, name=name, by_channel=_by_channel(schedule))
@@ -196,25 +207,13 @@ def settings_of(source: SavedSource, schedule: Schedule) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class UncheckedItem:
+class UncheckedRun(PlanHolder):
     """A program that computes something unknown: it runs, and its cycles are compared."""
 
     name: str
-    saved: Planned
+    planned: Planned
     origin: Mapping[str, Any]
     macs = None
-
-    @property
-    def program(self) -> Program:
-        return self.saved.program
-
-    @property
-    def schedule(self) -> Schedule:
-        return self.saved.schedule
-
-    @property
-    def timeline(self) -> Timeline:
-        return self.saved.timeline
 
     def job(self, chip: ChipConfig) -> Job:
         # traces are stored after all DRAM ranges that are read back, that is, after everything that the program writes
@@ -263,4 +262,4 @@ def _syntax() -> str:
     return ""  # what `meshloom schedule` writes is no built-in workload
 
 
-KIND = Kind(_find, _syntax)
+KIND = WorkloadKind(_find, _syntax)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 #: Progress of a search: `layer`, `total` and what else the bar shows (`sched.papers.flexer.search.Progress`).
-Told = Any
+SearchState = Any
 
 
 def with_budget(scheduler: str, budget: str | None) -> str:
@@ -35,7 +35,7 @@ def with_budget(scheduler: str, budget: str | None) -> str:
 
 
 @contextmanager
-def searching(screen: Console) -> Generator[Callable[[Told], None]]:
+def searching(screen: Console) -> Generator[Callable[[SearchState], None]]:
     """Yields a function to which a search reports: tilings done, schedules made, and the best so far with its estimated
     cost; or that it is being compiled, and the functions done."""
     columns = (
@@ -49,22 +49,22 @@ def searching(screen: Console) -> Generator[Callable[[Told], None]]:
         tasks: dict[str, int] = {}
         compiling = "compiling the search, once"
 
-        def on_progress(told: Told) -> None:
-            if told.compiling:
+        def on_progress(state: SearchState) -> None:
+            if state.compiling:
                 if compiling not in tasks:
                     if not screen.is_terminal:  # there are no bars, so print what takes so long
                         screen.print(compiling, markup=False)
-                    tasks[compiling] = bars.add_task(compiling, total=told.total, best="", what="functions")
-                bars.update(tasks[compiling], completed=told.done, total=told.total)  # type: ignore[arg-type]
+                    tasks[compiling] = bars.add_task(compiling, total=state.total, best="", what="functions")
+                bars.update(tasks[compiling], completed=state.done, total=state.total)  # type: ignore[arg-type]
                 return
             if compiling in tasks:
                 bars.remove_task(tasks.pop(compiling))  # type: ignore[arg-type]
-            if told.layer not in tasks:
-                tasks[told.layer] = bars.add_task(told.layer, total=told.total, best="", what="tilings")
+            if state.layer not in tasks:
+                tasks[state.layer] = bars.add_task(state.layer, total=state.total, best="", what="tilings")
             best = ""
-            if told.best is not None:
-                cost = f"{told.best.cycles:,.0f} cycles, {told.best.words:,} words"
-                best = f"best of {told.schedules:,}: {told.best}, {cost}"
-            bars.update(tasks[told.layer], completed=told.done, total=told.total, best=best)  # type: ignore[arg-type]
+            if state.best is not None:
+                cost = f"{state.best.cycles:,.0f} cycles, {state.best.words:,} words"
+                best = f"best of {state.schedules:,}: {state.best}, {cost}"
+            bars.update(tasks[state.layer], completed=state.done, total=state.total, best=best)  # type: ignore[arg-type]
 
         yield on_progress

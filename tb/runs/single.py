@@ -24,7 +24,7 @@ from ..devices.readout import Record
 from ..results.figures import ArrayFigures
 from ..results.schema import Row
 from . import network
-from .kinds.interface import MARGIN, PATIENCE, Plan
+from .kinds.interface import MARGIN, PATIENCE, PlannedWorkload
 
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -36,7 +36,7 @@ def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     return sha.hexdigest()
 
 
-def job_of(plan: Plan, arrays: Mapping[str, NDArray[Any]], chip: ChipConfig) -> Job:
+def job_of(plan: PlannedWorkload, arrays: Mapping[str, NDArray[Any]], chip: ChipConfig) -> Job:
     """The job for the device: packed tensors by name, locations of outputs, and the watchdog."""
     memory, outputs = network.places(plan.schedule, arrays, chip.lanes)
     return Job(plan.program, memory, outputs, PATIENCE * plan.timeline.cycles + MARGIN)
@@ -69,7 +69,7 @@ def arrays_used(
 
 
 def row_of(
-    plan: Plan, macs: int, golden: Callable[[str], NDArray[Any]], run: Run, chip: ChipConfig, **more: Any
+    plan: PlannedWorkload, macs: int, golden: Callable[[str], NDArray[Any]], run: Run, chip: ChipConfig, **more: Any
 ) -> Row:
     """A row about a workload of one layer. `macs`: its multiply-accumulates; `golden(name)`: what output tensor `name`
     must be; `more`: further fields."""

@@ -24,26 +24,26 @@ EVERY = 0.2
 #: Characters of a report. A message must fit into one atomic write to a pipe, so that workers need no lock.
 _MOST = 400
 _parent: Connection | None = None
-_told = 0.0
+_messages = 0.0
 
 
 def report_progress(workload: str, what: str) -> None:
     """Reports the progress of a worker process. Drops a report that follows the last too soon, or that finds the pipe
     full because the parent is busy: a worker never waits."""
-    global _told
-    if _parent is not None and time.monotonic() - _told > EVERY and select.select([], [_parent], [], 0)[1]:
-        _told = time.monotonic()
+    global _messages
+    if _parent is not None and time.monotonic() - _messages > EVERY and select.select([], [_parent], [], 0)[1]:
+        _messages = time.monotonic()
         _parent.send(Stage(workload=workload[:_MOST], what=what[:_MOST], passing=True))
 
 
-def report_search(told: Any) -> None:
+def report_search(state: Any) -> None:
     """The same for a search: `layer`, `done`, `total`, and the `best` so far; or that it is being compiled."""
-    if told.compiling:
-        far = f": {told.done} of {told.total} functions" if told.total else ", in another process"
-        report_progress(told.layer, f"compiling the search, once{far}")
+    if state.compiling:
+        far = f": {state.done} of {state.total} functions" if state.total else ", in another process"
+        report_progress(state.layer, f"compiling the search, once{far}")
         return
-    best = f"; best so far {told.best.cycles:,.0f} cycles" if told.best is not None else ""
-    report_progress(told.layer, f"{told.done:,} of {told.total:,} tilings searched{best}")
+    best = f"; best so far {state.best.cycles:,.0f} cycles" if state.best is not None else ""
+    report_progress(state.layer, f"{state.done:,} of {state.total:,} tilings searched{best}")
 
 
 def _begin(parent: Connection, by: Guard) -> None:
@@ -59,8 +59,8 @@ def _begin(parent: Connection, by: Guard) -> None:
 class Workers:
     """A pool of worker processes."""
 
-    def __init__(self, pool: ProcessPoolExecutor, told: Connection) -> None:
-        self._pool, self._told = pool, told
+    def __init__(self, pool: ProcessPoolExecutor, messages: Connection) -> None:
+        self._pool, self._messages = pool, messages
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Makes a worker call a function."""
@@ -70,8 +70,8 @@ class Workers:
         """The result of a worker; meanwhile, forwards the reports of all workers. Raises what the worker raised."""
         while True:
             ready = wait([future], EVERY).done
-            while self._told.poll():
-                on_event(self._told.recv())
+            while self._messages.poll():
+                on_event(self._messages.recv())
             if ready:
                 return future.result()
 
@@ -80,10 +80,10 @@ class Workers:
 def workers(count: int) -> Generator[Workers]:
     """Worker processes. Ends them when their use ends early, because a network may take them minutes."""
     others = set(multiprocessing.active_children())
-    told, heard = multiprocessing.Pipe(duplex=False)
-    with told, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard, guard())) as pool:
+    messages, heard = multiprocessing.Pipe(duplex=False)
+    with messages, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard, guard())) as pool:
         try:
-            yield Workers(pool, told)
+            yield Workers(pool, messages)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in set(multiprocessing.active_children()) - others:

@@ -42,22 +42,22 @@ def chips() -> tuple[ChipConfig, ...]:
     """The built-in chip, and others with other meshes, dimension orders, channels and a shorter controller's ring, one
     with a channel for code."""
     base = load(BASE)
-    found = [base]
+    configs = [base]
     for name, (floorplan, noc, fetched) in MESHES.items():
         values = base.model_dump() | {"name": f"{BASE}_{name}", "floorplan": floorplan, "controller_instructions": 64}
         values["controller_channel"] = fetched
         values["lanes"] = values["rows"] = values["cols"] = 4
         values["dram"] = base.dram.model_dump() | {"bytes_per_cycle": 4}
         values["noc"] = base.noc.model_dump() | noc
-        found.append(ChipConfig.model_validate(values))
-    return tuple(found)
+        configs.append(ChipConfig.model_validate(values))
+    return tuple(configs)
 
 
 def workloads(seed: int, count: int) -> list[str]:
     """Names of random layers that simulate in a moment: matrix products, and convolutions of all kinds."""
     random = Random(seed)
-    found: list[str] = []
-    while len(found) < count:
+    names: list[str] = []
+    while len(names) < count:
         if random.random() < 0.4:
             name = f"gemm:{random.randint(1, 80)}x{random.randint(1, 90)}x{random.randint(1, 70)}"
         else:
@@ -65,9 +65,9 @@ def workloads(seed: int, count: int) -> list[str]:
             rows, columns = random.randint(kernel, 18), random.randint(kernel, 18)
             name = f"conv:{rows}x{columns}x{random.randint(1, 40)}-{random.randint(1, 40)}"
             name += f",k{kernel},s{stride},p{random.randint(0, kernel // 2)}" + random.choice(("", ",relu"))
-        if name not in found:
-            found.append(name)
-    return found
+        if name not in names:
+            names.append(name)
+    return names
 
 
 #: The scheduler whose schedules are timed ahead.
@@ -140,8 +140,8 @@ def main(
     def on_progress(words: str) -> None:
         screen.print(words, markup=False, soft_wrap=True)
 
-    made = chips()
-    plan = [(chip, workloads(seed + at, -(-programs // len(made)))) for at, chip in enumerate(made)]
+    configs = chips()
+    plan = [(chip, workloads(seed + at, -(-programs // len(configs)))) for at, chip in enumerate(configs)]
     record = record_of(plan)
     if fresh:
         record.forget()
@@ -154,7 +154,7 @@ def main(
         screen.print(f"not good: {words}", style="red", markup=False, soft_wrap=True)
     if wrong:
         raise typer.Exit(1)
-    count, arrivals = len(record.done), sum(found[0] for found in record.done.values())
+    count, arrivals = len(record.done), sum(numbers[0] for numbers in record.done.values())
     record.forget()
     screen.print(
         f"soak: {count} ahead-of-time programs on {len(plan)} chips, {arrivals:,} MOVEs, each delivered in the "

@@ -73,15 +73,15 @@ def doses(meshes: Sequence[Mesh], flits: int, seed: int) -> list[Dose]:
     `flits` in all, in proportion to the tiles of a mesh.
     """
     tiles = sum(mesh.width * mesh.height for mesh in meshes)
-    found: list[Dose] = []
+    result: list[Dose] = []
     for mesh in meshes:
         each = -(-flits * mesh.width * mesh.height // (3 * tiles))
-        found += [
+        result += [
             Dose(mesh, each, 3 * seed, stalls=False),
             Dose(mesh, each, 3 * seed + 1),
             Dose(mesh, each, 3 * seed + 2, routed=160 if mesh.routed else 0),
         ]
-    return found
+    return result
 
 
 def take(dose: Dose) -> Counters:
@@ -94,9 +94,9 @@ def left_out(plan: Sequence[Dose], done: Mapping[str, Counters]) -> list[str]:
     words: list[str] = []
     for mesh in dict.fromkeys(dose.mesh for dose in plan):
         every = (mesh.width * mesh.height) ** 2
-        found = [done[dose.name].pairs for dose in plan if dose.mesh == mesh and dose.name in done]
-        if found and max(found) < every:
-            words.append(f"{mesh.name}: packets between {max(found)} of {every} pairs of tiles; send more flits")
+        numbers = [done[dose.name].pairs for dose in plan if dose.mesh == mesh and dose.name in done]
+        if numbers and max(numbers) < every:
+            words.append(f"{mesh.name}: packets between {max(numbers)} of {every} pairs of tiles; send more flits")
     return words
 
 
@@ -131,16 +131,16 @@ def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, on_progress: 
     futures = [pool.submit(all_of, mesh) for mesh in meshes]
     try:
         for future in as_completed(futures):
-            for dose, found in future.result():
-                if isinstance(found, Exception):
-                    wrong.append(f"{dose.name}: {found}")
+            for dose, result in future.result():
+                if isinstance(result, Exception):
+                    wrong.append(f"{dose.name}: {result}")
                     on_progress(f"FAILED {wrong[-1]}")
                     continue
-                record.add(dose.name, found)
-                sent += found.taken
+                record.add(dose.name, result)
+                sent += result.taken
                 on_progress(
-                    f"[{len(record.done)}/{len(plan)}] {dose.name}: {found.packets:,} packets in {found.cycles:,} "
-                    f"cycles, {found.cpu_seconds:.1f} CPU-s; {sent:,} flits so far"
+                    f"[{len(record.done)}/{len(plan)}] {dose.name}: {result.packets:,} packets in {result.cycles:,} "
+                    f"cycles, {result.cpu_seconds:.1f} CPU-s; {sent:,} flits so far"
                 )
     finally:
         pool.shutdown(cancel_futures=True)

@@ -170,6 +170,7 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
 
 def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room: dict[Region, int]) -> dict[str, int]:
     """Body of a VEC of any kind that stays inside slices of a core's memories (as for `random_gemm`)."""
+    # Long, but flat: each field is drawn within what those before it leave.
     while True:
         op = random.choice([op for op in VectorOp if op is not VectorOp.TABLE or chip.core.vec_table])
         windowed = op in WINDOWED
@@ -185,11 +186,13 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
         operand = Region.OUT, {YWalk.EACH: results, YWalk.BLOCK: blocks, YWalk.PIXEL: pixels}.get(y_walk, 0)
         whole = chip.core.vec_whole and taps == 1 and windowed
         if whole:
-            y_walk, pair = YWalk.WHOLE, random.choice([pair for known, pair in WHOLE_PAIRS if known is op])
+            y_walk, pair = YWalk.WHOLE, random.choice([pair for vector_op, pair in WHOLE_PAIRS if vector_op is op])
         second = {
-            VectorOp.MAC: None if whole else (Region.B, blocks * taps), VectorOp.TABLE: (Region.B, table_words(chip)),
-            VectorOp.ADD: operand, VectorOp.PAIR: operand,
-        }.get(op)  # fmt: skip
+            VectorOp.MAC: None if whole else (Region.B, blocks * taps),
+            VectorOp.TABLE: (Region.B, table_words(chip)),
+            VectorOp.ADD: operand,
+            VectorOp.PAIR: operand,
+        }.get(op)
         if op is VectorOp.TRANSPOSE:
             results = blocks * -(-pixels // chip.lanes) * chip.lanes
         if (
@@ -426,8 +429,8 @@ def with_fire_times(random: Random, program: Program, chip: ChipConfig, share: f
             if random.random() < share:
                 timed(key, position, random.randint(1, end))
     while True:
-        found = tuple(replace(s, instructions=tuple(streams[s.tile, s.unit])) for s in program.streams)
-        changed = replace(program, streams=found)
+        result = tuple(replace(s, instructions=tuple(streams[s.tile, s.unit])) for s in program.streams)
+        changed = replace(program, streams=result)
         try:
             play(changed, chip)
         except LateError as late:

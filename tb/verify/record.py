@@ -33,10 +33,10 @@ class Record(Generic[T]):
                 except ValidationError:
                     continue
 
-    def add(self, name: str, found: T) -> None:
+    def add(self, name: str, item: T) -> None:
         """Keeps the result of a finished run, on disk too."""
-        self.done[name] = found
-        self._store.put(self._keys[name], self._form.dump_json(found))
+        self.done[name] = item
+        self._store.put(self._keys[name], self._form.dump_json(item))
 
     def forget(self) -> None:
         """The next soak begins anew."""

@@ -15,7 +15,7 @@ from meshloom.hw.spec.isa import PAGE_WORDS
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import FILL
 from meshloom.tb.devices.serving import ServedChip
-from meshloom.tb.results.events import OnEvent, Plan, Stage, Unwritten
+from meshloom.tb.results.events import OnEvent, RowCount, Stage, Unwritten
 from meshloom.tb.results.schema import Row
 from meshloom.tb.results.shelf import Shelf
 from meshloom.tb.runs.options import RunOptions
@@ -54,10 +54,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
     """Installs an engine that plays a script of rows and exceptions; returns the arguments of its calls."""
 
     def install(
-        *script: Row | Unwritten | BaseException, kept: list[Shelf | None] | None = None
+        *script: Row | Unwritten | BaseException, shelves: list[Shelf | None] | None = None
     ) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
-        kept = [] if kept is None else kept
+        shelves = [] if shelves is None else shelves
 
         def run(
             workloads: list[str],
@@ -67,8 +67,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
             options: RunOptions,
         ) -> list[Row]:
             calls.append((workloads, chip, scheduler, options.device, options.waves, options.jobs, options.links))
-            kept.append(options.artefacts)
-            on_event(Plan(len(script)))
+            shelves.append(options.artefacts)
+            on_event(RowCount(len(script)))
             for step in script:
                 if isinstance(step, BaseException):
                     raise step

@@ -76,6 +76,6 @@ def crossfire(seed: int, chip: ChipConfig, computing: bool, count: int = 14) -> 
             for number in range(30)
         ]
         streams[chip.cores[0], Unit.MATRIX] = [*products, finished(chip, 31, wait_sem=3, wait_n=len(products))]
-    found = {key: tuple(code) for key, code in streams.items()}
-    placed, boot = place(found, dict.fromkeys(chip.drams, CODE), chip)
+    instructions = {key: tuple(code) for key, code in streams.items()}
+    placed, boot = place(instructions, dict.fromkeys(chip.drams, CODE), chip)
     return Job(Program(chip.digest, placed, boot, {}), [], [], 100_000)

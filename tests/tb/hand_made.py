@@ -34,11 +34,11 @@ def move(
     tag: int, src: tuple[int, Region, int], dst: tuple[int, Region, int], words: int, **fields: int
 ) -> Instruction:
     """A MOVE between two (tile, region, offset), contiguous unless `fields` say otherwise."""
-    given = {
+    counts = {
         "tag": tag, "src_tile": src[0], "src": address(src[1], src[2]), "src_run": max(1, words),
         "dst_tile": dst[0], "dst": address(dst[1], dst[2]), "dst_run": max(1, words), "words": words,
     }  # fmt: skip
-    return Instruction(Opcode.MOVE, given | fields)
+    return Instruction(Opcode.MOVE, counts | fields)
 
 
 def sync(tag: int, **fields: int) -> Instruction:

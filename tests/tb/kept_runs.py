@@ -21,7 +21,7 @@ from meshloom.tb.results import artefacts
 from meshloom.tb.results.figures import NetworkFigures
 from meshloom.tb.results.schema import Results, Row
 from meshloom.tb.runs import network
-from meshloom.tb.runs.kinds.layers import LayerItem
+from meshloom.tb.runs.kinds.layers import LayerRun
 from meshloom.tb.runs.runner import prepare
 
 #: What the device measured instead of what the model says.
@@ -44,7 +44,7 @@ def _run(executed: list[Executed], cycles: int, chip: ChipConfig, measured: Meas
 
 
 @cache
-def _prepared(workload: str, chip: ChipConfig, scheduler: str) -> LayerItem:
+def _prepared(workload: str, chip: ChipConfig, scheduler: str) -> LayerRun:
     return prepare(find(workload)[0], chip, scheduler)
 
 
@@ -52,30 +52,41 @@ def keep(
     folder: Path, workload: str, chip: ChipConfig, scheduler: str = "loop_order", measured: Measured = as_predicted
 ) -> Path:
     """The folder of a layer's artefacts, below `folder`."""
-    made = _prepared(workload, chip, scheduler)  # pyright: ignore[reportArgumentType]  (chips are frozen)
-    run = _run(made.timeline.executed, made.timeline.cycles, chip, measured)
-    figures = {"rtl_cycles": run.cycles, "model_cycles": made.timeline.cycles, "bytes_checked": 1, "cpu_seconds": 1.0}
+    layer_run = _prepared(workload, chip, scheduler)  # pyright: ignore[reportArgumentType]  (chips are frozen)
+    run = _run(layer_run.timeline.executed, layer_run.timeline.cycles, chip, measured)
+    figures = {
+        "rtl_cycles": run.cycles,
+        "model_cycles": layer_run.timeline.cycles,
+        "bytes_checked": 1,
+        "cpu_seconds": 1.0,
+    }
     row = Row(workload=workload, chip=chip.name, chip_digest=chip.digest, scheduler=scheduler, simulator="verilator",
               **figures)  # fmt: skip
-    kept = tables(run, made.timeline, made.program, made.schedule, chip)
-    code = image.to_bytes(made.program, metadata_of(made.schedule))
-    return artefacts.save(folder, row, chip, made.schedule, code, kept)
+    values = tables(run, layer_run.timeline, layer_run.program, layer_run.schedule, chip)
+    code = image.to_bytes(layer_run.program, metadata_of(layer_run.schedule))
+    return artefacts.save(folder, row, chip, layer_run.schedule, code, values)
 
 
 def keep_network(folder: Path, name: str, chip: ChipConfig, scheduler: str = "loop_order") -> Path:
     """The folder of a network's artefacts, below `folder`."""
-    made = network.prepare(ready(NetworkSource(name))[0], chip, scheduler=scheduler)
-    run = _run(made.timeline.executed, made.timeline.cycles, chip, as_predicted)
-    layers, shares = network.figures(made, run, chip)
-    told = NetworkFigures(
-        macs=made.graph.total_macs, tensors_checked=1, dram_bytes=0, layers=layers, shares=shares, picture="none"
+    prepared = network.prepare(ready(NetworkSource(name))[0], chip, scheduler=scheduler)
+    run = _run(prepared.timeline.executed, prepared.timeline.cycles, chip, as_predicted)
+    layers, shares = network.figures(prepared, run, chip)
+    figures = NetworkFigures(
+        macs=prepared.graph.total_macs,
+        tensors_checked=1,
+        dram_bytes=0,
+        layers=layers,
+        shares=shares,
+        picture="none",
     )
-    row = Row(workload=name, chip=chip.name, chip_digest=chip.digest, scheduler=made.made.schedule.scheduler,
+    schedule = prepared.network_schedule.schedule
+    row = Row(workload=name, chip=chip.name, chip_digest=chip.digest, scheduler=schedule.scheduler,
               simulator="verilator", rtl_cycles=run.cycles, model_cycles=run.cycles, bytes_checked=1, cpu_seconds=1.0,
-              network=told)  # fmt: skip
-    kept = tables(run, made.timeline, made.program, made.made.schedule, chip)
-    code = image.to_bytes(made.program, metadata_of(made.made.schedule))
-    return artefacts.save(folder, row, chip, made.made.schedule, code, kept)
+              network=figures)  # fmt: skip
+    values = tables(run, prepared.timeline, prepared.program, schedule, chip)
+    code = image.to_bytes(prepared.program, metadata_of(schedule))
+    return artefacts.save(folder, row, chip, schedule, code, values)
 
 
 def results_file(path: Path, *folders: Path, **changes: object) -> Path:

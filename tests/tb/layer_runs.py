@@ -22,6 +22,6 @@ def run(
     events: list[Event] = []
     options = {"device": simulator, "jobs": 2}
     options |= {name: changes.pop(name) for name in [*changes] if name in RunOptions.__dataclass_fields__}
-    given: dict[str, Any] = {"chip": "tiny", "scheduler": "loop_order", "on_event": events.append}
-    given["options"] = RunOptions(**options)
-    return runner.run(workloads, **(given | changes)), events
+    values: dict[str, Any] = {"chip": "tiny", "scheduler": "loop_order", "on_event": events.append}
+    values["options"] = RunOptions(**options)
+    return runner.run(workloads, **(values | changes)), events

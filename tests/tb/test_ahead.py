@@ -60,18 +60,18 @@ def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig, scheduler:
 @pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 def test_every_word_lands_when_it_was_planned_to(simulator: str) -> None:
     names = workloads(7, 12) if simulator == "verilator" else ["gemm:9x8x7", "conv:5x6x5-6,k3,p1,relu"]
-    found = rows(names, SimulatedDevice(build(SMALL, simulator)), SMALL)
-    assert [wrong_with(row) for row in found] == [""] * len(names)
-    assert sum(row.planned_arrivals for row in found) > 20
+    result = rows(names, SimulatedDevice(build(SMALL, simulator)), SMALL)
+    assert [wrong_with(row) for row in result] == [""] * len(names)
+    assert sum(row.planned_arrivals for row in result) > 20
 
 
 @pytest.mark.slow
 def test_words_from_the_nearest_holder_land_when_they_were_planned_to() -> None:
     """Pushed as planned, and pulled: what a core was sent leaves its operand memories beside GEMMs."""
     device, names = SimulatedDevice(build(SMALL, "verilator")), ["gemm:43x60x56", "conv:9x9x20-24,k3,p1,relu"]
-    found = rows(names, device, SMALL, "dtt:sources=nearest")
-    assert [wrong_with(row) for row in found] == [""] * len(names)
-    assert sum(row.planned_arrivals for row in found) > 50
+    result = rows(names, device, SMALL, "dtt:sources=nearest")
+    assert [wrong_with(row) for row in result] == [""] * len(names)
+    assert sum(row.planned_arrivals for row in result) > 50
     for row in rows(names, device, SMALL, "dtt:sources=nearest,pushed=no"):
         assert row.status is Status.PASSED, row.reason
         assert row.rtl_cycles == row.model_cycles
@@ -80,12 +80,12 @@ def test_words_from_the_nearest_holder_land_when_they_were_planned_to() -> None:
 @pytest.mark.slow
 def test_operand_memories_are_read_beside_the_vector_unit_to_the_cycle() -> None:
     """Random programs of four threads on a core: MOVEs out of A and B wait while a VEC walks over its operands."""
-    given, beside = [], 0
+    values, beside = [], 0
     for seed in range(40):
         random = Random(seed)
-        made = random_program(random, SMALL, random.randint(10, 40), threads=4)
-        given.append(Job(made, [], [], 200_000))
-    for job, run in zip(given, SimulatedDevice(build(SMALL, "verilator")).run(given), strict=True):
+        program = random_program(random, SMALL, random.randint(10, 40), threads=4)
+        values.append(Job(program, [], [], 200_000))
+    for job, run in zip(values, SimulatedDevice(build(SMALL, "verilator")).run(values), strict=True):
         assert run.fault is None
         timeline = play(job.program, SMALL)
         pairs = pair(run.records, timeline.executed, job.program)
@@ -111,16 +111,16 @@ def test_operand_memories_are_read_beside_the_vector_unit_to_the_cycle() -> None
 @pytest.mark.slow
 def test_every_word_lands_when_it_was_planned_to_with_two_channels() -> None:
     names = [*workloads(11, 8), "gemm:8x6x8", "gemm:43x60x56"]
-    found = rows(names, SimulatedDevice(build(CHANNELS, "verilator")), CHANNELS)
-    assert [wrong_with(row) for row in found] == [""] * len(names)
+    result = rows(names, SimulatedDevice(build(CHANNELS, "verilator")), CHANNELS)
+    assert [wrong_with(row) for row in result] == [""] * len(names)
 
 
 @pytest.mark.slow
 def test_every_word_lands_when_it_was_planned_to_while_code_is_fetched() -> None:
     names = [*workloads(5, 8), "gemm:43x60x56"]
-    found = rows(names, SimulatedDevice(build(FETCHED, "verilator")), FETCHED)
-    assert [wrong_with(row) for row in found] == [""] * len(names)
-    assert max(row.instructions for row in found) > 4 * FETCHED.controller_instructions
+    result = rows(names, SimulatedDevice(build(FETCHED, "verilator")), FETCHED)
+    assert [wrong_with(row) for row in result] == [""] * len(names)
+    assert max(row.instructions for row in result) > 4 * FETCHED.controller_instructions
 
 
 def test_the_chips_of_the_soak_are_what_they_say() -> None:

@@ -31,25 +31,25 @@ def outputs(net: Graph, folder: Path | None = None, **more: Any) -> tuple[Output
 
 
 def test_a_vector_names_its_five_best_classes() -> None:
-    (found,) = outputs(graph("scores"))
-    assert (found.name, found.shape, found.file, found.snr_db) == ("scores", (1, 7, 1, 1), None, None)
-    best = [(each.index, each.label, each.score) for each in found.top]
+    (figures,) = outputs(graph("scores"))
+    assert (figures.name, figures.shape, figures.file, figures.snr_db) == ("scores", (1, 7, 1, 1), None, None)
+    best = [(each.index, each.label, each.score) for each in figures.top]
     assert best == [(4, "", 31.75), (1, "", 2.25), (3, "", 2.25), (0, "", 0.75), (6, "", 0.75)], "the first of equals"
-    assert answers.answer(graph("scores"), (found,)) == "class 4"
+    assert answers.answer(graph("scores"), (figures,)) == "class 4"
 
 
 def test_classes_have_their_labels() -> None:
     named = graph("scores", labels=tuple("abcdefg"))
-    found = outputs(named)
-    assert [each.label for each in found[0].top] == list("ebdag")
-    assert answers.answer(named, found) == "e"
+    figures = outputs(named)
+    assert [each.label for each in figures[0].top] == list("ebdag")
+    assert answers.answer(named, figures) == "e"
 
 
 def test_labels_are_those_of_the_first_output() -> None:
     named = graph("map", "scores", labels=tuple("abcdefg"))
-    found = outputs(named)
-    assert answers.answer(named, found) == "class 4", "of the first output with scores"
-    assert {each.label for each in found[1].top} == {""}
+    figures = outputs(named)
+    assert answers.answer(named, figures) == "class 4", "of the first output with scores"
+    assert {each.label for each in figures[1].top} == {""}
 
 
 def test_scores_without_a_step_are_those_of_the_tensor() -> None:
@@ -82,9 +82,9 @@ def test_other_outputs_are_saved(
     steps: dict[str, float], right: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (found,) = outputs(graph("map", steps=steps), Path("results") / "run")
-    assert (found.shape, found.top, found.file) == ((1, 1, 4, 4), (), "results/run/my_net-a_cat.png-map.npy")
-    saved = np.load(tmp_path / (found.file or ""))
+    (figures,) = outputs(graph("map", steps=steps), Path("results") / "run")
+    assert (figures.shape, figures.top, figures.file) == ((1, 1, 4, 4), (), "results/run/my_net-a_cat.png-map.npy")
+    saved = np.load(tmp_path / (figures.file or ""))
     assert saved.dtype == right.dtype
     np.testing.assert_array_equal(saved, right)
     assert len(list(tmp_path.rglob("*.*"))) == 1, "nothing half-written is left"
@@ -93,8 +93,8 @@ def test_other_outputs_are_saved(
 
 def test_the_noise_of_quantisation_is_told() -> None:
     exact = SCORES * 0.25 + np.array([0, 0, 0.5, 0, 0, 0, 0]).reshape(1, 7, 1, 1)
-    (found,) = outputs(graph("scores"), floats={"scores": exact})
-    assert found.snr_db == pytest.approx(10 * np.log10((exact**2).sum() / 0.25))
+    (figures,) = outputs(graph("scores"), floats={"scores": exact})
+    assert figures.snr_db == pytest.approx(10 * np.log10((exact**2).sum() / 0.25))
     assert outputs(graph("scores"), floats={"scores": SCORES * 0.25})[0].snr_db is None, "no noise, no ratio"
 
 
@@ -126,17 +126,18 @@ def test_lines_of_a_detector() -> None:
         return DetectionFigures(index=index, label=label, score=score, box=(1.2, 2.0, 30.7, 4.0))
 
     some = (box(1, 0.9, "dog"), box(0, 0.8), *(box(1, 0.5, "dog"),) * 20)
-    made = DetectorFigures(
+    figures = DetectorFigures(
         form="y: boxes", min_score=0.25, max_iou=0.45, found=some, exact=some[:2], alike=1, picture="run/boxes.png"
     )
     network = NetworkFigures(picture="p.png", macs=1, tensors_checked=1, dram_bytes=1, layers=(), shares={})
     row = Row(workload="d", chip="tiny", scheduler="s", simulator="verilator",
-              network=network.model_copy(update={"detector": made}))  # fmt: skip
+              network=network.model_copy(update={"detector": figures}))  # fmt: skip
     lines = answers.lines(row)
     assert lines[0] == ("d, p.png: 22 boxes with scores of 0.25 or more (21 dog, 1 class 0); drawn in run/boxes.png")
     assert lines[1:3] == [
-        "d, p.png: dog 0.90 at columns 1..31, rows 2..4", "d, p.png: class 0 0.80 at columns 1..31, rows 2..4",
-    ]  # fmt: skip
+        "d, p.png: dog 0.90 at columns 1..31, rows 2..4",
+        "d, p.png: class 0 0.80 at columns 1..31, rows 2..4",
+    ]
     assert lines[21:] == [
         "d, p.png: 2 more with lower scores, in the results",
         "d, p.png: 1 of the 2 boxes that the float model finds are among them",

@@ -83,15 +83,15 @@ def test_workloads_by_numbers_have_the_names_of_the_command_line() -> None:
 
 
 def test_a_schedule_is_the_one_of_the_command_line() -> None:
-    made = meshloom.schedule(LAYER, "tiny")
-    assert made == runner.prepare(catalog.find(LAYER)[0], meshloom.load_chip("tiny"), "loop_order").schedule
+    schedule = meshloom.schedule(LAYER, "tiny")
+    assert schedule == runner.prepare(catalog.find(LAYER)[0], meshloom.load_chip("tiny"), "loop_order").schedule
     assert meshloom.schedule(LAYER, "tiny", options={"effort": 0.5}).scheduler.startswith("loop_order")
     with pytest.raises(SchedulerError, match="effort is given twice"):
         meshloom.schedule(LAYER, "tiny", "loop_order:effort=0.5", {"effort": 1})
     with pytest.raises(WorkloadError, match=r"is 10 layers; schedule each"):
         meshloom.schedule("resnet8/*")
     with pytest.raises(WorkloadError, match="is a schedule or a program already"):
-        meshloom.schedule(meshloom.Workload.of(made), "tiny")
+        meshloom.schedule(meshloom.Workload.of(schedule), "tiny")
     number: Any = 3
     with pytest.raises(SchedulerError, match=r"^scheduler int is of type int; it must be a Scheduler, or a function"):
         meshloom.schedule(LAYER, "tiny", number)
@@ -106,30 +106,30 @@ def test_a_function_is_a_scheduler() -> None:
 
 
 def test_schedules_and_workloads_run_together_and_a_failure_is_a_row(tmp_path: Path) -> None:
-    made = meshloom.schedule(LAYER, "tiny", mine)
-    said: list[object] = []
-    found = meshloom.run(
-        [made, LAYER, "gemm:8x8x4000"], "tiny", lambda task: mine(task, Choice()), on_event=said.append
+    schedule = meshloom.schedule(LAYER, "tiny", mine)
+    values: list[object] = []
+    result = meshloom.run(
+        [schedule, LAYER, "gemm:8x8x4000"], "tiny", lambda task: mine(task, Choice()), on_event=values.append
     )
-    assert [row.status for row in found.rows] == [Status.PASSED, Status.PASSED, Status.FAILED]
-    assert found.rows[0].scheduler == "mine"
-    assert made.predicted is not None
-    assert found.rows[0].rtl_cycles == found.rows[1].rtl_cycles == made.predicted.cycles
-    assert not found.ok
-    assert len(found.reasons) == 1
-    estimates = [row.energy for row in found.rows]
+    assert [row.status for row in result.rows] == [Status.PASSED, Status.PASSED, Status.FAILED]
+    assert result.rows[0].scheduler == "mine"
+    assert schedule.predicted is not None
+    assert result.rows[0].rtl_cycles == result.rows[1].rtl_cycles == schedule.predicted.cycles
+    assert not result.ok
+    assert len(result.reasons) == 1
+    estimates = [row.energy for row in result.rows]
     assert estimates[0] is not None
     assert estimates[0] == estimates[1]
     assert (estimates[0].table, estimates[0].parts["products"].count, estimates[2]) == ("45 nm", 5 * 6 * 7, None)
-    assert any(isinstance(each, Stage) for each in said)
-    assert "gemm:8x8x4000 on tiny: failed" in repr(found)
-    frame = found.frame()
+    assert any(isinstance(each, Stage) for each in values)
+    assert "gemm:8x8x4000 on tiny: failed" in repr(result)
+    frame = result.frame()
     assert frame.columns == list(columns())
     assert frame["status"].to_list() == ["passed", "passed", "failed"]
-    found.save(tmp_path / "found.json")
-    assert load(tmp_path / "found.json") == found.results
+    result.save(tmp_path / "found.json")
+    assert load(tmp_path / "found.json") == result.results
     with pytest.raises(ValueError, match="was made for chip tiny"):
-        meshloom.run(made, "quad16")
+        meshloom.run(schedule, "quad16")
 
 
 @pytest.mark.slow
@@ -141,13 +141,13 @@ def test_a_schedule_that_does_not_say_what_it_computes() -> None:
 
 @pytest.mark.slow
 def test_a_whole_network_as_a_schedule() -> None:
-    made = meshloom.schedule("resnet8")
-    found = meshloom.run(made)
-    assert found.ok
-    assert made.predicted is not None
-    assert found.row.rtl_cycles == made.predicted.cycles
-    assert found.row.network is not None
-    assert found.row.network.answer == "cat"
+    schedule = meshloom.schedule("resnet8")
+    result = meshloom.run(schedule)
+    assert result.ok
+    assert schedule.predicted is not None
+    assert result.row.rtl_cycles == schedule.predicted.cycles
+    assert result.row.network is not None
+    assert result.row.network.answer == "cat"
 
 
 @pytest.mark.slow

@@ -63,23 +63,23 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_module_is_counted_as_often_as_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verilog, "rtlil", lambda config: CHIP)
     assert area_of(TINY, measure=False) is None
-    said: list[str] = []
-    found = area_of(TINY, measure=True, on_progress=said.append)
-    assert found is not None
-    parts = {part.name: (part.count, part.cells, part.flip_flops, part.memory_bits) for part in found.parts}
+    texts: list[str] = []
+    figures = area_of(TINY, measure=True, on_progress=texts.append)
+    assert figures is not None
+    parts = {part.name: (part.count, part.cells, part.flip_flops, part.memory_bits) for part in figures.parts}
     assert parts == {
         "core tile": (2, 1 + 1 + 2, 1 + 2, 2 * 128),
         "array block 2x2": (4, 6, 1, 0),
         "data plane": (1, 2 * 3, 0, 2 * 40),
         "dram tile": (1, 2, 0, 0),
     }
-    assert (found.cells, found.flip_flops, found.memory_bits) == (40, 10, 592)
-    assert sum("router" in line for line in said) == 1  # both have the same ports
+    assert (figures.cells, figures.flip_flops, figures.memory_bits) == (40, 10, 592)
+    assert sum("router" in line for line in texts) == 1  # both have the same ports
     monkeypatch.setattr(measured, "_measured", None)
-    assert area_of(TINY, measure=False) == area_of(TINY, measure=True) == found
+    assert area_of(TINY, measure=False) == area_of(TINY, measure=True) == figures
     assert area_of(load("quad8"), measure=False) is None
     with pytest.raises(ValidationError, match="is not 40, the sum over the parts"):
-        AreaFigures.model_validate(found.model_dump() | {"cells": 41})
+        AreaFigures.model_validate(figures.model_dump() | {"cells": 41})
 
 
 @pytest.mark.usefixtures("store")
@@ -93,9 +93,9 @@ def test_what_the_tool_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_tile_is_what_it_is_by_itself() -> None:
     """Its array apart, which makes some difference where they meet."""
-    found = area_of(TINY, measure=True)
-    assert found is not None
-    parts = {part.name: part for part in found.parts}
+    figures = area_of(TINY, measure=True)
+    assert figures is not None
+    parts = {part.name: part for part in figures.parts}
     core = parts["core tile"].cells + parts["array block 4x4"].cells
     assert core == pytest.approx(tile_area(TINY, TileKind.CORE).cells, rel=0.03)
     assert parts["dram tile"].cells == pytest.approx(tile_area(TINY, TileKind.DRAM).cells, rel=0.02)

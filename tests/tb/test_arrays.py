@@ -55,10 +55,10 @@ def test_samples_with_a_batch_without_and_several(
     shape: tuple[int, ...], given: tuple[int, ...], count: int, tmp_path: Path
 ) -> None:
     array = np.random.default_rng(0).normal(0, 1, given).astype(np.float32)
-    found = read_samples(stored(tmp_path, array), one(np.float32, *shape))
-    assert len(found) == count
-    np.testing.assert_array_equal(np.concatenate([each["x"].ravel() for each in found]), array.ravel())
-    assert {each["x"].ndim for each in found} <= {len(shape), 4}
+    result = read_samples(stored(tmp_path, array), one(np.float32, *shape))
+    assert len(result) == count
+    np.testing.assert_array_equal(np.concatenate([each["x"].ravel() for each in result]), array.ravel())
+    assert {each["x"].ndim for each in result} <= {len(shape), 4}
 
 
 @pytest.mark.parametrize("given", [(), (1,), (4, 5), (1, 4, 7), (2, 1, 6), (0, 4, 6), (1, 1, 4, 5), (1, 4, 0)])
@@ -85,9 +85,9 @@ def test_shapes_that_are_refused(given: tuple[int, ...], tmp_path: Path) -> None
     ],
 )
 def test_numbers_that_the_declared_type_has(kind: type, array: np.ndarray, tmp_path: Path) -> None:
-    ((found),) = read_samples(stored(tmp_path, array[None]), one(kind, 1, 2))
-    assert found["x"].dtype == kind
-    assert found["x"].astype(np.float64).tolist() == [array.astype(np.float64).tolist()]
+    ((result),) = read_samples(stored(tmp_path, array[None]), one(kind, 1, 2))
+    assert result["x"].dtype == kind
+    assert result["x"].astype(np.float64).tolist() == [array.astype(np.float64).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_archives_by_name_and_in_order(tmp_path: Path) -> None:
     np.savez(tmp_path / "named.npz", y=y, x=x)
     np.savez(tmp_path / "order.npz", x, y)
     for name in ("named.npz", "order.npz"):
-        found = read_samples(tmp_path / name, inputs)
-        assert [list(each) for each in found] == [["x", "y"]] * 4
-        assert [each["y"].tolist() for each in found] == [[row] for row in y.tolist()]
+        result = read_samples(tmp_path / name, inputs)
+        assert [list(each) for each in result] == [["x", "y"]] * 4
+        assert [each["y"].tolist() for each in result] == [[row] for row in y.tolist()]
     np.savez(tmp_path / "single.npz", whatever=x)
     assert len(read_samples(tmp_path / "single.npz", inputs[:1])) == 4
 
@@ -207,8 +207,8 @@ def test_bytes_with_any_zero_point(kind: type, tmp_path: Path) -> None:
     graph, (feed,) = ready(NetworkSource(str(tmp_path / "q.onnx"), (tmp_path / "x.npy",)))
     real = (raw.astype(np.float64) - zero) * 0.02
     np.testing.assert_allclose(feed.arrays["x"] * graph.inputs[0].step, real, atol=graph.inputs[0].step)
-    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
-    assert decibels(feed.floats["y"], found) > 25
+    array = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    assert decibels(feed.floats["y"], array) > 25
 
 
 def two_inputs(folder: Path) -> Path:
@@ -250,9 +250,9 @@ def test_arrays_have_the_rank_of_the_file(shape: tuple[int, ...], w: tuple[int, 
     np.save(tmp_path / "x.npy", x)
     graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
     exact = run_float(model, x)["y"]
-    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    array = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
     assert sorted(np.abs(feed.floats["y"]).ravel()) == pytest.approx(sorted(np.abs(exact).ravel()), rel=1e-5)
-    assert decibels(feed.floats["y"], found) > 25
+    assert decibels(feed.floats["y"], array) > 25
 
 
 def test_bytes_that_a_model_of_many_channels_normalises_itself(tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_bytes_that_a_model_of_many_channels_normalises_itself(tmp_path: Path) -
     x = np.random.default_rng(0).integers(0, 256, (1, 5, 6, 6)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
-    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
-    assert decibels(run_float(model, x)["y"], found) > 20
+    array = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    assert decibels(run_float(model, x)["y"], array) > 20
 
 
 def test_bytes_of_a_picture_that_a_model_normalises_itself(tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ def test_bytes_of_a_picture_that_a_model_normalises_itself(tmp_path: Path) -> No
     x = np.random.default_rng(0).integers(0, 256, (1, 3, 6, 6)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
-    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
-    assert decibels(run_float(model, x)["y"], found) > 25
+    array = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    assert decibels(run_float(model, x)["y"], array) > 25
 
 
 def test_pictures_are_for_one_input(tmp_path: Path) -> None:

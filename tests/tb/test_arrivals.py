@@ -55,16 +55,18 @@ ON_TIME = (packet(1, PLANNED[1]), packet(2, PLANNED[2] - 7), packet(2, PLANNED[2
 def test_what_is_on_time_is_no_miss_in_whatever_order_it_is_told() -> None:
     for records in (ON_TIME, ON_TIME[::-1]):
         assert arrivals(program(), ran(*records), CHIP) == {
-            "planned_arrivals": 2, "arrival_mismatches": 0, "first_arrival_mismatch": "",
-        }  # fmt: skip
+            "planned_arrivals": 2,
+            "arrival_mismatches": 0,
+            "first_arrival_mismatch": "",
+        }
 
 
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_cycle_early_or_late_is_a_miss(off: int) -> None:
     late = PLANNED[2] + off
-    found = dict[str, Any](arrivals(program(), ran(ON_TIME[0], ON_TIME[1], packet(2, late)), CHIP))
-    assert (found["planned_arrivals"], found["arrival_mismatches"]) == (2, 1)
-    assert found["first_arrival_mismatch"] == (
+    values = dict[str, Any](arrivals(program(), ran(ON_TIME[0], ON_TIME[1], packet(2, late)), CHIP))
+    assert (values["planned_arrivals"], values["arrival_mismatches"]) == (2, 1)
+    assert values["first_arrival_mismatch"] == (
         f"the MOVE with tag 2 was planned to arrive in cycle {PLANNED[2]}, but arrived in cycle {late} "
         "(its order: controller at (3,0))"
     )
@@ -75,9 +77,9 @@ def test_what_never_came_is_a_miss_and_the_first_planned_is_named() -> None:
     instruction = Record(SPM, Unit.MOVER, Opcode.MOVE, 1, 0, 0, 500, PLANNED[1])
     gemm = Record(CORE, Unit.NONE, Opcode.GEMM, 1, 0, 0, 500, PLANNED[1])
     for records, misses in (((), 2), ((instruction, gemm, packet(7, PLANNED[1])), 2), (ON_TIME[1:], 1)):
-        found = dict[str, Any](arrivals(program(), ran(*records), CHIP))
-        assert found["arrival_mismatches"] == misses
-        assert found["first_arrival_mismatch"].startswith(
+        values = dict[str, Any](arrivals(program(), ran(*records), CHIP))
+        assert values["arrival_mismatches"] == misses
+        assert values["first_arrival_mismatch"].startswith(
             f"the MOVE with tag 1 was planned to arrive in cycle {PLANNED[1]}, but did not arrive"
         )
 

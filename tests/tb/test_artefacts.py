@@ -31,7 +31,7 @@ def run(keep: Path | None, events: list[Event], *names: str) -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one workload's artefacts."""
     keep = tmp_path_factory.mktemp("results") / "run"
     rows = run(keep, [], LAYER, LAYER)
@@ -42,54 +42,62 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(kept: Path) -> Artefacts:
-    return load(kept)
+def run_artefacts(run_folder: Path) -> Artefacts:
+    return load(run_folder)
 
 
-def test_every_instruction_is_there_measured_and_predicted(found: Artefacts) -> None:
-    rows = found.tables["instructions"].to_pylist()
-    assert len(rows) == found.row.records_expected
+def test_every_instruction_is_there_measured_and_predicted(run_artefacts: Artefacts) -> None:
+    rows = run_artefacts.tables["instructions"].to_pylist()
+    assert len(rows) == run_artefacts.row.records_expected
     assert all((row["start"], row["end"]) == (row["predicted_start"], row["predicted_end"]) for row in rows)
     assert [row["start"] for row in rows] == sorted(row["start"] for row in rows)
-    assert max(row["end"] for row in rows) <= found.row.rtl_cycles
-    streams = {(s.tile, s.unit.name.lower()): s for s in (*found.program.streams, found.program.boot)}
+    assert max(row["end"] for row in rows) <= run_artefacts.row.rtl_cycles
+    streams = {(s.tile, s.unit.name.lower()): s for s in (*run_artefacts.program.streams, run_artefacts.program.boot)}
     for row in rows:
         instruction = streams[row["stream_tile"], row["stream_unit"]].instructions[row["position"]]
         assert (instruction.opcode.name, instruction.fields["tag"]) == (row["opcode"], row["tag"])
 
 
-def test_operations_and_bytes_are_those_of_the_schedule(found: Artefacts) -> None:
-    rows = found.tables["instructions"].to_pylist()
-    operations = found.schedule.operations
+def test_operations_and_bytes_are_those_of_the_schedule(run_artefacts: Artefacts) -> None:
+    rows = run_artefacts.tables["instructions"].to_pylist()
+    operations = run_artefacts.schedule.operations
     moved = {row["operation"]: row for row in rows if row["words"] is not None and row["operation"] is not None}
     moves = {number: op for number, op in enumerate(operations) if op.kind == "move"}
     assert moved.keys() == moves.keys()  # each once: requests move nothing
     for number, op in moves.items():
         row = moved[number]
-        assert (row["words"], row["bytes"]) == (op.words, op.words * found.chip.lanes)
+        assert (row["words"], row["bytes"]) == (op.words, op.words * run_artefacts.chip.lanes)
         assert (row["src_tile"], row["src"], row["dst_tile"], row["dst"]) == (
-            op.src.tile, op.src.address, op.dst.tile, op.dst.address,
-        )  # fmt: skip
+            op.src.tile,
+            op.src.address,
+            op.dst.tile,
+            op.dst.address,
+        )
         (x0, y0), (x1, y1) = (divmod(tile, 16)[::-1] for tile in (op.src.tile, op.dst.tile))
         assert row["hops"] == abs(x0 - x1) + abs(y0 - y1)
     assert {row["operation"] for row in rows} - {None} == set(range(len(operations)))
     assert Counter(row["opcode"] for row in rows)["GEMM"] == sum(op.kind == "gemm" for op in operations)
 
 
-def test_identity_counters_and_links(found: Artefacts, kept: Path) -> None:
-    assert found.chip == load_chip("tiny")
-    assert found.row.chip_digest == found.chip.digest == found.program.chip_digest == found.schedule.chip_digest
-    assert found.row.settings is not None
-    assert found.row.settings.code
-    assert found.row.artefacts is not None
-    assert Path(found.row.artefacts).resolve() == kept.resolve()
-    counted = {(row["tile"], row["counter"]): row["value"] for row in found.tables["counters"].to_pylist()}
-    made = Counter(found.tables["instructions"]["tile"].to_pylist())
-    assert {tile: counted[tile, "records"] for tile in made} == made
-    for link in found.tables["links"].to_pylist():
+def test_identity_counters_and_links(run_artefacts: Artefacts, run_folder: Path) -> None:
+    assert run_artefacts.chip == load_chip("tiny")
+    assert (
+        run_artefacts.row.chip_digest
+        == run_artefacts.chip.digest
+        == run_artefacts.program.chip_digest
+        == run_artefacts.schedule.chip_digest
+    )
+    assert run_artefacts.row.settings is not None
+    assert run_artefacts.row.settings.code
+    assert run_artefacts.row.artefacts is not None
+    assert Path(run_artefacts.row.artefacts).resolve() == run_folder.resolve()
+    counted = {(row["tile"], row["counter"]): row["value"] for row in run_artefacts.tables["counters"].to_pylist()}
+    counts = Counter(run_artefacts.tables["instructions"]["tile"].to_pylist())
+    assert {tile: counted[tile, "records"] for tile in counts} == counts
+    for link in run_artefacts.tables["links"].to_pylist():
         assert link["busy"] == counted[link["tile"], f"busy_{link['port']}"]
-        assert link["cycles"] == found.row.rtl_cycles
-    assert any(link["busy"] for link in found.tables["links"].to_pylist())
+        assert link["cycles"] == run_artefacts.row.rtl_cycles
+    assert any(link["busy"] for link in run_artefacts.tables["links"].to_pylist())
 
 
 def test_nothing_is_kept_unasked(tmp_path: Path) -> None:
@@ -106,9 +114,9 @@ def test_what_cannot_be_written_is_told_and_the_row_stands(tmp_path: Path, monke
     events: list[Event] = []
     (row,) = run(tmp_path, events)
     assert (row.status, row.artefacts) == ("passed", None)
-    (told,) = [event for event in events if isinstance(event, Unwritten)]
-    assert "No space left on device" in told.why
-    assert str(tmp_path) in told.why
+    (loss,) = [event for event in events if isinstance(event, Unwritten)]
+    assert "No space left on device" in loss.why
+    assert str(tmp_path) in loss.why
     assert not list(tmp_path.iterdir())
 
 
@@ -117,15 +125,15 @@ def test_documentation_and_tables_say_the_same() -> None:
     for name, columns in TABLES.items():
         section = text.split(f"\n### {name}\n")[1].split("\n#")[0]
         documented = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \| (\w*) ?\|", section, re.MULTILINE)
-        assert documented == [
-            (column.name, column.type + ", null" * column.null, column.unit) for column in columns
-        ], name  # fmt: skip
+        assert documented == [(column.name, column.type + ", null" * column.null, column.unit) for column in columns], (
+            name
+        )
     assert f"`version` ({artefacts.VERSION})" in text
 
 
-def test_columns_know_their_units(kept: Path) -> None:
+def test_columns_know_their_units(run_folder: Path) -> None:
     for name, columns in TABLES.items():
-        schema = pyarrow.parquet.read_schema(kept / f"{name}.parquet")
+        schema = pyarrow.parquet.read_schema(run_folder / f"{name}.parquet")
         for column in columns:
             unit = (schema.field(column.name).metadata or {}).get(b"unit", b"").decode()
             assert unit == column.unit, column.name
@@ -163,9 +171,9 @@ def _newer(path: Path) -> None:
         ("program.bin", _cut, "truncated"),
     ],
 )
-def test_damage_is_named(kept: Path, tmp_path: Path, file: str, damage: Any, message: str) -> None:
+def test_damage_is_named(run_folder: Path, tmp_path: Path, file: str, damage: Any, message: str) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(kept, folder)
+    shutil.copytree(run_folder, folder)
     damage(folder / file)
     with pytest.raises(ArtefactsError, match=re.escape(file)) as raised:
         load(folder)
@@ -179,6 +187,6 @@ def test_names_of_folders() -> None:
     assert len(folder_name("x" * 1000)) == 100
 
 
-def test_the_program_that_is_kept_is_the_one_that_ran(found: Artefacts) -> None:
-    count = sum(one.opcode is not Opcode.END for s in found.program.streams for one in s.instructions)
-    assert count == found.row.instructions
+def test_the_program_that_is_kept_is_the_one_that_ran(run_artefacts: Artefacts) -> None:
+    count = sum(one.opcode is not Opcode.END for s in run_artefacts.program.streams for one in s.instructions)
+    assert count == run_artefacts.row.instructions

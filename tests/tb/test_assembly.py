@@ -55,8 +55,8 @@ def test_a_block_is_compiled_once_for_all_chips_that_have_it() -> None:
 
 def test_a_simulator_is_made_of_the_libraries_of_its_blocks() -> None:
     build(CHIP, "verilator")
-    kept = {path.parent.name for path in BLOCKS.folder().glob(f"*/{blocks.LIBRARY}")}
-    assert _libraries(CHIP) <= kept
+    texts = {path.parent.name for path in BLOCKS.folder().glob(f"*/{blocks.LIBRARY}")}
+    assert _libraries(CHIP) <= texts
 
 
 def test_a_simulator_takes_the_runtime_as_it_was_compiled_for_all() -> None:
@@ -145,9 +145,9 @@ def test_payloads_are_carried_while_they_are_valid() -> None:
     payloads = [line for line in lines if "_payload" in line and "put(" in line]
     assert len(payloads) == 6 * len(CHIP.tiles)
     for line in payloads:
-        found = re.fullmatch(r" +if \((\w+\.m->p_\w+)_valid\) \w+\.\w+ \|= put\(\S+, (\w+\.m->p_\w+)_payload\);", line)
-        assert found is not None, line
-        assert found[1] == found[2], line
+        match = re.fullmatch(r" +if \((\w+\.m->p_\w+)_valid\) \w+\.\w+ \|= put\(\S+, (\w+\.m->p_\w+)_payload\);", line)
+        assert match is not None, line
+        assert match[1] == match[2], line
     assert not [line for line in lines if " if (" in line and "put(" in line and line not in payloads]
 
 

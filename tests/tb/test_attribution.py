@@ -24,6 +24,7 @@ from meshloom.tb.compare.records import CompareError, Place, first_divergence, l
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.results.legend import GROUPS
 
 from .hand_made import CHIP, CORE, DRAM
 
@@ -36,7 +37,7 @@ def layer_of(op: Operation) -> str:
     return op.label.split(" ")[0]
 
 
-def made(chip: ChipConfig, *ops: Operation) -> Schedule:
+def schedule_of(chip: ChipConfig, *ops: Operation) -> Schedule:
     return Schedule(chip=chip.name, chip_digest=chip.digest, workload="t", scheduler="hand", operations=ops)
 
 
@@ -62,19 +63,19 @@ def ask(
     """The attribution of a schedule as the model plays it."""
     program = lower(schedule, chip)
     timeline = timeline or play(program, chip)
-    found = attribute(program, schedule, timeline.executed, timeline.cycles, chip, layer_of, macs)
-    assert_whole(found, chip, timeline.cycles)
-    return found, program, locate(timeline.executed, program)
+    attribution = attribute(program, schedule, timeline.executed, timeline.cycles, chip, layer_of, macs)
+    assert_whole(attribution, chip, timeline.cycles)
+    return attribution, program, locate(timeline.executed, program)
 
 
-def assert_whole(found: Attribution, chip: ChipConfig, cycles: int) -> None:
+def assert_whole(attribution: Attribution, chip: ChipConfig, cycles: int) -> None:
     """Every PE cycle is there once, nothing is negative, and the layers make the total."""
-    assert found.total.total == cycles * chip.rows * chip.cols * len(chip.cores)
+    assert attribution.total.total == cycles * chip.rows * chip.cols * len(chip.cores)
     total = Counter[str]()
-    for share in found.layers:
+    for share in attribution.layers:
         assert min(share.cycles.values()) >= 0
         total.update(share.cycles)
-    assert total == Counter(found.total.cycles)
+    assert total == Counter(attribution.total.cycles)
 
 
 def pes(chip: ChipConfig) -> int:
@@ -92,7 +93,7 @@ def test_one_gemm_by_hand() -> None:
     """Two pulls from DRAM, a GEMM, a store: each cycle of the core has the cause that the records show."""
     lanes, pixels, k_blocks = CHIP.lanes, 10, 3
     product = gemm(CORE, "conv", pixels, k_blocks)
-    schedule = made(
+    schedule = schedule_of(
         CHIP,
         move(CORE, (DRAM, Region.MAIN, 0), (CORE, Region.MAIN, 0), k_blocks * pixels, "conv x"),
         move(CORE, (DRAM, Region.MAIN, 500), (CORE, Region.B, 0), k_blocks * lanes, "conv w"),
@@ -100,14 +101,14 @@ def test_one_gemm_by_hand() -> None:
         move(CORE, (CORE, Region.OUT, 0), (DRAM, Region.MAIN, 700), pixels, "conv y"),
     )
     useful = pixels * k_blocks * lanes * lanes
-    found, program, records = ask(schedule, CHIP, {"conv": useful})
+    attribution, program, records = ask(schedule, CHIP, {"conv": useful})
     mover, matrix = ((CORE, unit) for unit in (Unit.MOVER, Unit.MATRIX))
     streams = {(stream.tile, stream.unit): stream.instructions for stream in program.streams}
     request = records[Place(*mover, 1)]
     weights = records[Place(*mover, 1, remote=True)]
-    index = next(i for i, found in enumerate(streams[matrix]) if found.opcode is Opcode.GEMM)
+    index = next(i for i, instruction in enumerate(streams[matrix]) if instruction.opcode is Opcode.GEMM)
     ran = records[Place(*matrix, index)]
-    (share,) = found.layers
+    (share,) = attribution.layers
     windows = gemm_occupancy(CHIP, GemmShape(pixels, k_blocks=k_blocks))
     # "pull: request taken by the sender in t" of docs/architecture/timing.md, one hop
     arrived = request.end - 1 + 1 + 8
@@ -115,67 +116,74 @@ def test_one_gemm_by_hand() -> None:
     assert ran.wait > 0, "the weights land last and the GEMM waits for them"
     end = play(program, CHIP).cycles
     expected = Share(
-        layer="conv",
-        compute=useful,
-        edges=pes(CHIP) * windows - useful,
-        # from the weights' last word in DRAM's mover to the first window, and the way of their request
-        noc=pes(CHIP) * (ran.start - weights.end + arrived - request.start),
-        dram=pes(CHIP) * (weights.end - arrived),
-        start=pes(CHIP) * request.start,
-        drain=pes(CHIP) * (end - ran.start - windows),
+        "conv",
+        dict.fromkeys(GROUPS, 0)
+        | {
+            "compute": useful,
+            "edges": pes(CHIP) * windows - useful,
+            # from the weights' last word in DRAM's mover to the first window, and the way of their request
+            "noc": pes(CHIP) * (ran.start - weights.end + arrived - request.start),
+            "dram": pes(CHIP) * (weights.end - arrived),
+            "start": pes(CHIP) * request.start,
+            "drain": pes(CHIP) * (end - ran.start - windows),
+        },
     )
     assert share == expected
-    assert found.total == replace(expected, layer="total")
+    assert attribution.total == replace(expected, layer="total")
     assert share.utilisation == useful / (pes(CHIP) * end)
 
 
 def test_data_of_another_core_is_waited_for() -> None:
     """The second core's GEMM needs what the first one's makes, through the SPM."""
     maker, user = gemm(FIRST, "one", 256, 8), gemm(SECOND, "two", 256, 1)
-    schedule = made(
+    schedule = schedule_of(
         QUAD,
         maker,
         move(FIRST, (FIRST, Region.OUT, 0), (BANK, Region.MAIN, 0), 256, "one y"),
         move(SECOND, (BANK, Region.MAIN, 0), (SECOND, Region.MAIN, 0), 256, "two x"),
         user,
     )
-    found, program, records = ask(schedule, QUAD, {"one": fed(QUAD, maker), "two": fed(QUAD, user)})
-    one, two = found.layers
+    attribution, program, records = ask(schedule, QUAD, {"one": fed(QUAD, maker), "two": fed(QUAD, user)})
+    one, two = attribution.layers
     first = next(record for record in records.values() if record.opcode is Opcode.GEMM and record.tile == FIRST)
     second = next(record for record in records.values() if record.opcode is Opcode.GEMM and record.tile == SECOND)
     store = records[Place(FIRST, Unit.MOVER, 0)]
     # all that lies before the first GEMM's end, and the post that tells of it, is its business
     assert first.end < store.start < first.end + 5
-    assert two.operands == pes(QUAD) * store.start
-    assert two.noc == pes(QUAD) * (second.start - store.start)
-    assert (two.start, two.dram, two.vector, two.edges) == (0, 0, 0, 0)
-    assert (one.operands, one.start) == (0, pes(QUAD) * first.start)
+    assert two.cycles["operands"] == pes(QUAD) * store.start
+    assert two.cycles["noc"] == pes(QUAD) * (second.start - store.start)
+    assert (two.cycles["start"], two.cycles["dram"], two.cycles["vector"], two.cycles["edges"]) == (0, 0, 0, 0)
+    assert (one.cycles["operands"], one.cycles["start"]) == (0, pes(QUAD) * first.start)
     # the two other cores never have anything to do: they follow the core that ends last
     assert second.end > first.end
     rest = play(program, QUAD).cycles - max(first.end, second.end)
-    assert one.idle == 0
-    assert two.idle == pes(QUAD) * (2 * second.end + second.end - first.end)
+    assert one.cycles["idle"] == 0
+    assert two.cycles["idle"] == pes(QUAD) * (2 * second.end + second.end - first.end)
     tails = [record.end - record.start - fed(QUAD, op) // pes(QUAD) for record, op in ((first, maker), (second, user))]
-    assert two.drain == pes(QUAD) * (4 * rest + sum(tails))
+    assert two.cycles["drain"] == pes(QUAD) * (4 * rest + sum(tails))
 
 
 def test_a_result_buffer_that_is_not_empty_is_drain() -> None:
     """Two GEMMs into the same words of OUT: the second has to wait until a slow DRAM has the first one's."""
     one, two = gemm(CORE, "one", 60, 1), gemm(CORE, "two", 60, 1)
     slow = ChipConfig.model_validate(CHIP.model_dump() | {"dram": {"bytes_per_cycle": 1}})
-    schedule = made(
+    schedule = schedule_of(
         slow,
         one,
         move(CORE, (CORE, Region.OUT, 0), (DRAM, Region.MAIN, 700), 60, "one y"),
         two,
         move(CORE, (CORE, Region.OUT, 0), (DRAM, Region.MAIN, 900), 60, "two y"),
     )
-    found, _, records = ask(schedule, slow, {"one": fed(slow, one), "two": fed(slow, two)})
+    attribution, _, records = ask(schedule, slow, {"one": fed(slow, one), "two": fed(slow, two)})
     first, second = (record for record in records.values() if record.opcode is Opcode.GEMM)
     gap = second.start - first.start - gemm_occupancy(slow, GemmShape(60))
     assert gap > 200, "60 words at a quarter of a word a cycle"
-    assert found.layers[1].drain >= pes(slow) * gap
-    assert (found.layers[1].noc, found.layers[1].dram, found.layers[1].fetch) == (0, 0, 0)
+    assert attribution.layers[1].cycles["drain"] >= pes(slow) * gap
+    assert (
+        attribution.layers[1].cycles["noc"],
+        attribution.layers[1].cycles["dram"],
+        attribution.layers[1].cycles["fetch"],
+    ) == (0, 0, 0)
 
 
 def test_a_layer_of_the_vector_unit_is_waited_for() -> None:
@@ -185,42 +193,49 @@ def test_a_layer_of_the_vector_unit_is_waited_for() -> None:
         "op": int(VectorOp.MAX), "x_out": 1, "x_plane": 256, "in_w": 16, "blocks": 1, "kernel_h": 2, "kernel_w": 2,
         "stride_h": 2, "stride_w": 2, "dilation": 1, "out_w": 8, "pixels": 64, "clamp": 127,
     }  # fmt: skip
-    schedule = made(
+    schedule = schedule_of(
         QUAD,
         one,
         Vec(core=FIRST, fields=fields, label="pool"),
         move(FIRST, (FIRST, Region.VEC, 0), (FIRST, Region.MAIN, 1000), 64, "two x"),
         two,
     )
-    found, _, records = ask(schedule, QUAD, {"one": fed(QUAD, one), "two": fed(QUAD, two), "pool": 1})
+    attribution, _, records = ask(schedule, QUAD, {"one": fed(QUAD, one), "two": fed(QUAD, two), "pool": 1})
     first, second = (record for record in records.values() if record.opcode is Opcode.GEMM)
     (pool,) = (record for record in records.values() if record.opcode is Opcode.VEC)
-    assert [share.layer for share in found.layers] == ["one", "two"]
-    share = found.layers[1]
+    assert [share.layer for share in attribution.layers] == ["one", "two"]
+    share = attribution.layers[1]
     pooled = records[Place(FIRST, Unit.MOVER, 0)]
     assert pool.end < pooled.start < pool.end + 5
-    assert share.vector == pes(QUAD) * (pooled.start - pool.start)
+    assert share.cycles["vector"] == pes(QUAD) * (pooled.start - pool.start)
     # the windows of the first end `gemm_tail` before it does; the post to the vector unit is part of the waiting
     tail = pool.start - first.start - gemm_occupancy(QUAD, GemmShape(256))
-    assert share.noc == pes(QUAD) * (second.start - pooled.start)
+    assert share.cycles["noc"] == pes(QUAD) * (second.start - pooled.start)
     end = play(lower(schedule, QUAD), QUAD).cycles
     after = second.end - second.start - gemm_occupancy(QUAD, GemmShape(64))
     # pipelines of the two, and all four cores from the last GEMM's end on
-    assert share.drain == pes(QUAD) * (tail + after + 4 * (end - second.end))
-    assert (share.operands, share.fetch, share.start, share.dram) == (0, 0, 0, 0)
+    assert share.cycles["drain"] == pes(QUAD) * (tail + after + 4 * (end - second.end))
+    assert (share.cycles["operands"], share.cycles["fetch"], share.cycles["start"], share.cycles["dram"]) == (
+        0,
+        0,
+        0,
+        0,
+    )
 
 
 def test_instructions_that_are_not_there_yet_are_fetch() -> None:
     """GEMMs of one window each are shorter than the fetching of their instructions; nothing else is ever waited for."""
     ops = [gemm(CORE, "tiny", 4, 1, dest=4 * number) for number in range(100)]
-    found, program, records = ask(made(CHIP, *ops), CHIP, {"tiny": fed(CHIP, *ops)})
-    (share,) = found.layers
+    attribution, program, records = ask(schedule_of(CHIP, *ops), CHIP, {"tiny": fed(CHIP, *ops)})
+    (share,) = attribution.layers
     first = min(record.start for record in records.values() if record.opcode is Opcode.GEMM)
     ends = [record.end for record in records.values() if record.opcode is Opcode.GEMM]
-    assert share.start == pes(CHIP) * first
-    assert share.fetch > share.compute == fed(CHIP, *ops)
-    assert share.drain == share.total - share.start - share.fetch - share.compute
-    assert share.drain < pes(CHIP) * (play(program, CHIP).cycles - max(ends) + 20)
+    assert share.cycles["start"] == pes(CHIP) * first
+    assert share.cycles["fetch"] > share.cycles["compute"] == fed(CHIP, *ops)
+    assert (
+        share.cycles["drain"] == share.total - share.cycles["start"] - share.cycles["fetch"] - share.cycles["compute"]
+    )
+    assert share.cycles["drain"] < pes(CHIP) * (play(program, CHIP).cycles - max(ends) + 20)
 
 
 def test_a_chip_that_only_pools_is_all_vector_or_start() -> None:
@@ -229,17 +244,17 @@ def test_a_chip_that_only_pools_is_all_vector_or_start() -> None:
         "op": int(VectorOp.MAX), "x_out": 1, "x_plane": 256, "in_w": 16, "blocks": 1, "kernel_h": 1, "kernel_w": 1,
         "stride_h": 1, "stride_w": 1, "dilation": 1, "out_w": 16, "pixels": 256, "clamp": 127,
     }  # fmt: skip
-    schedule = made(QUAD, gemm(SECOND, "one", 64, 1), Vec(core=FIRST, fields=fields, label="pool"))
-    found, program, records = ask(schedule, QUAD, {"one": 0})
+    schedule = schedule_of(QUAD, gemm(SECOND, "one", 64, 1), Vec(core=FIRST, fields=fields, label="pool"))
+    attribution, program, records = ask(schedule, QUAD, {"one": 0})
     (pool,) = (record for record in records.values() if record.opcode is Opcode.VEC)
     (product,) = (record for record in records.values() if record.opcode is Opcode.GEMM)
     assert pool.end > product.end
-    (share,) = found.layers
-    assert share.vector == pes(QUAD) * 4 * (pool.end - product.end)
-    assert share.idle == pes(QUAD) * 3 * product.end
-    nothing = made(QUAD, Vec(core=FIRST, fields=fields, label="pool"))
+    (share,) = attribution.layers
+    assert share.cycles["vector"] == pes(QUAD) * 4 * (pool.end - product.end)
+    assert share.cycles["idle"] == pes(QUAD) * 3 * product.end
+    nothing = schedule_of(QUAD, Vec(core=FIRST, fields=fields, label="pool"))
     (share,) = ask(nothing, QUAD, {})[0].layers
-    assert (share.layer, share.compute, share.edges, share.idle) == ("", 0, 0, 0)
+    assert (share.layer, share.cycles["compute"], share.cycles["edges"], share.cycles["idle"]) == ("", 0, 0, 0)
     assert program.streams
 
 
@@ -259,14 +274,14 @@ def test_layers_of_a_four_core_chip_add_up(name: str, least: float) -> None:
     schedule = find_scheduler("loop_order")(workload.shape, QUAD, 1 << 10)
     program = lower(schedule, QUAD)
     timeline = play(program, QUAD)
-    found = attribute(
+    attribution = attribute(
         program, schedule, timeline.executed, timeline.cycles, QUAD, lambda op: "layer", {"layer": workload.shape.macs}
     )
-    assert_whole(found, QUAD, timeline.cycles)
-    assert found.total.compute == workload.shape.macs
-    assert least <= found.total.utilisation == workload.shape.macs / (timeline.cycles * 4 * pes(QUAD))
-    assert found.total.start > 0
-    assert found.total.operands == found.total.vector == 0
+    assert_whole(attribution, QUAD, timeline.cycles)
+    assert attribution.total.cycles["compute"] == workload.shape.macs
+    assert least <= attribution.total.utilisation == workload.shape.macs / (timeline.cycles * 4 * pes(QUAD))
+    assert attribution.total.cycles["start"] > 0
+    assert attribution.total.cycles["operands"] == attribution.total.cycles["vector"] == 0
     # causes lie before effects: each step goes back in time, but for estimates of a few cycles
     causes = Causes(program, locate(timeline.executed, program), QUAD)
     steps = 0
@@ -301,10 +316,10 @@ def test_measured_and_predicted_agree() -> None:
             for records, cycles in ((run.records, run.cycles), (timeline.executed, timeline.cycles))
         ]
         assert_whole(both[0], CHIP, run.cycles)
-        assert both[0].total.compute == both[1].total.compute == macs
+        assert both[0].total.cycles["compute"] == both[1].total.cycles["compute"] == macs
         pairs = pair(run.records, timeline.executed, program)
         assert len(pairs) == len(run.records) == len(timeline.executed)
-        if not any(found.differs for found in pairs) and run.cycles == timeline.cycles:
+        if not any(value.differs for value in pairs) and run.cycles == timeline.cycles:
             assert both[0] == both[1]
             exact += 1
         for category, cycles in both[0].total.cycles.items():
@@ -316,7 +331,7 @@ def test_measured_and_predicted_agree() -> None:
 
 
 def small() -> tuple[Schedule, Program, Timeline]:
-    schedule = made(
+    schedule = schedule_of(
         CHIP,
         gemm(CORE, "one", 8, 1),
         move(CORE, (CORE, Region.OUT, 0), (DRAM, Region.MAIN, 700), 8, "one y"),
@@ -328,11 +343,11 @@ def small() -> tuple[Schedule, Program, Timeline]:
 
 def test_missing_records_are_named_with_the_mend() -> None:
     schedule, program, timeline = small()
-    kept = [record for record in timeline.executed if record.opcode is not Opcode.GEMM or record.tag != 3]
+    executions = [record for record in timeline.executed if record.opcode is not Opcode.GEMM or record.tag != 3]
     with pytest.raises(
         AttributionError, match=r"1 trace records are missing, 1 of core@\(1,0\), which keeps 4096; raise trace_records"
     ):
-        attribute(program, schedule, kept, timeline.cycles, CHIP, layer_of, {"one": 0, "two": 0})
+        attribute(program, schedule, executions, timeline.cycles, CHIP, layer_of, {"one": 0, "two": 0})
 
 
 @pytest.mark.parametrize(
@@ -347,7 +362,7 @@ def test_macs_that_cannot_be_are_refused(macs: dict[str, int], words: str) -> No
 
 def test_records_and_schedules_of_other_programs_are_refused() -> None:
     schedule, program, timeline = small()
-    other = made(CHIP, *schedule.operations[:2])
+    other = schedule_of(CHIP, *schedule.operations[:2])
     with pytest.raises(CompareError, match="tile 0x01 has more instructions than the schedule has operations"):
         operations(program, other)
     with pytest.raises(CompareError, match=r"operation 2 \('two'\) of the schedule is not in the program"):
@@ -380,7 +395,7 @@ def long_program(count: int, pick: Callable[[int], int]) -> tuple[Schedule, Prog
     boot = Stream(QUAD.host, Unit.MOVER, QUAD.drams[0], 0, (Instruction(Opcode.END),))
     tags = {next_tag(number): number for number in range(count)}
     # copied, because it takes seconds to validate so many operations
-    schedule = made(QUAD).model_copy(update={"operations": tuple(ops[pick(number)] for number in range(count))})
+    schedule = schedule_of(QUAD).model_copy(update={"operations": tuple(ops[pick(number)] for number in range(count))})
     return schedule, Program("", placed, boot, tags), records, places
 
 
@@ -389,11 +404,11 @@ def test_records_of_long_programs_find_their_instructions(turns: int) -> None:
     """With `turns` = 65534 the two cores issue operations with the same tags one after the other."""
     count = TAGS + 300
     schedule, program, records, places = long_program(count, lambda i: (FIRST, SECOND)[i // turns % 2])
-    found = locate(records, program)
-    assert list(found) == places
-    assert list(found.values()) == records
+    result = locate(records, program)
+    assert list(result) == places
+    assert list(result.values()) == records
     numbers = operations(program, schedule)
-    assert all(next_tag(numbers[place[:3]]) == record.tag for place, record in found.items())
+    assert all(next_tag(numbers[place[:3]]) == record.tag for place, record in result.items())
     assert sorted(numbers.values()) == list(range(count))
 
 
@@ -409,10 +424,10 @@ def test_a_divergence_in_a_long_program_is_of_the_right_operation() -> None:
     index = next(i for i, place in enumerate(places) if place == Place(FIRST, Unit.MOVER, 5, remote=True))
     predicted[index] = replace(predicted[index], end=predicted[index].end + 3)
     pairs = pair(records, predicted[::-1], program)
-    assert [found.place for found in pairs] == places
-    found = first_divergence(pairs, schedule, program.operation_of_tag, program)
-    assert found is not None
-    assert (found.operation, found.label, found.tag) == (10, "op 10", 11)
+    assert [value.place for value in pairs] == places
+    divergence = first_divergence(pairs, schedule, program.operation_of_tag, program)
+    assert divergence is not None
+    assert (divergence.operation, divergence.label, divergence.tag) == (10, "op 10", 11)
     assert label_of(program, schedule, 11) == f"op {10 + TAGS}"
     assert label_of(program, schedule, 11, FIRST) == f"op 10 or op {10 + TAGS}"
     assert label_of(program, schedule, 300, SECOND) == "op 299"
@@ -423,19 +438,19 @@ def test_hand_made_streams_may_share_tags() -> None:
     """A tile that requests and executes MOVEs with the same tags: requests and executions keep their own order."""
     program = long_program(4, lambda i: FIRST)[1]
     code = tuple(
-        Instruction(Opcode.MOVE, found.fields | {"tag": 7, "src_tile": tile})
-        for found, tile in zip(program.streams[0].instructions, (SECOND, FIRST, SECOND, FIRST), strict=True)
+        Instruction(Opcode.MOVE, instruction.fields | {"tag": 7, "src_tile": tile})
+        for instruction, tile in zip(program.streams[0].instructions, (SECOND, FIRST, SECOND, FIRST), strict=True)
     )
     shared = replace(program, streams=(replace(program.streams[0], instructions=code),))
 
     def record(tile: int, start: int) -> Record:
         return Record(tile, Unit.MOVER, Opcode.MOVE, 7, 0, 0, start, start + 5)
 
-    found = locate([record(SECOND, 4), record(FIRST, 1), record(FIRST, 9), record(FIRST, 20)], shared)
+    records = locate([record(SECOND, 4), record(FIRST, 1), record(FIRST, 9), record(FIRST, 20)], shared)
     expected: Sequence[tuple[Place, int]] = [
         (Place(FIRST, Unit.MOVER, 0), 1),
         (Place(FIRST, Unit.MOVER, 0, remote=True), 4),
         (Place(FIRST, Unit.MOVER, 1), 9),
         (Place(FIRST, Unit.MOVER, 2), 20),
     ]
-    assert [(place, record.start) for place, record in found.items()] == expected
+    assert [(place, record.start) for place, record in records.items()] == expected

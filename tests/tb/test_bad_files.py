@@ -76,8 +76,10 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """A good file of each kind."""
     folder = tmp_path_factory.mktemp("good")
-    made = invoke("schedule", "gemm:4x4x4", "--chip", "tiny", "--out", folder / "s.json", "--program", folder / "p.bin")
-    assert made.exit_code == 0
+    result = invoke(
+        "schedule", "gemm:4x4x4", "--chip", "tiny", "--out", folder / "s.json", "--program", folder / "p.bin"
+    )
+    assert result.exit_code == 0
     _, results = recorded(folder, row())
     return {
         "chip": (CHIP_FOLDER / "tiny.toml").read_bytes(),

@@ -193,8 +193,8 @@ def test_all_tiles_are_those_of_the_floorplan(monkeypatch: pytest.MonkeyPatch) -
 
 def test_operators_are_those_of_the_reader() -> None:
     """Each of ONNX's own that the float reader knows is described, and the package has cases of all but one."""
-    known = FLOAT_OPERATORS.keys() | INTEGER_OPERATORS.keys()
-    assert operators.HOW.keys() == {name for name in known if "." not in name}
+    names = FLOAT_OPERATORS.keys() | INTEGER_OPERATORS.keys()
+    assert operators.HOW.keys() == {name for name in names if "." not in name}
     assert operators.HOW.keys() - {case.operator for case in operators.cases()} == {"Cast"}
 
 
@@ -210,14 +210,14 @@ def test_operators_are_those_of_the_reader() -> None:
     ),
 )  # fmt: skip
 def test_a_case_runs_or_says_why_not(name: str) -> None:
-    found = operators.outcome(next(case for case in operators.cases() if case.name == name))
-    assert found.wrong == ""
+    outcome = operators.outcome(next(case for case in operators.cases() if case.name == name))
+    assert outcome.wrong == ""
     if name == "test_reshape_one_dim":
-        assert found.nothing
+        assert outcome.nothing
     else:
-        assert found.refused == ""
-        assert found.cycles
-        assert found.snr_db > operators.LEAST_DB
+        assert outcome.refused == ""
+        assert outcome.cycles
+        assert outcome.snr_db > operators.LEAST_DB
 
 
 def test_reasons_of_refusals_are_counted() -> None:

@@ -46,7 +46,7 @@ def test_the_table_shows_means_and_the_busiest() -> None:
     out = io.StringIO()
     print_busy(counters_of(CHIP, snapshots(MATRIX=499, DRAM_READ=200, DRAM_WRITE=100, WEST=90)), Console(file=out))
     lines = {line.split("│")[1].strip(): line.split("│")[2:] for line in out.getvalue().splitlines() if "│" in line}
-    cells = {name: [cell.strip() for cell in found] for name, found in lines.items()}
+    cells = {name: [cell.strip() for cell in texts] for name, texts in lines.items()}
     assert cells["arrays"][:3] == ["49.9 %", "50.0 %", "(1,1)"]
     assert cells["DRAM channels"][:2] == ["30.0 %", "30.0 %"]
     assert cells["links"][1:3] == ["9.1 %", "(1,1) west"]

@@ -16,7 +16,7 @@ from meshloom.tb.inputs.sources import Feed, NetworkSource, described
 from meshloom.tb.results.schema import Settings, Status
 from meshloom.tb.runs import network, runner
 from meshloom.tb.runs.batch import simulate
-from meshloom.tb.runs.kinds.networks import NetworkItem
+from meshloom.tb.runs.kinds.networks import NetworkRun
 
 from ..sched.network_graphs import Grower, every_kind, inputs_of, square
 from ..sched.random_graphs import by_channel
@@ -36,15 +36,19 @@ def small() -> Graph:
 @pytest.mark.parametrize("graph", [small(), every_kind(14, 9)], ids=["a head", "every kind of layer"])
 def test_networks_on_the_rtl(graph: Graph) -> None:
     graph, config = by_channel(graph), load("tiny")
-    made = network.prepare(graph, config)
-    ours = [op for op in made.made.schedule.operations if getattr(op, "fields", {}).get("by_channel")]
+    prepared_network = network.prepare(graph, config)
+    ours = [
+        op
+        for op in prepared_network.network_schedule.schedule.operations
+        if getattr(op, "fields", {}).get("by_channel")
+    ]
     assert ours
-    item = NetworkItem(made, graph.name, Feed("noise", inputs_of(graph, 5)))
+    item = NetworkRun(prepared_network, graph.name, Feed("noise", inputs_of(graph, 5)))
     settings = Settings(code="", scheduler="loop_order", simulator_version="")
     device = SimulatedDevice(build(config, "verilator"))
     (row,) = simulate([item], device, settings, lambda event: None)
     assert (row.status, row.mismatches) == (Status.PASSED, 0)
-    assert row.rtl_cycles == made.timeline.cycles
+    assert row.rtl_cycles == prepared_network.timeline.cycles
 
 
 def test_a_quantised_file_with_a_scale_for_each_filter(tmp_path: Path) -> None:

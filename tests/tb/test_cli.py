@@ -64,19 +64,19 @@ def test_version() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples_are_not_stale(command: str) -> None:
     """Options are there, and what is named is known."""
-    found: Any = get_command(app)
-    epilog = found.commands[command].epilog
+    value: Any = get_command(app)
+    epilog = value.commands[command].epilog
     examples = re.findall(r"`meshloom (.*)`", epilog)
     assert examples
     for example in examples:
         name, *arguments = shlex.split(example.partition("|")[0])
         assert name == command
-        given = found.commands[name].make_context(name, arguments).params
+        result = value.commands[name].make_context(name, arguments).params
         if name == "bench":
-            assert set(given["names"] or ()) <= set(SHIPPED)
-        for chip in [given[key] for key in ("chip",) if isinstance(given.get(key), str)]:
+            assert set(result["names"] or ()) <= set(SHIPPED)
+        for chip in [result[key] for key in ("chip",) if isinstance(result.get(key), str)]:
             assert chip.endswith(".toml") or chip in built_in_chips()
-        workloads = given.get("workloads") or [given[key] for key in ("workload",) if given.get(key)]
+        workloads = result.get("workloads") or [result[key] for key in ("workload",) if result.get(key)]
         assert all(
             each.endswith((".onnx", *SUFFIXES))
             or is_network(each)
@@ -166,26 +166,26 @@ def test_artefacts_are_kept_in_the_cache_or_where_asked_for(
     folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MESHLOOM_CACHE", str(folder / "cache"))
-    kept: list[Shelf | None] = []
-    engine(row(), kept=kept)
+    shelves: list[Shelf | None] = []
+    engine(row(), shelves=shelves)
     for option in ((), ("--artefacts",), ("--no-artefacts",)):
         assert invoke("run", "gemm:8x8x8", "--chip", "tiny", *option).exit_code == 0
-    cached, asked, none = kept
+    cached, shelf, none = shelves
     assert none is None
-    assert asked is not None
-    assert asked.asked
-    assert asked.folder.parent == Path("sim_build/results")
+    assert shelf is not None
+    assert shelf.required
+    assert shelf.folder.parent == Path("sim_build/results")
     assert cached is not None
-    assert not cached.asked
+    assert not cached.required
     assert cached.folder.parent == folder / "cache" / "artefacts"
     assert (results_in(folder) / f"{cached.folder.name}.json").exists()
     monkeypatch.setenv("MESHLOOM_ARTEFACTS_MB", "0")
     assert invoke("run", "gemm:8x8x8", "--chip", "tiny").exit_code == 0
-    assert kept[-1] is None
+    assert shelves[-1] is None
 
 
 def test_no_room_in_the_cache_is_a_note(folder: Path, engine: Any) -> None:
-    engine(Unwritten("gemm:8x8x8", "there/links.parquet: No space left on device", asked=False), row())
+    engine(Unwritten("gemm:8x8x8", "there/links.parquet: No space left on device", required=False), row())
     shown = invoke("run", "gemm:8x8x8", "--chip", "tiny")
     assert shown.exit_code == 0
     assert "will know nothing of it: there/links.parquet: No space left on device" in shown.output

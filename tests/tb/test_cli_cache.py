@@ -61,15 +61,15 @@ def test_it_shows_each_kind(root: Path, arguments: tuple[str, ...]) -> None:
 def test_as_json_on_stdout_alone(root: Path) -> None:
     assert use.keep(root / "simulators" / "new")
     shown = invoke("--json", "-")
-    found = json.loads(shown.stdout)
-    assert found["root"] == str(root)
-    kinds = {row["kind"]: row for row in found["kinds"]}
+    value = json.loads(shown.stdout)
+    assert value["root"] == str(root)
+    kinds = {row["kind"]: row for row in value["kinds"]}
     assert list(kinds) == [kind.name for kind in KINDS]
     one = kinds["simulators"]
     assert (one["entries"], one["bytes"], one["in_use"], one["limit_bytes"]) == (2, 3_000_000, 1, 8_000_000_000)
     assert time.time() - one["oldest_use"] == pytest.approx(31 * 86_400, abs=600)
     assert kinds["soak"]["oldest_use"] is None
-    assert found["bytes"] == sum(row["bytes"] for row in found["kinds"])
+    assert value["bytes"] == sum(row["bytes"] for row in value["kinds"])
     assert "root:" in shown.stderr
 
 
@@ -113,9 +113,9 @@ def test_clean_removes_what_is_not_in_use(root: Path) -> None:
 
 
 def test_clean_removes_one_kind_of_one_age(root: Path) -> None:
-    found = json.loads(invoke("clean", "simulators", "--older-than", "30d", "--yes", "--json", "-").stdout)
-    assert (found["removed"], found["bytes"], found["in_use"]) == (1, 1_500_000, 0)
-    assert [kind["kind"] for kind in found["kinds"]] == ["simulators"]
+    value = json.loads(invoke("clean", "simulators", "--older-than", "30d", "--yes", "--json", "-").stdout)
+    assert (value["removed"], value["bytes"], value["in_use"]) == (1, 1_500_000, 0)
+    assert [kind["kind"] for kind in value["kinds"]] == ["simulators"]
     assert names(root / "simulators") == ["new"]
     assert len(names(root / "schedules")) == 2
     assert invoke("clean", "simulators", "--older-than", "3w", "-y").output == "removed 0 entries, 0.0 MB\n"
@@ -127,8 +127,8 @@ def test_clean_asks_a_person_and_nobody_else(root: Path, monkeypatch: pytest.Mon
     assert "remove 4 entries" in refused.stderr
     assert "--yes" in refused.stderr
     monkeypatch.setattr(command, "_person", lambda: True)
-    kept = invoke("clean", input="n\n")
-    assert (kept.exit_code, kept.output.splitlines()[-1]) == (0, "removed 0 entries, 0.0 MB")
+    result = invoke("clean", input="n\n")
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "removed 0 entries, 0.0 MB")
     assert len(names(root / "simulators")) == 2
     assert invoke("clean", input="y\n").exit_code == 0
     assert names(root / "simulators") == []

@@ -61,8 +61,8 @@ def test_interrupt_keeps_finished_rows(folder: Path, engine: Any) -> None:
     engine(row(), KeyboardInterrupt())
     shown = invoke("run", "--regression", "--chip", "tiny")
     assert shown.exit_code == 130
-    kept = load(results_in(folder) / "latest.json")
-    assert (len(kept.rows), kept.complete) == (1, False)
+    results = load(results_in(folder) / "latest.json")
+    assert (len(results.rows), results.complete) == (1, False)
     assert "interrupted" in shown.output
     assert "Traceback" not in shown.output
 
@@ -85,8 +85,8 @@ def test_our_errors_become_one_line(folder: Path, engine: Any, kind: type[Except
 def test_an_error_after_rows_keeps_them(folder: Path, engine: Any) -> None:
     engine(row(), ScheduleError("no room"))
     assert invoke("run", "--regression", "--chip", "tiny").exit_code == 2
-    kept = load(results_in(folder) / "latest.json")
-    assert (len(kept.rows), kept.complete) == (1, False)
+    results = load(results_in(folder) / "latest.json")
+    assert (len(results.rows), results.complete) == (1, False)
 
 
 def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
@@ -127,8 +127,8 @@ def test_a_workload_that_cannot_be_run_is_a_row(folder: Path, engine: Any, rows:
     shown = invoke("run", "--regression", "--chip", "tiny")
     assert shown.exit_code == status
     assert "not good: big: scheduling: too big" in shown.output or "big" not in {each.workload for each in rows}
-    found = load(results_in(folder) / "latest.json")
-    assert (found.complete, list(found.rows)) == (True, rows)
+    results = load(results_in(folder) / "latest.json")
+    assert (results.complete, list(results.rows)) == (True, rows)
 
 
 def test_a_row_names_the_file_of_its_traceback(folder: Path, engine: Any) -> None:

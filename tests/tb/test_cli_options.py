@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.main import get_command
+from typer.testing import CliRunner
 
+import meshloom
+from meshloom.tb.api.request import RunRequest
 from meshloom.tb.cli.main import app
+from meshloom.tb.cli.requests import filled
 
 from .command_line import invoke
 
@@ -54,9 +60,9 @@ def test_its_user_is_told(words: list[str], tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_walk_finds_all_commands() -> None:
-    found = {param.id for param in SINGLE}
-    assert {"run --chip", "run --scheduler", "cache --json", "cache clean --older-than"} <= found
-    assert len(found) > 60
+    values = {param.id for param in SINGLE}
+    assert {"run --chip", "run --scheduler", "cache --json", "cache clean --older-than"} <= values
+    assert len(values) > 60
 
 
 def test_lists_are_given_as_often_as_one_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,3 +86,29 @@ def test_what_would_win_silently_is_refused(
     shown = invoke("run", *arguments)
     assert shown.exit_code == 2
     assert message in " ".join(shown.stderr.replace("│", " ").split())
+
+
+@dataclass(frozen=True)
+class LaterRequest(RunRequest):
+    """A run with an option more."""
+
+    megahertz: Annotated[int, typer.Option("--clock-mhz", min=1, metavar="N", help="Clock of the chip.")] = 400
+
+
+def test_an_option_more_is_a_field_more() -> None:
+    requests: list[LaterRequest] = []
+    later = typer.Typer()
+    later.command()(filled(LaterRequest)(requests.append))
+    assert CliRunner().invoke(later, ["gemm:4x4x4", "--clock-mhz", "500", "--layers"]).exit_code == 0
+    assert requests == [LaterRequest(workloads=["gemm:4x4x4"], megahertz=500, per_layer=True)]
+    assert "--clock-mhz" in CliRunner().invoke(later, ["--help"]).output
+    assert CliRunner().invoke(later, ["--clock-mhz", "0"]).exit_code == 2
+
+
+def test_python_has_the_defaults_of_the_command_line() -> None:
+    """But for what the command line decides itself: it takes a saved file's chip, and keeps artefacts for good only if
+    it is told so."""
+    ours = {name: each.default for name, each in inspect.signature(meshloom.run).parameters.items()}
+    names = {field.name for field in fields(RunRequest)} & ours.keys() - {"workloads", "chip", "artefacts", "jobs"}
+    assert len(names) > 7
+    assert {name: ours[name] for name in names} == {name: getattr(RunRequest, name) for name in names}

@@ -45,9 +45,9 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
 
 def cycles(shown: Result, name: str) -> int:
-    found = re.search(rf"{name} +│.* ([\d,]+) │ +[\d.]+ %", shown.output)
-    assert found, shown.output
-    return int(found[1].replace(",", ""))
+    match = re.search(rf"{name} +│.* ([\d,]+) │ +[\d.]+ %", shown.output)
+    assert match, shown.output
+    return int(match[1].replace(",", ""))
 
 
 @pytest.mark.parametrize(("chip", "name"), [("ahead8", "dtt"), ("ahead8", "loop_order"), ("tiny", "loop_order")])
@@ -68,7 +68,7 @@ def test_what_is_shown_and_saved_is_what_runs(folder: Path, chip: str, name: str
 
 
 def test_a_third_partys_schedule_is_predicted(folder: Path, register: Any) -> None:
-    register(lambda made: made.model_copy(update={"scheduler": "theirs", "predicted": Prediction(cycles=1)}))
+    register(lambda value: value.model_copy(update={"scheduler": "theirs", "predicted": Prediction(cycles=1)}))
     shown = invoke("schedule", LAYER, "--chip", "tiny", "--scheduler", "mine", "--out", "s.json", "--show")
     assert shown.exit_code == 0, shown.output
     runs = prepare(find(LAYER)[0], load("tiny"), "mine")
@@ -79,13 +79,13 @@ def test_a_third_partys_schedule_is_predicted(folder: Path, register: Any) -> No
     assert first.split()[1:3] == [str(runs.schedule.predicted.start[0]), str(runs.schedule.predicted.end[0])]
 
 
-def without_the_first_load(made: Schedule) -> Schedule:
-    return made.model_copy(update={"operations": made.operations[1:]})
+def without_the_first_load(schedule: Schedule) -> Schedule:
+    return schedule.model_copy(update={"operations": schedule.operations[1:]})
 
 
-def outside(made: Schedule) -> Schedule:
-    first = made.operations[0].model_copy(update={"issuer": 0x77})
-    return made.model_copy(update={"operations": (first, *made.operations[1:])})
+def outside(schedule: Schedule) -> Schedule:
+    first = schedule.operations[0].model_copy(update={"issuer": 0x77})
+    return schedule.model_copy(update={"operations": (first, *schedule.operations[1:])})
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,13 @@ def outside(made: Schedule) -> Schedule:
     [
         (outside, "error: operation 0 ("),
         (without_the_first_load, "error: the program has "),
-        (lambda made: None, "error: scheduler mine made a NoneType of gemm:32x32x32, not a Schedule"),
-        (lambda made: 1 / 0, "error: scheduler mine failed on gemm:32x32x32: ZeroDivisionError: division by zero"),
-        (lambda made: made.model_copy(update={"execution": Execution.TIMED}), "chip tiny has no controller to time it"),
-        (lambda made: made.model_copy(update={"chip_digest": "0"}), "not for tiny"),
+        (lambda result: None, "error: scheduler mine made a NoneType of gemm:32x32x32, not a Schedule"),
+        (lambda result: 1 / 0, "error: scheduler mine failed on gemm:32x32x32: ZeroDivisionError: division by zero"),
+        (
+            lambda value: value.model_copy(update={"execution": Execution.TIMED}),
+            "chip tiny has no controller to time it",
+        ),
+        (lambda value: value.model_copy(update={"chip_digest": "0"}), "not for tiny"),
     ],
 )
 def test_a_third_partys_schedule_is_checked(folder: Path, register: Any, change: Any, message: str) -> None:
@@ -109,13 +112,15 @@ def test_a_third_partys_schedule_is_checked(folder: Path, register: Any, change:
 
 
 def test_a_schedule_that_must_not_run_is_listed_all_the_same(folder: Path) -> None:
-    made = prepare(find(LAYER)[0], load("tiny"), "loop_order").schedule
-    without_the_first_load(made.model_copy(update={"predicted": None})).save(folder / "s.json")
+    schedule = prepare(find(LAYER)[0], load("tiny"), "loop_order").schedule
+    without_the_first_load(schedule.model_copy(update={"predicted": None})).save(folder / "s.json")
     refused = invoke("check", "s.json")
     assert refused.exit_code == 2
     shown = invoke("disasm", "s.json")
     assert shown.exit_code == 0, shown.output
-    assert sum("GEMM" in line for line in shown.stdout.splitlines()) == sum(op.kind == "gemm" for op in made.operations)
+    assert sum("GEMM" in line for line in shown.stdout.splitlines()) == sum(
+        op.kind == "gemm" for op in schedule.operations
+    )
     assert shown.stderr == refused.stderr.replace("error: ", "note: this program must not run: ", 1)
     assert "which" in shown.stderr or "written" in shown.stderr
 
@@ -128,20 +133,20 @@ def test_a_schedule_without_a_program_has_no_listing(folder: Path) -> None:
 
 
 def test_the_regression_of_a_scheduler_of_layers_has_no_networks(register: Any) -> None:
-    register(lambda made: made)
-    told: list[Any] = []
-    asked = runner._regression(VERILATOR, "mine", told.append)
-    assert [each.name for each in asked] == [layer.name for layer in regression()]
-    assert [stage.what for stage in told] == [f"scheduler mine takes no networks: the {len(asked)} layers"]
-    both = runner._regression(VERILATOR, "loop_order:effort=0.5", told.append)
-    assert len(both) > len(asked)
-    assert len(told) == 1
+    register(lambda value: value)
+    values: list[Any] = []
+    requests = runner._regression(VERILATOR, "mine", values.append)
+    assert [each.name for each in requests] == [layer.name for layer in regression()]
+    assert [stage.what for stage in values] == [f"scheduler mine takes no networks: the {len(requests)} layers"]
+    both = runner._regression(VERILATOR, "loop_order:effort=0.5", values.append)
+    assert len(both) > len(requests)
+    assert len(values) == 1
     with pytest.raises(registry.SchedulerError, match="unknown scheduler 'nobody'"):
-        runner._regression(VERILATOR, "nobody", told.append)
+        runner._regression(VERILATOR, "nobody", values.append)
 
 
 def test_a_scheduler_of_layers_is_refused_on_a_network_before_anything_is_built(folder: Path, register: Any) -> None:
-    register(lambda made: made)
+    register(lambda value: value)
     shown = invoke("run", "resnet8", "--chip", "tiny", "--scheduler", "mine")
     assert shown.exit_code == 2
     assert shown.stderr.startswith("error: scheduler mine schedules layers, not whole networks; give it a network's la")

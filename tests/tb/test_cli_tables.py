@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from meshloom.tb.inputs.sources import NetworkSource
-from meshloom.tb.report.console import CAUSES, LOG_WIDTH
+from meshloom.tb.report.console import LOG_WIDTH
 from meshloom.tb.results.figures import (
     Congestion,
     LayerFigures,
@@ -16,6 +16,7 @@ from meshloom.tb.results.figures import (
     PacketFigures,
     SourceFigures,
 )
+from meshloom.tb.results.legend import GROUPS
 
 from .command_line import invoke, row
 
@@ -65,7 +66,7 @@ def test_networks_run_whole_and_their_layers_by_a_star(folder: Path, engine: Any
 LAYER = LayerFigures(
     name="features.12.expand/Conv_output_0", kind="average_pool", macs=123_456_789, limit="compute",
     rtl_cycles=1_234_567, model_cycles=1_234_569, core_cycles=12_345_678, utilisation=1,
-    shares=dict.fromkeys(CAUSES, 100.0),
+    shares=dict.fromkeys(GROUPS, 100.0),
 )  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def test_tables_of_networks_are_readable_in_a_log(folder: Path, engine: Any) -> 
     layers = (LAYER, LAYER.model_copy(update={"name": "pool", "shares": {}, "kind": "max_pool"}))
     figures = NetworkFigures(
         **names, float_answer="wire-haired fox terrier", macs=15_470_264_320, tensors_checked=121,
-        dram_bytes=1_234_567_890, spilled=("y",), layers=layers, shares=dict.fromkeys(CAUSES, 100.0),
+        dram_bytes=1_234_567_890, spilled=("y",), layers=layers, shares=dict.fromkeys(GROUPS, 100.0),
     )  # fmt: skip
     engine(row("efficientnet_lite0", network=figures), row("gemm:8x8x8"))
     shown = invoke("run", "efficientnet_lite0", "--chip", "tiny", "--layers")
@@ -87,13 +88,13 @@ def test_tables_of_networks_are_readable_in_a_log(folder: Path, engine: Any) -> 
     lines = [line for line in shown.output.splitlines() if not line.startswith(("results:", "[1/2]"))]
     assert max(map(len, lines)) <= LOG_WIDTH
     assert "…" not in shown.output
-    for head in ("RTL says", "float says", "DRAM MB", "layer error", "core cycles", "RTL cycles", *CAUSES):
+    for head in ("RTL says", "float says", "DRAM MB", "layer error", "core cycles", "RTL cycles", *GROUPS):
         assert head in shown.output
     for cell in (*names.values(), "wire-haired fox terrier", "15,470.3", "1,234.57", "121", "123.46", "1,234,567"):
         assert cell in shown.output
     for layer in layers:
         (line,) = [line for line in lines if line.startswith(layer.name)]
-        assert len(line.split()) == 8 + len(CAUSES)
+        assert len(line.split()) == 8 + len(GROUPS)
     assert (
         "[1/2] efficientnet_lite0: passed, imagenet_00_243.webp is black-and-tan coonhound, 1,000 cycles"
         in shown.output
@@ -104,7 +105,7 @@ def test_tables_of_networks_are_readable_in_a_log(folder: Path, engine: Any) -> 
 def test_a_very_long_layer_name_is_folded_and_no_number_is(folder: Path, engine: Any) -> None:
     layer = LAYER.model_copy(update={"name": "a" * 100})
     figures = NetworkFigures(
-        macs=1, tensors_checked=1, dram_bytes=1, layers=(layer,), shares=dict.fromkeys(CAUSES, 1.0)
+        macs=1, tensors_checked=1, dram_bytes=1, layers=(layer,), shares=dict.fromkeys(GROUPS, 1.0)
     )
     engine(row("mine", network=figures))
     output = invoke("run", "mine.onnx", "--chip", "tiny", "--layers").output

@@ -48,20 +48,20 @@ def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["compare", *map(str, arguments)])
 
 
-def assert_adds_up(found: Comparison) -> None:
+def assert_adds_up(comparison: Comparison) -> None:
     """Causes, layers and cycles tell of the same difference."""
-    assert found.a.cycles is not None
-    assert found.b.cycles is not None
-    assert sum(found.a_causes.values()) == pytest.approx(found.a.cycles)
-    assert sum(found.b_causes.values()) == pytest.approx(found.b.cycles)
-    assert sum(layer.change for layer in found.layers) == pytest.approx(found.change)
-    for layer in found.layers:
+    assert comparison.a.cycles is not None
+    assert comparison.b.cycles is not None
+    assert sum(comparison.a_causes.values()) == pytest.approx(comparison.a.cycles)
+    assert sum(comparison.b_causes.values()) == pytest.approx(comparison.b.cycles)
+    assert sum(layer.change for layer in comparison.layers) == pytest.approx(comparison.change)
+    for layer in comparison.layers:
         assert sum(layer.causes.values()) == pytest.approx(layer.change)
 
 
 def test_two_chips(folders: dict[str, Path]) -> None:
-    found = compare(find(str(folders["tiny"])), find(str(folders["slow"])), load_energy())
-    (one,) = found.workloads
+    comparisons = compare(find(str(folders["tiny"])), find(str(folders["slow"])), load_energy())
+    (one,) = comparisons.workloads
     assert_adds_up(one)
     assert (one.a.chip, one.b.chip) == ("tiny", "slow")
     (layer,) = one.layers
@@ -102,8 +102,12 @@ def test_regressions_are_told_to_ci(folders: dict[str, Path], tmp_path: Path) ->
         assert invoke(tiny, slow, "--max-regression", wrong).exit_code == 2
     both = results_file(tmp_path / "both.json", tiny, folders["other"])
     alone = results_file(tmp_path / "alone.json", tiny)
-    found = Comparisons.model_validate_json(invoke(both, alone, "--max-regression", "2%", "--json", "-").output)
-    assert (found.only_a, found.only_b, found.regressions) == ((OTHER,), (), (f"{OTHER}: is not in the second run",))
+    comparisons = Comparisons.model_validate_json(invoke(both, alone, "--max-regression", "2%", "--json", "-").output)
+    assert (comparisons.only_a, comparisons.only_b, comparisons.regressions) == (
+        (OTHER,),
+        (),
+        (f"{OTHER}: is not in the second run",),
+    )
     assert invoke(alone, both, "--max-regression", "2%").exit_code == 0
     broken = RowError(kind="DoesNotFit", stage="scheduling", message="too large")
     failed = results_file(tmp_path / "failed.json", tiny, error=broken)
@@ -159,8 +163,8 @@ def test_energies_are_compared_by_one_table(folders: dict[str, Path], tmp_path: 
     def file(name: str, table: EnergyTable | None, artefacts: str | None) -> str:
         left = load_artefacts(folders[name])
         spent = None if table is None else energy_of(left, table)
-        kept = {} if artefacts is None else {"artefacts": artefacts}
-        return str(results_file(tmp_path / f"{name}.json", folders[name], energy=spent, **kept))
+        texts = {} if artefacts is None else {"artefacts": artefacts}
+        return str(results_file(tmp_path / f"{name}.json", folders[name], energy=spent, **texts))
 
     def compared(table: EnergyTable | None = None) -> tuple[str | None, str | None]:
         (one,) = compare(find(a), find(b), table).workloads

@@ -22,7 +22,7 @@ from meshloom.tb.results.recorder import Recorder
 from meshloom.tb.results.schema import Row, Settings, Status
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.batch import simulate
-from meshloom.tb.runs.kinds.layers import LayerItem
+from meshloom.tb.runs.kinds.layers import LayerRun
 from meshloom.tb.runs.options import RunOptions
 
 CHIP = load("tiny")
@@ -31,7 +31,7 @@ Code = tuple[Instruction, ...]
 
 
 @pytest.fixture(scope="module")
-def prepared() -> LayerItem:
+def prepared() -> LayerRun:
     return runner.prepare(catalog.find("gemm:5x6x7")[0], CHIP, "loop_order")
 
 
@@ -60,7 +60,7 @@ def other_tag(code: Code) -> Code:
 
 
 @pytest.fixture(scope="module")
-def programs(prepared: LayerItem) -> dict[str, Program]:
+def programs(prepared: LayerRun) -> dict[str, Program]:
     """Programs of which the model knows another: what the last instructions do not change are the bytes."""
     whole, streams = prepared.program, len(prepared.program.streams)
     idle = Instruction(Opcode.SYNC, {"tag": 777})
@@ -75,34 +75,34 @@ def programs(prepared: LayerItem) -> dict[str, Program]:
     }
 
 
-def job(prepared: LayerItem, program: Program) -> Job:
+def job(prepared: LayerRun, program: Program) -> Job:
     return replace(prepared.job(CHIP), program=program)
 
 
 @pytest.fixture(scope="module")
-def runs(prepared: LayerItem, programs: dict[str, Program]) -> dict[str, Run]:
+def runs(prepared: LayerRun, programs: dict[str, Program]) -> dict[str, Run]:
     """One after another in one process."""
     jobs = [job(prepared, program) for program in programs.values()]
     return dict(zip(programs, SimulatedDevice(build(CHIP)).run(jobs, "records"), strict=True))
 
 
 @pytest.fixture(scope="module")
-def rows(prepared: LayerItem, runs: dict[str, Run]) -> dict[str, Row]:
+def rows(prepared: LayerRun, runs: dict[str, Run]) -> dict[str, Row]:
     return {name: prepared.row(run, CHIP) for name, run in runs.items()}
 
 
-def count(prepared: LayerItem) -> int:
+def count(prepared: LayerRun) -> int:
     return len(prepared.timeline.executed)
 
 
-def test_all_records_of_a_good_run_are_compared(prepared: LayerItem, rows: dict[str, Row]) -> None:
+def test_all_records_of_a_good_run_are_compared(prepared: LayerRun, rows: dict[str, Row]) -> None:
     for name in ("good", "good again"):
         row = rows[name]
         assert (row.status, row.record_problem) == (Status.PASSED, "")
         assert row.records_expected == row.records_compared == count(prepared) > 10
 
 
-def test_a_program_that_ends_early_says_what_has_not_run(prepared: LayerItem, rows: dict[str, Row]) -> None:
+def test_a_program_that_ends_early_says_what_has_not_run(prepared: LayerRun, rows: dict[str, Row]) -> None:
     row = rows["ends early"]
     assert row.status is Status.MISMATCH, "nothing had been written by then, and what is written later does not count"
     assert row.mismatches > row.bytes_checked / 2
@@ -113,7 +113,7 @@ def test_a_program_that_ends_early_says_what_has_not_run(prepared: LayerItem, ro
 
 
 def test_the_row_does_not_depend_on_what_ran_before(
-    prepared: LayerItem, programs: dict[str, Program], rows: dict[str, Row]
+    prepared: LayerRun, programs: dict[str, Program], rows: dict[str, Row]
 ) -> None:
     (alone,) = SimulatedDevice(build(CHIP)).run([job(prepared, programs["ends early"])])
     assert prepared.row(alone, CHIP).model_copy(update={"cpu_seconds": 0.0}) == rows["ends early"].model_copy(
@@ -121,7 +121,7 @@ def test_the_row_does_not_depend_on_what_ran_before(
     )
 
 
-def test_one_missing_instruction_is_named_though_all_bytes_are_right(prepared: LayerItem, rows: dict[str, Row]) -> None:
+def test_one_missing_instruction_is_named_though_all_bytes_are_right(prepared: LayerRun, rows: dict[str, Row]) -> None:
     row = rows["one is missing"]
     matrix = next(stream for stream in prepared.program.streams if stream.unit is Unit.MATRIX)
     assert (row.mismatches, row.status) == (0, Status.INCOMPLETE)
@@ -135,14 +135,14 @@ def test_one_missing_instruction_is_named_though_all_bytes_are_right(prepared: L
     assert row.record_problem in row.reason
 
 
-def test_one_instruction_too_many_is_no_pass(prepared: LayerItem, rows: dict[str, Row]) -> None:
+def test_one_instruction_too_many_is_no_pass(prepared: LayerRun, rows: dict[str, Row]) -> None:
     row = rows["one too many"]
     assert (row.mismatches, row.status) == (0, Status.INCOMPLETE)
     core = sum(entry.tile == CORE for entry in prepared.timeline.executed)
     assert row.record_problem.startswith(f"core@(1,0) made {core + 1} trace records, its program makes {core}; ")
 
 
-def test_a_record_of_something_else_is_no_pass(prepared: LayerItem, rows: dict[str, Row]) -> None:
+def test_a_record_of_something_else_is_no_pass(prepared: LayerRun, rows: dict[str, Row]) -> None:
     row = rows["another"]
     assert (row.mismatches, row.status) == (0, Status.INCOMPLETE)
     assert (row.records_compared, row.records_expected) == (count(prepared) - 1, count(prepared))
@@ -152,7 +152,7 @@ def test_a_record_of_something_else_is_no_pass(prepared: LayerItem, rows: dict[s
 
 
 @pytest.mark.parametrize("lost", [0, 7, -1])
-def test_a_record_that_does_not_come_home_is_missed(prepared: LayerItem, runs: dict[str, Run], lost: int) -> None:
+def test_a_record_that_does_not_come_home_is_missed(prepared: LayerRun, runs: dict[str, Run], lost: int) -> None:
     """Whichever it is: the counts of the chip agree with the program, the records do not. Later ones of its kind have
     lost their turn."""
     run = runs["good"]
@@ -164,21 +164,21 @@ def test_a_record_that_does_not_come_home_is_missed(prepared: LayerItem, runs: d
     assert f"] {first.opcode.name} tag {first.tag}" in row.record_problem
 
 
-def test_a_fault_says_nothing_of_records(prepared: LayerItem, runs: dict[str, Run]) -> None:
+def test_a_fault_says_nothing_of_records(prepared: LayerRun, runs: dict[str, Run]) -> None:
     hurried = replace(prepared.job(CHIP), watchdog=300)
     (run,) = SimulatedDevice(build(CHIP)).run([hurried])
     row = prepared.row(run, CHIP)
     assert (row.status, row.records_expected, row.records_compared, row.record_problem) == (Status.FAULT, 0, 0, "")
 
 
-def test_a_trace_memory_that_is_too_small_is_an_incomplete_comparison(prepared: LayerItem) -> None:
+def test_a_trace_memory_that_is_too_small_is_an_incomplete_comparison(prepared: LayerRun) -> None:
     """All bytes and cycles are right; the row says how much was compared, which tile lost the rest, and the mend."""
     idle = CHIP.trace_records + 100
     whole = changed(
         prepared.program,
         in_stream(Unit.MATRIX, lambda code: (*(Instruction(Opcode.SYNC, {"tag": 1 + i}) for i in range(idle)), *code)),
     )
-    long = replace(prepared, program=whole, timeline=play(whole, CHIP))
+    long = replace(prepared, planned=replace(prepared.planned, program=whole, timeline=play(whole, CHIP)))
     (row,) = simulate(
         [long],
         SimulatedDevice(build(CHIP)),
@@ -187,11 +187,11 @@ def test_a_trace_memory_that_is_too_small_is_an_incomplete_comparison(prepared: 
         RunOptions(links=True),
     )
     assert (row.mismatches, row.error_percent, row.status) == (0, 0, Status.INCOMPLETE)
-    made = sum(entry.tile == CORE for entry in long.timeline.executed)
+    number = sum(entry.tile == CORE for entry in long.timeline.executed)
     assert row.records_expected == len(long.timeline.executed)
-    assert row.records_compared == row.records_expected - (made - CHIP.trace_records)
+    assert row.records_compared == row.records_expected - (number - CHIP.trace_records)
     assert row.record_problem.startswith(
-        f"core@(1,0) made {made} trace records and keeps 4096, the others are lost; set trace_records = 8192 in chip "
+        f"core@(1,0) made {number} trace records and keeps 4096, the others are lost; set trace_records = 8192 in chip "
         "tiny; the first without a record is core@(1,0) m"
     )
     assert row.links
@@ -201,15 +201,15 @@ def test_a_trace_memory_that_is_too_small_is_an_incomplete_comparison(prepared: 
 def test_an_ahead_of_time_program_has_as_many_records_as_are_expected() -> None:
     """Its instructions are known by their tags; the model stands in for the chip."""
     chip = load("ahead8")
-    made = runner.prepare(catalog.find("gemm:8x6x8")[0], chip, "dtt")
-    assert made.program.ahead
-    found = match([], made.timeline.executed, made.program)
-    assert len(found.absent) == len(made.timeline.executed)
+    layer_run = runner.prepare(catalog.find("gemm:8x6x8")[0], chip, "dtt")
+    assert layer_run.program.ahead
+    result = match([], layer_run.timeline.executed, layer_run.program)
+    assert len(result.absent) == len(layer_run.timeline.executed)
     run = Run(1, None, [], [], {tile: [0] for tile in chip.tiles}, 0.0, "none")
-    row = completeness(found, run, made.program, made.schedule, chip)
-    assert row.get("records_expected") == len(made.timeline.executed)
+    row = completeness(result, run, layer_run.program, layer_run.schedule, chip)
+    assert row.get("records_expected") == len(layer_run.timeline.executed)
     assert "the first without a record is host@" in row.get("record_problem", "")
-    assert FETCH_TAG not in {entry.tag for entry in made.timeline.executed}
+    assert FETCH_TAG not in {entry.tag for entry in layer_run.timeline.executed}
 
 
 def test_terminal_and_junit_say_it(rows: dict[str, Row]) -> None:

@@ -53,26 +53,26 @@ def script(chip: ChipConfig, seed: int) -> dict[int, Launch]:
     net = ServedNetwork(every_kind(size=10), chip, 8)
     stages = random.sample(range(len(net.shapes)), chip.programs)
     pages = net.code_page + 2
-    found: dict[int, Launch] = {}
+    launches: dict[int, Launch] = {}
     running: dict[int, tuple[int, ...]] = {}
     at = FIRST
-    while len(found) < chip.programs or running:
+    while len(launches) < chip.programs or running:
         busy = {core for cores in running.values() for core in cores}
         free = [core for core in chip.cores if core not in busy]
-        while free and len(found) < chip.programs:
-            slot = len(found)
+        while free and len(launches) < chip.programs:
+            slot = len(launches)
             shape = net.shapes[stages[slot]]
             scheme = random.choice([one for n in range(1, min(3, len(free)) + 1) for one in schemes(shape, n)])
             cores = tuple(random.sample(free, scheme.cores))
             free = [core for core in free if core not in cores]
             place = Place(cores, pages * slot, pages * slot + net.code_page, pages * (slot + 1), slot)
             at = max(at, session.now) + random.randint(1, 200)
-            found[at] = Launch(slot, place_program(compile_stage(net, stages[slot], scheme), chip, place))
+            launches[at] = Launch(slot, place_program(compile_stage(net, stages[slot], scheme), chip, place))
             running[slot] = cores
-            session.launch(found[at], at)
+            session.launch(launches[at], at)
         for done in session.advance(None):
             del running[done.slot]
-    return found
+    return launches
 
 
 def modelled(
@@ -80,16 +80,16 @@ def modelled(
 ) -> tuple[dict[int, Snapshot], dict[int, int]]:
     """Snapshots of these counters in these cycles, by cycle, and in which each slot's program ends."""
     session = ModelSession(chip)
-    found: dict[int, Snapshot] = {}
+    snapshots: dict[int, Snapshot] = {}
     ends: dict[int, int] = {}
     for at in sorted({*launches, *moments}):
         while session.now < at - 1:
             ends |= {done.slot: done.cycle for done in session.advance(at - 1)}
         if at in moments:
-            found[at] = session.busy(moments[at])
+            snapshots[at] = session.busy(moments[at])
         if at in launches:
             session.launch(launches[at], at)
-    return found, ends
+    return snapshots, ends
 
 
 @pytest.mark.parametrize("name", slow_but((CHIP.name, "1 VC", "4 VCs", "slow DRAM"), CHIP.name))
@@ -98,7 +98,7 @@ def test_rtl_and_model_count_alike_at_any_moment(name: str) -> None:
     They end when the model says, though it knows nothing of who reads."""
     chip = chip_of(name)
     launches = script(chip, seed=3)
-    taken: dict[int, tuple[Counted, Snapshot]] = {}
+    pairs: dict[int, tuple[Counted, Snapshot]] = {}
     done: dict[int, Completion] = {}
     with ServedChip(build(chip, "verilator")) as served:
         session = RtlSession(served)
@@ -106,23 +106,23 @@ def test_rtl_and_model_count_alike_at_any_moment(name: str) -> None:
             session.launch(launch, at)
         for counted in cycle(Counted):
             snapshot = served.count(counted)
-            taken[snapshot.cycle] = counted, snapshot
+            pairs[snapshot.cycle] = counted, snapshot
             if len(done) < chip.programs:
                 done |= {one.slot: one for one in session.advance(snapshot.cycle)}
             elif snapshot.cycle > max(one.cycle for one in done.values()) + AFTER and counted is Counted.LOCAL:
                 break
-    right, ends = modelled(chip, launches, {at: counted for at, (counted, _) in taken.items()})
+    right, ends = modelled(chip, launches, {at: counted for at, (counted, _) in pairs.items()})
     assert {slot: one.cycle for slot, one in done.items()} == ends
     wrong = {
         (at, counted.name, tile): (count, right[at].counts[tile])
-        for at, (counted, snapshot) in taken.items()
+        for at, (counted, snapshot) in pairs.items()
         for tile, count in snapshot.counts.items()
         if count != right[at].counts[tile]
     }
     assert not wrong
     # every part was caught at work: counts of a tile rose while programs ran
     for counted in Counted:
-        seen = [snapshot.counts for one, snapshot in taken.values() if one is counted]
+        seen = [snapshot.counts for one, snapshot in pairs.values() if one is counted]
         assert any(len({counts[tile] for counts in seen}) > 4 for tile in chip.tiles), (counted.name, len(seen))
 
 

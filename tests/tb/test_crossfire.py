@@ -82,7 +82,7 @@ def exact(run: Run, timeline: Timeline) -> bool:
     """Whether every record, waits and arrivals included, is as predicted, and none is missing."""
     assert run.fault is None
     pairs = pair(run.records, timeline.executed)
-    assert [found for found in pairs if found.differs or found.measured.wait != found.predicted.wait] == []
+    assert [value for value in pairs if value.differs or value.measured.wait != value.predicted.wait] == []
     assert len(pairs) == len(run.records) == len(timeline.executed)
     return run.cycles == timeline.cycles
 
@@ -114,8 +114,8 @@ def test_random_programs_are_predicted_to_the_cycle(name: str) -> None:
     jobs = []
     for seed in range(16):
         random = Random(seed)
-        made = random_program(random, CHIPS[name], random.randint(5, 40), threads=1 + seed % 4)
-        jobs.append(Job(made, [], [], 200_000))
+        program = random_program(random, CHIPS[name], random.randint(5, 40), threads=1 + seed % 4)
+        jobs.append(Job(program, [], [], 200_000))
     for job, run in zip(jobs, runs(CHIPS[name], jobs), strict=True):
         assert exact(run, play(job.program, CHIPS[name]))
 
@@ -178,10 +178,10 @@ def scheduled(seed: int, chip: ChipConfig) -> tuple[Job, NDArray[np.uint8]]:
     for dram in chip.drams:
         memories.region(dram, Region.MAIN)[: len(loaded)] = loaded
     execute(operations, memories)
-    wanted = np.stack([memories.region(dram, Region.MAIN)[:_KEPT] for dram in chip.drams])
+    array = np.stack([memories.region(dram, Region.MAIN)[:_KEPT] for dram in chip.drams])
     assert any(isinstance(op, Move) and op.route for op in operations)
     job = Job(program, [(dram, 0, loaded) for dram in chip.drams], [(dram, 0, _KEPT) for dram in chip.drams], 100_000)
-    return job, wanted
+    return job, array
 
 
 #: Words of each memory (ACC: of P int32) that random operations find filled, and of each channel: those compared, and
@@ -191,10 +191,10 @@ _FILLED, _KEPT, _LOADED = 128, 1600, 2000
 
 @pytest.mark.parametrize("name", slow_but(["ways", "three"], "ways"))
 def test_random_schedules_over_all_ways_leave_the_right_bytes(name: str) -> None:
-    given = [scheduled(seed, CHIPS[name]) for seed in range(8)]
-    for (_, wanted), run in zip(given, runs(CHIPS[name], [job for job, _ in given]), strict=True):
+    pairs = [scheduled(seed, CHIPS[name]) for seed in range(8)]
+    for (_, array), run in zip(pairs, runs(CHIPS[name], [job for job, _ in pairs]), strict=True):
         assert run.fault is None
-        np.testing.assert_array_equal(np.stack(run.memory), wanted)
+        np.testing.assert_array_equal(np.stack(run.memory), array)
 
 
 # -- the table of latencies -----------------------------------------------------------------------------------------
@@ -213,11 +213,11 @@ PATHS = (
 def one_by_one(chip: ChipConfig, words: int) -> tuple[Job, dict[int, tuple[int, bool]]]:
     """MOVEs of so many words from the scratchpad and to it, each after the one before has been delivered, when all code
     is there; by tag: hops, and whether from DRAM."""
-    spm, code, wanted = chip.spms[0], [sync(1, fire_at=3000)], dict[int, tuple[int, bool]]()
+    spm, code, pairs = chip.spms[0], [sync(1, fire_at=3000)], dict[int, tuple[int, bool]]()
 
     def add(source: int, target: int, hops: int) -> None:
         code.append(move(len(code) + 1, (source, Region.MAIN, 0), (target, Region.MAIN, 256), words, **notify(2, spm)))
-        wanted[len(code)] = hops, source in chip.drams
+        pairs[len(code)] = hops, source in chip.drams
         code.append(sync(len(code) + 1, wait_sem=2, wait_n=1))
 
     for target in (spm, *chip.cores):
@@ -231,17 +231,17 @@ def one_by_one(chip: ChipConfig, words: int) -> tuple[Job, dict[int, tuple[int, 
     assert len(code) < chip.ring_instructions
     streams = {(spm, Unit.MOVER): (*code, finished(chip, len(code) + 1))}
     placed, boot = place(streams, dict.fromkeys(chip.drams, CODE), chip)
-    return Job(Program(chip.digest, placed, boot, {}), [], [], 60_000), wanted
+    return Job(Program(chip.digest, placed, boot, {}), [], [], 60_000), pairs
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_moves_on_an_idle_mesh_take_what_the_closed_form_says(name: str) -> None:
     chip = CHIPS[name]
-    given = {words: one_by_one(chip, words) for words in WORDS}
+    pairs = {words: one_by_one(chip, words) for words in WORDS}
     table = set()
-    for (words, (job, wanted)), run in zip(given.items(), runs(chip, [job for job, _ in given.values()]), strict=True):
+    for (words, (job, result)), run in zip(pairs.items(), runs(chip, [job for job, _ in pairs.values()]), strict=True):
         assert exact(run, play(job.program, chip))
-        for tag, (hops, from_dram) in wanted.items():
+        for tag, (hops, from_dram) in result.items():
             mine = [record for record in run.records if record.tag == tag and record.opcode is Opcode.MOVE]
             end = max(record.end for record in mine if record.unit is Unit.NONE)
             start = max(record.start for record in mine if record.unit is Unit.MOVER)  # of a pull: where it is executed

@@ -91,8 +91,8 @@ def test_every_byte_is_right_and_untouched_words_show_the_fill(name: str, runs: 
     assert isinstance(case, Case)
     assert run.fault is None
     assert [words.shape for words in run.memory] == [words.shape for words in case.expected]
-    for got, wanted in zip(run.memory, case.expected, strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for got, array in zip(run.memory, case.expected, strict=True):
+        np.testing.assert_array_equal(got, array)
     assert (run.memory[0] == FILL).any()  # each case leaves some words alone
 
 
@@ -126,16 +126,16 @@ def test_faults_are_those_of_their_own_job(runs: dict[str, Run]) -> None:
 def test_every_instruction_leaves_one_record(name: str, runs: dict[str, Run]) -> None:
     case = CASES[name]
     assert isinstance(case, Case)
-    wanted: list[tuple[int, Unit, Opcode, int]] = []
+    values: list[tuple[int, Unit, Opcode, int]] = []
     for stream in (*case.job.program.streams, case.job.program.boot):
         for instruction in stream.instructions:
             tag = instruction.fields.get("tag", 0)
             if instruction.opcode is not Opcode.END:
-                wanted.append((stream.tile, stream.unit, instruction.opcode, tag))
+                values.append((stream.tile, stream.unit, instruction.opcode, tag))
             if instruction.opcode is Opcode.MOVE and instruction.fields["src_tile"] != stream.tile:
-                wanted.append((instruction.fields["src_tile"], Unit.MOVER, Opcode.MOVE, tag))
-    found = [(record.tile, record.unit, record.opcode, record.tag) for record in runs[name].records]
-    assert sorted(found) == sorted(wanted)
+                values.append((instruction.fields["src_tile"], Unit.MOVER, Opcode.MOVE, tag))
+    result = [(record.tile, record.unit, record.opcode, record.tag) for record in runs[name].records]
+    assert sorted(result) == sorted(values)
     for record in runs[name].records:
         assert 0 < record.start < record.end <= runs[name].cycles
         assert record.wait <= record.start
@@ -191,9 +191,9 @@ def test_reset_is_enough(all_runs: dict[str, dict[str, Run]], tmp_path: Path) ->
     cases = [CASES[name] for name in names]
     results = device.run([case.job for case in cases if isinstance(case, Case)])
     for name, run in zip(names, results, strict=True):
-        wanted = all_runs["icarus"][name]
-        assert (run.cycles, run.records, run.counters) == (wanted.cycles, wanted.records, wanted.counters)
-        np.testing.assert_array_equal(run.memory[0], wanted.memory[0])
+        result = all_runs["icarus"][name]
+        assert (run.cycles, run.records, run.counters) == (result.cycles, result.records, result.counters)
+        np.testing.assert_array_equal(run.memory[0], result.memory[0])
 
 
 def test_a_job_finds_nothing_of_the_one_before_in_dram(simulator: str) -> None:
@@ -209,8 +209,8 @@ def test_a_job_finds_nothing_of_the_one_before_in_dram(simulator: str) -> None:
     ]
     reader = Job(program({(SPM, Unit.MOVER): back}), [], [(DRAM, 2000, 100)], 20_000)
     bare = replace(case.job, memory=[])
-    given = [case.job, bare, case.job, reader, case.job]
-    good, unloaded, _, unwritten, _ = runs = list(SimulatedDevice(build(CHIP, simulator)).run(given))
+    jobs = [case.job, bare, case.job, reader, case.job]
+    good, unloaded, _, unwritten, _ = runs = list(SimulatedDevice(build(CHIP, simulator)).run(jobs))
     np.testing.assert_array_equal(good.memory[0], case.expected[0])
     written = (case.expected[0] != FILL).any(axis=1)
     assert written.sum() == 100
@@ -235,9 +235,9 @@ def test_a_program_that_writes_nothing_does_not_get_the_bytes_of_the_job_before(
 
 def cut_short(case: Case) -> Program:
     """The program of a case whose boot stream ends the run without waiting for the others."""
-    made = case.job.program
-    code = tuple(each for each in made.boot.instructions if each.opcode is not Opcode.SYNC)
-    return replace(made, boot=replace(made.boot, instructions=code))
+    result = case.job.program
+    code = tuple(each for each in result.boot.instructions if each.opcode is not Opcode.SYNC)
+    return replace(result, boot=replace(result.boot, instructions=code))
 
 
 def test_records_of_the_job_before_are_not_those_of_a_program_that_ends_early(simulator: str) -> None:
@@ -250,8 +250,8 @@ def test_records_of_the_job_before_are_not_those_of_a_program_that_ends_early(si
     (alone,) = device.run([early])
     assert second.fault is None
     assert 0 < len(second.records) < len(good.records)
-    made = {tile: sum(record.tile == tile for record in second.records) for tile in CHIP.tiles}
-    assert made == {tile: counters[Counter.RECORDS] for tile, counters in second.counters.items()}
+    counts = {tile: sum(record.tile == tile for record in second.records) for tile in CHIP.tiles}
+    assert counts == {tile: counters[Counter.RECORDS] for tile, counters in second.counters.items()}
     assert max(record.end for record in second.records) <= second.cycles
     assert (alone.records, alone.counters, alone.cycles) == (second.records, second.counters, second.cycles)
 
@@ -356,24 +356,24 @@ def test_a_damaged_simulator_is_built_anew_and_works(simulator: str, cached: lis
     program = built.folder / build_module.PROGRAMS[simulator][0]
     os.truncate(program, program.stat().st_size // 2)
     cached.append(True)
-    told: list[str] = []
-    again = build(CHIP, simulator, on_progress=told.append)
+    texts: list[str] = []
+    again = build(CHIP, simulator, on_progress=texts.append)
     assert (again.folder, again.fresh, cached) == (built.folder, True, [])
-    assert "bytes instead of" in told[0]
-    assert str(built.folder) in told[0]
+    assert "bytes instead of" in texts[0]
+    assert str(built.folder) in texts[0]
     (run,) = SimulatedDevice(again).run([there_and_back(1).job])
     assert run.fault is None
 
 
 def test_a_simulator_that_does_not_start_is_built_anew(simulator: str, cached: list[bool]) -> None:
     cached[:] = [False, True]
-    told: list[str] = []
-    device = SimulatedDevice(build(CHIP, simulator), on_progress=told.append)
+    texts: list[str] = []
+    device = SimulatedDevice(build(CHIP, simulator), on_progress=texts.append)
     runs = list(device.run([there_and_back(1).job, there_and_back(2).job]))
     assert [run.fault for run in runs] == [None, None]
     assert cached == []
-    assert told[0] == "the simulator does not start"
-    assert "building it again, the one there does not work" in told[1]
+    assert texts[0] == "the simulator does not start"
+    assert "building it again, the one there does not work" in texts[1]
 
 
 def test_one_that_never_starts_is_an_error_that_names_its_folder(simulator: str, cached: list[bool]) -> None:
@@ -525,12 +525,12 @@ def test_a_second_build_is_the_first(simulator: str) -> None:
 
 def _running_in(folder: Path) -> list[int]:
     """Processes whose working directory is `folder`."""
-    found = []
+    values = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 if (entry / "cwd").resolve(strict=True) == folder.resolve():
-                    found.append(int(entry.name))
+                    values.append(int(entry.name))
             except OSError:
                 continue
-    return found
+    return values

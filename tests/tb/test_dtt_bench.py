@@ -42,9 +42,9 @@ def test_slow_or_wrong_plans_miss_their_bars(routed: dtt_routing.Routed) -> None
 
 def test_tables_of_the_other_comparisons() -> None:
     routed = dtt_routing.route(random_program(4, 40, results=False), Settings(hop_weight=16))
-    found = compare(routed.plan, 20)
-    row = dict(zip(dtt_routing._YARDSTICK, dtt_routing.yardstick_row(4, 16, routed, found), strict=True))
-    assert row["of equal cost>"] == row["moves>"] == f"{found.moves}"
+    yardstick = compare(routed.plan, 20)
+    row = dict(zip(dtt_routing._YARDSTICK, dtt_routing.yardstick_row(4, 16, routed, yardstick), strict=True))
+    assert row["of equal cost>"] == row["moves>"] == f"{yardstick.moves}"
     plan = dtt_routing.route(random_program(4, 200)).plan
     stored = dict(zip(dtt_routing._STORED, dtt_routing.stored_row(4, plan, "search"), strict=True))
     assert stored["waypoints>"] == "0.000"
@@ -92,13 +92,13 @@ def test_nearest_sources_have_bars_that_can_be_missed() -> None:
     assert "5.0 % of the flit-hops saved" in reason
     (reason,) = dtt_holders.bars([good | {dtt_holders.NEAREST: held(1010, 80)}])
     assert "0.990 times as fast" in reason
-    for wrong, said in (
+    for wrong, text in (
         ({"arrival_mismatches": 2}, "2 arrivals are off"),
         ({"model_cycles": 999}, "1,000 cycles, 999 were planned"),
         ({"mismatches": 1}, "gemm:8x8x8 on ahead16, dtt: "),
     ):
         missed = dtt_holders.bars([good | {dtt_holders.PLACED: held(1000, 100, **wrong)}])
-        assert any(said in reason for reason in missed)
+        assert any(text in reason for reason in missed)
     assert dtt_holders.bars([]) == []
     with pytest.raises(BenchmarkError, match="no part 'nine'; there are four16, nine16 and kept"):
         dtt_holders.run(lambda event: None, ["nine"])

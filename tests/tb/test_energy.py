@@ -20,12 +20,12 @@ TINY = load_chip("tiny")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
+def run_artefacts(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
     return load_artefacts(keep(tmp_path_factory.mktemp("runs"), SHAPE, TINY))
 
 
-def estimate(found: Artefacts, table: EnergyTable) -> EnergyFigures:
-    return energy(found.row, found.schedule, found.program, found.chip, table)
+def estimate(artefacts: Artefacts, table: EnergyTable) -> EnergyFigures:
+    return energy(artefacts.row, artefacts.schedule, artefacts.program, artefacts.chip, table)
 
 
 def counting(**parts: float) -> EnergyTable:
@@ -35,19 +35,19 @@ def counting(**parts: float) -> EnergyTable:
     return EnergyTable.model_validate(none | parts)
 
 
-def test_counts_are_those_of_the_run(found: Artefacts) -> None:
-    counts = {name: part.count for name, part in estimate(found, counting()).parts.items()}
+def test_counts_are_those_of_the_run(run_artefacts: Artefacts) -> None:
+    counts = {name: part.count for name, part in estimate(run_artefacts, counting()).parts.items()}
     assert counts["products"] == find(SHAPE)[0].shape.macs
-    rows = [row for row in found.tables["instructions"].to_pylist() if row["bytes"] is not None]
+    rows = [row for row in run_artefacts.tables["instructions"].to_pylist() if row["bytes"] is not None]
     assert counts["links"] == sum(row["bytes"] * row["hops"] for row in rows)
     drams = set(TINY.drams)
     moved = sum(row["bytes"] * ((row["src_tile"] in drams) + (row["dst_tile"] in drams)) for row in rows)
-    program = sum(len(stream.instructions) for stream in (*found.program.streams, found.program.boot))
+    program = sum(len(stream.instructions) for stream in (*run_artefacts.program.streams, run_artefacts.program.boot))
     assert counts["DRAM"] == moved + program * TINY.instruction_words * TINY.lanes
     # each word that a core takes or gives is written or read there once, and arrays read all operands
     ends = 2 * sum(row["bytes"] for row in rows) - moved
     arrays = counts["operand memories"] + counts["result memories"] + counts.get("scratchpads", 0) - ends
-    gemms = [op for op in found.schedule.operations if op.kind == "gemm"]
+    gemms = [op for op in run_artefacts.schedule.operations if op.kind == "gemm"]
     least = sum(op["pixels"] * op["n_blocks"] * (op.taps + 1) for op in gemms) * TINY.lanes
     assert arrays >= least
 
@@ -61,11 +61,11 @@ def test_counts_are_those_of_the_run(found: Artefacts) -> None:
         ({"sram": 2.0}, {"operand memories", "result memories", "scratchpads"}),
     ],
 )
-def test_each_price_is_paid_for_its_part(found: Artefacts, parts: dict[str, float], names: set[str]) -> None:
-    made = estimate(found, counting(**parts))
-    paid = {name: part for name, part in made.parts.items() if part.picojoules}
-    assert set(paid) == names & set(made.parts)
-    assert made.microjoules == pytest.approx(sum(2.0 * part.count for part in paid.values()) / 1e6)
+def test_each_price_is_paid_for_its_part(run_artefacts: Artefacts, parts: dict[str, float], names: set[str]) -> None:
+    figures = estimate(run_artefacts, counting(**parts))
+    paid = {name: part for name, part in figures.parts.items() if part.picojoules}
+    assert set(paid) == names & set(figures.parts)
+    assert figures.microjoules == pytest.approx(sum(2.0 * part.count for part in paid.values()) / 1e6)
 
 
 def test_memories_between_the_sizes_of_the_table() -> None:

@@ -46,7 +46,7 @@ SHORT: Streams = {
         finish(3),
     ],
     (CORE, Unit.MATRIX): [sync(4, wait_sem=3, wait_n=3), finish(5)],
-}  # fmt: skip
+}
 #: Works for longer than it is given.
 LONG: Streams = {
     (SPM, Unit.MOVER): [*(move(tag, (SPM, MAIN, 0), (DRAM, MAIN, 0), 1000) for tag in range(1, 30)), finish(30)],
@@ -55,20 +55,24 @@ LONG: Streams = {
 
 
 def jobs() -> dict[str, Job]:
-    made = {name: Job(program(streams), [], [], 60_000, STALL) for name, streams in
-            (("crossed", CROSSED), ("round", ROUND), ("short", SHORT))}  # fmt: skip
-    return made | {"long": Job(program(LONG), [], [], 2000, STALL), "nothing": endless(1500)}
+    result = {
+        name: Job(program(streams), [], [], 60_000, STALL)
+        for name, streams in (("crossed", CROSSED), ("round", ROUND), ("short", SHORT))
+    }
+    return result | {"long": Job(program(LONG), [], [], 2000, STALL), "nothing": endless(1500)}
 
 
 @pytest.fixture(scope="module")
 def hung() -> dict[str, tuple[Job, Run]]:
-    given = jobs()
+    result = jobs()
     device = SimulatedDevice(build(CHIP, "verilator"))
-    return {name: (job, run) for (name, job), run in zip(given.items(), device.run(list(given.values())), strict=True)}
+    return {
+        name: (job, run) for (name, job), run in zip(result.items(), device.run(list(result.values())), strict=True)
+    }
 
 
-def text_of(found: tuple[Job, Run]) -> str:
-    job, run = found
+def text_of(pair: tuple[Job, Run]) -> str:
+    job, run = pair
     text = explain(run, job.program, None, CHIP)
     assert "\n" not in text
     return text
@@ -96,11 +100,11 @@ def test_the_checker_finds_the_same_deadlock_beforehand(name: str, hung: dict[st
     job, _ = hung[name]
     with pytest.raises(CheckError) as error:
         check(job.program, CHIP)
-    (found,) = (problem.what for problem in error.value.problems if problem.where == "wait-for cycle")
-    told = text_of(hung[name]).partition("last movement; ")[2]
+    (text,) = (problem.what for problem in error.value.problems if problem.where == "wait-for cycle")
+    result = text_of(hung[name]).partition("last movement; ")[2]
     # the cycle may be entered elsewhere
-    assert set(found.removesuffix(", closing the cycle").split("; ")) == set(
-        told.removesuffix(", closing the cycle").split("; ")
+    assert set(text.removesuffix(", closing the cycle").split("; ")) == set(
+        result.removesuffix(", closing the cycle").split("; ")
     )
 
 
@@ -141,14 +145,17 @@ def test_operations_are_named() -> None:
     span = Span(tile=SPM, address=0, run=8, stride=8)
     there = span.model_copy(update={"tile": DRAM})
     schedule = Schedule(
-        chip=CHIP.name, chip_digest=CHIP.digest, workload="w", scheduler="s",
+        chip=CHIP.name,
+        chip_digest=CHIP.digest,
+        workload="w",
+        scheduler="s",
         operations=(Move(issuer=SPM, src=span, dst=there, words=8, label="conv3 w n0"),),
-    )  # fmt: skip
+    )
     code = [move(1, (SPM, MAIN, 0), (DRAM, MAIN, 0), 8, wait_sem=5, wait_n=1), finish(2)]
-    made = program({(SPM, Unit.MOVER): code})
-    made = replace(made, operation_of_tag={1: 0})
+    result = program({(SPM, Unit.MOVER): code})
+    result = replace(result, operation_of_tag={1: 0})
     stands = BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.SEMAPHORE, 1, sem=5, need=1, peer=2)
-    text = explain(stopped(stands), made, schedule, CHIP)
+    text = explain(stopped(stands), result, schedule, CHIP)
     assert 'spm@(1,1) mover stream [0] MOVE tag 1 (operation 0 "conv3 w n0") waits for semaphore 5' in text
 
 
@@ -172,7 +179,7 @@ PULLED: Streams = {
         sync(6, wait_sem=3, wait_n=1),
         finish(7),
     ],
-}  # fmt: skip
+}
 MATRIX = BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.SEMAPHORE, 3, sem=1, need=1, peer=2)
 SPM_WAITS = BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.SEMAPHORE, 6, sem=3, need=1, peer=2)
 
@@ -189,13 +196,13 @@ def part(
 
 
 @dataclass(frozen=True)
-class Told:
+class Status:
     blocked_status: tuple[BlockedStatus, ...]
     text: tuple[str, ...]
 
 
-TOLD = {
-    "the pull waits in the queue of DRAM": Told(
+STATUS = {
+    "the pull waits in the queue of DRAM": Status(
         (
             MATRIX,
             part(Part.QUEUE, DRAM, BlockedOn.UNIT, 1, has=2),
@@ -203,39 +210,39 @@ TOLD = {
         ),
         ("dram@(0,0) mover with MOVE tag 40 waits for DRAM, which sends no word", "2 more parts wait for these"),
     ),
-    "the pull is being sent and DRAM is silent": Told(
+    "the pull is being sent and DRAM is silent": Status(
         (MATRIX, part(Part.MOVER, DRAM, BlockedOn.DRAM, 1, peer=CORE)),
         ("dram@(0,0) mover with core@(1,0) mover stream [0] MOVE tag 1 waits for DRAM",),
     ),
-    "a packet half-way": Told(
+    "a packet half-way": Status(
         (MATRIX, part(Part.DELIVERY, CORE, BlockedOn.FLITS, 3, address(Region.B, 5))),
         ("core@(1,0) with a packet for B+0x5 waits for its last 3 words, which no mover has: they are lost",),
     ),
-    "a packet that has to sink": Told(
+    "a packet that has to sink": Status(
         (part(Part.DELIVERY, CORE, BlockedOn.FLITS, 0, address(Region.B, 5)),),
         ("waits for its tail, which no mover has",),
     ),
-    "a packet held up by its sender": Told(
+    "a packet held up by its sender": Status(
         (part(Part.DELIVERY, CORE, BlockedOn.FLITS, 3, 5), part(Part.MOVER, DRAM, BlockedOn.MEMORY, 1, peer=CORE)),
         ("hang: ", "gives no word", "1 more part waits for these"),
     ),
-    "mover, network and delivery": Told(
+    "mover, network and delivery": Status(
         (part(Part.MOVER, SPM, BlockedOn.DATA_PLANE, 5, peer=DRAM), part(Part.DELIVERY, DRAM, BlockedOn.DRAM, 6, 0x40),
          part(Part.DRAM, DRAM, BlockedOn.DRAM, 16, 0x30)),
         ("dram@(0,0) with 16 bursts written from word 0x30 waits for the memory to answer",
          "2 more parts wait for these"),
     ),
-    "words that have been written and not answered": Told(
+    "words that have been written and not answered": Status(
         (SPM_WAITS, part(Part.DRAM, DRAM, BlockedOn.DRAM, 1, 0x30)),
         ("dram@(0,0) with 1 bursts written", "1 more part waits for these"),
     ),
-    "words that are lost": Told(
+    "words that are lost": Status(
         (SPM_WAITS,),
         ("spm@(1,1) mover stream [1] SYNC tag 6 waits for semaphore 3 of spm@(1,1) (has 0, needs 1), "
          "whose post has been lost: "
          "spm@(1,1) mover stream [0] MOVE tag 5 has been issued, but its words have not been delivered to dram@(0,0)",),
     ),
-    "a circle through a mover": Told(
+    "a circle through a mover": Status(
         (BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.UNIT, 5, sem=3),
          part(Part.MOVER, SPM, BlockedOn.DATA_PLANE, 9, peer=DRAM),
          part(Part.DELIVERY, DRAM, BlockedOn.FLITS, 2, 0x40),
@@ -244,28 +251,28 @@ TOLD = {
          "where another packet is in front; dram@(0,0) with a packet for MAIN+0x40 waits for its last 2 words, "
          "whose mover has to send them, closing the cycle"),
     ),
-    "a request that is not taken": Told(
+    "a request that is not taken": Status(
         (BlockedStatus(CORE, Part.STREAM, Unit.MOVER, BlockedOn.REQUEST_PLANE, 1, sem=2, peer=DRAM),
          part(Part.QUEUE, DRAM, BlockedOn.UNIT, 50, need=1, has=8)),
         ("dram@(0,0) queue of 8 requested MOVEs, first MOVE tag 50 waits for its mover", "1 more part waits for these"),
     ),
-    "code that does not come": Told(
+    "code that does not come": Status(
         (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.CODE, 0, sem=1, peer=DRAM),),
         ("the core@(1,0) matrix stream waits for its next code from dram@(0,0)",),
     ),
-    "half a request": Told(
+    "half a request": Status(
         (part(Part.QUEUE, DRAM, BlockedOn.FLITS),), ("dram@(0,0) request queue waits for the rest of a request",)
     ),
-    "a FETCH that got lost": Told(
+    "a FETCH that got lost": Status(
         (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.START, 0),),
         ("the core@(1,0) matrix stream was never started, although boot stream [1] FETCH tag 2 has been sent",),
     ),
-    "a stream that was not started yet": Told(
+    "a stream that was not started yet": Status(
         (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.START, 0),
          BlockedStatus(HOST, Part.STREAM, Unit.MOVER, BlockedOn.REQUEST_PLANE, 1, sem=5, peer=CORE)),
         ("boot stream [0] FETCH tag 1 cannot send its request to core@(1,0)", "1 more part waits for these"),
     ),
-    "units that the program does not use": Told(
+    "units that the program does not use": Status(
         (
             MATRIX,
             part(Part.MOVER, DRAM, BlockedOn.DRAM, 1),
@@ -273,37 +280,37 @@ TOLD = {
         ),
         ("waits for DRAM", "1 more part waits for these"),
     ),
-    "a fault that nobody heard of": Told(
+    "a fault that nobody heard of": Status(
         (replace(part(Part.FAULT, SPM, BlockedOn.FAULT, 5, address(MAIN, 0x4000)), cause=Cause.ADDRESS),),
         ("spm@(1,1) has raised ADDRESS (tag 5, value 0x4000), which has not reached the host",),
     ),
-    "a damaged instruction": Told(
+    "a damaged instruction": Status(
         (replace(MATRIX, need=33),), ("(has 0, needs 33; the program says 1 of semaphore 1)",)
     ),
-    "a post that is not taken": Told(
+    "a post that is not taken": Status(
         (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.POST_PLANE, 4, sem=1, peer=HOST),),
         ("core@(1,0) matrix stream [1] SYNC tag 4 cannot send its post to host@(0,1)",),
     ),
-    "a memory that takes no word": Told(
+    "a memory that takes no word": Status(
         (part(Part.DELIVERY, SPM, BlockedOn.MEMORY, 4, 0x40),),
         ("spm@(1,1) with a packet for MAIN+0x40 waits for its memory",),
     ),
-    "nothing at all": Told((), ("no part of the chip reports that it waits: a packet in flight was lost",)),
+    "nothing at all": Status((), ("no part of the chip reports that it waits: a packet in flight was lost",)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", STATUS)
 def test_every_kind_of_report_is_told(name: str) -> None:
-    told = TOLD[name]
-    text = explain(stopped(*told.blocked_status), program(PULLED), None, CHIP)
-    for piece in told.text:
+    state = STATUS[name]
+    text = explain(stopped(*state.blocked_status), program(PULLED), None, CHIP)
+    for piece in state.text:
         assert piece in text
 
 
 def test_other_ends_need_no_words() -> None:
-    made = program(PULLED)
-    assert explain(stopped(MATRIX, cause=Cause.ADDRESS), made, None, CHIP) == ""
-    assert explain(replace(stopped(MATRIX), fault=None), made, None, CHIP) == ""
+    result = program(PULLED)
+    assert explain(stopped(MATRIX, cause=Cause.ADDRESS), result, None, CHIP) == ""
+    assert explain(replace(stopped(MATRIX), fault=None), result, None, CHIP) == ""
 
 
 @pytest.mark.parametrize(("more", "slow"), [(0, True), (1, False)])
@@ -315,10 +322,10 @@ def test_a_bound_that_is_reached_while_things_move(more: int, slow: bool) -> Non
 def test_tags_that_come_again_are_told_apart_by_what_is_left() -> None:
     """Three instructions with one tag: the report says how many are left."""
     same = [sync(5, wait_sem=2, wait_n=1) for _ in range(3)]
-    made: Program = program({(SPM, Unit.MOVER): [*same, finish(6)]})
+    result: Program = program({(SPM, Unit.MOVER): [*same, finish(6)]})
     for place in range(3):
         stands = BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.SEMAPHORE, 5, sem=2, need=1, peer=4 - place)
-        assert f"spm@(1,1) mover stream [{place}] SYNC tag 5 waits" in explain(stopped(stands), made, None, CHIP)
+        assert f"spm@(1,1) mover stream [{place}] SYNC tag 5 waits" in explain(stopped(stands), result, None, CHIP)
 
 
 def test_states_as_the_bench_writes_them() -> None:

@@ -18,7 +18,7 @@ from meshloom.tb.cli.main import app
 from meshloom.tb.compare.causes import Activity, Causes
 from meshloom.tb.compare.critical import costly_waits
 from meshloom.tb.compare.explained import ExplainError, explained
-from meshloom.tb.compare.kept import Kept, kept
+from meshloom.tb.compare.finished import FinishedRun, finished_run
 from meshloom.tb.results.artefacts import load as load_artefacts
 from meshloom.tb.results.explanation import Explanation, Explanations, Waterfall
 from meshloom.tb.results.named import RunNameError, find, one
@@ -30,10 +30,10 @@ TINY = load("tiny")
 
 
 def changed(chip: ChipConfig, **parts: object) -> ChipConfig:
-    given = chip.model_dump()
+    values = chip.model_dump()
     for name, value in parts.items():
-        given[name] = given[name] | value if isinstance(value, dict) else value
-    return ChipConfig.model_validate(given)
+        values[name] = values[name] | value if isinstance(value, dict) else value
+    return ChipConfig.model_validate(values)
 
 
 #: One core; four of them; four virtual channels; a DRAM that takes long and gives little.
@@ -53,28 +53,30 @@ def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return keep(tmp_path_factory.mktemp("runs"), SHAPES[0], TINY)
 
 
-def run_of(folder: Path) -> Kept:
-    return kept(load_artefacts(folder))
+def run_of(folder: Path) -> FinishedRun:
+    return finished_run(load_artefacts(folder))
 
 
 def invoke(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["explain", *map(str, arguments)])
 
 
-def assert_whole(found: Explanation, run: Kept) -> None:
+def assert_whole(explanation: Explanation, run: FinishedRun) -> None:
     """Causes add up to the cycles, in all and of each layer; the path has no hole; waits do not overlap."""
-    falls = found.waterfall
+    falls = explanation.waterfall
     pes = run.chip.rows * run.chip.cols * len(run.chip.cores)
     assert falls.pes == pes
     assert sum(falls.total.values()) == pes * falls.cycles == sum(sum(s.pe_cycles.values()) for s in falls.layers)
     assert min(falls.total.values(), default=0) >= 0
     assert run.macs is not None
     assert falls.total.get("useful", 0) == sum(run.macs[layer.layer] for layer in falls.layers)
-    if found.path is not None:
-        assert [step.start for step in found.path.steps] == [0, *(step.end for step in found.path.steps)][:-1]
-        assert sum(step.cycles for step in found.path.steps) == found.path.cycles
+    if explanation.path is not None:
+        assert [step.start for step in explanation.path.steps] == [0, *(step.end for step in explanation.path.steps)][
+            :-1
+        ]
+        assert sum(step.cycles for step in explanation.path.steps) == explanation.path.cycles
     by_core: dict[int, list[tuple[int, int]]] = {}
-    for wait in found.waits:
+    for wait in explanation.waits:
         assert sum(wait.causes.values()) <= wait.end - wait.start
         assert wait.by_cycles <= sum(wait.causes.values())
         by_core.setdefault(wait.core, []).append((wait.start, wait.end))
@@ -88,16 +90,16 @@ def test_everything_adds_up(case: tuple[str, str], tmp_path: Path) -> None:
     chip, shape = case
     run = run_of(keep(tmp_path, shape, CHIPS[chip]))
     for model in (False, True):
-        found = explained(run, model, most=10_000)
-        assert_whole(found, run)
-        assert found.path is not None
-        assert found.waterfall.cycles == found.path.cycles == run.row.rtl_cycles
+        explanation = explained(run, model, most=10_000)
+        assert_whole(explanation, run)
+        assert explanation.path is not None
+        assert explanation.waterfall.cycles == explanation.path.cycles == run.row.rtl_cycles
     # what arrays waited for before their GEMMs is what the waterfall says; the rest is after the last one
     waited = Counter[str]()
-    for wait in found.waits:
+    for wait in explanation.waits:
         waited.update(wait.causes)
     for cause in ("dram", "dram queue", "port", "noc", "dependence", "results", "start", "fetch"):
-        assert waited[cause] * run.chip.rows * run.chip.cols == found.waterfall.total.get(cause, 0)
+        assert waited[cause] * run.chip.rows * run.chip.cols == explanation.waterfall.total.get(cause, 0)
 
 
 def test_a_slow_dram_is_what_is_waited_for(tmp_path: Path) -> None:
@@ -115,27 +117,27 @@ def test_a_slow_dram_is_what_is_waited_for(tmp_path: Path) -> None:
 def test_the_path_goes_from_cause_to_effect(layer: Path) -> None:
     """Each step of the path is a part of its instruction's time, or of the way from or to it."""
     run = run_of(layer)
-    found = explained(run)
-    assert found.path is not None
-    last = found.path.steps[-1]
+    explanation = explained(run)
+    assert explanation.path is not None
+    last = explanation.path.steps[-1]
     assert (last.activity, last.end) == (Activity.END, run.row.rtl_cycles)
     records = {(p.tile, p.unit.name.lower(), p.index, e.tile): e for p, e in run.measured.items()}
     computing = {Activity.COMPUTE, Activity.PIPELINE, Activity.VECTOR, Activity.TRANSFER, Activity.HELD_UP}
-    for step in found.path.steps:
+    for step in explanation.path.steps:
         if step.activity in computing:
             record = records[step.who.tile, step.who.unit, step.who.position, step.who.executed_by]
             assert record.start <= step.start < step.end <= record.end + 5  # the next one takes the post, and is issued
-    assert {Activity.COMPUTE, Activity.TRANSFER} <= {step.activity for step in found.path.steps}
+    assert {Activity.COMPUTE, Activity.TRANSFER} <= {step.activity for step in explanation.path.steps}
 
 
 def test_the_path_to_an_operation_ends_with_it(layer: Path) -> None:
     run = run_of(layer)
     for number in range(0, len(run.schedule.operations), 3):
-        found = explained(run, operation=number)
+        explanation = explained(run, operation=number)
         ends = [entry.end for place, entry in run.measured.items() if run.number(place) == number]
-        assert found.path is not None
-        assert found.path.cycles == max(ends)
-        assert all(wait.gemm.operation == number for wait in found.waits)
+        assert explanation.path is not None
+        assert explanation.path.cycles == max(ends)
+        assert all(wait.gemm.operation == number for wait in explanation.waits)
     with pytest.raises(ExplainError, match=r"has no operation 9999; its .* are numbered from 0"):
         explained(run, operation=9999)
     with pytest.raises(ExplainError, match="has no layer 'nothing'; it has conv:9x7x5-6"):
@@ -160,12 +162,12 @@ def test_gemms_behind_each_other_are_computing_all_the_time(layer: Path) -> None
 
 def test_a_network_layer_by_layer(tmp_path: Path) -> None:
     run = run_of(keep_network(tmp_path, "resnet8", load("quad16")))
-    found = explained(run)
-    assert_whole(found, run)
+    explanation = explained(run)
+    assert_whole(explanation, run)
     assert run.row.network is not None
     cores = {layer.name: layer.core_cycles for layer in run.row.network.layers}
     per_core = run.chip.rows * run.chip.cols
-    assert {each.layer: sum(each.pe_cycles.values()) // per_core for each in found.waterfall.layers} == {
+    assert {each.layer: sum(each.pe_cycles.values()) // per_core for each in explanation.waterfall.layers} == {
         name: cycles for name, cycles in cores.items() if cycles
     }
     only = explained(run, layer="conv3_1_1")
@@ -182,11 +184,11 @@ def test_a_program_timed_ahead_has_planned_what_is_not_fed(tmp_path: Path) -> No
     chip = load("ahead8")
     run = run_of(keep(tmp_path, "gemm:16x16x16", chip, "dtt"))
     assert run.program.ahead
-    found = explained(run)
-    assert_whole(found, run)
-    assert found.path is None
-    assert found.waits == ()
-    assert found.waterfall.total["planned"] > 0
+    explanation = explained(run)
+    assert_whole(explanation, run)
+    assert explanation.path is None
+    assert explanation.waits == ()
+    assert explanation.waterfall.total["planned"] > 0
     assert "timed ahead: nothing waits" in invoke(tmp_path / "gemm_16x16x16").output
 
 
@@ -194,8 +196,8 @@ def test_a_program_timed_ahead_has_planned_what_is_not_fed(tmp_path: Path) -> No
 
 
 def test_model_and_rtl_agree(layer: Path) -> None:
-    found = explained(run_of(layer)).spread
-    assert (found.differing, found.first, found.streams, found.end_lag) == (0, None, (), 0)
+    spread = explained(run_of(layer)).spread
+    assert (spread.differing, spread.first, spread.streams, spread.end_lag) == (0, None, (), 0)
     assert "model and RTL agree: each of" in invoke(layer).output
 
 
@@ -218,20 +220,20 @@ def test_the_first_difference_has_its_mechanism(what: str, layer: Path, tmp_path
         return (wait, start + 7, end + 7) if entry.start > first.end else (wait, start, end)
 
     run = run_of(keep(tmp_path / "late", SHAPES[0], TINY, measured=late))
-    found = explained(run).spread
-    assert found.first is not None
-    assert (found.first.tag, found.first.tile) == (first.tag, first.tile)
-    told = {
+    spread = explained(run).spread
+    assert spread.first is not None
+    assert (spread.first.tag, spread.first.tile) == (first.tag, first.tile)
+    text = {
         "move": r"began in time, and lasted 7 cycles longer \(stalled for 0 cycles\): the channel of dram",
         "wait": "waited 7 cycles longer for its semaphore",
         "gemm": "began in time, and lasted 7 cycles longer: the unit's contract",
         "issue": "began 7 cycles later, although its wait was as predicted",
     }[what]
-    assert re.search(told, found.mechanism)
-    assert found.end_lag == 7
-    assert [stream.first for stream in found.streams] == sorted(stream.first for stream in found.streams)
-    assert sum(stream.differing for stream in found.streams) == found.differing > 10
-    assert {stream.largest for stream in found.streams} == {7}
+    assert re.search(text, spread.mechanism)
+    assert spread.end_lag == 7
+    assert [stream.first for stream in spread.streams] == sorted(stream.first for stream in spread.streams)
+    assert sum(stream.differing for stream in spread.streams) == spread.differing > 10
+    assert {stream.largest for stream in spread.streams} == {7}
     shown = invoke(tmp_path / "late" / "conv_9x7x5-6_k3_p1_relu").output
     assert "the RTL ended +7 cycles from the model" in shown
     assert "mechanism: it" in shown
@@ -279,9 +281,9 @@ def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: P
 
 def test_the_json_is_read_back(layer: Path, tmp_path: Path) -> None:
     shown = invoke(layer, "--json", "-")
-    (found,) = Explanations.model_validate_json(shown.output).workloads
+    (explanation,) = Explanations.model_validate_json(shown.output).workloads
     beside = {"energy": None, "area": None}  # the latter if the chip has once been synthesised on this machine
-    assert found.model_copy(update=beside) == explained(run_of(layer))
+    assert explanation.model_copy(update=beside) == explained(run_of(layer))
     assert invoke(layer, "--json", tmp_path / "why.json").exit_code == 0
     assert json.loads((tmp_path / "why.json").read_text()) == json.loads(shown.output)
     wrong = json.loads(shown.output)["workloads"][0]["waterfall"]
@@ -293,7 +295,7 @@ def test_the_json_is_read_back(layer: Path, tmp_path: Path) -> None:
 def test_a_run_that_ended_in_a_fault_has_only_the_model(tmp_path: Path) -> None:
     folder = keep(tmp_path, "gemm:5x6x7", TINY)
     run = run_of(folder)
-    faulty = Kept(run.row, run.chip, run.schedule, run.program, {}, run.predicted, 0, run._numbers)
+    faulty = FinishedRun(run.row, run.chip, run.schedule, run.program, {}, run.predicted, 0, run._numbers)
     with pytest.raises(ExplainError, match="no cycles were measured"):
         explained(faulty)
     assert explained(faulty, model=True).waterfall.cycles == run.row.model_cycles
@@ -302,8 +304,8 @@ def test_a_run_that_ended_in_a_fault_has_only_the_model(tmp_path: Path) -> None:
 def test_all_workloads_of_a_run_or_why_not(layer: Path, tmp_path: Path) -> None:
     other = keep(tmp_path / "run", "gemm:5x6x7", TINY)
     both = results_file(tmp_path / "both.json", layer, other)
-    found = Explanations.model_validate_json(invoke(both, "--json", "-").output)
-    assert [each.workload for each in found.workloads] == [SHAPES[0], "gemm:5x6x7"]
+    explanations = Explanations.model_validate_json(invoke(both, "--json", "-").output)
+    assert [each.workload for each in explanations.workloads] == [SHAPES[0], "gemm:5x6x7"]
     shown = invoke(both)
     assert shown.output.index("most of the rest") < shown.output.index("where the cycles went")
     shutil.rmtree(other)

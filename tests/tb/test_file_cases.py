@@ -18,8 +18,8 @@ from meshloom.tb.benchmarks.scale_stage import By, ScaleStage
 Pair = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]], int]
 
 
-def pair(exact: list[float] | NDArray[np.float64], found: list[float] | NDArray[np.float64], right: int = -1) -> Pair:
-    return {"y": np.asarray(exact, np.float64)}, {"y": np.asarray(found, np.float64)}, right
+def pair(exact: list[float] | NDArray[np.float64], result: list[float] | NDArray[np.float64], right: int = -1) -> Pair:
+    return {"y": np.asarray(exact, np.float64)}, {"y": np.asarray(result, np.float64)}, right
 
 
 def test_classes() -> None:
@@ -52,18 +52,18 @@ def test_scores() -> None:
 
 
 def test_masks() -> None:
-    exact, found = np.array([0.9, 0.9, 0.0, 0.0]), np.array([0.9, 0.2, 0.4, 0.0])
+    exact, array = np.array([0.9, 0.9, 0.0, 0.0]), np.array([0.9, 0.2, 0.4, 0.0])
     assert (
-        file_cases.same_mask([pair(exact, found), pair(exact, exact)]) == "text pixels as float: IoU 0.667, worst 0.333"
+        file_cases.same_mask([pair(exact, array), pair(exact, exact)]) == "text pixels as float: IoU 0.667, worst 0.333"
     )
 
 
 def detected(cell: int, score: float) -> NDArray[np.float64]:
     """What YOLOX says: a box of 32x32 around a cell of stride 8, of 416x416 pixels."""
     count = sum((416 // stride) ** 2 for stride in (8, 16, 32))
-    found = np.zeros((1, count, 6))
-    found[0, cell] = [0, 0, np.log(4), np.log(4), score, 1]
-    return found
+    array = np.zeros((1, count, 6))
+    array[0, cell] = [0, 0, np.log(4), np.log(4), score, 1]
+    return array
 
 
 def test_boxes() -> None:
@@ -82,14 +82,14 @@ def test_filters_share_steps(together: int, steps: int) -> None:
     random = np.random.default_rng(1)
     scale = np.array([1.0, 1000.0, 2.0, 2000.0])
     w = random.uniform(-1, 1, (4, 3, 1, 1)) * scale[:, None, None, None]
-    found = rounded(w, np.ones((1, 3, 1, 1)), together)
+    array = rounded(w, np.ones((1, 3, 1, 1)), together)
     ranges = np.abs(w).max(axis=(1, 2, 3))
     order = np.argsort(ranges)
     for first in range(0, 4, together):
         some = order[first : first + together]
         full = ranges[some].max() / 127
-        assert np.abs(found[some] - w[some]).max() <= max(full / 2, 0.5 * ranges[some].max())
-    zeros = np.count_nonzero(found[[0, 2]])
+        assert np.abs(array[some] - w[some]).max() <= max(full / 2, 0.5 * ranges[some].max())
+    zeros = np.count_nonzero(array[[0, 2]])
     assert (zeros == 0) == (steps == 1)
 
 
@@ -99,14 +99,14 @@ def test_filters_with_powers_of_two_of_their_own() -> None:
     ranges = np.array([1.0, 0.3, 0.06, 0.0])
     w = random.uniform(-1, 1, (4, 1, 15, 15)) * ranges[:, None, None, None]
     w[:3, 0, 0, 0] = ranges[:3]
-    found = shifted(w, np.ones((4, 1, 1, 1)))
-    step = np.abs(np.diff(np.unique(found[2]))).min()
+    array = shifted(w, np.ones((4, 1, 1, 1)))
+    step = np.abs(np.diff(np.unique(array[2]))).min()
     for filters, factor in zip((0, 1, 2), (1, 2, 8), strict=True):
-        steps = found[filters] / step
+        steps = array[filters] / step
         np.testing.assert_allclose(steps, np.rint(steps), atol=1e-6)
         assert np.abs(np.rint(steps)).max() <= 127 * 8 / factor
-        assert np.abs(found[filters] - w[filters]).max() <= 8.001 / factor * step
-    assert not found[3].any()
+        assert np.abs(array[filters] - w[filters]).max() <= 8.001 / factor * step
+    assert not array[3].any()
 
 
 @pytest.mark.parametrize("by", ["instruction", "shift", "lane"])

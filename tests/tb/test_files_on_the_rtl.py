@@ -34,9 +34,9 @@ CHIP = "tiny"
 
 
 def invoke(*arguments: str) -> Result:
-    found = CliRunner().invoke(app, list(arguments))
-    assert found.exit_code == 0, found.output
-    return found
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result
 
 
 def passed(*arguments: str) -> Row:
@@ -95,11 +95,11 @@ def test_a_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)).save("p.png")
     row = passed(path.name, "--input", "p.png", "--min-score", "0.05")
     assert row.network is not None
-    found = row.network.detector
-    assert found is not None
-    assert found.alike > 0.8 * len(found.exact)
-    assert Path(found.picture or "").suffix == ".png"
-    assert Path(found.picture or "").is_file()
+    figures = row.network.detector
+    assert figures is not None
+    assert figures.alike > 0.8 * len(figures.exact)
+    assert Path(figures.picture or "").suffix == ".png"
+    assert Path(figures.picture or "").is_file()
     assert row.network.answer.split()[1].strip(",") in ("cat", "dog")
 
 
@@ -115,12 +115,12 @@ def test_masked_attention(mask: str) -> None:
 def on_the_rtl(m: FloatModel, output: str, name: str, count: int = 1) -> None:
     """Every tensor of a model on a chip, byte for byte and to the cycle."""
     report, chip, data = quantise_with_report(m.build(output), m.data()), load(name), m.data(count)
-    made = network.prepare(report.graph, chip)
+    prepared_network = network.prepare(report.graph, chip)
     (value,) = report.graph.inputs
     feeds = [Feed("noise", {value.name: quantise_input(report.sources["x"].value(x), value)}) for x in data]
-    jobs = [network.job(made, feed.arrays, chip, 4, 500_000) for feed in feeds]
+    jobs = [network.job(prepared_network, feed.arrays, chip, 4, 500_000) for feed in feeds]
     for feed, run in zip(feeds, SimulatedDevice(build(chip, "verilator")).run(jobs), strict=True):
-        row = network.row(made, "model", feed, run, chip)
+        row = network.row(prepared_network, "model", feed, run, chip)
         assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
         assert row.rtl_cycles == row.model_cycles > 0
         assert row.network is not None

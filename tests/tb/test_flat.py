@@ -26,9 +26,9 @@ DIVERGENCE = {
 
 
 def row(workload: str = 'conv:5x5x3-4,"odd"', **changes: Any) -> Row:
-    given = {"chip": "tiny", "scheduler": "loop_order", "simulator": "verilator", "cpu_seconds": 0.5}
+    values = {"chip": "tiny", "scheduler": "loop_order", "simulator": "verilator", "cpu_seconds": 0.5}
     numbers = {"rtl_cycles": 1000, "model_cycles": 1001, "utilisation": 0.5, "bytes_checked": 64}
-    return Row.model_validate({"workload": workload} | given | numbers | changes)
+    return Row.model_validate({"workload": workload} | values | numbers | changes)
 
 
 @pytest.fixture

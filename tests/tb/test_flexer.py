@@ -101,14 +101,14 @@ def test_tables_have_a_row_for_each_workload() -> None:
 
 def test_programs_are_shown_as_far_as_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part is measured, and whatever else is kept is beside it; what is missing is said."""
-    known: dict[Asked, Found] = {}
+    answers: dict[Asked, Found] = {}
     monkeypatch.setattr(
-        network_runs.KEPT, "collected", lambda some: (known, {one for one in known if one.chip == "arch6"})
+        network_runs.KEPT, "collected", lambda some: (answers, {one for one in answers if one.chip == "arch6"})
     )
     monkeypatch.setattr(flexer_rtl, "compile_search", silent)
 
-    def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
-        known.update((one, ran(100)) for one in asked)
+    def measure(requests: Sequence[Asked], on_progress: OnEvent) -> list[str]:
+        answers.update((one, ran(100)) for one in requests)
         return []
 
     monkeypatch.setattr(network_runs, "measure", measure)
@@ -116,14 +116,14 @@ def test_programs_are_shown_as_far_as_they_are_known(monkeypatch: pytest.MonkeyP
         flexer_rtl.run(silent, ["kept"])
     with pytest.raises(BenchmarkError, match=r"^no part arch5; there are arch5-layers, .*, arch7-networks, kept$"):
         flexer_rtl.run(silent, ["arch5"])
-    made = flexer_rtl.run(silent, ["arch6-layers", "arch3-networks"])
-    layers, networks = made.sheets
+    result = flexer_rtl.run(silent, ["arch6-layers", "arch3-networks"])
+    layers, networks = result.sheets
     assert {row[0] for row in layers.rows} == {"arch6"}
     assert [row[:2] for row in networks.rows] == [("arch3", "squeezenet")]
     total = sum(len(one) for one in flexer_rtl.plan().values())
-    assert f"{total - len(known)} of {total} results are missing" in made.failures
-    assert made.remarks[0].startswith("25 programs; the model's error: mean 0.000 %")
-    assert "(20 results): resnet50/conv3_1_1 on arch6 by flexer:budget=100M, " in made.remarks[1]
+    assert f"{total - len(answers)} of {total} results are missing" in result.failures
+    assert result.remarks[0].startswith("25 programs; the model's error: mean 0.000 %")
+    assert "(20 results): resnet50/conv3_1_1 on arch6 by flexer:budget=100M, " in result.remarks[1]
 
 
 def test_what_is_measured_is_what_the_papers_compare() -> None:
@@ -156,7 +156,7 @@ def test_layers_are_shown_as_far_as_they_are_known(monkeypatch: pytest.MonkeyPat
     """Only networks of which every layer is known; what is missing and what older code found is said."""
     drawn: list[int] = []
     monkeypatch.setattr(flexer, "measure", lambda on_progress, archs: None)
-    monkeypatch.setattr(flexer, "draw", lambda costs, found, path: drawn.append(len(costs)))
+    monkeypatch.setattr(flexer, "draw", lambda costs, answer_of, path: drawn.append(len(costs)))
     monkeypatch.setattr(flexer, "reuses", dict)
     monkeypatch.setattr(flexer_layers.KEPT, "path", tmp_path / "layers.jsonl")
     with pytest.raises(BenchmarkError, match="no network is known as a whole on any architecture"):
@@ -164,48 +164,48 @@ def test_layers_are_shown_as_far_as_they_are_known(monkeypatch: pytest.MonkeyPat
     with pytest.raises(BenchmarkError, match=r"^no part arch9; there are arch1, .*, arch8, kept$"):
         flexer.run(silent, ["arch9"])
     one = flexer_layers.Costs(dict.fromkeys(flexer_layers.SCHEDULERS, (100, 10)), "loop_order")
-    asked = flexer_layers.plan(["arch1"])
-    known = {each: one for each in asked if each.layer.startswith(("vgg16", "squeezenet"))}
-    assert len(asked) < len([layer for network in NETWORKS for layer in flexer.find(network)]), "equal ones once"
-    monkeypatch.setattr(flexer_layers.KEPT, "collected", lambda some: (known, {asked[0]}))
-    made = flexer.run(silent, ["kept"])
-    whole = [row[1] for row in made.sheets[0].rows]
+    requests = flexer_layers.plan(["arch1"])
+    result = {each: one for each in requests if each.layer.startswith(("vgg16", "squeezenet"))}
+    assert len(requests) < len([layer for network in NETWORKS for layer in flexer.find(network)]), "equal ones once"
+    monkeypatch.setattr(flexer_layers.KEPT, "collected", lambda some: (result, {requests[0]}))
+    value = flexer.run(silent, ["kept"])
+    whole = [row[1] for row in value.sheets[0].rows]
     assert whole == ["vgg16", "squeezenet"]
     assert drawn == [sum(len(flexer.find(network)) for network in whole)]
-    assert made.remarks[-1].endswith(f"(1 results): {asked[0].layer} on arch1.")
-    (missing,) = made.failures
+    assert value.remarks[-1].endswith(f"(1 results): {requests[0].layer} on arch1.")
+    (missing,) = value.failures
     assert "layers are missing" in missing
 
 
 def test_assumptions_are_measured_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A part that is asked for is measured once; the page has all that there is, and says what is missing."""
-    asked: list[str] = []
-    kept: dict[str, Part] = {}
+    texts: list[str] = []
+    parts: dict[str, Part] = {}
 
     def weighed(on_progress: OnEvent) -> Sheet:
-        asked.append("weighed")
+        texts.append("weighed")
         return Sheet("Weighed", ("network", "speed-up>"), [("vgg16", "1.02")])
 
     monkeypatch.setitem(flexer_assumptions._SHEETS, "weighed", weighed)
     monkeypatch.setattr(KEPT, "path", tmp_path / "parts.jsonl")
-    monkeypatch.setattr(KEPT, "put", kept.__setitem__)
-    monkeypatch.setattr(KEPT, "missing", lambda some: [part for part in some if part not in kept])
-    monkeypatch.setattr(KEPT, "collected", lambda some: (kept, {"layers"} & kept.keys()))
-    made = flexer_assumptions.run(silent, ["weighed"])
-    assert flexer_assumptions.run(silent, ["weighed"]) == made
-    assert asked == ["weighed"]
-    assert [sheet.title for sheet in made.sheets] == ["Weighed"]
-    assert made.failures == ("not measured: layers, networks, rtl, tilings",)
+    monkeypatch.setattr(KEPT, "put", parts.__setitem__)
+    monkeypatch.setattr(KEPT, "missing", lambda some: [part for part in some if part not in parts])
+    monkeypatch.setattr(KEPT, "collected", lambda some: (parts, {"layers"} & parts.keys()))
+    result = flexer_assumptions.run(silent, ["weighed"])
+    assert flexer_assumptions.run(silent, ["weighed"]) == result
+    assert texts == ["weighed"]
+    assert [sheet.title for sheet in result.sheets] == ["Weighed"]
+    assert result.failures == ("not measured: layers, networks, rtl, tilings",)
     columns = (
         "assumed",
         *("estimate: network>", "best layer>", "words>"),
         *("timeline: network>", "best layer>", "words>"),
     )
-    kept["layers"] = Part(Sheet("Layers", columns, [("both overlap", *["1.25"] * 6)]), ("both overlap: w by flexer",))
-    made = flexer_assumptions.run(silent, ["kept"])
-    assert "vgg16 on arch5 has 1.25. What yields most there: both overlap (1.25)." in made.remarks[0]
-    assert made.remarks[-1].endswith("(1 results): part layers.")
-    assert made.failures == ("both overlap: w by flexer", "not measured: networks, rtl, tilings")
+    parts["layers"] = Part(Sheet("Layers", columns, [("both overlap", *["1.25"] * 6)]), ("both overlap: w by flexer",))
+    result = flexer_assumptions.run(silent, ["kept"])
+    assert "vgg16 on arch5 has 1.25. What yields most there: both overlap (1.25)." in result.remarks[0]
+    assert result.remarks[-1].endswith("(1 results): part layers.")
+    assert result.failures == ("both overlap: w by flexer", "not measured: networks, rtl, tilings")
     with pytest.raises(BenchmarkError, match=r"^no part arch5; there are layers, .*, tilings, kept$"):
         flexer_assumptions.run(silent, ["arch5"])
 
@@ -215,11 +215,11 @@ def test_tilings_are_shown_up_to_so_many_operations(monkeypatch: pytest.MonkeyPa
     layer = "squeezenet/fire2_squeeze"
     for name, value in (("FIGURE_1", (layer,)), ("FOLDER", tmp_path), ("MOST", 20), ("TILINGS", 5)):
         monkeypatch.setattr(flexer_assumptions, name, value)
-    made = flexer_assumptions.tilings_sheet(silent)
+    sheet = flexer_assumptions.tilings_sheet(silent)
     every = len(viable(pose(find(layer)[0].shape, load("arch1")), load("arch1"), layer))
-    assert [row[1] for row in made.rows] == ["best static", "out of order"]
-    assert all(int(row[2].partition(f" of {every:,}")[0]) in range(1, 10) for row in made.rows)
-    assert "20 operations at most" in made.title
+    assert [row[1] for row in sheet.rows] == ["best static", "out of order"]
+    assert all(int(row[2].partition(f" of {every:,}")[0]) in range(1, 10) for row in sheet.rows)
+    assert "20 operations at most" in sheet.title
     assert (tmp_path / flexer_assumptions.PLOT).is_file()
     monkeypatch.setattr(flexer_assumptions, "TILINGS", every)
     counts: list[int] = []
@@ -232,35 +232,35 @@ def test_tilings_are_shown_up_to_so_many_operations(monkeypatch: pytest.MonkeyPa
 def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the mean ahead of refined loop nests, never behind, no byte wrong; parts that there are not."""
 
-    def found(cycles: int, wrong: int = 0) -> Found:
+    def answer_of(cycles: int, wrong: int = 0) -> Found:
         return Found(cycles, 0, 1, None, 1.0, cycles, 64, wrong)
 
-    known = {
-        Asked("arch1", "squeezenet", name, rtl=True): found(cycles)
+    answers = {
+        Asked("arch1", "squeezenet", name, rtl=True): answer_of(cycles)
         for name, cycles in zip(flexer_networks.SCHEDULERS, (100, 121, 144), strict=True)
     }
     older: set[Asked] = set()
 
     def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
-        return {one: known[one] for one in some if one in known}, older
+        return {one: answers[one] for one in some if one in answers}, older
 
     monkeypatch.setattr(network_runs.KEPT, "collected", collected)
-    monkeypatch.setattr(network_runs, "measure", lambda asked, on_progress: [])
-    made = flexer_networks.run(lambda event: None, ["kept"])
-    rtl, means = made.sheets
+    monkeypatch.setattr(network_runs, "measure", lambda value, on_progress: [])
+    result = flexer_networks.run(lambda event: None, ["kept"])
+    rtl, means = result.sheets
     assert rtl.rows[0][2:7] == ("100", "121", "144", "1.210", "1.440")
     assert [row[2] for row in means.rows] == ["1.210", "1.440"]
-    assert made.failures == ("33 of 36 results are missing",)
-    known[Asked("arch3", "squeezenet", "hybrid", rtl=True)] = found(100, wrong=2)
-    known[Asked("arch3", "squeezenet", "loop_order", rtl=True)] = found(90)
+    assert result.failures == ("33 of 36 results are missing",)
+    answers[Asked("arch3", "squeezenet", "hybrid", rtl=True)] = answer_of(100, wrong=2)
+    answers[Asked("arch3", "squeezenet", "loop_order", rtl=True)] = answer_of(90)
     failures = flexer_networks.run(lambda event: None, ["kept"]).failures
     assert "squeezenet on arch3 by hybrid: 2 bytes are wrong" in failures
     assert "squeezenet on arch3: loop_order is faster than the hybrid" in failures
     assert "hybrid is 1.044 times as fast as loop_order, not 1.05" in failures
     older.add(Asked("arch3", "squeezenet", "hybrid", rtl=True))
-    made = flexer_networks.run(lambda event: None, ["kept"])
-    assert [row[:2] for row in made.sheets[0].rows] == [("arch1", "squeezenet"), ("arch3", "squeezenet*")]
-    assert "older code" in made.remarks[0]
-    assert made.remarks[0].endswith("(1 results): squeezenet on arch3 by hybrid.")
+    result = flexer_networks.run(lambda event: None, ["kept"])
+    assert [row[:2] for row in result.sheets[0].rows] == [("arch1", "squeezenet"), ("arch3", "squeezenet*")]
+    assert "older code" in result.remarks[0]
+    assert result.remarks[0].endswith("(1 results): squeezenet on arch3 by hybrid.")
     with pytest.raises(BenchmarkError, match="no part vgg16; there are squeezenet, resnet50, yolov2, kept"):
         flexer_networks.run(lambda event: None, ["vgg16"])

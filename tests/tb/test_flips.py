@@ -35,12 +35,12 @@ POST_PLACES = ((CORE, "inject"), (CORE, "west"), (HOST, "local"), (DRAM, "east")
 
 def heads(plane: str, places: Sequence[tuple[int, str]], layout: dict[str, tuple[int, int]]) -> list[Flip]:
     """Lowest and highest bit of every field of the first head, at one place after another."""
-    found = []
+    values = []
     for first, width in layout.values():
         for bit in sorted({first, first + width - 1}):
-            tile, place = places[len(found) % len(places)]
-            found.append(Flip(plane, tile, place, 0, 0, bit))
-    return found
+            tile, place = places[len(values) % len(places)]
+            values.append(Flip(plane, tile, place, 0, 0, bit))
+    return values
 
 
 #: Nothing that a tile looks at can flip there unseen.
@@ -48,10 +48,12 @@ HEADS = [
     *heads("data", DATA_PLACES, DATA_HEAD.offsets),
     *heads("request", REQUEST_PLACES, REQUEST_HEAD.offsets),
     *heads("post", POST_PLACES, {name: POST.offsets[name] for name in ("dst_tile", "fault", "sem", "n", "parity")}),
-    *(Flip("request", tile, place, 0, flit, bit) for (tile, place), flit, bit in zip(
-        REQUEST_PLACES, (1, 2, 3, 4), (0, 63, 17, 30), strict=True)),
+    *(
+        Flip("request", tile, place, 0, flit, bit)
+        for (tile, place), flit, bit in zip(REQUEST_PLACES, (1, 2, 3, 4), (0, 63, 17, 30), strict=True)
+    ),
     *(Flip("data", DRAM, place, 1, 0, bit) for place in ("inject", "east") for bit in range(8)),
-]  # fmt: skip
+]
 #: The bit that ends a packet: too early in a head or a body, missing in a tail.
 TAILS = [
     Flip("data", DRAM, "east", 0, 0, LAST),
@@ -91,8 +93,8 @@ def runs() -> Runs:
     """What came of each flip, and those that have happened."""
     device = FlippingDevice(flips.build(CHIP), flips=ALL)
     jobs = [replace(CASE.job, stall_limit=STALL)] * len(ALL)
-    found = dict(zip(ALL, device.run(jobs, "flips"), strict=True))
-    return found, {ALL[number] for number in device.flipped}
+    result = dict(zip(ALL, device.run(jobs, "flips"), strict=True))
+    return result, {ALL[number] for number in device.flipped}
 
 
 def test_every_flip_happens(runs: Runs) -> None:
@@ -110,10 +112,10 @@ def test_without_a_flip_the_bytes_are_right(runs: Runs) -> None:
 def test_a_flipped_head_is_a_named_fault(flip: Flip, runs: Runs) -> None:
     fault = runs[0][flip].fault
     assert fault is not None
-    wanted = {Cause.PARITY}
+    causes = {Cause.PARITY}
     if flip.flit == 0 and flip.bit < 8:
-        wanted.add(Cause.DESTINATION)  # refused by the router of its tile
-    assert fault.cause in wanted
+        causes.add(Cause.DESTINATION)  # refused by the router of its tile
+    assert fault.cause in causes
 
 
 @pytest.mark.parametrize("flip", TAILS, ids=str)

@@ -84,11 +84,12 @@ TAILS = [Flip("data", *LINKS[number % 6], 0, flit, LAST) for number, flit in enu
 ANY = sorted(
     {
         Flip("data", *rng.choice(LINKS), 0, rng.randrange(21), rng.randrange(FIELD.end))
-        for rng in (Random(7),) for _ in range(5)
+        for rng in (Random(7),)
+        for _ in range(5)
     }
     - {*HEADS, *TURN_FLIPS},
     key=str,
-)  # fmt: skip
+)
 ALL = [None, *HEADS, *TURN_FLIPS, *REQUESTS, *CHANNELS, *TAILS, *ANY]
 HUNG = (Cause.STALLED, Cause.WATCHDOG)
 
@@ -97,8 +98,8 @@ HUNG = (Cause.STALLED, Cause.WATCHDOG)
 def runs() -> tuple[dict[Flip | None, Run], set[Flip | None]]:
     """What came of each flip, and those that have happened."""
     device = FlippingDevice(flips.build(WAYS), flips=ALL)
-    found = dict(zip(ALL, device.run([replace(CASE.job)] * len(ALL), "flips"), strict=True))
-    return found, {ALL[number] for number in device.flipped}
+    result = dict(zip(ALL, device.run([replace(CASE.job)] * len(ALL), "flips"), strict=True))
+    return result, {ALL[number] for number in device.flipped}
 
 
 Runs = tuple[dict[Flip | None, Run], set[Flip | None]]

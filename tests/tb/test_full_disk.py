@@ -67,8 +67,8 @@ def test_a_build_without_room_says_so_and_one_with_room_succeeds(tmp_path: Path)
         StoreError, match=f"{NO_ROOM}: blocks are built in {tmp_path}/blocks; free disk space"
     ) as caught:
         runtime(tmp_path, [], lacking, print)
-    assert (found := expected(caught.value)) is not None
-    assert found[1] is Exit.NOT_WRITTEN
+    assert (pair := expected(caught.value)) is not None
+    assert pair[1] is Exit.NOT_WRITTEN
     wrapped = BuildError("verilator did not build tiny")
     wrapped.__cause__ = caught.value
     assert expected(wrapped) == ("verilator did not build tiny", Exit.NOT_WRITTEN)
@@ -92,8 +92,8 @@ def test_what_a_store_cannot_write_itself_has_the_same_status(tmp_path: Path) ->
     for place, why in ((tmp_path / "blocks", NO_ROOM), (FORBIDDEN / "blocks", "")):
         with pytest.raises(StoreError, match=f"{why}: blocks are built in {place}") as caught:
             Store(place).build(recipe)
-        assert (found := expected(caught.value)) is not None
-        assert found[1] is Exit.NOT_WRITTEN
+        assert (pair := expected(caught.value)) is not None
+        assert pair[1] is Exit.NOT_WRITTEN
     assert not [path for path in (tmp_path / "blocks").iterdir() if path.is_dir() and path.name != ".locks"]
 
 
@@ -109,11 +109,11 @@ def test_verilog_that_was_cut_off_is_not_taken() -> None:
 
 def test_a_simulator_runs_where_it_may_write(tmp_path: Path) -> None:
     """A cache that is shared and read-only holds what was built, and nothing else is needed of it."""
-    said: list[str] = []
-    claimed = claim("run", FORBIDDEN / "runs", said.append)
+    texts: list[str] = []
+    claimed = claim("run", FORBIDDEN / "runs", texts.append)
     try:
         assert claimed.folder.is_dir()
-        assert said == [f"simulating in {claimed.folder}, because nothing can be written in {FORBIDDEN}/runs"]
+        assert texts == [f"simulating in {claimed.folder}, because nothing can be written in {FORBIDDEN}/runs"]
     finally:
         claimed.release(keep=False)
     assert not claimed.folder.exists()
@@ -123,8 +123,8 @@ def test_no_room_for_a_run_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("meshloom.tb.devices.folders.tempfile.mkdtemp", full)
     with pytest.raises(RunsError, match=f"{NO_ROOM}: simulators run below {tmp_path}") as caught:
         claim("run", tmp_path)
-    assert (found := expected(caught.value)) is not None
-    assert found[1] is Exit.NOT_WRITTEN
+    assert (pair := expected(caught.value)) is not None
+    assert pair[1] is Exit.NOT_WRITTEN
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_whatever_a_full_disk_does_to_a_run_is_said_as_that(error: Exception, tm
         room_in(tmp_path / "x"),
     ):
         raise error
-    assert (found := expected(caught.value)) is not None
-    assert found[1] is Exit.NOT_WRITTEN
+    assert (pair := expected(caught.value)) is not None
+    assert pair[1] is Exit.NOT_WRITTEN
 
 
 def test_where_there_is_room_a_run_fails_as_it_did(
@@ -190,16 +190,16 @@ def test_standard_output_that_cannot_be_written_is_one_error(capsys: pytest.Capt
         with printing_to_a_full_disk(), pytest.raises(SystemExit) as caught:
             app(arguments)
         assert caught.value.code == Exit.NOT_WRITTEN
-        said = capsys.readouterr().err
-        assert said == f"error: standard output: cannot be written: {NO_ROOM}; make room there, or name another place\n"
+        text = capsys.readouterr().err
+        assert text == f"error: standard output: cannot be written: {NO_ROOM}; make room there, or name another place\n"
     with printing_to_a_full_disk(), pytest.raises(WriteError, match="standard output: cannot be written"):
         put(STDOUT, "something")
 
 
 def test_a_full_disk_is_found_among_the_places_that_commands_write_to(tmp_path: Path, scarce: None) -> None:
     assert full_place(tmp_path / "absent", tmp_path) is not None
-    found = expected(OSError(errno.ENOSPC, NO_ROOM))
-    assert found == (f"{Path.cwd()}: cannot be written: {NO_ROOM}; make room there, or name another place", 5)
+    pair = expected(OSError(errno.ENOSPC, NO_ROOM))
+    assert pair == (f"{Path.cwd()}: cannot be written: {NO_ROOM}; make room there, or name another place", 5)
 
 
 def test_artefacts_that_a_read_only_cache_cannot_take_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_artefacts_that_a_read_only_cache_cannot_take_are_told_once(monkeypatch:
     (note,) = events
     assert isinstance(note, Unwritten)
     assert note == Unwritten(
-        "this run", f"nothing can be written in {FORBIDDEN}/artefacts; --artefacts keeps it", asked=False
+        "this run", f"nothing can be written in {FORBIDDEN}/artefacts; --artefacts keeps it", required=False
     )
 
 

@@ -34,13 +34,13 @@ def test_random_gemms_fit_and_differ(name: str) -> None:
 def test_the_random_program_is_sound_but_for_its_undefined_operands(name: str) -> None:
     chip = load(name)
     bodies = gemm.random_gemms(chip, 60)
-    made = gemm.program(bodies, chip)
-    (stream,) = made.streams
+    program = gemm.program(bodies, chip)
+    (stream,) = program.streams
     assert (stream.tile, stream.unit) == (chip.cores[0], Unit.MATRIX)
     assert [one.opcode for one in stream.instructions] == [Opcode.GEMM] * 60 + [Opcode.SYNC]
-    with pytest.raises(ProgramError) as found:
-        check(made, chip)
-    problems = [line for line in str(found.value).splitlines() if "core@" in line]
+    with pytest.raises(ProgramError) as info:
+        check(program, chip)
+    problems = [line for line in str(info.value).splitlines() if "core@" in line]
     assert problems
     assert [line for line in problems if "which nothing has written" not in line] == []
 

@@ -23,20 +23,20 @@ from ..sched.random_graphs import defined_values, random_graph, random_inputs
 def test_every_tensor_is_the_definition(seed):
     graph = random_graph(seed)
     inputs = random_inputs(graph, seed)
-    found, wanted = golden_values(graph, inputs), defined_values(graph, inputs)
-    assert set(found) == set(graph.values)
+    arrays, result = golden_values(graph, inputs), defined_values(graph, inputs)
+    assert set(arrays) == set(graph.values)
     for name, value in graph.values.items():
-        assert found[name].dtype == np.int8
-        assert found[name].shape == value.shape
-        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+        assert arrays[name].dtype == np.int8
+        assert arrays[name].shape == value.shape
+        np.testing.assert_array_equal(arrays[name], result[name], err_msg=name)
 
 
 def test_maps_put_together_from_others():
     graph = placed()
     inputs = random_inputs(graph, 1)
-    found, wanted = golden_values(graph, inputs), defined_values(graph, inputs)
+    arrays, result = golden_values(graph, inputs), defined_values(graph, inputs)
     for name in graph.values:
-        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+        np.testing.assert_array_equal(arrays[name], result[name], err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_corners(kind, scale):
     graph = Graph("corner", (Value("x", channels, 4, 4),), (layer, zero), ("y", "z"))
     for fill in (-128, 127):
         inputs = {"x": np.full((1, channels, 4, 4), fill, np.int8)}
-        found, wanted = golden_values(graph, inputs), defined_values(graph, inputs)
+        arrays, result = golden_values(graph, inputs), defined_values(graph, inputs)
         for name in ("y", "z"):
-            np.testing.assert_array_equal(found[name], wanted[name])
+            np.testing.assert_array_equal(arrays[name], result[name])
 
 
 def graph_of(layer: Layer) -> Graph:

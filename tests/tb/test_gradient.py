@@ -100,10 +100,10 @@ def test_the_edge_chip_is_the_papers() -> None:
 def test_saved_gradients_run_again(option: str, tmp_path: Path) -> None:
     """`meshloom schedule` makes them; what is saved computes the same, and its tensors are held to the layer's."""
     file = tmp_path / ("g.json" if option == "out" else "g.bin")
-    asked = ["schedule", "gradient:gemm:9x11x7", "--chip", "tiny", "--scheduler", "gradient:effort=0.02"]
-    made = CliRunner().invoke(app, [*asked, f"--{option}", str(file)])
-    assert made.exit_code == 0, made.output
-    assert "gradient:gemm:9x11x7" in made.output
+    texts = ["schedule", "gradient:gemm:9x11x7", "--chip", "tiny", "--scheduler", "gradient:effort=0.02"]
+    result = CliRunner().invoke(app, [*texts, f"--{option}", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "gradient:gemm:9x11x7" in result.output
     (row,) = run([SavedSource(file)], "tiny", "loop_order", lambda event: None)
     assert row.status is Status.PASSED, row.reason
     assert row.model_cycles == row.rtl_cycles
@@ -114,9 +114,9 @@ def test_saved_gradients_run_again(option: str, tmp_path: Path) -> None:
 
 def test_saved_layers_in_a_row_run_again(tmp_path: Path) -> None:
     file, name = tmp_path / "c.json", "chain:ncf/mlp3..mlp3,b2"
-    asked = ["schedule", name, "--chip", "quad16", "--scheduler", "chain:update=apart", "--out", str(file)]
-    made = CliRunner().invoke(app, asked)
-    assert made.exit_code == 0, made.output
+    texts = ["schedule", name, "--chip", "quad16", "--scheduler", "chain:update=apart", "--out", str(file)]
+    result = CliRunner().invoke(app, texts)
+    assert result.exit_code == 0, result.output
     (row,) = run([SavedSource(file)], "quad16", "loop_order", lambda event: None)
     assert row.status is Status.PASSED, row.reason
     assert row.model_cycles == row.rtl_cycles

@@ -22,18 +22,18 @@ from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.results.training import TrainingResults
 
 
-def found(order: Order, cycles: int, words: int, spilled: int = 0) -> Found:
+def answer_of(order: Order, cycles: int, words: int, spilled: int = 0) -> Found:
     return Found(Candidate(order, (Nest(Tiling(8, 8, 8)),), "dx"), 2, cycles, words, spilled, 1, 1)
 
 
 ONE = 1, Split.K
-FOUND: Taken = {
-    (Order.SEQUENTIAL, *ONE): found(Order.SEQUENTIAL, 100, 1000),
-    (Order.PLAIN, *ONE): found(Order.PLAIN, 120, 900),
-    (Order.INTERLEAVED, *ONE): found(Order.INTERLEAVED, 110, 950),
-    (Order.DX_MAJOR, *ONE): found(Order.DX_MAJOR, 90, 800, 40),
+ANSWERS: Taken = {
+    (Order.SEQUENTIAL, *ONE): answer_of(Order.SEQUENTIAL, 100, 1000),
+    (Order.PLAIN, *ONE): answer_of(Order.PLAIN, 120, 900),
+    (Order.INTERLEAVED, *ONE): answer_of(Order.INTERLEAVED, 110, 950),
+    (Order.DX_MAJOR, *ONE): answer_of(Order.DX_MAJOR, 90, 800, 40),
     (Order.DW_MAJOR, *ONE): Refused("too small"),
-    (Order.K_MAJOR, *ONE): found(Order.K_MAJOR, 95, 850),
+    (Order.K_MAJOR, *ONE): answer_of(Order.K_MAJOR, 95, 850),
 }
 
 
@@ -43,14 +43,14 @@ ALL_ON_RTL = gradient_runs.on_rtl
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gradient, "FOLDER", tmp_path)
-    monkeypatch.setattr(gradient_runs, "taken", lambda case, layer: FOUND)
-    monkeypatch.setattr(gradient_runs, "ran", lambda asked: None)
+    monkeypatch.setattr(gradient_runs, "taken", lambda case, layer: ANSWERS)
+    monkeypatch.setattr(gradient_runs, "ran", lambda value: None)
     monkeypatch.setattr(gradient_runs, "on_rtl", lambda chip: ALL_ON_RTL(chip)[:6] if chip == "edge45" else ())
 
 
 def test_orders_are_chosen_as_they_are_named() -> None:
     wide = Case("edge45").layers("dlrm")[1]  # 4 x 512 x 256: algorithm 1 takes dw_major, which does not fit here
-    cycles = {way: gradient_sheets.chosen(wide, FOUND, way).cycles for way in gradient_sheets.WAYS}
+    cycles = {way: gradient_sheets.chosen(wide, ANSWERS, way).cycles for way in gradient_sheets.WAYS}
     assert cycles == {
         "plain": 120, "interleaved": 110, "algorithm 1": 100, "and the split": 100, "sequential": 100, "best": 90,
     }  # fmt: skip
@@ -59,7 +59,7 @@ def test_orders_are_chosen_as_they_are_named() -> None:
 def test_splits_are_chosen_as_they_are_named() -> None:
     layer = Case("server2").layers("bert")[1]  # 2048 x 1024 x 1024: almost square
     some: Taken = {
-        (order, 2, split): found(order, cycles, 10)
+        (order, 2, split): answer_of(order, cycles, 10)
         for split, all_of in (
             (Split.M, {Order.SEQUENTIAL: 130, Order.PLAIN: 150, Order.INTERLEAVED: 140}),
             (Split.K, {Order.SEQUENTIAL: 110, Order.PLAIN: 105, Order.INTERLEAVED: 120}),
@@ -130,11 +130,11 @@ def test_nothing_measured_draws_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_what_runs_on_the_rtl_is_enough() -> None:
     for chip, bar in gradient.ENOUGH.items():
-        asked = gradient_runs.on_rtl(chip)
-        assert len({one.layer.name for one in asked}) >= bar
-        assert {one.order for one in asked} == set(Order)
+        requests = gradient_runs.on_rtl(chip)
+        assert len({one.layer.name for one in requests}) >= bar
+        assert {one.order for one in requests} == set(Order)
         if len(Case(chip).config.cores) > 1:
-            assert {one.split for one in asked} == set(Split)
+            assert {one.split for one in requests} == set(Split)
     assert gradient_runs.on_rtl("server2")[-1].scheduler == "gradient:order=k_major,split=k"
 
 
@@ -143,11 +143,11 @@ def test_bars_of_the_rtl() -> None:
         chip: [(one, Ran("", 1000, 1001, 5000, 0)) for one in gradient_runs.on_rtl(chip)] for chip in gradient.ENOUGH
     }
     assert gradient._failures(some) == []
-    asked, _ = some["edge45"][0]
-    some["edge45"][0] = asked, Ran("", 1000, 1040, 5000, 0)
+    request, _ = some["edge45"][0]
+    some["edge45"][0] = request, Ran("", 1000, 1040, 5000, 0)
     some["server2"] = [(one, replace(ran, trouble="no")) for one, ran in some["server2"][:1]]
     first, second, *more = gradient._failures(some)
-    assert first == f"edge45, {asked.layer.name}, {asked.order}: the model is 4.00 % off"
+    assert first == f"edge45, {request.layer.name}, {request.order}: the model is 4.00 % off"
     assert second.endswith(": no")
     assert more == ["0 layers ran on the RTL of server2, the bar is 4"]
 
@@ -157,10 +157,10 @@ def test_chains_are_measured_against_their_layers_by_themselves(monkeypatch: pyt
     monkeypatch.setattr(chain_runs, "argmin", lambda chip, chain: chain_runs.Taken(1000, 500, plain=1100))
     refused = chain_runs.Taken(0, 0, "too small")
 
-    def taken(chip: str, chain: Chain, way: str) -> chain_runs.Taken:
+    def cycles_of(chip: str, chain: Chain, way: str) -> chain_runs.Taken:
         return refused if "bottom" in chain.name and way != "one program" else chain_runs.Taken(800, 400)
 
-    monkeypatch.setattr(chain_runs, "taken", taken)
+    monkeypatch.setattr(chain_runs, "taken", cycles_of)
     sheet = gradient_chain._rows("edge45", ("dlrm",))
     bottom, top, every, best = sheet.rows
     assert bottom[3:7] == ("+20.0", "refused", "refused", "refused")
@@ -182,7 +182,7 @@ def test_siblings_are_layers_that_read_the_same_map() -> None:
 
 def test_what_is_not_measured_across_layers_is_a_missed_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("step", "ran", "learned", "argmin", "taken", "apart", "joined"):
-        monkeypatch.setattr(chain_runs, name, lambda *asked: None)
+        monkeypatch.setattr(chain_runs, name, lambda *value: None)
     page = gradient_chain.run(lambda event: None, ["kept"])
     assert all("not measured" in failure for failure in page.failures)
     assert len(page.failures) == len(chain_runs.STEP_WAYS) + len(page.sheets[-1].rows)

@@ -82,8 +82,8 @@ def test_wrong_chips_do_not_fit(change: dict[str, Any], schemas: dict[str, Draft
 
 
 def test_a_schedule_fits_and_a_damaged_one_does_not(tmp_path: Path, schemas: dict[str, Draft202012Validator]) -> None:
-    made = find("loop_order")(parse("gemm:16x16x16"), load_chip("tiny"))
-    made.save(tmp_path / "made.json")
+    schedule = find("loop_order")(parse("gemm:16x16x16"), load_chip("tiny"))
+    schedule.save(tmp_path / "made.json")
     text = json.loads((tmp_path / "made.json").read_text())
     assert fits(schemas["schedule"], text)
     for change in ({"version": 2}, {"execution": "soon"}, {"more": 1}, {"operations": [{"kind": "JUMP"}]}):
@@ -157,8 +157,8 @@ def test_wrong_scenarios_do_not_fit(change: dict[str, Any], schemas: dict[str, D
 
 
 def test_results_of_training_fit(tmp_path: Path, schemas: dict[str, Draft202012Validator]) -> None:
-    found = train(Training("digits", load_chip("quad16"), 1, tmp_path / "checkpoint.npz", device=None))
-    found.save(tmp_path / "out.json")
+    results = train(Training("digits", load_chip("quad16"), 1, tmp_path / "checkpoint.npz", device=None))
+    results.save(tmp_path / "out.json")
     text = json.loads((tmp_path / "out.json").read_text())
     assert fits(schemas["training_results"], text)
     assert not fits(schemas["training_results"], text | {"accuracy": 1.5})
@@ -167,8 +167,8 @@ def test_results_of_training_fit(tmp_path: Path, schemas: dict[str, Draft202012V
 @pytest.mark.parametrize("device", slow_but(["none", "verilator"], "none"))
 def test_results_of_serving_fit(tmp_path: Path, device: str, schemas: dict[str, Draft202012Validator]) -> None:
     """Those of a real scenario, with deadlines, and computed fields."""
-    asked = Scenario("two", (Request("resnet8", 1, 0, 30_000), Request("resnet8", 2, 500)))
-    served = serve(asked, CHIP, "prema", device=None if device == "none" else device)
+    scenario = Scenario("two", (Request("resnet8", 1, 0, 30_000), Request("resnet8", 2, 500)))
+    served = serve(scenario, CHIP, "prema", device=None if device == "none" else device)
     served.results.save(tmp_path / "out.json")
     text = json.loads((tmp_path / "out.json").read_text())
     assert fits(schemas["scenario_results"], text)

@@ -15,8 +15,8 @@ from meshloom.tb.benchmarks.network_runs import KEPT, Asked, Found, measure, tol
 from meshloom.tb.results.figures import MicroOpFigures
 
 MODEL, RTL = Asked("tiny", "resnet8", "loop_order:refine=0"), Asked("tiny", "resnet8", "klotski", rtl=True)
-SAID = MicroOpFigures(count=10, planned_cycles=110, bound_cycles=100, hops_bytes=4096, spilled_words=0)
-FOUND = Found(1000, 4500, 1, SAID, 2.0, 1001, 64, 0)
+MICRO_OPS = MicroOpFigures(count=10, planned_cycles=110, bound_cycles=100, hops_bytes=4096, spilled_words=0)
+ANSWER = Found(1000, 4500, 1, MICRO_OPS, 2.0, 1001, 64, 0)
 
 
 @pytest.fixture
@@ -44,21 +44,21 @@ def keep(monkeypatch: pytest.MonkeyPatch, some: dict[Asked, Found]) -> tuple[dic
     """A machine that has measured some; what it says of them."""
 
     class Memory:
-        def get(self, asked: tuple[Asked, str], _: object) -> Found | None:
-            return some.get(asked[0])
+        def get(self, pair: tuple[Asked, str], _: object) -> Found | None:
+            return some.get(pair[0])
 
     monkeypatch.setattr(KEPT, "memory", lambda *_: Memory())
     return KEPT.collected(some)
 
 
 def test_another_machine_finds_what_one_has_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert keep(monkeypatch, {RTL: FOUND, MODEL: FOUND}) == ({RTL: FOUND, MODEL: FOUND}, set())
+    assert keep(monkeypatch, {RTL: ANSWER, MODEL: ANSWER}) == ({RTL: ANSWER, MODEL: ANSWER}, set())
     text = KEPT.path.read_text().splitlines()
     assert len(text) == 2
     assert text == sorted(text)
     forget(monkeypatch)
     assert KEPT.missing([RTL, MODEL, RTL]) == []
-    assert KEPT.collected([MODEL, RTL]) == ({MODEL: FOUND, RTL: FOUND}, set())
+    assert KEPT.collected([MODEL, RTL]) == ({MODEL: ANSWER, RTL: ANSWER}, set())
     other = Asked("tiny", "resnet8", "zigzag")
     assert KEPT.missing([other, RTL, other]) == [other]
 
@@ -70,12 +70,12 @@ def test_another_machine_finds_what_one_has_measured(folder: Path, monkeypatch: 
 
 
 def test_what_older_code_has_found_is_shown_and_measured_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(monkeypatch, {RTL: FOUND})
+    keep(monkeypatch, {RTL: ANSWER})
     forget(monkeypatch)
     monkeypatch.setattr(kept.provenance, "digest", lambda *_: "other code")
     assert KEPT.missing([RTL]) == [RTL]
-    found, older = KEPT.collected([RTL, MODEL])
-    assert (found, older) == ({RTL: FOUND}, {RTL})
+    answers, older = KEPT.collected([RTL, MODEL])
+    assert (answers, older) == ({RTL: ANSWER}, {RTL})
     assert told(older)[0].endswith("(1 results): resnet8 on tiny by klotski.")
     assert told(()) == ()
     assert kept.told([f"network {number}" for number in range(kept.NAMED + 2)])[0].endswith(" and 2 more.")
@@ -93,35 +93,35 @@ def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
 
 def test_what_is_measured_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the code that measures, on this machine and, as text, on others."""
-    kept: dict[object, Found] = {}
+    answers: dict[object, Found] = {}
 
     class Memory:
-        def get(self, asked: object, _: object) -> Found | None:
-            return kept.get(asked)
+        def get(self, value: object, _: object) -> Found | None:
+            return answers.get(value)
 
         def put(self, asked: object, _: object, value: Found) -> None:
-            kept[asked] = value
+            answers[asked] = value
 
     monkeypatch.setattr(KEPT, "memory", lambda *_: Memory())
     assert measure([MODEL], lambda event: None) == []
-    found, _ = KEPT.collected([MODEL])
-    assert found[MODEL].macs == zoo.load("resnet8").total_macs
-    assert 0 < found[MODEL].utilisation("tiny") <= 1
+    result, _ = KEPT.collected([MODEL])
+    assert result[MODEL].macs == zoo.load("resnet8").total_macs
+    assert 0 < result[MODEL].utilisation("tiny") <= 1
     assert len(load("tiny").cores) == 1
     forget(monkeypatch)
-    assert KEPT.found([MODEL]) == (found, set())
+    assert KEPT.found([MODEL]) == (result, set())
 
 
 def test_a_program_that_does_not_fit_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """That is what is kept of it, and the next one is measured."""
-    kept: dict[Asked, Found] = {}
+    answers: dict[Asked, Found] = {}
 
     def refused(*_: object) -> None:
         raise ProgramError("code ends behind its tile")
 
     monkeypatch.setattr(network_runs, "unchecked", refused)
     monkeypatch.setattr(KEPT, "missing", list)
-    monkeypatch.setattr(KEPT, "put", kept.__setitem__)
+    monkeypatch.setattr(KEPT, "put", answers.__setitem__)
     assert measure([MODEL], lambda event: None) == []
-    assert kept[MODEL].trouble == "code ends behind its tile"
-    assert kept[MODEL].cycles == 0
+    assert answers[MODEL].trouble == "code ends behind its tile"
+    assert answers[MODEL].cycles == 0

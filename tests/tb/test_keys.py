@@ -47,9 +47,9 @@ def name_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
         raise _Looked(name if isinstance(name, str) else name.name)
 
     def called(call: Callable[[], object]) -> str:
-        with pytest.raises(_Looked) as found:
+        with pytest.raises(_Looked) as info:
             call()
-        return str(found.value)
+        return str(info.value)
 
     for method in ("get", "made", "build"):
         monkeypatch.setattr(Store, method, looked)
@@ -132,11 +132,11 @@ def test_every_ingredient_of_a_block_is_part_of_its_name(name_of: Callable[..., 
     others = [replace(compiler, machine={**compiler.machine, each: "other"}) for each in compiler.machine]
     names |= {f"machine {number}": name(compiler=other) for number, other in enumerate(others)}
     different(names)
-    asked = {"base": name_of(lambda: runtime(Path(), ["a"], compiler, print))}
-    asked["arguments"] = name_of(lambda: runtime(Path(), ["b"], compiler, print))
+    texts = {"base": name_of(lambda: runtime(Path(), ["a"], compiler, print))}
+    texts["arguments"] = name_of(lambda: runtime(Path(), ["b"], compiler, print))
     for number, other in enumerate(others):
-        asked[f"machine {number}"] = name_of(lambda other=other: runtime(Path(), ["a"], other, print))
-    different(asked)
+        texts[f"machine {number}"] = name_of(lambda other=other: runtime(Path(), ["a"], other, print))
+    different(texts)
 
 
 MESH = noc.Mesh(3, 3)
@@ -145,14 +145,14 @@ MESH_OTHERWISE: dict[str, object] = {"vcs": 2, "routing": "yx", "allocate": "any
 
 def _meshes() -> dict[str, noc.Mesh]:
     """Each field otherwise."""
-    found = {"base": MESH}
+    meshes = {"base": MESH}
     for field in fields(noc.Mesh):
         value = getattr(MESH, field.name)
         changes: dict[str, Any] = {
             field.name: MESH_OTHERWISE.get(field.name, not value if isinstance(value, bool) else value and value * 2)
         }
-        found[field.name] = replace(MESH, **changes)
-    return found
+        meshes[field.name] = replace(MESH, **changes)
+    return meshes
 
 
 def test_every_ingredient_of_a_mesh_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,15 +223,15 @@ def test_soaks(monkeypatch: pytest.MonkeyPatch) -> None:
     doses |= {"routed": replace(dose, routed=3), "stalls": replace(dose, stalls=False)}
     doses |= {f"mesh {name}": replace(dose, mesh=mesh) for name, mesh in _meshes().items() if name != "base"}
     different({name: noc_soak.record_of([each])._keys[each.name] for name, each in doses.items()})
-    made = builder.ingredients(TINY, "verilator", False)
+    texts = builder.ingredients(TINY, "verilator", False)
 
     def program(chip: ChipConfig = TINY, name: str = "gemm:4x4x4") -> object:
         return list(ahead_soak.record_of([(chip, [name])])._keys.values())
 
     programs = {"base": program(), "chip": program(OTHER), "workload": program(name="gemm:4x4x5")}
-    for ingredient in made:
+    for ingredient in texts:
         with monkeypatch.context() as patch:
-            patch.setattr(ahead_soak, "ingredients", lambda *_, each=ingredient: made | {each: "other"})
+            patch.setattr(ahead_soak, "ingredients", lambda *_, each=ingredient: texts | {each: "other"})
             programs[ingredient] = program()
     with monkeypatch.context() as patch:
         patch.setattr(ahead_soak.provenance, "digest", lambda *_: "other")
@@ -253,7 +253,7 @@ def test_records_of_scenarios(name_of: Callable[..., str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     name: str
     rtl: bool = False
 
@@ -263,34 +263,42 @@ class _Asked:
 
 def test_results_of_benchmarks(name_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On this machine and as text: what was asked, kind, chip, code, and whatever else decides."""
-    line, form = TypeAdapter(Record[_Asked, int]), TypeAdapter(int)
+    line, form = TypeAdapter(Record[_Request, int]), TypeAdapter(int)
 
     def names(
-        asked: _Asked = _Asked("a"), kind: str = "kind", chip: ChipConfig = TINY, module: str = "hw.spec.config",
+        request: _Request = _Request("a"),
+        kind: str = "kind",
+        chip: ChipConfig = TINY,
+        module: str = "hw.spec.config",
         more: str = "",
-    ) -> tuple[str, str]:  # fmt: skip
+    ) -> tuple[str, str]:
         decided = Decided(chip, (module,), more)
-        kept = Kept(tmp_path / "x.jsonl", kind, line, form, lambda _: decided)
-        return name_of(lambda: kept.found([asked])), kept._key(asked, decided)
+        records = Kept(tmp_path / "x.jsonl", kind, line, form, lambda _: decided)
+        return name_of(lambda: records.found([request])), records._key(request, decided)
 
-    found = {"base": names(), "asked": names(_Asked("b")), "rtl": names(_Asked("a", True)), "kind": names(kind="kind:")}
-    found |= {"chip": names(chip=OTHER), "code": names(module="hw.spec.isa"), "more": names(more="x")}
+    pairs = {
+        "base": names(),
+        "asked": names(_Request("b")),
+        "rtl": names(_Request("a", True)),
+        "kind": names(kind="kind:"),
+    }
+    pairs |= {"chip": names(chip=OTHER), "code": names(module="hw.spec.isa"), "more": names(more="x")}
     for at in (0, 1):
-        different({name: each[at] for name, each in found.items()})
+        different({name: each[at] for name, each in pairs.items()})
 
 
 @pytest.mark.parametrize("module", [files, gradient_runs, gradient_chain_runs])
 def test_results_on_the_rtl_are_those_of_their_simulator(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ingredient, also what does not fit into the name of a file."""
-    made = builder.ingredients(TINY, "verilator", False)
+    texts = builder.ingredients(TINY, "verilator", False)
     memory: dict[Any, Callable[[], SearchCache]] = {
         files: lambda: files._memory(),
         gradient_runs: lambda: gradient_runs._rtl_memory.__wrapped__("tiny"),
         gradient_chain_runs: lambda: gradient_chain_runs._memory.__wrapped__("tiny", True),
     }
     names: dict[str, object] = {"base": memory[module]()._name("asked")}
-    for ingredient in made:
-        monkeypatch.setattr(module, "ingredients", lambda *_, each=ingredient, **__: made | {each: "other"})
+    for ingredient in texts:
+        monkeypatch.setattr(module, "ingredients", lambda *_, each=ingredient, **__: texts | {each: "other"})
         names[ingredient] = memory[module]()._name("asked")
     different(names)
 

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.runs.kinds import table
-from meshloom.tb.runs.kinds.interface import Kind
+from meshloom.tb.runs.kinds.interface import WorkloadKind
 
 
 def find(name, chip):
@@ -44,7 +44,7 @@ def find(name, chip):
     return [request for line in path.read_text().split() for request in table.find(f"gemm:{line}", chip)]
 
 
-KIND = Kind(find, lambda: "FILE.py:KIND:LIST   matrix products, one on a line")
+KIND = WorkloadKind(find, lambda: "FILE.py:KIND:LIST   matrix products, one on a line")
 WRONG = find
 """
 
@@ -145,7 +145,7 @@ def test_a_kind_from_outside_is_one_file(tmp_path: Path) -> None:
     assert len(table.requests(name)) == 2
     for wrong, message in (
         (f"{tmp_path}/lists.py:KIND:none.txt", "there is no file none.txt"),
-        (f"{tmp_path}/lists.py:WRONG:x", "it must be a Kind"),
+        (f"{tmp_path}/lists.py:WRONG:x", "it must be a WorkloadKind"),
         (f"{tmp_path}/other.py:KIND:x", "there is no file"),
         (f"{tmp_path}/lists.py:NOTHING:x", "has no NOTHING"),
     ):

@@ -20,10 +20,10 @@ def rows(graph: Graph, chip_name: str, *schedulers: str) -> list[Row]:
     """A network by some schedulers, one job after the other."""
     chip = load(chip_name)
     feed = Feed("noise.png", inputs_of(graph, 5), -1, -1)
-    made = [network.prepare(graph, chip, scheduler=name) for name in schedulers]
-    jobs = [network.job(one, feed.arrays, chip, 4, 20_000) for one in made]
+    networks = [network.prepare(graph, chip, scheduler=name) for name in schedulers]
+    jobs = [network.job(one, feed.arrays, chip, 4, 20_000) for one in networks]
     ran = SimulatedDevice(build(chip, "verilator")).run(jobs)
-    return [network.row(one, "net", feed, run, chip) for one, run in zip(made, ran, strict=True)]
+    return [network.row(one, "net", feed, run, chip) for one, run in zip(networks, ran, strict=True)]
 
 
 def right(row: Row) -> None:
@@ -51,8 +51,8 @@ def test_a_small_network_with_and_without_rounds() -> None:
 @pytest.mark.slow
 def test_a_residual_network() -> None:
     """By all three schedulers of micro-ops; what a plan promises is no more than what comes of it."""
-    found = rows(zoo.load("resnet8"), "quad16", "klotski:fineness=0.5,fallback=none", "zigzag", "atomic:evaluations=5")
-    for row in found:
+    result = rows(zoo.load("resnet8"), "quad16", "klotski:fineness=0.5,fallback=none", "zigzag", "atomic:evaluations=5")
+    for row in result:
         right(row)
         assert row.network is not None
         assert row.network.micro_ops is not None

@@ -47,13 +47,13 @@ def test_methods_agree_where_they_must(quick: None) -> None:
 
 
 def test_networks_are_measured_beside_random_graphs(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    numbers: list[int] = []
 
     def make(cores: int) -> Dag:
-        asked.append(cores)
+        numbers.append(cores)
         return layered(20, 1)
 
     monkeypatch.setitem(klotski_solvers.NETWORKS, "net", make)
     rows = klotski_solvers.run(ignored).sheets[0].rows
     assert [row[0] for row in rows] == ["layers, 12", "net"]
-    assert asked == [4]
+    assert numbers == [4]

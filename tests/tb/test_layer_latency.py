@@ -23,8 +23,8 @@ KINDS = (Scheme(), Scheme(feature=2), Scheme(output=5), Scheme(output=9), Scheme
 def _errors(size: float) -> list[Error]:
     """One layer of each kind, the same error of each form."""
     draw = Draw("ncf", 1, 0, Scheme())
-    made = [Error(replace(draw, scheme=scheme), True, (size,) * len(FORMS)) for scheme in KINDS]
-    return [*made, Error(draw, False, (-size,) * len(FORMS))]
+    errors = [Error(replace(draw, scheme=scheme), True, (size,) * len(FORMS)) for scheme in KINDS]
+    return [*errors, Error(draw, False, (-size,) * len(FORMS))]
 
 
 def test_classes_and_causes_count_sizes_and_keep_signs() -> None:
@@ -59,10 +59,10 @@ def test_what_is_kept_is_compared_and_nothing_is_measured(tmp_path: Path, monkey
 def test_layers_take_the_same_time_on_the_rtl_and_in_the_model() -> None:
     """Alone, and beside others that begin anew."""
     small = [draw for draw in islice(draws(CHIP), 100) if draw.network == "ncf" and draw.stage > 1][:5]
-    alone = [Alone(draw, made.measures) for draw, made in compiled(small, CHIP)]
-    found = layer_rtl.measured(CHIP, 3, alone)
-    assert len(found.alone) == len(alone)
-    assert found.beside
-    assert found.programs > len(found.alone) + len(found.beside)
-    assert found.differ == 0
-    assert all(pair.rtl == pair.model for pair in (*found.alone, *found.beside))
+    alone = [Alone(draw, template.measures) for draw, template in compiled(small, CHIP)]
+    chunk = layer_rtl.measured(CHIP, 3, alone)
+    assert len(chunk.alone) == len(alone)
+    assert chunk.beside
+    assert chunk.programs > len(chunk.alone) + len(chunk.beside)
+    assert chunk.differ == 0
+    assert all(pair.rtl == pair.model for pair in (*chunk.alone, *chunk.beside))

@@ -48,10 +48,10 @@ def one_by_one(random: Random, chip: ChipConfig, count: int, owner: int, places:
     """Random MOVEs, pushed and pulled, each when the one before has been delivered."""
     code = [sync(0xFFF, fire_at=FIRST)]
     while len(code) < 2 * count:
-        made = shaped(random, len(code), places, **notify(2, owner))
-        fields = made.fields
+        instruction = shaped(random, len(code), places, **notify(2, owner))
+        fields = instruction.fields
         if fields["src_tile"] != fields["dst_tile"] or chip.tiles[fields["src_tile"]] is not TileKind.DRAM:
-            code += [made, sync(0x800 + len(code), wait_sem=2, wait_n=1)]
+            code += [instruction, sync(0x800 + len(code), wait_sem=2, wait_n=1)]
     return code
 
 
@@ -133,14 +133,17 @@ def in_turn(count: int, words: int, source: int, target: int, owner: int) -> lis
 def detours(random: Random) -> list[Instruction]:
     """Random MOVEs, each on a way of its own."""
     ways = {
-        (DRAM, SPM): (0x00, 0x10, 0x11), (SPM, DRAM): (0x11, 0x12, 0x02, 0x01, 0x00), (FAR, SPM): (0x02, 0x12, 0x11),
-        (SPM, SPM): (0x11, 0x01, 0x02, 0x12, 0x11), (DRAM, NEAR): (0x00, 0x10, 0x11, 0x01, 0x02, 0x12),
-    }  # fmt: skip
+        (DRAM, SPM): (0x00, 0x10, 0x11),
+        (SPM, DRAM): (0x11, 0x12, 0x02, 0x01, 0x00),
+        (FAR, SPM): (0x02, 0x12, 0x11),
+        (SPM, SPM): (0x11, 0x01, 0x02, 0x12, 0x11),
+        (DRAM, NEAR): (0x00, 0x10, 0x11, 0x01, 0x02, 0x12),
+    }
     code = [sync(0xFFF, fire_at=FIRST)]
     while len(code) < 75:
-        made = shaped(random, len(code), (DRAM, SPM, FAR, NEAR), **notify(2, SPM))
-        if (path := ways.get((made.fields["src_tile"], made.fields["dst_tile"]))) is not None:
-            code += [route(WAYS, 0x400 + len(code), path, random.randrange(3)), made]
+        instruction = shaped(random, len(code), (DRAM, SPM, FAR, NEAR), **notify(2, SPM))
+        if (path := ways.get((instruction.fields["src_tile"], instruction.fields["dst_tile"]))) is not None:
+            code += [route(WAYS, 0x400 + len(code), path, random.randrange(3)), instruction]
             code.append(sync(0x800 + len(code), wait_sem=2, wait_n=1))
     return code
 
@@ -158,8 +161,8 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Run]:
-    found = SimulatedDevice(build(WAYS, "verilator")).run(list(JOBS.values()), "links")
-    return dict(zip(JOBS, found, strict=True))
+    result = SimulatedDevice(build(WAYS, "verilator")).run(list(JOBS.values()), "links")
+    return dict(zip(JOBS, result, strict=True))
 
 
 @pytest.mark.parametrize("name", ["alone", "detours"])
@@ -174,13 +177,13 @@ def test_a_move_alone_takes_what_the_closed_form_says(name: str, runs: dict[str,
         elif record.opcode is Opcode.MOVE:
             sent[record.tag] = record.start, record.end  # of a pull: the execution is the later one
     check_alone(program, WAYS, sent, arrived)
-    found = congestion(run, program, WAYS)
-    assert found is not None
-    assert (found.level, {source.level for source in found.sources}) == (1.0, {1.0})
-    assert found.packets is not None
-    assert found.packets.count == sum(map(len, arrived.values()))
-    assert (found.packets.mean, found.packets.worst_late) == (found.packets.idle_mean, 0)
-    assert found.packets.worst == max(end - start for times in arrived.values() for start, end in times)
+    result = congestion(run, program, WAYS)
+    assert result is not None
+    assert (result.level, {source.level for source in result.sources}) == (1.0, {1.0})
+    assert result.packets is not None
+    assert result.packets.count == sum(map(len, arrived.values()))
+    assert (result.packets.mean, result.packets.worst_late) == (result.packets.idle_mean, 0)
+    assert result.packets.worst == max(end - start for times in arrived.values() for start, end in times)
 
 
 def test_moves_behind_each_other_hold_up_nobody(runs: dict[str, Run]) -> None:
@@ -198,48 +201,48 @@ def test_moves_behind_each_other_hold_up_nobody(runs: dict[str, Run]) -> None:
 
 def test_three_senders_to_one_tile_share_its_link(runs: dict[str, Run]) -> None:
     """Each takes about three times as long as alone, and packets come late."""
-    found = congestion(runs["three to one"], JOBS["three to one"].program, WAYS)
-    assert found is not None
-    assert {source.tile: source.moves for source in found.sources} == {FAR: 6, SPM: 6, NEAR: 6}
-    assert 0.3 < found.level < 0.5
-    assert all(0.25 < source.level < 0.7 for source in found.sources)
-    assert found.ideal_cycles == sum(source.ideal_cycles for source in found.sources)
-    assert found.real_cycles == sum(source.real_cycles for source in found.sources)
-    assert found.packets is not None
-    assert found.packets.count >= 18
-    assert found.packets.mean > 1.5 * found.packets.idle_mean
-    assert found.packets.worst_late > 64
+    result = congestion(runs["three to one"], JOBS["three to one"].program, WAYS)
+    assert result is not None
+    assert {source.tile: source.moves for source in result.sources} == {FAR: 6, SPM: 6, NEAR: 6}
+    assert 0.3 < result.level < 0.5
+    assert all(0.25 < source.level < 0.7 for source in result.sources)
+    assert result.ideal_cycles == sum(source.ideal_cycles for source in result.sources)
+    assert result.real_cycles == sum(source.real_cycles for source in result.sources)
+    assert result.packets is not None
+    assert result.packets.count >= 18
+    assert result.packets.mean > 1.5 * result.packets.idle_mean
+    assert result.packets.worst_late > 64
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_link_is_there_with_its_flits(name: str, runs: dict[str, Run]) -> None:
     run = runs[name]
-    found = {(link.tile, link.port): link for link in links(run, WAYS)}
+    link_figures = {(link.tile, link.port): link for link in links(run, WAYS)}
     there = {(tile, port) for tile in WAYS.tiles for port in ports_at(tile % 16, tile // 16, WAYS.width, WAYS.height)}
-    assert set(found) == there
+    assert set(link_figures) == there
     flits = flits_on_links(JOBS[name].program, WAYS)
-    assert {key: link.busy for key, link in found.items()} == {key: flits[key] for key in there}
-    for link in found.values():
+    assert {key: link.busy for key, link in link_figures.items()} == {key: flits[key] for key in there}
+    for link in link_figures.values():
         assert link.cycles == run.cycles
         assert link.load == link.busy / run.cycles
     if name == "three to one":
-        into = found[SPM, "local"]
+        into = link_figures[SPM, "local"]
         assert into.load > 0.2
-        assert sum(link.blocked for link in found.values()) > into.busy / 2
+        assert sum(link.blocked for link in link_figures.values()) > into.busy / 2
 
 
 def test_the_tour_is_held_up(runs: dict[str, Run]) -> None:
-    found = figures(runs["tour"], JOBS["tour"].program, WAYS)["congestion"]
-    assert found == congestion(runs["tour"], JOBS["tour"].program, WAYS)
-    assert found is not None
-    assert 0.3 < found.level < 0.9
-    assert [source.tile for source in found.sources] == [DRAM, FAR, SPM, NEAR]
+    result = figures(runs["tour"], JOBS["tour"].program, WAYS)["congestion"]
+    assert result == congestion(runs["tour"], JOBS["tour"].program, WAYS)
+    assert result is not None
+    assert 0.3 < result.level < 0.9
+    assert [source.tile for source in result.sources] == [DRAM, FAR, SPM, NEAR]
 
 
 def test_each_move_is_found_with_its_way_and_its_executing_record(runs: dict[str, Run]) -> None:
-    found = list(transfers(runs["tour"], JOBS["tour"].program, WAYS))
-    assert [transfer.fields["tag"] for transfer in found] == [2, 5, 7, 8] * 3
-    for (tile, ways), own in zip(TOUR.items(), (found[:4], found[4:8], found[8:]), strict=True):
+    result = list(transfers(runs["tour"], JOBS["tour"].program, WAYS))
+    assert [transfer.fields["tag"] for transfer in result] == [2, 5, 7, 8] * 3
+    for (tile, ways), own in zip(TOUR.items(), (result[:4], result[4:8], result[8:]), strict=True):
         assert [transfer.record.tile for transfer in own] == [DRAM, tile, tile, tile]
         assert [(transfer.route.channel, transfer.route.tiles) for transfer in own[:3]] == list(ways)
         assert own[3].route == default_route(WAYS, tile, DRAM)
@@ -265,9 +268,9 @@ def test_a_trace_that_is_not_complete_is_an_error(runs: dict[str, Run]) -> None:
 def test_chips_without_arrivals_have_no_latencies(runs: dict[str, Run]) -> None:
     silent = variant(noc=WAYS.noc.model_dump() | {"arrivals": False})
     run = replace(runs["alone"], records=[record for record in runs["alone"].records if not record.arrival])
-    found = congestion(run, JOBS["alone"].program, silent)
-    assert found is not None
-    assert (found.level, found.packets) == (1.0, None)
+    result = congestion(run, JOBS["alone"].program, silent)
+    assert result is not None
+    assert (result.level, result.packets) == (1.0, None)
 
 
 def test_levels_by_hand() -> None:
@@ -288,11 +291,11 @@ def test_levels_by_hand() -> None:
     }.items():
         records = [Record(spm, Unit.MOVER, Opcode.MOVE, tag, 0, 0, *times) for tag, times in ((1, first), (2, second))]
         run = Run(100, None, [], records, {spm: [0] * len(Counter)}, 0.1, "verilator")
-        found = congestion(run, program, chip)
-        assert found is not None
-        assert (found.ideal_cycles, found.real_cycles) == (ideal, real), (first, second)
-        assert found.sources[0].moves == 2
-        assert found.level == ideal / real
+        result = congestion(run, program, chip)
+        assert result is not None
+        assert (result.ideal_cycles, result.real_cycles) == (ideal, real), (first, second)
+        assert result.sources[0].moves == 2
+        assert result.level == ideal / real
 
 
 def test_an_order_names_way_points() -> None:
@@ -309,6 +312,6 @@ def test_an_order_names_way_points() -> None:
         Record(dram, Unit.MOVER, Opcode.MOVE, 2, 0, 0, 20, 70),
     ]
     run = Run(100, None, [], records, {}, 0.1, "verilator")
-    (found,) = transfers(run, program, chip)
-    assert found.route.tiles == (dram, chip.host, spm)
-    assert found.record is records[2]
+    (transfer,) = transfers(run, program, chip)
+    assert transfer.route.tiles == (dram, chip.host, spm)
+    assert transfer.record is records[2]

@@ -32,7 +32,7 @@ from .hand_made import CHIP, CODE, CORE, DRAM, SPM, finish, gemm, move, notify, 
 def jobs(seed: int, count: int) -> list[Job]:
     """Programs of a pull, a wait, two pulls at once into one core, a wait, with random sizes, runs and strides."""
     rng = np.random.default_rng(seed)
-    made = []
+    values = []
     for _ in range(count):
         words = int(rng.integers(1, 200))
         src_run, dst_run = (int(run) for run in rng.integers(1, 80, 2))
@@ -47,19 +47,19 @@ def jobs(seed: int, count: int) -> list[Job]:
             sync(5, wait_sem=3, wait_n=2),
             finish(6),
         ]
-        made.append(Job(program({(CORE, Unit.MOVER): code}), [(DRAM, 0, random_words(rng, 1500))], [], 20_000))
-    return made
+        values.append(Job(program({(CORE, Unit.MOVER): code}), [(DRAM, 0, random_words(rng, 1500))], [], 20_000))
+    return values
 
 
 def test_single_moves_and_two_that_compete_are_predicted_to_the_cycle() -> None:
-    given = jobs(1, 24)
+    result = jobs(1, 24)
     device = SimulatedDevice(build(CHIP, "verilator"))
-    for job, run in zip(given, device.run(given), strict=True):
+    for job, run in zip(result, device.run(result), strict=True):
         timeline = play(job.program, CHIP)
         assert run.fault is None
         pairs = pair(run.records, timeline.executed)
         assert len(pairs) == len(run.records) > 6
-        assert [found for found in pairs if found.differs] == []
+        assert [value for value in pairs if value.differs] == []
         assert run.cycles == timeline.cycles
 
 
@@ -70,7 +70,7 @@ RESULTS = 512
 
 def computations(random: Random, count: int, gemms: float) -> list[Operation]:
     """All memories loaded; random VECs and GEMMs (a share of `gemms`), what they left now and then stored in DRAM."""
-    found: list[Operation] = []
+    result: list[Operation] = []
     stored = RESULTS
 
     def whole(tile: int, region: Region, at: int, words: int) -> Span:
@@ -80,64 +80,64 @@ def computations(random: Random, count: int, gemms: float) -> list[Operation]:
         nonlocal stored
         words = ROOM[region] * (4 if region is Region.ACC else 1)
         src, dst = whole(CORE, region, 0, words), whole(DRAM, Region.MAIN, stored, words)
-        found.append(Move(issuer=CORE, src=src, dst=dst, words=words))
+        result.append(Move(issuer=CORE, src=src, dst=dst, words=words))
         stored += words
 
     at = 0
     for region in (Region.MAIN, Region.B, Region.ACC, Region.OUT):
         words = ROOM[region] * (4 if region is Region.ACC else 1)
         src, dst = whole(DRAM, Region.MAIN, at, words), whole(CORE, region, 0, words)
-        found.append(Move(issuer=CORE, src=src, dst=dst, words=words))
+        result.append(Move(issuer=CORE, src=src, dst=dst, words=words))
         at += words
     # waits for the last load, so that no store competes with one
     first = vec(0, VectorOp.MAX, ROOM[Region.VEC], x_out=1).fields
-    found.append(Vec(core=CORE, fields={name: first[name] for name in VEC_FIELDS}))
+    result.append(Vec(core=CORE, fields={name: first[name] for name in VEC_FIELDS}))
     slices = dict.fromkeys(ROOM, 0)
     for _ in range(count):
         if random.random() < gemms:
-            found.append(Gemm(core=CORE, fields=random_gemm(random, CHIP, slices, ROOM)))
+            result.append(Gemm(core=CORE, fields=random_gemm(random, CHIP, slices, ROOM)))
         else:
-            found.append(Vec(core=CORE, fields=random_vec(random, CHIP, slices, ROOM)))
+            result.append(Vec(core=CORE, fields=random_vec(random, CHIP, slices, ROOM)))
         if random.random() < 0.3:
             store(Region.VEC)
     for region in (Region.VEC, Region.OUT, Region.ACC):
         store(region)
-    return found
+    return result
 
 
 def computing_job(operations: list[Operation], data: NDArray[np.uint8]) -> Job:
     schedule = Schedule(
         chip=CHIP.name, chip_digest=CHIP.digest, workload="random", scheduler="test", operations=tuple(operations)
     )
-    made = lower(schedule, CHIP)
-    check(made, CHIP)
-    code = min(stream.address for stream in (*made.streams, made.boot))
-    return Job(made, [(DRAM, 0, data)], [(DRAM, RESULTS, code - RESULTS)], 200_000)
+    result = lower(schedule, CHIP)
+    check(result, CHIP)
+    code = min(stream.address for stream in (*result.streams, result.boot))
+    return Job(result, [(DRAM, 0, data)], [(DRAM, RESULTS, code - RESULTS)], 200_000)
 
 
 @pytest.mark.parametrize("gemms", [0, 0.4])
 def test_random_vector_operations_are_right_and_predicted_to_the_cycle(gemms: float) -> None:
-    given, wanted, kinds = [], [], set()
+    values, result, kinds = [], [], set()
     for seed in range(16):
         operations = computations(Random(seed), 14, gemms)
         data = random_words(np.random.default_rng(seed), RESULTS)
-        given.append(computing_job(operations, data))
+        values.append(computing_job(operations, data))
         kinds |= {op["op"] for op in operations if isinstance(op, Vec)}
         memories = Memories(CHIP)
         dram = memories.region(DRAM, Region.MAIN)
         dram[:], dram[: len(data)] = FILL, data
         execute(operations, memories)
-        wanted.append(dram)
+        result.append(dram)
     assert kinds == set(VectorOp)
     device = SimulatedDevice(build(CHIP, "verilator"))
-    for job, memory, run in zip(given, wanted, device.run(given), strict=True):
+    for job, memory, run in zip(values, result, device.run(values), strict=True):
         assert run.fault is None
         np.testing.assert_array_equal(run.memory[0], memory[RESULTS : RESULTS + len(run.memory[0])])
         timeline = play(job.program, CHIP)
         pairs = pair(run.records, timeline.executed)
         assert len(pairs) == len(run.records)
-        assert sum(found.measured.opcode is Opcode.VEC for found in pairs) > 5
-        assert [found for found in pairs if found.differs] == []
+        assert sum(value.measured.opcode is Opcode.VEC for value in pairs) > 5
+        assert [value for value in pairs if value.differs] == []
         assert run.cycles == timeline.cycles
 
 
@@ -168,14 +168,14 @@ def test_a_move_that_reads_acc_waits_for_the_drain_path(k_blocks: int) -> None:
     """All delays from before the first product to behind the second, over whole folds."""
     products = 2 * PIXELS // CHIP.rows * k_blocks * CHIP.lanes
     kinds = [addend for _ in range(products + 20) for addend in Addend]
-    given = [beside_addends(at // len(Addend), k_blocks, addend, words=11) for at, addend in enumerate(kinds)]
+    result = [beside_addends(at // len(Addend), k_blocks, addend, words=11) for at, addend in enumerate(kinds)]
     took: dict[Addend, list[int]] = {addend: [] for addend in Addend}
-    for job, addend, run in zip(given, kinds, SimulatedDevice(build(CHIP, "verilator")).run(given), strict=True):
+    for job, addend, run in zip(result, kinds, SimulatedDevice(build(CHIP, "verilator")).run(result), strict=True):
         assert run.fault is None
         timeline = play(job.program, CHIP)
         pairs = pair(run.records, timeline.executed)
         assert len(pairs) == len(run.records) == len(timeline.executed)
-        assert [found for found in pairs if found.differs] == []
+        assert [value for value in pairs if value.differs] == []
         assert run.cycles == timeline.cycles
         (moved,) = [record for record in run.records if record.opcode is Opcode.MOVE]
         took[addend].append(moved.end - moved.start)
@@ -192,14 +192,14 @@ def test_a_move_that_reads_acc_waits_for_multipliers(k_blocks: int, addend: Adde
     """By channel a fold reads its bias once, then multipliers; with partial sums the multipliers before these."""
     products = 2 * PIXELS // CHIP.rows * k_blocks * CHIP.lanes
     delays = range(products + 20)
-    given = [beside_addends(delay, k_blocks, addend, words=11, by_channel=1, scale=8) for delay in delays]
+    result = [beside_addends(delay, k_blocks, addend, words=11, by_channel=1, scale=8) for delay in delays]
     took: set[int] = set()
-    for job, run in zip(given, SimulatedDevice(build(CHIP, "verilator")).run(given), strict=True):
+    for job, run in zip(result, SimulatedDevice(build(CHIP, "verilator")).run(result), strict=True):
         assert run.fault is None
         timeline = play(job.program, CHIP)
         pairs = pair(run.records, timeline.executed)
         assert len(pairs) == len(run.records) == len(timeline.executed)
-        assert [found for found in pairs if found.differs] == []
+        assert [value for value in pairs if value.differs] == []
         assert run.cycles == timeline.cycles
         (moved,) = [record for record in run.records if record.opcode is Opcode.MOVE]
         took.add(moved.end - moved.start)
@@ -208,17 +208,17 @@ def test_a_move_that_reads_acc_waits_for_multipliers(k_blocks: int, addend: Adde
 
 def test_random_programs_are_predicted_to_the_cycle() -> None:
     """Everything at once on one core; in a third of them a move reads ACC while the drain path does."""
-    given = []
+    values = []
     for seed in range(40):
         random = Random(seed)
-        made = random_program(random, CHIP, random.randint(5, 40), threads=1 + seed % 4)
-        given.append(Job(made, [], [], 200_000))
-    for job, run in zip(given, SimulatedDevice(build(CHIP, "verilator")).run(given), strict=True):
+        result = random_program(random, CHIP, random.randint(5, 40), threads=1 + seed % 4)
+        values.append(Job(result, [], [], 200_000))
+    for job, run in zip(values, SimulatedDevice(build(CHIP, "verilator")).run(values), strict=True):
         timeline = play(job.program, CHIP)
         assert run.fault is None
         pairs = pair(run.records, timeline.executed, job.program)
         assert len(pairs) == len(run.records) == len(timeline.executed)
-        assert [found for found in pairs if found.differs] == []
+        assert [value for value in pairs if value.differs] == []
         assert run.cycles == timeline.cycles
 
 
@@ -277,19 +277,19 @@ def crossfire(seed: int, computing: bool) -> Job:
             for number in range(30)
         ]
         streams[PAIR.cores[0], Unit.MATRIX] = [*products, finished(31, wait_sem=3, wait_n=len(products))]
-    found = {key: tuple(code) for key, code in streams.items()}
-    placed, boot = place(found, dict.fromkeys(PAIR.drams, CODE), PAIR)
+    instructions = {key: tuple(code) for key, code in streams.items()}
+    placed, boot = place(instructions, dict.fromkeys(PAIR.drams, CODE), PAIR)
     return Job(Program(PAIR.digest, placed, boot, {}), [], [], 100_000)
 
 
 @pytest.mark.slow
 def test_crossfire_is_predicted_to_the_cycle() -> None:
-    given = [crossfire(seed, seed % 2 == 1) for seed in range(24)]
+    result = [crossfire(seed, seed % 2 == 1) for seed in range(24)]
     device = SimulatedDevice(build(PAIR, "verilator"))
-    for job, run in zip(given, device.run(given), strict=True):
+    for job, run in zip(result, device.run(result), strict=True):
         timeline = play(job.program, PAIR)
         assert run.fault is None
         pairs = pair(run.records, timeline.executed)
         assert len(pairs) == len(run.records) > 40
-        assert [found for found in pairs if found.differs] == []
+        assert [value for value in pairs if value.differs] == []
         assert run.cycles == timeline.cycles

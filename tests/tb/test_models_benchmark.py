@@ -19,8 +19,8 @@ TINY, QUAD = load("tiny"), load("quad16")
 
 def case(name: str, config: ChipConfig = TINY) -> Case:
     workload = find(name)[0]
-    made = prepare(workload, config, "loop_order:effort=0.01")
-    return Case(workload.shape, config, made.schedule, 1.0)
+    run = prepare(workload, config, "loop_order:effort=0.01")
+    return Case(workload.shape, config, run.schedule, 1.0)
 
 
 def test_scale_sims_formula_by_hand() -> None:
@@ -56,10 +56,10 @@ def test_layers_are_drawn_alike_none_twice_and_within_the_bounds() -> None:
 
 def test_every_cycle_of_a_layer_has_a_cause() -> None:
     name = "gemm:9x5x7"
-    found = _layer(name, TINY)
+    layer = _layer(name, TINY)
     useful = find(name)[0].shape.macs / 16
-    assert useful + sum(found.causes.values()) == pytest.approx(found.cycles)
-    assert found.counted.keys() == {form.name for form in FORMS}
+    assert useful + sum(layer.causes.values()) == pytest.approx(layer.cycles)
+    assert layer.counted.keys() == {form.name for form in FORMS}
     assert all(form.terms <= GROUPS.keys() for form in FORMS)
 
 
@@ -74,13 +74,13 @@ def test_the_tables_say_what_is_missing_and_where_the_model_is_wrong(
     monkeypatch.setattr(models, "LAYERS", 2)
     monkeypatch.setattr(models, "RTL_LAYERS", 2)
     right = [judged(100, 50.0, 100), judged(200, 150.0, 200)]
-    found = result(right, {}, "no network")
-    assert found.passed
-    assert "SCALE-Sim's own program is not in the tables: no network." in found.remarks
-    errors = {row[0]: row for row in found.sheets[0].rows}
+    value = result(right, {}, "no network")
+    assert value.passed
+    assert "SCALE-Sim's own program is not in the tables: no network." in value.remarks
+    errors = {row[0]: row for row in value.sheets[0].rows}
     assert errors["roofline"][2:4] == ("-37.5", "37.5")
     assert errors[MODEL][3] == "0.0"
-    causes = {row[0]: row for row in found.sheets[3].rows}
+    causes = {row[0]: row for row in value.sheets[3].rows}
     assert causes["SCALE-Sim's formula"][4] == "-50.0"  # half of the cycles are DRAM's, for which it has no term
     assert causes["SCALE-Sim's formula"][-2] == "+12.5"
     wrong = result([*right, judged(100, 50.0, 101)], {}, "")

@@ -25,13 +25,13 @@ def drawn(table: Table, width: int) -> str:
 
 
 def numbers(columns: int = 9, first: str = "row") -> Table:
-    made = Table(title="the title", pad_edge=False)
-    made.add_column("name", no_wrap=True)
+    table = Table(title="the title", pad_edge=False)
+    table.add_column("name", no_wrap=True)
     for column in range(columns):
-        made.add_column(f"column {column}", justify="right", no_wrap=True)
+        table.add_column(f"column {column}", justify="right", no_wrap=True)
     for row in range(3):
-        made.add_row(f"{first} {row}", *(f"{row},{column:03},{row:03}" for column in range(columns)))
-    return made
+        table.add_row(f"{first} {row}", *(f"{row},{column:03},{row:03}" for column in range(columns)))
+    return table
 
 
 @pytest.mark.parametrize("width", [30, 40, 80, 120])

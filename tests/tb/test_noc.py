@@ -43,19 +43,19 @@ def counted(**changes: Any) -> Counters:
 @pytest.mark.parametrize("stalls", [False, True])
 @pytest.mark.parametrize("mesh", [MUTABLE, FREE], ids=lambda mesh: mesh.name)
 def test_everything_arrives(mesh: Mesh, stalls: bool) -> None:
-    found = traffic.soak(mesh, FLITS, seed=1, stalls=stalls)
-    assert found.sent == found.taken >= FLITS
-    assert found.pairs == (mesh.width * mesh.height) ** 2
-    assert found.routed == found.detours == 0
-    assert found.packets > FLITS / 64
-    assert found.moves > found.taken  # most flits pass more than one router
+    counters = traffic.soak(mesh, FLITS, seed=1, stalls=stalls)
+    assert counters.sent == counters.taken >= FLITS
+    assert counters.pairs == (mesh.width * mesh.height) ** 2
+    assert counters.routed == counters.detours == 0
+    assert counters.packets > FLITS / 64
+    assert counters.moves > counters.taken  # most flits pass more than one router
 
 
 def test_source_routes_are_taken_and_some_are_detours() -> None:
-    found = traffic.soak(MUTABLE, FLITS, seed=2, routed=160)
-    assert found.taken >= FLITS
-    assert found.packets / 4 < found.routed < found.packets
-    assert 0 < found.detours < found.routed
+    counters = traffic.soak(MUTABLE, FLITS, seed=2, routed=160)
+    assert counters.taken >= FLITS
+    assert counters.packets / 4 < counters.routed < counters.packets
+    assert 0 < counters.detours < counters.routed
 
 
 def test_seeds_differ_and_repeat() -> None:
@@ -183,18 +183,18 @@ def test_a_digest_is_of_everything_that_is_built() -> None:
 
 @pytest.mark.parametrize("length", [1, 5])
 def test_without_load_a_packet_takes_a_cycle_for_each_router_and_flit(length: int) -> None:
-    found = traffic.load_point(MUTABLE, {}, 1 / 512, length, warmup=100, sample=50_000, limit=60_000)
-    assert found.done == found.created > 50
-    assert found.worst == 4 + length  # the longest way leads through four routers
+    counters = traffic.load_point(MUTABLE, {}, 1 / 512, length, warmup=100, sample=50_000, limit=60_000)
+    assert counters.done == counters.created > 50
+    assert counters.worst == 4 + length  # the longest way leads through four routers
     # three columns and two rows, any to any: 8/9 + 1/2 hops on average
-    assert found.latency / found.done == pytest.approx(8 / 9 + 1 / 2 + 1 + length, rel=0.1)
+    assert counters.latency / counters.done == pytest.approx(8 / 9 + 1 / 2 + 1 + length, rel=0.1)
 
 
 def test_load_is_offered_and_accepted() -> None:
-    found = traffic.load_point(MUTABLE, {}, 0.3, 5, warmup=1000, sample=20_000, limit=30_000)
-    assert found.offered == pytest.approx(0.3 * 20_000 * 6, rel=0.05)
-    assert found.accepted == pytest.approx(found.offered, rel=0.02)
-    assert found.done == found.created == found.offered / 5
+    counters = traffic.load_point(MUTABLE, {}, 0.3, 5, warmup=1000, sample=20_000, limit=30_000)
+    assert counters.offered == pytest.approx(0.3 * 20_000 * 6, rel=0.05)
+    assert counters.accepted == pytest.approx(counters.offered, rel=0.02)
+    assert counters.done == counters.created == counters.offered / 5
 
 
 def test_hot_spots_and_transposition_go_where_they_should() -> None:
@@ -259,8 +259,8 @@ def test_patterns_of_the_peers() -> None:
 def test_a_plot_has_a_curve_for_each_policy(queue_like: list[float], tmp_path: Path) -> None:
     from meshloom.tb.benchmarks.noc_plot import draw
 
-    made = {(one, policy): Curve(noc.mesh(one.side, policy), one) for one in PEERS for policy in noc.POLICIES}
-    titles = noc.panels(made)
+    curves = {(one, policy): Curve(noc.mesh(one.side, policy), one) for one in PEERS for policy in noc.POLICIES}
+    titles = noc.panels(curves)
     assert len(titles) == 6
     files = [tmp_path / name for name in ("a.svg", "b.svg")]
     for path in files:
@@ -315,13 +315,13 @@ def test_an_interrupted_soak_goes_on(
     with pytest.raises(KeyboardInterrupt):
         noc_soak.run(plan, noc_soak.record_of(plan, tmp_path), 1, lambda words: None)
     assert ran == [dose.name for dose in plan[:3]]
-    said: list[str] = []
+    texts: list[str] = []
     monkeypatch.setattr(noc_soak, "take", taker(ran))
     record = noc_soak.record_of(plan, tmp_path)
-    assert noc_soak.run(plan, record, 1, said.append) == []
+    assert noc_soak.run(plan, record, 1, texts.append) == []
     assert ran == [dose.name for dose in plan]
-    assert said[0].startswith("continuing: 3 of 6 runs are done")
-    assert f"{sum(dose.flits for dose in plan):,} flits so far" in said[-1]
+    assert texts[0].startswith("continuing: 3 of 6 runs are done")
+    assert f"{sum(dose.flits for dose in plan):,} flits so far" in texts[-1]
     record.forget()
     assert noc_soak.record_of(plan, tmp_path).done == {}
 

@@ -44,10 +44,12 @@ def test_what_would_run_of_a_model_of_text(tmp_path: Path) -> None:
 
 def test_numbers_by_input_and_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "ids.npy", np.arange(5))
-    found = read_numbers(tmp_path / "ids.npy", ("ids", "attention_mask", "kinds"))
-    assert {name: array.tolist() for name, array in found.items()} == {
-        "ids": [[0, 1, 2, 3, 4]], "attention_mask": [[1] * 5], "kinds": [[0] * 5],
-    }  # fmt: skip
+    arrays = read_numbers(tmp_path / "ids.npy", ("ids", "attention_mask", "kinds"))
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        "ids": [[0, 1, 2, 3, 4]],
+        "attention_mask": [[1] * 5],
+        "kinds": [[0] * 5],
+    }
     np.savez(tmp_path / "both.npz", ids=np.arange(4), mask=np.ones(4, np.int64))
     assert list(read_numbers(tmp_path / "both.npz", ("ids", "mask"))) == ["ids", "mask"]
 

@@ -101,14 +101,14 @@ def pooled() -> Schedule:
     return first.model_copy(update={"operations": (*first.operations[:3], *vecs)})
 
 
-def job(observe: bool, made: Schedule | None = None) -> Job:
+def job(observe: bool, result: Schedule | None = None) -> Job:
     x, w = operands()
     packed = planes(x, LANES).reshape(-1, LANES)
     # [n block][k block][array column][lane]
     weights = w.reshape(BLOCKS, LANES, BLOCKS, LANES).transpose(0, 2, 1, 3).reshape(-1, LANES).view(np.uint8)
     memory = [(DRAM, X_AT, packed), (DRAM, W_AT, np.ascontiguousarray(weights))]
     return Job(
-        lower(made or schedule(), CHIP), memory, [(DRAM, Y_AT, BLOCKS * ROWS * COLUMNS)], 20_000, observe=observe
+        lower(result or schedule(), CHIP), memory, [(DRAM, Y_AT, BLOCKS * ROWS * COLUMNS)], 20_000, observe=observe
     )
 
 
@@ -187,9 +187,9 @@ def test_a_fault_keeps_what_was_written_before_it(runs: dict[str, Run]) -> None:
 
 def test_the_tensor_comes_back_from_the_run(runs: dict[str, Run]) -> None:
     golden = planes(right(*operands()), LANES)
-    found = values(schedule(), runs["observed"].observed, CHIP)
-    assert compare_values(found, {"y": golden}) == []
-    np.testing.assert_array_equal(found["y"].words, golden)
+    result = values(schedule(), runs["observed"].observed, CHIP)
+    assert compare_values(result, {"y": golden}) == []
+    np.testing.assert_array_equal(result["y"].words, golden)
     np.testing.assert_array_equal(runs["observed"].memory[0].reshape(golden.shape), golden)
 
 
@@ -197,9 +197,9 @@ def test_words_of_the_vector_unit_are_observed(runs: dict[str, Run]) -> None:
     tile = right(*operands())[:, :, :2]
     rows = np.zeros((1, -(-tile[0, 0].size // LANES) * LANES, 1, CHANNELS), np.int8)
     rows[0, : tile[0, 0].size, 0] = tile.reshape(CHANNELS, -1).T  # pixels are the channels of what is transposed
-    found = values(pooled(), runs["vectors"].observed, CHIP)
+    result = values(pooled(), runs["vectors"].observed, CHIP)
     golden = {"y": planes(tile, LANES), "z": planes(np.maximum(tile, 0), LANES), "t": planes(rows, LANES)}
-    assert compare_values(found, golden) == []
+    assert compare_values(result, golden) == []
     assert (
         len(runs["vectors"].observed[CORE, Region.VEC].words)
         == len(golden["z"].reshape(-1, LANES)) + rows.size // LANES
@@ -217,20 +217,20 @@ def test_a_log_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 
 
 def test_values_are_golden_and_cover_the_tensor(observed: Observed) -> None:
-    found = values(schedule(), observed, CHIP)
-    assert list(found) == ["y"]
-    assert found["y"].covered.all()
-    assert found["y"].others == {}
-    assert compare_values(found, {"y": planes(right(*operands()), LANES)}) == []
+    result = values(schedule(), observed, CHIP)
+    assert list(result) == ["y"]
+    assert result["y"].covered.all()
+    assert result["y"].others == {}
+    assert compare_values(result, {"y": planes(right(*operands()), LANES)}) == []
 
 
 def test_the_first_wrong_byte_is_named_and_all_are_counted(observed: Observed) -> None:
     golden = planes(right(*operands()), LANES)
-    found = values(schedule(), observed, CHIP)
+    result = values(schedule(), observed, CHIP)
     golden[1, 3, 2, 1] ^= 0x80
     golden[1, 6, 0] ^= 1
-    got = int(found["y"].words[1, 3, 2, 1])
-    (wrong,) = compare_values(found, {"y": golden})
+    got = int(result["y"].words[1, 3, 2, 1])
+    (wrong,) = compare_values(result, {"y": golden})
     assert wrong == Mismatch("y", 1, 3, 2, 1, got ^ 0x80, got, 1 + LANES)
     assert f"y: {1 + LANES} wrong bytes, first in plane 1, row 3, column 2, lane 1: is" in str(wrong)
 
@@ -243,10 +243,10 @@ def test_a_word_that_is_computed_twice_must_be_right_both_times(observed: Observ
     index = (2 * size + COLUMNS + 3, 3 * size + 3)[wrong_turn]  # plane 0, row 5, column 3
     words = log.words.copy()
     words[index, 2] ^= 0x40
-    found = values(schedule(), observed | {(CORE, Region.OUT): Written(log.addresses, words)}, CHIP)
-    assert list(found["y"].others) == [(0, 5, 3)]
+    result = values(schedule(), observed | {(CORE, Region.OUT): Written(log.addresses, words)}, CHIP)
+    assert list(result["y"].others) == [(0, 5, 3)]
     golden = planes(right(*operands()), LANES)
-    (wrong,) = compare_values(found, {"y": golden})
+    (wrong,) = compare_values(result, {"y": golden})
     byte = int(golden[0, 5, 3, 2])
     assert wrong == Mismatch("y", 0, 5, 3, 2, byte, byte ^ 0x40, 1)
 
@@ -259,25 +259,25 @@ def test_words_that_nobody_computes_are_mismatches(observed: Observed) -> None:
     assert wrong.count == BLOCKS * COLUMNS * LANES
     assert "never computed" in str(wrong)
 
-    made = schedule()
+    result = schedule()
     unclaimed = tuple(
-        op.model_copy(update={"result": None}) if op.label == "conv rows 2" else op for op in made.operations
+        op.model_copy(update={"result": None}) if op.label == "conv rows 2" else op for op in result.operations
     )
-    found = values(made.model_copy(update={"operations": unclaimed}), observed, CHIP)
-    assert not found["y"].covered[:, 2:4].any()
-    (wrong,) = compare_values(found, {"y": planes(right(*operands()), LANES)})
+    value = values(result.model_copy(update={"operations": unclaimed}), observed, CHIP)
+    assert not value["y"].covered[:, 2:4].any()
+    (wrong,) = compare_values(value, {"y": planes(right(*operands()), LANES)})
     assert (wrong.row, wrong.got, wrong.count) == (2, None, BLOCKS * 2 * COLUMNS * LANES)
 
 
 def test_tensors_without_a_partner_are_refused(observed: Observed) -> None:
-    found = values(schedule(), observed, CHIP)
+    result = values(schedule(), observed, CHIP)
     golden = planes(right(*operands()), LANES)
     with pytest.raises(ObserveError, match="tensor 'y' has no golden values"):
-        compare_values(found, {})
+        compare_values(result, {})
     with pytest.raises(ObserveError, match="tensor 'z' has no operation that computes it"):
-        compare_values(found, {"y": golden, "z": golden})
+        compare_values(result, {"y": golden, "z": golden})
     with pytest.raises(ObserveError, match=r"tensor 'y': results span \(2, 7, 5, 4\), golden values \(2, 6, 5, 4\)"):
-        compare_values(found, {"y": golden[:, :6]})
+        compare_values(result, {"y": golden[:, :6]})
 
 
 def test_a_missing_write_names_core_address_and_operation(observed: Observed) -> None:
@@ -321,7 +321,7 @@ def test_a_write_to_another_address_is_named(observed: Observed, index: int, add
 @pytest.mark.parametrize("wrong", [0, 1, 2, 3])
 def test_the_operation_that_computed_a_wrong_word_is_known(observed: Observed, wrong: int) -> None:
     """Also of a word that two compute: row 5 is of the third tile and of the fourth."""
-    log, made = observed[CORE, Region.OUT], schedule()
+    log, result = observed[CORE, Region.OUT], schedule()
     words = log.words.copy()
     row, rows = TILES[wrong]
     first = sum(BLOCKS * rows * COLUMNS for _, rows in TILES[:wrong])
@@ -329,13 +329,13 @@ def test_the_operation_that_computed_a_wrong_word_is_known(observed: Observed, w
     words[first + inside * COLUMNS + 3, 2] ^= 0x40  # plane 0, row 5 if it has that, column 3
     changed = observed | {(CORE, Region.OUT): Written(log.addresses, words)}
     golden = planes(right(*operands()), LANES)
-    (found,) = compare_values(values(made, changed, CHIP), {"y": golden})
-    assert (found.plane, found.row, found.column) == (0, row + inside, 3)
-    number = maker(made, changed, CHIP, found, golden[0, row + inside, 3])
+    (mismatch,) = compare_values(values(result, changed, CHIP), {"y": golden})
+    assert (mismatch.plane, mismatch.row, mismatch.column) == (0, row + inside, 3)
+    number = maker(result, changed, CHIP, mismatch, golden[0, row + inside, 3])
     assert number is not None
-    assert made.operations[number].label == f"conv rows {row}"
+    assert result.operations[number].label == f"conv rows {row}"
     assert rows == 2
-    assert maker(made, observed, CHIP, found, golden[0, row + inside, 3]) is None, "it is right there"
+    assert maker(result, observed, CHIP, mismatch, golden[0, row + inside, 3]) is None, "it is right there"
 
 
 def test_a_write_to_a_memory_that_no_operation_writes_is_an_error(observed: Observed) -> None:
@@ -350,24 +350,24 @@ def test_a_core_that_was_not_observed_is_an_error() -> None:
 
 
 def test_boxes_must_have_the_size_of_what_is_written(observed: Observed) -> None:
-    made = schedule()
-    operations = list(made.operations)
+    result = schedule()
+    operations = list(result.operations)
     box = Box(tensor="y", plane=0, planes=1, row=0, rows=2, column=0, columns=COLUMNS)
     operations[2] = operations[2].model_copy(update={"result": box})
     with pytest.raises(
         ObserveError, match="'conv rows 0' writes 20 words, its result is 1 planes x 2 rows x 5 columns"
     ):
-        values(made.model_copy(update={"operations": tuple(operations)}), observed, CHIP)
+        values(result.model_copy(update={"operations": tuple(operations)}), observed, CHIP)
 
 
 def test_a_result_in_acc_is_refused(observed: Observed) -> None:
-    made = schedule()
-    operations = list(made.operations)
+    result = schedule()
+    operations = list(result.operations)
     gemm = operations[2]
     assert isinstance(gemm, Gemm)
     operations[2] = gemm.model_copy(update={"fields": gemm.fields | {"to_acc": 1}})
     with pytest.raises(ObserveError, match="'conv rows 0' has a result but writes to ACC"):
-        values(made.model_copy(update={"operations": tuple(operations)}), observed, CHIP)
+        values(result.model_copy(update={"operations": tuple(operations)}), observed, CHIP)
 
 
 def test_planes_put_channels_into_lanes() -> None:
@@ -385,15 +385,17 @@ def test_the_words_of_many_operations_are_told_apart_quickly() -> None:
     bases = rng.integers(0, 1500, count).tolist()
     operations = tuple(
         Gemm(
-            core=CORE, fields=fields | {"dest_base": base}, label=f"{i}",
+            core=CORE,
+            fields=fields | {"dest_base": base},
+            label=f"{i}",
             result=Box(tensor="t", plane=i, planes=1, row=0, rows=size // 50, column=0, columns=50),
         )
         for i, base in enumerate(bases)
-    )  # fmt: skip
-    made = Schedule(chip=CHIP.name, chip_digest=CHIP.digest, workload="t", scheduler="t", operations=operations)
+    )
+    result = Schedule(chip=CHIP.name, chip_digest=CHIP.digest, workload="t", scheduler="t", operations=operations)
     addresses = np.concatenate([np.arange(base, base + size, dtype=np.int32) for base in bases])
     words = rng.integers(0, 256, (count * size, LANES), dtype=np.uint8)
     order = np.concatenate([number * size + rng.permutation(size) for number in range(count)])
-    found = values(made, {(CORE, Region.OUT): Written(addresses[order], words[order])}, CHIP)
+    value = values(result, {(CORE, Region.OUT): Written(addresses[order], words[order])}, CHIP)
     golden: Words = words.reshape(count, size // 50, 50, LANES)
-    assert compare_values(found, {"t": golden}) == []
+    assert compare_values(value, {"t": golden}) == []

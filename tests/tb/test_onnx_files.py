@@ -23,10 +23,12 @@ from ..sched.workload.onnx.test_dequantised import product
 def shapes_only(folder: Path, element: int = TensorProto.INT8, first: tuple[int, ...] = (4, 3, 3, 3)) -> Path:
     weights = [helper.make_tensor_value_info("x", element, (1, 3, 8, 8))]
     graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w1"], ["a"]), helper.make_node("Conv", ["a", "w2"], ["y"])], "g", weights,
+        [helper.make_node("Conv", ["x", "w1"], ["a"]), helper.make_node("Conv", ["a", "w2"], ["y"])],
+        "g",
+        weights,
         [helper.make_tensor_value_info("y", element, (1, 5, 6, 6))],
         [TensorProto(name=name, data_type=element, dims=dims) for name, dims in (("w1", first), ("w2", (5, 4, 1, 1)))],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=14)
     onnx.save(model, folder / "shapes.onnx")
     return folder / "shapes.onnx"
@@ -36,15 +38,15 @@ def shapes_only(folder: Path, element: int = TensorProto.INT8, first: tuple[int,
 def test_weights_that_are_not_there_are_drawn(element: int, tmp_path: Path) -> None:
     """The same from one seed, others from another; notes, names and settings of a run say which."""
     path = shapes_only(tmp_path, element)
-    said = "The file has no numbers for w1, w2: they are drawn with seed 0."
-    assert said in described(path, {})
+    value = "The file has no numbers for w1, w2: they are drawn with seed 0."
+    assert value in described(path, {})
     source = NetworkSource(str(path))
     graph, (feed,) = ready(source)
-    assert said in feed.notes
+    assert value in feed.notes
     assert feed.name == "input and weights of seed 0"
     assert model_settings(source)["seed"] == 0
-    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
-    assert decibels(feed.floats["y"], found) > 20
+    array = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    assert decibels(feed.floats["y"], array) > 20
     again, other = load(source), load(NetworkSource(str(path), seed=1))
     weights = [np.asarray(each.layers[0].w) for each in (graph, again, other)]
     np.testing.assert_array_equal(weights[1], weights[0])
@@ -83,8 +85,8 @@ def test_sizes_without_names(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.shape.dim[2].ClearField("dim_value")
     path = tmp_path / "open.onnx"
     onnx.save(model, path)
-    said = r"dimension 2 of input 'x' is not fixed \(unknown\); give it a size \(--bind x:2=N\), or a picture or an"
-    with pytest.raises(OnnxError, match=said):
+    value = r"dimension 2 of input 'x' is not fixed \(unknown\); give it a size \(--bind x:2=N\), or a picture or an"
+    with pytest.raises(OnnxError, match=value):
         described(path, {})
     assert "input x [1, 3, 5, 8]" in described(path, {"x:2": 5})[0]
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(0, 1, (1, 3, 6, 8)).astype(np.float32))
@@ -111,8 +113,8 @@ def test_five_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
     (x,) = m.data(1)
     np.save(tmp_path / "x.npy", x)
     graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
-    found = golden_values(graph, feed.arrays)[y] * graph.value(y).step
-    assert decibels(run_float(model, x)[y], found) > 25
+    array = golden_values(graph, feed.arrays)[y] * graph.value(y).step
+    assert decibels(run_float(model, x)[y], array) > 25
 
 
 @pytest.mark.parametrize("renamed", [False, True])
@@ -137,10 +139,10 @@ def test_sums_that_overflow_are_the_files_own(step: float, zero: int, bias: int,
             item.CopyFrom(onnx.numpy_helper.from_array(np.array([5, bias, 0, 0], np.int32), "b"))
     onnx.save(model, tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 6, 6), np.uint8))
-    said = rf"conv \(QLinearConv\): its sums may reach -?214.* in channel 1 \(bias {bias}\), past the 32 bits"
-    with pytest.raises(OnnxError, match=said):
+    text = rf"conv \(QLinearConv\): its sums may reach -?214.* in channel 1 \(bias {bias}\), past the 32 bits"
+    with pytest.raises(OnnxError, match=text):
         described(tmp_path / "m.onnx", {})
-    with pytest.raises(OnnxError, match=said):
+    with pytest.raises(OnnxError, match=text):
         ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
 
 
@@ -152,8 +154,8 @@ def test_a_bias_much_larger_than_all_products(bias: float, tmp_path: Path) -> No
     onnx.save(m.build(m.node("Conv", ["x", m.normal(4, 3, 3, 3), numbers], "y")), tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", m.data(1)[0])
     graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
-    found = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
-    assert found[0, 1] == pytest.approx(bias, rel=0.01)
+    array = golden_values(graph, feed.arrays)["y"] * graph.value("y").step
+    assert array[0, 1] == pytest.approx(bias, rel=0.01)
 
 
 def test_a_type_that_onnx_runtime_does_not_compute(tmp_path: Path) -> None:
@@ -166,12 +168,12 @@ def test_a_type_that_onnx_runtime_does_not_compute(tmp_path: Path) -> None:
 
 
 def test_what_calibrates(tmp_path: Path) -> None:
-    for shape, said in (
+    for shape, text in (
         ((1, 3, 8, 8), "with pictures or .npy files ("),
         ((1, 5, 8, 8), r"with .npy files [1, 5, 8, 8] ("),
     ):
         m = FloatModel(shape)
         onnx.save(m.build(m.node("Relu", "x", "y")), tmp_path / "m.onnx")
-        assert said in described(tmp_path / "m.onnx", {})[0]
+        assert text in described(tmp_path / "m.onnx", {})[0]
     with pytest.raises(WorkloadError, match="is a float model; give pictures or arrays to calibrate it with"):
         load(NetworkSource(str(tmp_path / "m.onnx")))

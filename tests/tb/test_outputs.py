@@ -133,7 +133,7 @@ def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         store.add([point("a"), point("b")])
     monkeypatch.setattr(verilog, "verilog", lambda config: "module chip();\nendmodule\n")
     monkeypatch.setattr(verilog, "manifest", lambda config: {})
-    monkeypatch.setattr(serving, "serve", lambda *given, **options: SimpleNamespace(results=SERVED))
+    monkeypatch.setattr(serving, "serve", lambda *result, **options: SimpleNamespace(results=SERVED))
     monkeypatch.setattr(training, "train", trained)
     monkeypatch.setattr(cluster, "begin", lambda: None)
     monkeypatch.setattr(cluster, "opened", lambda jobs, address: nullcontext())
@@ -152,15 +152,15 @@ def evaluated(client: object, batches: Sequence[Batch], on_done: Callable[[Done]
         on_done(Done.model_validate_json(evaluate(each.model_dump_json())))
 
 
-def trained(asked: training.Training, *_: Callable[..., None]) -> TrainingResults:
-    save(begun(trainable.load("digits")[0], 0), asked.keep, asked.setting())
+def trained(result: training.Training, *_: Callable[..., None]) -> TrainingResults:
+    save(begun(trainable.load("digits")[0], 0), result.keep, result.setting())
     texts = dict.fromkeys(("order", "across", "update", "simulator", "first_mismatch", "first_divergence"), "")
     numbers = dict.fromkeys(("model_cycles", "bytes_checked", "mismatches", "divergences", "step_cycles"), 0)
     return TrainingResults.model_validate({
         "started": NOW, "environment": {}, "code": "", "network": "digits", "chip": "quad8", "chip_digest": "",
         "batch": 1, "seed": 0, "learning_rate": 0.1, "momentum": 0.0, "complete": True, "steps": 1, "losses": (1.0,),
         "accuracy": None, "float_accuracy": None, "rtl_cycles": None, "cpu_seconds": 0.0,
-        "checkpoint": asked.keep.as_posix(), **texts, **numbers,
+        "checkpoint": result.keep.as_posix(), **texts, **numbers,
     })  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from meshloom.hw.spec.config import load
 from meshloom.tb.cli.main import app
 from meshloom.tb.compare.explained import explained
-from meshloom.tb.compare.kept import Kept, kept
+from meshloom.tb.compare.finished import FinishedRun, finished_run
 from meshloom.tb.compare.lives import occupancy, thinned
 from meshloom.tb.compare.pictures import pictures
 from meshloom.tb.report.page import Shown, page
@@ -43,18 +43,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Artefacts:
+def run_artefacts(folder: Path) -> Artefacts:
     return load_artefacts(folder)
 
 
 @pytest.fixture(scope="module")
-def run(found: Artefacts) -> Kept:
-    return kept(found)
+def run(run_artefacts: Artefacts) -> FinishedRun:
+    return finished_run(run_artefacts)
 
 
-def made(run: Kept, found: Artefacts, timeline: RunTimeline | None = None, **changes: Any) -> str:
+def page_text(run: FinishedRun, artefacts: Artefacts, timeline: RunTimeline | None = None, **changes: Any) -> str:
     why = explained(run)
-    shown = pictures(run, found, why.waterfall)
+    shown = pictures(run, artefacts, why.waterfall)
     if timeline is not None:
         shown = replace(shown, timeline=timeline)
     return page([Shown(run.row.model_copy(update=changes), why, shown, run.chip)])
@@ -78,14 +78,14 @@ def invoke(*arguments: str | Path) -> Result:
 # -- what is in it --------------------------------------------------------------------------------------------------
 
 
-def test_the_page_fetches_nothing(run: Kept, found: Artefacts) -> None:
-    text = made(run, found)
+def test_the_page_fetches_nothing(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    text = page_text(run, run_artefacts)
     assert re.search(r"<(script|link|img|iframe)\b[^>]*\b(src|href)=", text) is None
     assert "default-src 'none'" in text
 
 
-def test_the_figures_are_those_of_the_run(run: Kept, found: Artefacts) -> None:
-    text = made(run, found)
+def test_the_figures_are_those_of_the_run(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    text = page_text(run, run_artefacts)
     figures = {figure["id"].removeprefix("w0-"): figure for figure in data_of(text)["figures"]}
     assert set(figures) == {"waterfall", "by-layer", "roofline", "memory", "links-busy", "links-blocked"}
     assert {f'id="w0-{name}"' for name in figures} <= set(re.findall(r'id="[\w-]+"', text))
@@ -94,14 +94,14 @@ def test_the_figures_are_those_of_the_run(run: Kept, found: Artefacts) -> None:
     (_, layers) = figures["roofline"]["data"]
     roof = run.chip.rows * run.chip.cols * len(run.chip.cores)
     assert all(0 < y <= roof for y in layers["y"])
-    links = found.tables["links"].to_pylist()
+    links = run_artefacts.tables["links"].to_pylist()
     assert len(figures["links-busy"]["data"]) == len(links) + 1  # and the scale
     first = links[0]
     assert f"{100 * first['busy'] / first['cycles']:.1f} % busy" in figures["links-busy"]["data"][0]["text"]
 
 
-def test_the_timeline_has_every_slice_on_both_sides(run: Kept, found: Artefacts) -> None:
-    shown = data_of(made(run, found))["timeline"]
+def test_the_timeline_has_every_slice_on_both_sides(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    shown = data_of(page_text(run, run_artefacts))["timeline"]
     assert [side["name"] for side in shown["sides"]] == ["planned", "measured"]
     labels, label_of = shown["labels"], numbers(shown["label_of"])
     assert [labels[number] for number in label_of] == [op.label for op in run.schedule.operations]
@@ -119,28 +119,28 @@ def test_the_timeline_has_every_slice_on_both_sides(run: Kept, found: Artefacts)
         assert ends[low:high] == [end for _, end in gemms]
 
 
-def test_text_from_outside_stays_text(run: Kept, found: Artefacts) -> None:
+def test_text_from_outside_stays_text(run: FinishedRun, run_artefacts: Artefacts) -> None:
     fault = FaultReport(
         cause="ADDRESS", tile=1, unit="mover", tag=3, value=0, label="</script><b>", explanation="<i>why"
     )
-    text = made(run, found, workload="<script>alert(1)</script>", faults=1, fault_reports=(fault,))
+    text = page_text(run, run_artefacts, workload="<script>alert(1)</script>", faults=1, fault_reports=(fault,))
     assert "<script>alert" not in text
     assert "<b>" not in text
     assert "&lt;/script&gt;&lt;b&gt;" in text
     assert "&lt;i&gt;why" in text
     labels = [f"</script>{number}" for number in range(len(run.schedule.operations))]
-    timeline = pictures(run, found, explained(run).waterfall).timeline
-    assert data_of(made(run, found, replace(timeline, labels=labels)))["timeline"]["labels"] == labels
+    timeline = pictures(run, run_artefacts, explained(run).waterfall).timeline
+    assert data_of(page_text(run, run_artefacts, replace(timeline, labels=labels)))["timeline"]["labels"] == labels
 
 
-def test_after_a_fault_the_plan_is_shown(run: Kept, found: Artefacts) -> None:
+def test_after_a_fault_the_plan_is_shown(run: FinishedRun, run_artefacts: Artefacts) -> None:
     faulty = replace(run, measured={})
     why = explained(faulty, model=True)
-    shown = data_of(page([Shown(run.row, why, pictures(faulty, found, why.waterfall, model=True), run.chip)]))
+    shown = data_of(page([Shown(run.row, why, pictures(faulty, run_artefacts, why.waterfall, model=True), run.chip)]))
     assert [side["name"] for side in shown["timeline"]["sides"]] == ["planned"]
 
 
-def test_memories_are_never_fuller_than_full(run: Kept) -> None:
+def test_memories_are_never_fuller_than_full(run: FinishedRun) -> None:
     """Word by word: what an operation has written and a later one reads is there in between."""
     kept_words = {each.name: each for each in occupancy(run, run.measured)}
     assert {"core@(1,0) A", "core@(1,0) B"} <= kept_words.keys()
@@ -183,15 +183,15 @@ def browser_page() -> Iterator[Page]:
 
 def opened(browser_page: Page, path: Path) -> bytes:
     """Opens a page, which must neither complain nor fetch anything; a picture of all of it."""
-    told: list[str] = []
-    asked: list[str] = []
-    browser_page.on("console", lambda message: told.append(message.text))
-    browser_page.on("pageerror", lambda error: told.append(str(error)))
-    browser_page.on("request", lambda request: asked.append(request.url))
+    texts: list[str] = []
+    result: list[str] = []
+    browser_page.on("console", lambda message: texts.append(message.text))
+    browser_page.on("pageerror", lambda error: texts.append(str(error)))
+    browser_page.on("request", lambda request: result.append(request.url))
     browser_page.goto(path.as_uri())
     browser_page.wait_for_selector("body[data-ready=yes]", timeout=120_000)
-    assert told == []
-    assert asked == [path.as_uri()]
+    assert texts == []
+    assert result == [path.as_uri()]
     return browser_page.screenshot(full_page=True, timeout=120_000)
 
 
@@ -229,24 +229,31 @@ def run_cycles(folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_million_slices(browser_page: Page, run: Kept, found: Artefacts, tmp_path: Path) -> None:
+def test_a_million_slices(browser_page: Page, run: FinishedRun, run_artefacts: Artefacts, tmp_path: Path) -> None:
     """All of it: no more is drawn than there are columns of pixels. A piece of it: every slice by itself."""
     count, tracks = 1_000_000, 8
     each = count // tracks
     random = np.random.default_rng(1)
     edges = np.sort(random.choice(20_000_000, size=(tracks, 2 * each), replace=False), axis=1)
     slices = Slices(
-        np.repeat(np.arange(tracks), each), edges[:, ::2].ravel(), edges[:, 1::2].ravel(),
-        np.zeros(count, dtype=np.int64), np.arange(count) % len(run.schedule.operations),
-    )  # fmt: skip
-    named = pictures(run, found, explained(run).waterfall).timeline
+        np.repeat(np.arange(tracks), each),
+        edges[:, ::2].ravel(),
+        edges[:, 1::2].ravel(),
+        np.zeros(count, dtype=np.int64),
+        np.arange(count) % len(run.schedule.operations),
+    )
+    named = pictures(run, run_artefacts, explained(run).waterfall).timeline
     many = replace(
-        named, tracks=[Track(f"core {number}", "matrix", number) for number in range(tracks)], planned=slices,
+        named,
+        tracks=[Track(f"core {number}", "matrix", number) for number in range(tracks)],
+        planned=slices,
         measured=slices,
-    )  # fmt: skip
+    )
     path = tmp_path / "many.html"
     path.write_text(
-        made(run, found, many).replace(f'"cycles":{run.row.rtl_cycles},"tracks"', '"cycles":20000000,"tracks"')
+        page_text(run, run_artefacts, many).replace(
+            f'"cycles":{run.row.rtl_cycles},"tracks"', '"cycles":20000000,"tracks"'
+        )
     )
     opened(browser_page, path)
     columns = browser_page.evaluate("timeline.canvas.clientWidth - timeline.left")

@@ -22,9 +22,12 @@ def executed(tag: int, start: int, end: int, tile: int = 1, opcode: Opcode = Opc
 
 
 SCHEDULE = Schedule(
-    chip="tiny", chip_digest=CHIP.digest, workload="t", scheduler="t",
+    chip="tiny",
+    chip_digest=CHIP.digest,
+    workload="t",
+    scheduler="t",
     operations=tuple(Gemm(core=1, fields={}, label=f"gemm {i}") for i in range(3)),
-)  # fmt: skip
+)
 
 
 def test_pairs_are_found_by_tile_unit_opcode_and_tag() -> None:
@@ -39,19 +42,29 @@ def test_pairs_are_found_by_tile_unit_opcode_and_tag() -> None:
 def test_tags_that_come_again_are_paired_in_turn() -> None:
     pairs = pair([record(1, 50, 60), record(1, 5, 9)], [executed(1, 5, 9), executed(1, 51, 60)])
     assert [(p.measured.start, p.predicted.start) for p in pairs] == [(5, 5), (50, 51)]
-    found = first_divergence(pairs, SCHEDULE, {1: 2})
-    assert found is not None
-    assert (found.operation, found.label, found.measured_start, found.predicted_start) == (2, "gemm 2", 50, 51)
+    divergence = first_divergence(pairs, SCHEDULE, {1: 2})
+    assert divergence is not None
+    assert (divergence.operation, divergence.label, divergence.measured_start, divergence.predicted_start) == (
+        2,
+        "gemm 2",
+        50,
+        51,
+    )
 
 
 @pytest.mark.parametrize(("start", "end"), [(21, 30), (20, 31), (19, 30)])
 def test_one_cycle_is_a_divergence_and_the_earliest_is_named(start: int, end: int) -> None:
     records = [record(1, 5, 9), record(2, start, end), record(3, 40, 50)]
     pairs = pair(records, [executed(1, 5, 9), executed(2, 20, 30), executed(3, 41, 50)])
-    found = first_divergence(pairs, SCHEDULE, {1: 0, 2: 1, 3: 2})
-    assert found is not None
-    assert (found.tag, found.operation, found.label) == (2, 1, "gemm 1")
-    assert (found.measured_start, found.measured_end, found.predicted_start, found.predicted_end) == (
+    divergence = first_divergence(pairs, SCHEDULE, {1: 0, 2: 1, 3: 2})
+    assert divergence is not None
+    assert (divergence.tag, divergence.operation, divergence.label) == (2, 1, "gemm 1")
+    assert (
+        divergence.measured_start,
+        divergence.measured_end,
+        divergence.predicted_start,
+        divergence.predicted_end,
+    ) == (
         start,
         end,
         20,

@@ -32,32 +32,32 @@ def pixels():
 
 def test_colours(tmp_path, pixels):
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    found = read_picture(tmp_path / "a.png", RGB)
-    assert found.dtype == np.int8
-    assert found.shape == (1, 3, 4, 6)
+    array = read_picture(tmp_path / "a.png", RGB)
+    assert array.dtype == np.int8
+    assert array.shape == (1, 3, 4, 6)
     for c, y, x in np.ndindex(3, 4, 6):
         exact = (int(pixels[y, x, c]) - Fraction(MEAN[c])) / Fraction(STD[c]) / Fraction(STEP)
-        assert found[0, c, y, x] == max(-128, min(127, round(exact)))  # half to even
+        assert array[0, c, y, x] == max(-128, min(127, round(exact)))  # half to even
 
 
 def test_all_bytes_of_a_grey_picture(tmp_path):
     ramp = np.arange(24, dtype=np.uint8).reshape(4, 6)
     for first in (0, 100, 232):
         Image.fromarray(ramp + np.uint8(first)).save(tmp_path / "a.png")
-        found = read_picture(tmp_path / "a.png", GREY)
-        np.testing.assert_array_equal(found[0, 0], (ramp + np.uint8(first)).astype(int) - 128)
+        array = read_picture(tmp_path / "a.png", GREY)
+        np.testing.assert_array_equal(array[0, 0], (ramp + np.uint8(first)).astype(int) - 128)
 
 
 def test_modes_are_converted(tmp_path, pixels):
     image = Image.fromarray(pixels)
     image.save(tmp_path / "rgb.png")
-    wanted = read_picture(tmp_path / "rgb.png", RGB)
+    array = read_picture(tmp_path / "rgb.png", RGB)
     opaque = image.copy()
     opaque.putalpha(255)
     opaque.save(tmp_path / "opaque.png")
-    np.testing.assert_array_equal(read_picture(tmp_path / "opaque.png", RGB), wanted)
+    np.testing.assert_array_equal(read_picture(tmp_path / "opaque.png", RGB), array)
     image.quantize(24).save(tmp_path / "palette.png")
-    np.testing.assert_array_equal(read_picture(tmp_path / "palette.png", RGB), wanted)
+    np.testing.assert_array_equal(read_picture(tmp_path / "palette.png", RGB), array)
     image.convert("L").save(tmp_path / "grey.png")
     grey = read_picture(tmp_path / "grey.png", GREY)
     np.testing.assert_array_equal(read_picture(tmp_path / "rgb.png", GREY), grey)

@@ -33,11 +33,11 @@ TINY = load("tiny")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A schedule, its program, the same schedule for nobody knows what, and the run of it."""
     folder = tmp_path_factory.mktemp("saved")
-    made = prepare(workload(LAYER)[0], TINY, "loop_order")
-    unnamed = made.schedule.model_copy(update={"workload": ""})
-    for name, each in (("named", made.schedule), ("unnamed", unnamed)):
+    run = prepare(workload(LAYER)[0], TINY, "loop_order")
+    unnamed = run.schedule.model_copy(update={"workload": ""})
+    for name, each in (("named", run.schedule), ("unnamed", unnamed)):
         (folder / f"{name}.json").write_text(each.model_dump_json())
-    (folder / "program.bin").write_bytes(image.to_bytes(made.program, metadata_of(made.schedule)))
+    (folder / "program.bin").write_bytes(image.to_bytes(run.program, metadata_of(run.schedule)))
     return {path.stem: path for path in folder.iterdir()} | {"run": keep(folder / "runs", LAYER, TINY)}
 
 
@@ -60,7 +60,7 @@ def test_the_plan_is_explained_as_a_plan(files: dict[str, Path], name: str) -> N
     if name == "named":
         assert one.why.waterfall == other.why.waterfall
         assert one.why.energy == other.why.energy
-    assert one.found.row.rtl_cycles == 0
+    assert one.artefacts.row.rtl_cycles == 0
     assert not len(timeline(one.run).measured)
 
 
@@ -69,8 +69,8 @@ def test_every_view_says_that_nothing_was_measured(files: dict[str, Path], tmp_p
     assert shown.exit_code == 0
     assert "planned by the timeline model, not measured: it has not run" in shown.output
     assert "nothing was measured" in shown.output
-    told = Explanations.model_validate_json(invoke("explain", files["named"], "--json", "-").output)
-    assert told.workloads[0].planned
+    explanations = Explanations.model_validate_json(invoke("explain", files["named"], "--json", "-").output)
+    assert explanations.workloads[0].planned
     assert invoke("report", files["named"], "--out", tmp_path / "a.html", "--trace", tmp_path / "a.json").exit_code == 0
     page = (tmp_path / "a.html").read_text()
     assert f"<title>{LAYER} on tiny by loop_order, planned and not measured</title>" in page
@@ -106,9 +106,9 @@ def test_what_cannot_be_planned_is_told(files: dict[str, Path], tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_network_has_its_layers(tmp_path: Path) -> None:
-    made = meshloom.schedule("resnet8", "quad16")
+    schedule = meshloom.schedule("resnet8", "quad16")
     path = tmp_path / "net.json"
-    path.write_text(made.model_dump_json())
+    path.write_text(schedule.model_dump_json())
     ((one,), _) = explained_all(planned.find(str(path)), None, None)
     assert one.run.row.network is not None
     layers = [layer.name for layer in one.run.row.network.layers]

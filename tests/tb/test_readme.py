@@ -34,8 +34,8 @@ def commands(text: str) -> list[str]:
 
 
 def section(title: str) -> str:
-    (found,) = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
-    return found
+    (value,) = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
+    return value
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def test_the_files_are_found(folder: Path) -> None:
 def test_meshloom_understands(command: str) -> None:
     _, name, *arguments = shlex.split(re.split(r" [|>] ", command)[0])
     group: Any = get_command(app)
-    given = group.commands[name].make_context(name, arguments).params
-    chip = given.get("chip")
+    value = group.commands[name].make_context(name, arguments).params
+    chip = value.get("chip")
     for each in [chip] if isinstance(chip, str) else chip or ():
         assert each in built_in_chips() or each == "my_chip.toml"
 
@@ -93,9 +93,9 @@ def test_a_chip_of_ones_own_is_checked_and_predicted(folder: Path) -> None:
 @pytest.mark.slow  # builds a simulator and synthesises a chip; the commands themselves are tested one by one elsewhere
 @pytest.mark.parametrize("title", SECTIONS)
 def test_all_commands_of_a_section_run(title: str, folder: Path) -> None:
-    found = commands(section(title))
-    assert len(found) >= 3
-    for command in found:
+    texts = commands(section(title))
+    assert len(texts) >= 3
+    for command in texts:
         run(command, folder)
     if title == SECTIONS[1]:
         area = (folder / "area.txt").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from meshloom.sched.support.plugins import PluginError
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.registry import REGISTRY, UnknownDeviceError, find
 from meshloom.tb.report.registry import REGISTRY as REPORTS
-from meshloom.tb.report.registry import asked
+from meshloom.tb.report.registry import form_and_place
 from meshloom.tb.results.events import Event, Stage
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs import runner
@@ -80,7 +80,7 @@ def test_a_device_from_a_file_runs_programs(mine: str) -> None:
 
 
 def test_the_regression_is_as_large_as_the_device_can_bear(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_prepared", lambda asked, *rest: (_ for _ in ()).throw(PluginError(f"{len(asked)}")))
+    monkeypatch.setattr(runner, "_prepared", lambda value, *rest: (_ for _ in ()).throw(PluginError(f"{len(value)}")))
     with pytest.raises(PluginError, match=r"^\d+$") as few:
         run(["regression"], mine)
     with pytest.raises(PluginError, match=r"^\d+$") as all_of_them:
@@ -128,4 +128,4 @@ def test_reports_say_what_the_results_say(tmp_path: Path) -> None:
 )
 def test_what_is_no_report_is_refused(text: str, words: str) -> None:
     with pytest.raises(PluginError, match=words):
-        asked(text)
+        form_and_place(text)

@@ -17,9 +17,9 @@ from .served_chip import CHIP
 
 def test_smallest_median_and_largest_go_to_other_cores_and_pages() -> None:
     net = ServedNetwork(zoo.load("resnet8"), CHIP)
-    found = [(compile_stage(net, index, Scheme()), net.code_page) for index in range(5)]
-    chosen = relocation.three(found)
-    sizes = sorted(template.size for template, _ in found)
+    pairs = [(compile_stage(net, index, Scheme()), net.code_page) for index in range(5)]
+    chosen = relocation.three(pairs)
+    sizes = sorted(template.size for template, _ in pairs)
     assert [chosen[name][0].size for name in ("smallest", "median", "largest")] == [sizes[0], sizes[2], sizes[-1]]
     for template, code_page in chosen.values():
         place = relocation.spot(template, code_page, CHIP)

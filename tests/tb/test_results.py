@@ -17,7 +17,7 @@ from meshloom.sched.support.files import WriteError, check_writable, write_atomi
 from meshloom.tb.devices.simulated import ICARUS, VERILATOR
 from meshloom.tb.report import console
 from meshloom.tb.report.registry import JUNIT
-from meshloom.tb.results.events import Plan, Stage
+from meshloom.tb.results.events import RowCount, Stage
 from meshloom.tb.results.figures import Congestion, Divergence, FaultReport, LinkFigures
 from meshloom.tb.results.record import ResultsError
 from meshloom.tb.results.recorder import Recorder
@@ -72,10 +72,11 @@ SETTINGS = {
     "simulator_version": "Verilator 5",
 }
 CONGESTION = {
-    "ideal_cycles": 300, "real_cycles": 400,
+    "ideal_cycles": 300,
+    "real_cycles": 400,
     "sources": [{"tile": 1, "moves": 2, "ideal_cycles": 300, "real_cycles": 400}],
     "packets": {"count": 4, "mean": 20.5, "worst": 40, "idle_mean": 18.0, "worst_late": 9},
-}  # fmt: skip
+}
 
 
 WRONG = {
@@ -173,9 +174,9 @@ def test_computed_fields() -> None:
     ],
 )
 def test_status_is_the_worst_that_happened(changes: dict[str, Any], status: Status, reason: str) -> None:
-    found = row(**changes)
-    assert found.status is status
-    assert re.search(reason, found.reason) if reason else not found.reason
+    result = row(**changes)
+    assert result.status is status
+    assert re.search(reason, result.reason) if reason else not result.reason
 
 
 @pytest.mark.parametrize(
@@ -236,11 +237,12 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_files_of_before_call_the_noc_network(tmp_path: Path) -> None:
     shares = {"compute": 40.0, "noc": 60.0}
-    layer = LAYERS[0] | {"limit": "noc", "shares": shares}
-    results, path = recorded(tmp_path, row(network=NETWORK | {"layers": [layer], "shares": shares}))
+    layers = [LAYERS[0] | {"limit": limit, "shares": shares} for limit in ("noc", "dram+noc")]
+    figures = NETWORK | {"layers": layers, "shares": shares}
+    results, path = recorded(tmp_path, row(network=figures, arrays=ARRAYS | {"limit": "noc"}))
     text = path.read_text()
-    assert text.count('"noc"') == 3
-    path.write_text(text.replace('"noc"', '"network"'))
+    assert (text.count('"noc"'), text.count('"dram+noc"')) == (5, 1)
+    path.write_text(text.replace('noc"', 'network"'))
     assert load(path) == results
 
 
@@ -318,8 +320,8 @@ def test_rows_are_kept_while_the_run_goes_on(tmp_path: Path) -> None:
     recorder = Recorder("a-b-c", VERILATOR.tools(), tmp_path)
     assert not list(tmp_path.iterdir()), "a run that has finished nothing writes nothing"
     recorder.add(row())
-    kept = load(recorder.path)
-    assert (len(kept.rows), kept.complete, kept.summary.ok) == (1, False, False)
+    results = load(recorder.path)
+    assert (len(results.rows), results.complete, results.summary.ok) == (1, False, False)
     assert not (tmp_path / "latest.json").exists()
     recorder.finish(complete=True)
     assert load(recorder.path).complete
@@ -361,11 +363,11 @@ def test_junit(tmp_path: Path) -> None:
 
 
 def test_figures_of_a_network() -> None:
-    found = row(network=NETWORK).network
-    assert found is not None
-    assert [layer.error_percent for layer in found.layers] == [pytest.approx(1), pytest.approx(-3)]
-    assert found.layer_error_percent == pytest.approx(2)
-    assert found.float_answer == ""
+    figures = row(network=NETWORK).network
+    assert figures is not None
+    assert [layer.error_percent for layer in figures.layers] == [pytest.approx(1), pytest.approx(-3)]
+    assert figures.layer_error_percent == pytest.approx(2)
+    assert figures.float_answer == ""
     never = {"rtl_cycles": 0, "model_cycles": 0}
     idle = row(network=NETWORK | {"layers": [layer | never for layer in LAYERS]}).network
     assert idle is not None
@@ -494,7 +496,7 @@ def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 def test_reporter_prints_rows_as_they_finish(capsys: pytest.CaptureFixture[str]) -> None:
     with console.Reporter(console.console()) as reporter:
-        for event in (Plan(2), Stage("x", "simulating"), row(), row(workload="x", mismatches=1)):
+        for event in (RowCount(2), Stage("x", "simulating"), row(), row(workload="x", mismatches=1)):
             reporter(event)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "x: simulating"

@@ -72,8 +72,8 @@ def test_one_that_cannot_be_scheduled_is_a_row_and_the_others_run(tmp_path: Path
         assert row.error is not None
         assert words in row.error.message
         assert (row.chip, row.chip_digest, row.simulator, row.rtl_cycles) == ("tiny", CHIP.digest, "verilator", 0)
-    told = [event for event in events if isinstance(event, Row)]
-    assert sorted(row.workload for row in told) == sorted(row.workload for row in rows)
+    result = [event for event in events if isinstance(event, Row)]
+    assert sorted(row.workload for row in result) == sorted(row.workload for row in rows)
     building = next(at for at, event in enumerate(events) if isinstance(event, Stage) and "building" in event.what)
     assert [row for row in rows if row.error] == [event for event in events[:building] if isinstance(event, Row)]
     assert not list(tmp_path.iterdir())

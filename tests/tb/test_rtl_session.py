@@ -23,7 +23,7 @@ def serve_on_rtl(chip: ChipConfig, script: list[Scripted]) -> list[tuple[int, in
     """Number and end of each program, in the order of their ends; launches are made once the one before is due."""
     todo = sorted(script, key=lambda one: one.number)
     running: dict[int, list[Scripted]] = {}
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     with ServedChip(build(chip, "verilator")) as served:
         session = RtlSession(served)
         while todo or any(running.values()):
@@ -33,15 +33,15 @@ def serve_on_rtl(chip: ChipConfig, script: list[Scripted]) -> list[tuple[int, in
                 and todo[0].follows == len(running.get(todo[0].spot.slot, []))
             ):
                 one = todo.pop(0)
-                made = template(one.layer, chip, len(one.spot.cores))
-                session.launch(Launch(one.spot.slot, relocate(made, chip, one.spot), one.follows), one.at)
+                program = template(one.layer, chip, len(one.spot.cores))
+                session.launch(Launch(one.spot.slot, relocate(program, chip, one.spot), one.follows), one.at)
                 running.setdefault(one.spot.slot, []).append(one)
-            known = todo[0].made if todo and (todo[0].made or 0) > session.now else None
-            for done in session.advance(known):
+            number = todo[0].made if todo and (todo[0].made or 0) > session.now else None
+            for done in session.advance(number):
                 assert done.fault is None
-                found.append((running[done.slot].pop(0).number, done.cycle))
+                pairs.append((running[done.slot].pop(0).number, done.cycle))
         assert not session.strays
-    return found
+    return pairs
 
 
 @pytest.mark.parametrize("chip", slow_but(CHIPS, "lp4"))

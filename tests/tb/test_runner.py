@@ -21,7 +21,7 @@ from meshloom.tb.build.builder import SIMULATORS
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.inputs.sources import NetworkSource, feeds
 from meshloom.tb.results import identity
-from meshloom.tb.results.events import Event, Plan, Stage
+from meshloom.tb.results.events import Event, RowCount, Stage
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs import runner, single
 from meshloom.tb.runs.kinds import layers
@@ -72,14 +72,15 @@ def test_both_simulators_give_the_same_rows(results: dict[str, tuple[list[Row], 
 
 
 def test_events_come_as_things_happen(results: dict[str, tuple[list[Row], list[Event]]]) -> None:
-    found, events = results["verilator"]
-    assert events[0] == Plan(rows=len(WORKLOADS))
-    told = [event for event in events if isinstance(event, Row)]
-    assert sorted(row.workload for row in told) == sorted(row.workload for row in found)
+    result, events = results["verilator"]
+    assert events[0] == RowCount(rows=len(WORKLOADS))
+    value = [event for event in events if isinstance(event, Row)]
+    assert sorted(row.workload for row in value) == sorted(row.workload for row in result)
     for workload in WORKLOADS:
         assert {event.what for event in events if isinstance(event, Stage) and event.workload == workload} >= {
-            "scheduling", "simulating",
-        }  # fmt: skip
+            "scheduling",
+            "simulating",
+        }
 
 
 # -- checks that can fail -----------------------------------------------------------------------------------------
@@ -90,13 +91,13 @@ def test_one_wrong_operand_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
     """A single number in the chip's memory differs from what the golden model is given."""
 
     def corrupted(data: LayerData) -> dict[str, np.ndarray]:
-        given = original(data)
-        array = given[name].copy()
+        arrays = original(data)
+        array = arrays[name].copy()
         if name == "bias":
             array[1] += 1 << 20
         else:
             array.reshape(-1)[array.size // 2] ^= 0x40
-        return given | {name: array}
+        return arrays | {name: array}
 
     original = layers.arrays
     monkeypatch.setattr(layers, "arrays", corrupted)
@@ -148,11 +149,19 @@ def test_hardware_with_another_dram_than_the_model_thinks_is_named(monkeypatch: 
     (row,), _ = run(["conv:7x7x5-6,k3,p1"])
     assert row.mismatches == 0
     assert row.model_cycles > row.rtl_cycles
-    found = row.first_divergence
-    assert found is not None
+    divergence = row.first_divergence
+    assert divergence is not None
     # the boot program itself comes from DRAM: the very first instruction shows it, by exactly the 50 cycles
-    assert (found.tile, found.unit, found.label, found.operation) == (CHIP.host, "mover", "FETCH", None)
-    assert (found.predicted_start - found.measured_start, found.predicted_end - found.measured_end) == (50, 50)
+    assert (divergence.tile, divergence.unit, divergence.label, divergence.operation) == (
+        CHIP.host,
+        "mover",
+        "FETCH",
+        None,
+    )
+    assert (
+        divergence.predicted_start - divergence.measured_start,
+        divergence.predicted_end - divergence.measured_end,
+    ) == (50, 50)
 
 
 def test_a_gemm_that_takes_longer_than_the_model_thinks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,16 +169,18 @@ def test_a_gemm_that_takes_longer_than_the_model_thinks_is_named(monkeypatch: py
     formula = timeline_module.gemm_cycles
     monkeypatch.setattr(timeline_module, "gemm_cycles", lambda chip, shape: formula(chip, shape) - 1)
     (row,), _ = run(["gemm:5x6x7"])
-    found = row.first_divergence
-    assert found is not None
+    divergence = row.first_divergence
+    assert divergence is not None
     before = exact[0].first_divergence
-    assert before is None or before.measured_start >= found.measured_start, "the model is wrong elsewhere, and earlier"
-    assert (found.tile, found.unit) == (CHIP.cores[0], "matrix")
-    assert found.operation is not None
-    assert found.label != "GEMM"
-    assert found.label
-    assert found.measured_start == found.predicted_start
-    assert found.measured_end == found.predicted_end + 1
+    assert before is None or before.measured_start >= divergence.measured_start, (
+        "the model is wrong elsewhere, and earlier"
+    )
+    assert (divergence.tile, divergence.unit) == (CHIP.cores[0], "matrix")
+    assert divergence.operation is not None
+    assert divergence.label != "GEMM"
+    assert divergence.label
+    assert divergence.measured_start == divergence.predicted_start
+    assert divergence.measured_end == divergence.predicted_end + 1
 
 
 @pytest.mark.slow
@@ -179,7 +190,7 @@ def test_a_network_and_a_layer_side_by_side() -> None:
     rows, events = run(["gemm:5x6x7", NetworkSource("resnet8", tuple(shown))])
     assert [row.workload for row in rows] == ["gemm:5x6x7", "resnet8", "resnet8"]
     assert [row.scheduler for row in rows] == ["loop_order", "network", "network"]
-    assert events[0] == Plan(rows=3)
+    assert events[0] == RowCount(rows=3)
     assert Stage(workload="resnet8", what="scheduling the network") in events
     assert rows[0].network is None
     layers = len([layer for layer in zoo.load("resnet8").layers if layer.kind != "concat"])
@@ -208,7 +219,7 @@ def test_a_bare_name_is_the_network_and_a_star_its_layers(monkeypatch: pytest.Mo
         events: list[Event] = []
         with pytest.raises(Enough):
             run(names, on_event=events.append)
-        assert events == [Plan(rows=count)]
+        assert events == [RowCount(rows=count)]
 
 
 def test_nothing_asked_for_is_nothing_done() -> None:
@@ -228,11 +239,11 @@ def test_rows_say_what_decided_them(rows: list[Row]) -> None:
 
 def test_networks_say_which_picture_it_was() -> None:
     first, second = (path for path, _ in zoo.pictures("resnet8")[:2])
-    made = {}
+    values = {}
     for name, path in (("a", first), ("b", second), ("again", first)):
         (feed,) = feeds(NetworkSource("resnet8", (path,)), zoo.load("resnet8"))
-        made[name] = single.digest(feed.arrays)
-    assert made["a"] == made["again"] != made["b"]
+        values[name] = single.digest(feed.arrays)
+    assert values["a"] == values["again"] != values["b"]
 
 
 def test_the_code_is_named_by_commit_and_sources() -> None:

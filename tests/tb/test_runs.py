@@ -21,11 +21,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def begun(runs: Path, age: int) -> Claim:
     """A folder that was used `age` seconds ago."""
-    made = claim(f"a{age}", runs)
-    (made.folder / "waves.fst").write_bytes(bytes(600_000))
-    then = made.folder.stat().st_mtime - age
-    os.utime(made.folder, (then, then))
-    return made
+    result = claim(f"a{age}", runs)
+    (result.folder / "waves.fst").write_bytes(bytes(600_000))
+    then = result.folder.stat().st_mtime - age
+    os.utime(result.folder, (then, then))
+    return result
 
 
 def names(runs: Path) -> list[str]:

@@ -38,45 +38,47 @@ CHIP = load("tiny")
 
 
 @pytest.fixture(scope="module")
-def made() -> Schedule:
+def saved_schedule() -> Schedule:
     layer = find(LAYER)[0]
     return loop_order(layer.shape, CHIP, layer.scale)
 
 
 @pytest.fixture(scope="module")
-def program(made: Schedule) -> Program:
-    return unchecked(made, CHIP)
+def program(saved_schedule: Schedule) -> Program:
+    return unchecked(saved_schedule, CHIP)
 
 
-def wrong_scale(made: Schedule) -> Schedule:
+def wrong_scale(schedule: Schedule) -> Schedule:
     """The schedule of somebody who multiplies by something else."""
     ops = [
         op.model_copy(update={"fields": op.fields | {"scale": op.fields["scale"] + 999}})
         if isinstance(op, Gemm)
         else op
-        for op in made.operations
+        for op in schedule.operations
     ]
-    return made.model_copy(update={"operations": tuple(ops), "scheduler": "somebody's"})
+    return schedule.model_copy(update={"operations": tuple(ops), "scheduler": "somebody's"})
 
 
 @pytest.fixture(scope="module")
-def rows(made: Schedule, program: Program, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+def rows(saved_schedule: Schedule, program: Program, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     """Files that can be run, by name."""
     folder = tmp_path_factory.mktemp("saved")
-    made.model_copy(update={"scheduler": "somebody's"}).save(folder / "right.json")
-    image.save(program, folder / "right.bin", metadata_of(made))
-    image.save(replace(program, operation_of_tag={}), folder / "unnumbered.bin", metadata_of(made))
+    saved_schedule.model_copy(update={"scheduler": "somebody's"}).save(folder / "right.json")
+    image.save(program, folder / "right.bin", metadata_of(saved_schedule))
+    image.save(replace(program, operation_of_tag={}), folder / "unnumbered.bin", metadata_of(saved_schedule))
     image.save(program, folder / "bare.bin")
-    wrong = wrong_scale(made)
+    wrong = wrong_scale(saved_schedule)
     wrong.save(folder / "wrong.json")
     image.save(unchecked(wrong, CHIP), folder / "wrong.bin", metadata_of(wrong))
     image.save(
         replace(unchecked(wrong, CHIP), operation_of_tag={}), folder / "wrong_unnumbered.bin", metadata_of(wrong)
     )
-    made.model_copy(update={"operations": made.operations[1:], "predicted": None}).save(folder / "undefined.json")
+    saved_schedule.model_copy(update={"operations": saved_schedule.operations[1:], "predicted": None}).save(
+        folder / "undefined.json"
+    )
     names = sorted(path.name for path in folder.iterdir())
-    found = runner.run([SavedSource(folder / name) for name in names], "tiny", "loop_order", lambda event: None)
-    return dict(zip(names, found, strict=True))
+    result = runner.run([SavedSource(folder / name) for name in names], "tiny", "loop_order", lambda event: None)
+    return dict(zip(names, result, strict=True))
 
 
 @pytest.mark.parametrize("name", ["right.json", "right.bin", "unnumbered.bin"])
@@ -123,9 +125,9 @@ def test_what_must_not_run_does_not(rows: dict[str, Row]) -> None:
 
 
 def renamed(old: str, new: str) -> Callable[[Schedule], Schedule]:
-    def change(made: Schedule) -> Schedule:
-        tensors = [one.model_copy(update={"name": new}) if one.name == old else one for one in made.tensors]
-        return made.model_copy(update={"tensors": tuple(tensors)})
+    def change(schedule: Schedule) -> Schedule:
+        tensors = [one.model_copy(update={"name": new}) if one.name == old else one for one in schedule.tensors]
+        return schedule.model_copy(update={"tensors": tuple(tensors)})
 
     return change
 
@@ -133,18 +135,20 @@ def renamed(old: str, new: str) -> Callable[[Schedule], Schedule]:
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [
-        (lambda made: made, ("--chip", "quad8"), ["tiny", "quad8", "made for chip", "--chip"]),
-        (lambda made: made.model_copy(update={"workload": "resnet9/x"}), (), ["'resnet9/x'", "--workload"]),
-        (lambda made: made.model_copy(update={"workload": "resnet8/*"}), (), ["layers", "--workload"]),
-        (lambda made: made, ("--workload", "gemm:5x6x8"), ["tensor", "gemm:5x6x8", "[5, 7"]),
-        (lambda made: made.model_copy(update={"tensors": ()}), (), ["tensors are", '--workload ""']),
+        (lambda value: value, ("--chip", "quad8"), ["tiny", "quad8", "made for chip", "--chip"]),
+        (lambda value: value.model_copy(update={"workload": "resnet9/x"}), (), ["'resnet9/x'", "--workload"]),
+        (lambda value: value.model_copy(update={"workload": "resnet8/*"}), (), ["layers", "--workload"]),
+        (lambda value: value, ("--workload", "gemm:5x6x8"), ["tensor", "gemm:5x6x8", "[5, 7"]),
+        (lambda value: value.model_copy(update={"tensors": ()}), (), ["tensors are", '--workload ""']),
         (renamed("y", "z"), (), ["no tensor 'z'", "x, w, bias, y"]),
-        (lambda made: made.model_copy(update={"chip_digest": "00" * 32}), (), ["no longer) a built-in", "--chip"]),
-        (lambda made: made, ("--input", "cat.png"), ["--input is for networks"]),
+        (lambda value: value.model_copy(update={"chip_digest": "00" * 32}), (), ["no longer) a built-in", "--chip"]),
+        (lambda value: value, ("--input", "cat.png"), ["--input is for networks"]),
     ],
-)  # fmt: skip
-def test_refused(folder: Path, made: Schedule, change: Any, options: tuple[str, ...], words: list[str]) -> None:
-    change(made).save(folder / "s.json")
+)
+def test_refused(
+    folder: Path, saved_schedule: Schedule, change: Any, options: tuple[str, ...], words: list[str]
+) -> None:
+    change(saved_schedule).save(folder / "s.json")
     shown = invoke("run", "s.json", *options)
     assert shown.exit_code == 2, shown.output
     assert "s.json" in shown.stderr
@@ -155,10 +159,10 @@ def test_refused(folder: Path, made: Schedule, change: Any, options: tuple[str, 
 
 
 @pytest.mark.parametrize("name", ["s.json", "p.bin"])
-def test_damaged_files_and_none(folder: Path, made: Schedule, program: Program, name: str) -> None:
+def test_damaged_files_and_none(folder: Path, saved_schedule: Schedule, program: Program, name: str) -> None:
     assert invoke("run", name, "--chip", "tiny").exit_code == 2
-    made.save(folder / "s.json")
-    image.save(program, folder / "p.bin", metadata_of(made))
+    saved_schedule.save(folder / "s.json")
+    image.save(program, folder / "p.bin", metadata_of(saved_schedule))
     path = folder / name
     path.write_bytes(path.read_bytes()[:-9])
     shown = invoke("run", name)
@@ -167,8 +171,8 @@ def test_damaged_files_and_none(folder: Path, made: Schedule, program: Program, 
     assert "again" in shown.stderr
 
 
-def test_an_image_of_another_chip_names_both(folder: Path, made: Schedule, program: Program) -> None:
-    image.save(program, folder / "p.bin", metadata_of(made))
+def test_an_image_of_another_chip_names_both(folder: Path, saved_schedule: Schedule, program: Program) -> None:
+    image.save(program, folder / "p.bin", metadata_of(saved_schedule))
     shown = invoke("run", "p.bin", "--chip", "quad8")
     assert shown.exit_code == 2
     assert "made for chip tiny" in shown.stderr
@@ -182,15 +186,15 @@ def test_a_workload_for_an_image_without_tensors(folder: Path, program: Program)
     assert "does not say where its tensors are" in shown.stderr
 
 
-def test_options_that_mean_nothing_here(folder: Path, made: Schedule) -> None:
-    made.save(folder / "a.json")
-    made.save(folder / "b.json")
+def test_options_that_mean_nothing_here(folder: Path, saved_schedule: Schedule) -> None:
+    saved_schedule.save(folder / "a.json")
+    saved_schedule.save(folder / "b.json")
     assert "is for one saved file; given are 2" in invoke("run", "a.json", "b.json", "--workload", LAYER).output
     assert "is for one saved file; given are 0" in invoke("run", LAYER, "--workload", LAYER).output
 
 
-def test_files_for_two_chips(folder: Path, made: Schedule) -> None:
-    made.save(folder / "a.json")
+def test_files_for_two_chips(folder: Path, saved_schedule: Schedule) -> None:
+    saved_schedule.save(folder / "a.json")
     layer = find(LAYER)[0]
     loop_order(layer.shape, load("quad8"), layer.scale).save(folder / "b.json")
     shown = invoke("run", "a.json", "b.json")
@@ -201,11 +205,11 @@ def test_files_for_two_chips(folder: Path, made: Schedule) -> None:
 # -- metadata, and programs read back ------------------------------------------------------------------------------
 
 
-def test_metadata_comes_back(made: Schedule, program: Program) -> None:
-    whole = image.to_bytes(program, metadata_of(made))
-    found, text = image.with_metadata(whole)
-    assert image.to_bytes(found, text) == whole
-    assert read_metadata(text, "p.bin").tensors == made.tensors
+def test_metadata_comes_back(saved_schedule: Schedule, program: Program) -> None:
+    whole = image.to_bytes(program, metadata_of(saved_schedule))
+    result, text = image.with_metadata(whole)
+    assert image.to_bytes(result, text) == whole
+    assert read_metadata(text, "p.bin").tensors == saved_schedule.tensors
     assert image.from_bytes(whole) == image.from_bytes(image.to_bytes(program))
     assert image.with_metadata(image.to_bytes(program))[1] == ""
 
@@ -225,13 +229,13 @@ def test_metadata_of_another_version(text: str) -> None:
 @pytest.mark.parametrize(("chip", "scheduler"), [("tiny", loop_order), ("ahead8", by_name("dtt"))])
 def test_a_program_is_the_schedule_that_it_was_made_from(chip: str, scheduler: Any) -> None:
     config, layer = load(chip), find("gemm:32x32x32")[0]
-    made = scheduler(layer.shape, config, layer.scale)
-    program = unchecked(made, config)
-    found, same = lifted(program, read_metadata(metadata_of(made), ""), config)
+    value = scheduler(layer.shape, config, layer.scale)
+    program = unchecked(value, config)
+    schedule, same = lifted(program, read_metadata(metadata_of(value), ""), config)
     assert same == program
-    assert (found.execution, found.tensors, found.workload) == (made.execution, made.tensors, made.workload)
-    assert len(found.operations) == len(made.operations)
-    for ours, theirs in zip(made.operations, found.operations, strict=True):
+    assert (schedule.execution, schedule.tensors, schedule.workload) == (value.execution, value.tensors, value.workload)
+    assert len(schedule.operations) == len(value.operations)
+    for ours, theirs in zip(value.operations, schedule.operations, strict=True):
         assert {k: v for k, v in ours.body.items() if v} == {k: v for k, v in theirs.body.items() if v}
         assert getattr(ours, "core", 0) == getattr(theirs, "core", 0)
 
@@ -257,11 +261,11 @@ def test_a_network_from_a_file(folder: Path) -> None:
     onnx.save(to_onnx(g.graph("mine", "e", "c")), "mine.onnx")
     graph = read(folder / "mine.onnx")
     np.save("x.npy", flip(next(iter(inputs_of(graph, 3).values()))))  # uint8, as the file says
-    made = schedule_network(graph, CHIP).schedule
-    made.save("s.json")
-    image.save(unchecked(made, CHIP), folder / "p.bin", metadata_of(made))
-    first = made.tensors[0]
-    odd = made.model_copy(update={"tensors": (first.model_copy(update={"name": "odd"}), *made.tensors[1:])})
+    schedule = schedule_network(graph, CHIP).schedule
+    schedule.save("s.json")
+    image.save(unchecked(schedule, CHIP), folder / "p.bin", metadata_of(schedule))
+    first = schedule.tensors[0]
+    odd = schedule.model_copy(update={"tensors": (first.model_copy(update={"name": "odd"}), *schedule.tensors[1:])})
     odd.save("odd.json")
     from meshloom.tb.inputs.sources import NetworkSource
 

@@ -47,12 +47,12 @@ def test_what_scale_sim_cannot_express_is_an_error(name: str) -> None:
 def test_both_bars_and_every_byte_are_judged() -> None:
     assert scale_sim.judge(ran(), theirs()) == []
     assert scale_sim.judge(ran(999, cpu_seconds=0.005), theirs()) == []
-    (found,) = scale_sim.judge(ran(1000), theirs())
-    assert found == "1,000 cycles are not fewer than its 1,000"
-    (found,) = scale_sim.judge(ran(cpu_seconds=0.01), theirs())
-    assert found == "0.010 CPU-s are not 20 times fewer than its 0.10 (10 times)"
-    (found,) = scale_sim.judge(ran(mismatches=2), theirs())
-    assert "2 of 64 bytes differ" in found
+    (text,) = scale_sim.judge(ran(1000), theirs())
+    assert text == "1,000 cycles are not fewer than its 1,000"
+    (text,) = scale_sim.judge(ran(cpu_seconds=0.01), theirs())
+    assert text == "0.010 CPU-s are not 20 times fewer than its 0.10 (10 times)"
+    (text,) = scale_sim.judge(ran(mismatches=2), theirs())
+    assert "2 of 64 bytes differ" in text
     assert len(scale_sim.judge(ran(0, bytes_checked=0, cpu_seconds=1.0), theirs())) == 3
     assert len(scale_sim.line(ran(), theirs(), [])) == len(scale_sim._COLUMNS)
     assert scale_sim.line(ran(), theirs(), ["x"])[-1] == "missed"
@@ -88,9 +88,9 @@ def test_the_driver_speaks_json_lines(
     driver.main(str(tmp_path / "job"), str(tmp_path))
     versions, layer = map(json.loads, capsys.readouterr().out.splitlines())
     assert versions == {"versions": {"scalesim": "9.9", "numpy": "9.9"}}
-    found = scale_sim.Theirs(**layer)
-    assert (found.name, found.cycles, found.utilisation) == ("a", 164, 0.5)
-    assert found.cpu_seconds >= 0
+    result = scale_sim.Theirs(**layer)
+    assert (result.name, result.cycles, result.utilisation) == ("a", 164, 0.5)
+    assert result.cpu_seconds >= 0
     assert "ArrayHeight = 4\nArrayWidth = 8\n" in (tmp_path / "chip.cfg").read_text()
 
 

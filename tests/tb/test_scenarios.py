@@ -77,16 +77,16 @@ def test_a_network_that_comes_while_all_cores_are_busy_waits_for_the_next_end() 
 def test_deadlines_that_nobody_can_meet(scheduler: str) -> None:
     """All are missed, and the run is right."""
     options = ":estimator=fair" if scheduler in ("veltair", "layer_puzzle") else ""
-    asked = Scenario("hopeless", tuple(Request("resnet8", 1, 10 * n, 1) for n in range(3)))
-    results = serve(asked, CHIP, scheduler + options, device=None).results
+    scenario = Scenario("hopeless", tuple(Request("resnet8", 1, 10 * n, 1) for n in range(3)))
+    results = serve(scenario, CHIP, scheduler + options, device=None).results
     right(results)
     assert results.scenario.sla_violations == 1
     assert [row.met for row in results.instances] == [False] * 3
     out = io.StringIO()
     print_scenario(results, Console(file=out, width=200))
     alone = results.instances[0].isolated
-    said = f"3 of 3 deadlines are hopeless: 0: resnet8 is given 1 of the {alone:,} cycles that it takes alone"
-    assert said in out.getvalue()
+    text = f"3 of 3 deadlines are hopeless: 0: resnet8 is given 1 of the {alone:,} cycles that it takes alone"
+    assert text in out.getvalue()
 
 
 def test_a_deadline_that_was_only_missed_is_not_called_hopeless() -> None:
@@ -101,8 +101,8 @@ def test_a_deadline_that_was_only_missed_is_not_called_hopeless() -> None:
 
 
 def test_hopeless_deadlines_on_the_rtl() -> None:
-    asked = Scenario("hopeless", (Request("resnet8", 1, 0, 1), Request("ds_cnn", 1, 0, None, 0.0001)))
-    results = serve(asked, CHIP, "lookahead").results
+    scenario = Scenario("hopeless", (Request("resnet8", 1, 0, 1), Request("ds_cnn", 1, 0, None, 0.0001)))
+    results = serve(scenario, CHIP, "lookahead").results
     right(results)
     assert [row.met for row in results.instances] == [False, False]
 
@@ -115,10 +115,12 @@ class _OneCoreEach:
 
     def decide(self, view: View) -> list[Decision]:
         free = list(view.free)
-        found = [Decision(one.number, one.layer.versions[0], (free.pop(),), "its core") for one in view.pending if free]
-        cores = {one.instance: one.cores for one in view.running} | {one.instance: one.cores for one in found}
+        decisions = [
+            Decision(one.number, one.layer.versions[0], (free.pop(),), "its core") for one in view.pending if free
+        ]
+        cores = {one.instance: one.cores for one in view.running} | {one.instance: one.cores for one in decisions}
         return [
-            *found,
+            *decisions,
             *(
                 Decision(one.number, after.versions[0], cores[one.number], "the same core")
                 for one in view.instances
@@ -129,10 +131,10 @@ class _OneCoreEach:
 
 
 def test_a_network_that_comes_when_all_others_have_successors_runs_beside_them() -> None:
-    asked = Scenario("beside", (Request("ds_cnn"), Request("ds_cnn"), Request("ds_cnn", 1, 5000)))
-    made = compile_networks(asked, CHIP, lambda what: None)
-    instances = instances_of(asked, {key: one.network for key, one in made.items()})
-    run = Drive(SessionExecutor(ModelSession(CHIP), made), _OneCoreEach(), 320).run(instances)
+    scenario = Scenario("beside", (Request("ds_cnn"), Request("ds_cnn"), Request("ds_cnn", 1, 5000)))
+    compilations = compile_networks(scenario, CHIP, lambda what: None)
+    instances = instances_of(scenario, {key: one.network for key, one in compilations.items()})
+    run = Drive(SessionExecutor(ModelSession(CHIP), compilations), _OneCoreEach(), 320).run(instances)
     first, second, third = run.served
     assert len(run.ran) == 3 * 11
     assert (third.start or 0) < min(first.end or 0, second.end or 0)
@@ -142,8 +144,8 @@ def test_a_network_that_comes_when_all_others_have_successors_runs_beside_them()
 
 def test_one_arrives_after_all_else_has_ended() -> None:
     """On an idle chip it takes as long as the first did."""
-    asked = Scenario("late", (Request("resnet8"), Request("resnet8", 1, 2_000_000, 40_000)))
-    results = serve(asked, CHIP, "lookahead").results
+    scenario = Scenario("late", (Request("resnet8"), Request("resnet8", 1, 2_000_000, 40_000)))
+    results = serve(scenario, CHIP, "lookahead").results
     right(results)
     first, last = results.instances
     assert first.end is not None
@@ -156,8 +158,8 @@ def test_one_arrives_after_all_else_has_ended() -> None:
 def test_a_hundred_requests_for_one_network() -> None:
     """More than fit into memory at once: some wait for room, all end, none for ever."""
     small = chip_with("lp4full", dram=DRAM | {"words": 1 << 15})
-    asked = Scenario("many", tuple(Request("ds_cnn", 1, 100 * number) for number in range(100)))
-    results = serve(asked, small, "lookahead", device=None).results
+    scenario = Scenario("many", tuple(Request("ds_cnn", 1, 100 * number) for number in range(100)))
+    results = serve(scenario, small, "lookahead", device=None).results
     right(results)
     assert len(results.programs) == 100 * 11
     assert results.scenario.busy > 0.8
@@ -168,9 +170,9 @@ def test_a_hundred_requests_for_one_network() -> None:
 def test_one_network_larger_than_memory_among_others() -> None:
     """One error, before anything runs, that says which."""
     small = chip_with("lp4poor", dram=DRAM | {"words": 1 << 14})
-    asked = Scenario("large", (Request("ds_cnn"), Request("vww", 8)))
+    scenario = Scenario("large", (Request("ds_cnn"), Request("vww", 8)))
     with pytest.raises(DoesNotFit, match="network vww, batch 8: each DRAM tile of lp4poor is too small"):
-        serve(asked, small, "lookahead", device=None)
+        serve(scenario, small, "lookahead", device=None)
 
 
 @pytest.mark.parametrize("device", [None, "verilator"], ids=["model", "RTL"])

@@ -23,8 +23,8 @@ def test_compiling_is_said_once(terminal: bool) -> None:
     text = io.StringIO()
     screen = Console(file=text, force_terminal=terminal, width=200)
     with searching(screen) as on_progress:
-        for told in COMPILING:
-            on_progress(told)
+        for progress in COMPILING:
+            on_progress(progress)
         on_progress(Progress("l", 5, 9, 12, BEST))
     assert "compiling the search, once" in text.getvalue()
     if not terminal:
@@ -32,11 +32,11 @@ def test_compiling_is_said_once(terminal: bool) -> None:
 
 
 def test_workers_tell_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, str]] = []
-    monkeypatch.setattr(workers, "report_progress", lambda workload, what: said.append((workload, what)))
-    for told in (COMPILING[1], Progress("l", 0, 0, 0, None, compiling=True), Progress("l", 5, 9, 12, BEST)):
-        workers.report_search(told)
-    assert said == [
+    pairs: list[tuple[str, str]] = []
+    monkeypatch.setattr(workers, "report_progress", lambda workload, what: pairs.append((workload, what)))
+    for progress in (COMPILING[1], Progress("l", 0, 0, 0, None, compiling=True), Progress("l", 5, 9, 12, BEST)):
+        workers.report_search(progress)
+    assert pairs == [
         ("l", "compiling the search, once: 30 of 60 functions"),
         ("l", "compiling the search, once, in another process"),
         ("l", "5 of 9 tilings searched; best so far 1,234 cycles"),

@@ -60,8 +60,10 @@ def test_counters_and_cores_over_time_are_those_of_the_run(served: Served) -> No
     for row in results.instances:
         steps = [step for step in results.cores if step.instance == row.number]
         assert (steps[0].cycle, steps[-1].cycle, steps[-1].cores) == (
-            min(one.launched for one in results.programs if one.instance == row.number), row.end, 0,
-        )  # fmt: skip
+            min(one.launched for one in results.programs if one.instance == row.number),
+            row.end,
+            0,
+        )
         held = sum(one.cores * (other.cycle - one.cycle) for one, other in itertools.pairwise(steps))
         programs = (one for one in results.programs if one.instance == row.number)
         assert held == sum(((one.rtl_end or 0) - one.launched) * len(one.cores) for one in programs)
@@ -133,8 +135,8 @@ def test_a_wrong_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         if self.memory is not None and not once:
             once.append(True)
             window = self._windows[instance.number]
-            made = self._compiled(instance)
-            piece = list(made.served.results())[-1].pieces[0]
+            compilation = self._compiled(instance)
+            piece = list(compilation.served.results())[-1].pieces[0]
             at = window.base + (piece.address & 0xFFFFFF)
             (words,) = self.memory.dump([(piece.tile, at, 1)])
             self.memory.load([(piece.tile, at, words ^ np.uint8(1))])

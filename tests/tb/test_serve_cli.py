@@ -47,7 +47,7 @@ def _lines(values: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def records_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own for records of the model."""
     place = tmp_path / "kept"
     monkeypatch.setattr(recorded, "SCHEDULES", replace(SCHEDULES, name=str(place)))
@@ -182,12 +182,14 @@ def test_an_interrupt_of_compiling_keeps_layers(folder: Path, monkeypatch: pytes
     assert left(folder) == set()
 
 
-def test_an_interrupt_in_the_model_begins_it_anew(folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_the_model_begins_it_anew(
+    folder: Path, records_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted(monkeypatch, fail=4)
     shown = invoke("one.toml", "--model")
     assert shown.exit_code == Exit.INTERRUPTED
     assert "interrupted while serving in the model; kept: compiled networks. Run it again" in shown.stderr
-    assert not list(kept.glob("served*"))
+    assert not list(records_folder.glob("served*"))
     assert left(folder) == set()
 
 
@@ -195,16 +197,16 @@ def test_an_interrupt_in_the_model_begins_it_anew(folder: Path, kept: Path, monk
 def test_the_model_runs_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is followed is what it would have said; another scheduler, network or time of decisions is not."""
     calls = counted(monkeypatch)
-    found: list[dict[str, Any]] = []
+    values: list[dict[str, Any]] = []
     for _ in range(2):
         shown = invoke("one.toml", "--model", "--json", "out.json")
         assert shown.exit_code == 0, shown.output
-        found.append(json.loads(Path("out.json").read_text()))
+        values.append(json.loads(Path("out.json").read_text()))
     assert len(calls) == 11
-    for each in found:
+    for each in values:
         del each["started"], each["scenario"]["decision_seconds"]
-    assert found[0] == found[1]
-    assert found[0]["busy"]
+    assert values[0] == values[1]
+    assert values[0]["busy"]
     invoke("one.toml", "--model", "--decision-cycles", "7")
     assert len(calls) == 22
     invoke("one.toml", "--model", "--scheduler", "prema")
@@ -238,10 +240,10 @@ def test_a_scheduler_that_changed_its_mind_is_not_answered_from_a_record(
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_damaged_record_counts_as_none(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_record_counts_as_none(records_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = counted(monkeypatch)
     assert invoke("one.toml", "--model").exit_code == 0
-    (record,) = kept.glob("served*")
+    (record,) = records_folder.glob("served*")
     record.write_bytes(record.read_bytes()[:-40])
     shown = invoke("one.toml", "--model")
     assert shown.exit_code == 0, shown.output

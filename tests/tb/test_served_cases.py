@@ -38,10 +38,10 @@ def test_one_program_is_spoilt_and_only_once():
     session = Heard()
     spoiling = Spoiling(cast("RtlSession", session))
     work, moves = launch(Opcode.SYNC, Opcode.GEMM, Opcode.GEMM), launch(Opcode.MOVE)
-    given = [(work, SPOILT), (moves, SPOILT + 1), (work, SPOILT + 2), (work, SPOILT + 3)]
-    for each, at in given:
+    pairs = [(work, SPOILT), (moves, SPOILT + 1), (work, SPOILT + 2), (work, SPOILT + 3)]
+    for each, at in pairs:
         spoiling.launch(each, at)
-    same = [heard == asked for heard, asked in zip(session.launches, given, strict=True)]
+    same = [heard == pair for heard, pair in zip(session.launches, pairs, strict=True)]
     assert same == [True, True, False, True]
     (stream,) = session.launches[2][0].program.streams
     assert [one.fields.get("pixels") for one in stream.instructions] == [None, 0, 7]

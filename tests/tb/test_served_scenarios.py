@@ -65,27 +65,27 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def measure(*asked: Asked) -> list[str]:
+def measure(*requests: Asked) -> list[str]:
     """What was said while these were served."""
-    said: list[Event] = []
-    served.serve_all(asked, served.compile_all(asked, _Here(), said.append), _Here(), said.append)
-    return [event.what for event in said if isinstance(event, Stage)]
+    counts: list[Event] = []
+    served.serve_all(requests, served.compile_all(requests, _Here(), counts.append), _Here(), counts.append)
+    return [event.what for event in counts if isinstance(event, Stage)]
 
 
-def kept(asked: Asked) -> ScenarioResults | None:
-    return served.result(asked, served.known([asked]))
+def stored(request: Asked) -> ScenarioResults | None:
+    return served.result(request, served.known([request]))
 
 
 def test_what_has_been_served_is_not_served_again(world: Path) -> None:
-    assert kept(PREMA) is None
+    assert stored(PREMA) is None
     other = Asked("lp4", "small0", "planaria")
     assert len(measure(PREMA)) == 2  # compiled, served
     assert measure(PREMA, other) == ["by planaria; 0 of 1 served, 100 % of the work left"]
     assert measure(PREMA, other) == []
-    found, alone = kept(PREMA), serve(ONE["small0"], CHIP, "prema", device=None).results
-    assert found is not None
-    assert found.programs == alone.programs
-    assert found.scenario.model == alone.scenario.model
+    results, alone = stored(PREMA), serve(ONE["small0"], CHIP, "prema", device=None).results
+    assert results is not None
+    assert results.programs == alone.programs
+    assert results.scenario.model == alone.scenario.model
 
 
 def test_results_are_kept_under_all_that_decides_them(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_results_are_kept_under_all_that_decides_them(world: Path, monkeypatch: 
 
 def test_options_at_their_defaults_are_the_same_question(world: Path) -> None:
     measure(PREMA)
-    assert kept(Asked("lp4", "small0", "prema:schemes=all")) == kept(PREMA)
+    assert stored(Asked("lp4", "small0", "prema:schemes=all")) == stored(PREMA)
 
 
 def test_what_ran_on_the_rtl_answers_for_the_model(world: Path) -> None:
@@ -116,14 +116,14 @@ def test_what_ran_on_the_rtl_answers_for_the_model(world: Path) -> None:
     on_rtl = Asked("lp4", "small0", "prema", rtl=True)
     results = serve(ONE["small0"], CHIP, "prema", device=None).results
     served._memory(on_rtl).put(served._key(on_rtl, compiled), served._RESULTS, results)  # as a worker does
-    assert kept(PREMA) == results
+    assert stored(PREMA) == results
 
 
 def test_fixed_parallelisations_are_compiled_with_all_versions() -> None:
     """These give deadlines and isolated times."""
-    found = Asked("lp9", "small3", "prema:schemes=fmap").networks
-    assert Network("lp9", "googlenet", 1) in found
-    assert Network("lp9", "googlenet", 1, "fmap") in found
+    networks = Asked("lp9", "small3", "prema:schemes=fmap").networks
+    assert Network("lp9", "googlenet", 1) in networks
+    assert Network("lp9", "googlenet", 1, "fmap") in networks
     assert all(network.schemes == "all" for network in Asked("lp9", "small3", "prema").networks)
 
 
@@ -131,8 +131,8 @@ def test_the_plan_has_what_the_page_promises() -> None:
     plan = layer_puzzle.plan()
     for chip, on_rtl in (("lp9", 8), ("lp25", 2)):
         for size in ("small", "medium", "large"):
-            asked = plan[f"{chip}-{size}"]
-            assert len(asked) == len(set(asked)) == 50
+            requests = plan[f"{chip}-{size}"]
+            assert len(requests) == len(set(requests)) == 50
         rtl = plan[f"{chip}-rtl"]
         assert len({one.workload for one in rtl}) >= on_rtl
         assert all(one.rtl for one in rtl)
@@ -155,38 +155,41 @@ def test_means_are_of_workloads_that_all_have_served(world: Path) -> None:
         return base.model_copy(update={"scenario": base.scenario.model_copy(update={"model": model})})
 
     names = layer_puzzle_sheets.SCHEDULERS
-    found = {Asked("lp9", "small0", name): results(2.0 + index, 0.5) for index, name in enumerate(names)}
-    found[Asked("lp9", "small1", "prema")] = results(100.0, 1.0)
+    scenario_results = {Asked("lp9", "small0", name): results(2.0 + index, 0.5) for index, name in enumerate(names)}
+    scenario_results[Asked("lp9", "small1", "prema")] = results(100.0, 1.0)
     failures: list[str] = []
-    sheet = layer_puzzle_sheets.means(found, failures)
+    sheet = layer_puzzle_sheets.means(scenario_results, failures)
     assert [(row[1], row[2], row[3]) for row in sheet.rows] == [
-        ("1", "prema", "2.000"), ("1", "planaria", "3.000"), ("1", "veltair", "4.000"), ("1", "layer_puzzle", "5.000"),
+        ("1", "prema", "2.000"),
+        ("1", "planaria", "3.000"),
+        ("1", "veltair", "4.000"),
+        ("1", "layer_puzzle", "5.000"),
         ("1", "lookahead", "6.000"),
-    ]  # fmt: skip
+    ]
     assert sheet.rows[0][7] == "0.40 / 1.61"
     assert failures == [
         "lookahead on lp9: ANTT 6.000 and 50.0 % SLA violations; the best of the four have 2.000 and 50.0 %"
     ]
-    (row,) = layer_puzzle_sheets.by_size(found).rows
+    (row,) = layer_puzzle_sheets.by_size(scenario_results).rows
     assert row == ("lp9", "small", "1", "2.000", "3.000", "4.000", "5.000", "6.000")
-    found[Asked("lp9", "small0", "lookahead")] = results(1.9, 0.5)
+    scenario_results[Asked("lp9", "small0", "lookahead")] = results(1.9, 0.5)
     failures.clear()
-    layer_puzzle_sheets.means(found, failures)
+    layer_puzzle_sheets.means(scenario_results, failures)
     assert failures == []
-    del found[Asked("lp9", "small0", "lookahead")]
-    assert len(layer_puzzle_sheets.means(found, failures).rows) == 4
-    assert layer_puzzle_sheets.by_size(found).rows[0][-1] == "-"
+    del scenario_results[Asked("lp9", "small0", "lookahead")]
+    assert len(layer_puzzle_sheets.means(scenario_results, failures).rows) == 4
+    assert layer_puzzle_sheets.by_size(scenario_results).rows[0][-1] == "-"
 
 
 def test_tables_of_decisions_and_parallelisations(world: Path) -> None:
     base = serve(ONE["small0"], CHIP, "prema", device=None).results
     names = layer_puzzle_sheets.SCHEDULERS[:4]
-    found = {Asked("lp9", "small0", name): base for name in names}
-    found |= {Asked("lp9", "small0", f"{name}:schemes=fmap"): base for name in names}
-    rows = layer_puzzle_sheets.held(found, names, ("fmap", "output")).rows
+    results = {Asked("lp9", "small0", name): base for name in names}
+    results |= {Asked("lp9", "small0", f"{name}:schemes=fmap"): base for name in names}
+    rows = layer_puzzle_sheets.held(results, names, ("fmap", "output")).rows
     assert [row[1] for row in rows] == ["all"] * 4 + ["fmap"] * 4
-    found[Asked("lp9", "small3", "prema", wait=7000)] = base
-    cost, took = layer_puzzle_sheets.decisions(found, ("small3",), (None, 7000))
+    results[Asked("lp9", "small3", "prema", wait=7000)] = base
+    cost, took = layer_puzzle_sheets.decisions(results, ("small3",), (None, 7000))
     assert cost.columns == ("workload", "scheduler", "320 cycles>", "7,000 cycles>")
     assert [row[:3] for row in cost.rows] == [("small3", "prema", "-")]
     mean = base.scenario.decision_seconds[0]
@@ -204,16 +207,17 @@ def test_who_waits_is_reckoned_from_turnarounds_and_programs(world: Path) -> Non
         ],
     )
     base = base.model_copy(update={"instances": (row,), "programs": (first, second)})
-    found = {Asked("lp9", "small0", name): base for name in layer_puzzle_sheets.SCHEDULERS}
-    rows = layer_puzzle_waits.waits(found).rows
+    results = {Asked("lp9", "small0", name): base for name in layer_puzzle_sheets.SCHEDULERS}
+    rows = layer_puzzle_waits.waits(results).rows
     assert len(rows) == 5
     assert rows[0] == ("lp9", "1", "prema", "-", "-", "-", "10.00", "-", "10.0, ncf", "60", "3.0")
-    assert layer_puzzle_waits.readings(found, ("small",)).rows == []  # nothing to compare it with
-    found |= {Asked("lp9", name, "layer_puzzle:order=ahead"): base for name in ("small0", "small1")}
-    readings = layer_puzzle_waits.readings(found, ("small",)).rows
+    assert layer_puzzle_waits.readings(results, ("small",)).rows == []  # nothing to compare it with
+    results |= {Asked("lp9", name, "layer_puzzle:order=ahead"): base for name in ("small0", "small1")}
+    readings = layer_puzzle_waits.readings(results, ("small",)).rows
     assert [(one[0], one[2], one[-1]) for one in readings] == [
-        ("layer_puzzle", "1", "10.0"), ("layer_puzzle:order=ahead", "1", "10.0"),
-    ]  # fmt: skip
+        ("layer_puzzle", "1", "10.0"),
+        ("layer_puzzle:order=ahead", "1", "10.0"),
+    ]
 
 
 def test_one_that_cannot_be_served_holds_nobody_up(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,11 +227,11 @@ def test_one_that_cannot_be_served_holds_nobody_up(world: Path, monkeypatch: pyt
         return serve(scenario, chip, scheduler, **options)
 
     monkeypatch.setattr(served, "serve", starving)
-    asked = (PREMA, Asked("lp4", "small0", "planaria"))
-    compiled = served.compile_all(asked, _Here(), lambda event: None)
-    failures = served.serve_all(asked, compiled, _Here(), lambda event: None)
+    pair = (PREMA, Asked("lp4", "small0", "planaria"))
+    compiled = served.compile_all(pair, _Here(), lambda event: None)
+    failures = served.serve_all(pair, compiled, _Here(), lambda event: None)
     assert failures == ["small0 on lp4 by prema: starves 0:ds_cnn"]
-    assert [kept(one) is None for one in asked] == [True, False]
+    assert [stored(one) is None for one in pair] == [True, False]
 
 
 def test_what_is_missing_is_named(world: Path) -> None:

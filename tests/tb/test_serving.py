@@ -111,7 +111,7 @@ def copied(bench: Bench, page: int, dram: int = CHIP.drams[0]) -> Words:
 def test_programs_come_and_go(bench: Bench) -> None:
     """Two at the same time, a third while they run, then the first again, with other data, in another slot."""
     one, two, three = CHIP.cores[:3]
-    wanted = {page: give(bench, page, page) for page in (1, 3, 5)}
+    arrays = {page: give(bench, page, page) for page in (1, 3, 5)}
     bench.launch([copier(one, 1, 0)], 0, (1, 2))
     bench.launch([copier(two, 3, 1, CHIP.drams[0])], 1, (3, 4))
     bench.chip.run(30)
@@ -119,7 +119,7 @@ def test_programs_come_and_go(bench: Bench) -> None:
     ended = [bench.completion()[0] for _ in range(3)]
     assert sorted(done["slot"] for done in ended) == [0, 1, 2]
     assert all(done["valid"] and not done["fault"] for done in ended)
-    for page, words in wanted.items():
+    for page, words in arrays.items():
         np.testing.assert_array_equal(copied(bench, page), words)
     again = give(bench, 7, 7)
     bench.launch([copier(one, 7, 3)], 3, (7, 8))
@@ -146,8 +146,8 @@ def test_more_launches_than_fit_at_once_wait_in_the_queue(bench: Bench) -> None:
             bench.completion()
     for _ in range(3):
         bench.completion()
-    for page, wanted in words.items():
-        np.testing.assert_array_equal(copied(bench, page), wanted)
+    for page, array in words.items():
+        np.testing.assert_array_equal(copied(bench, page), array)
 
 
 FORBIDDEN = {
@@ -165,17 +165,17 @@ def test_what_a_program_may_not_do_is_its_own_fault(bench: Bench, name: str) -> 
     """The offender is named, the other program ends right, and no memory but its own has changed."""
     changed, value = FORBIDDEN[name]
     offender, other = CHIP.cores[0], CHIP.cores[1]
-    wanted, untouched = give(bench, 3, 3), give(bench, 9, 9)
+    array, untouched = give(bench, 3, 3), give(bench, 9, 9)
     give(bench, 1, 1)
     bench.launch([copier(offender, 1, 0, **changed)], 0, (1, 2))
     bench.launch([copier(other, 3, 1)], 1, (3, 4))
     ended = [bench.completion()]
     while not (any(one[0]["fault"] for one in ended) and any(one[0]["slot"] == 1 for one in ended)):
         ended.append(bench.completion())
-    ((who, said),) = [(who, said) for done, who, said, _ in ended if done["fault"]]
+    ((who, number),) = [(who, said) for done, who, said, _ in ended if done["fault"]]
     fault = FAULT_WHO.unpack(who)
-    assert (Cause(fault["cause"]), fault["tile"], fault["tag"], said) == (Cause.RIGHTS, offender, 1, value)
-    np.testing.assert_array_equal(copied(bench, 3), wanted)
+    assert (Cause(fault["cause"]), fault["tile"], fault["tag"], number) == (Cause.RIGHTS, offender, 1, value)
+    np.testing.assert_array_equal(copied(bench, 3), array)
     (still,) = bench.chip.dump([(CHIP.drams[0], 9 * PAGE_WORDS, COPIED)])
     np.testing.assert_array_equal(still, untouched)
 
@@ -200,14 +200,14 @@ def test_cores_of_a_program_that_hangs_are_used_again(bench: Bench) -> None:
         )
         for number, core in enumerate((one, two))
     ]
-    wanted = give(bench, 3, 3)
+    array = give(bench, 3, 3)
     bench.launch(hanging, 0, (1, 2))
     bench.launch([copier(other, 3, 1)], 1, (3, 4))
     assert bench.completion()[0]["slot"] == 1
     with pytest.raises(TimeoutError):
         bench.completion(5000)
     give_up(bench, (one, two), 0, 1)
-    np.testing.assert_array_equal(copied(bench, 3), wanted)
+    np.testing.assert_array_equal(copied(bench, 3), array)
     for number, core in enumerate((one, two)):
         words = give(bench, 5 + number, core)
         bench.launch([copier(core, 5 + number, 2)], 2, (5 + number, 6 + number))

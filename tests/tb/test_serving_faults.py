@@ -74,11 +74,11 @@ class Server:
 
     def wait(self, count: int) -> dict[int, Completion]:
         """The next `count` completions by slot."""
-        found: dict[int, Completion] = {}
-        while len(found) < count:
-            found |= {done.slot: done for done in self.session.advance(self.later(40_000))}
+        completions: dict[int, Completion] = {}
+        while len(completions) < count:
+            completions |= {done.slot: done for done in self.session.advance(self.later(40_000))}
             assert self.session.now < 1_000_000
-        return found
+        return completions
 
 
 @pytest.fixture
@@ -103,13 +103,13 @@ def stream(*code: Instruction, unit: Unit = Unit.MOVER, core: int = CORE, at: in
 
 
 def pull(**changed: int) -> Instruction:
-    made = move(TAG, (CHIP.drams[0], Region.MAIN, BASE), (CORE, Region.OUT, 0), 9, **notify(1, CORE))
-    return Instruction(made.opcode, made.fields | changed)
+    instruction = move(TAG, (CHIP.drams[0], Region.MAIN, BASE), (CORE, Region.OUT, 0), 9, **notify(1, CORE))
+    return Instruction(instruction.opcode, instruction.fields | changed)
 
 
 def push(**changed: int) -> Instruction:
-    made = move(TAG, (CORE, Region.OUT, 0), (CORE, Region.OUT, 0), 9)
-    return Instruction(made.opcode, made.fields | changed)
+    instruction = move(TAG, (CORE, Region.OUT, 0), (CORE, Region.OUT, 0), 9)
+    return Instruction(instruction.opcode, instruction.fields | changed)
 
 
 def gemm(**changed: int) -> Instruction:
@@ -131,7 +131,7 @@ FAULTS: dict[str, tuple[Stream, Cause]] = {
         Cause.ADDRESS,
     ),
     "writes past a memory": (stream(push(dst=LAST, **notify(1, CORE)), WAIT), Cause.ADDRESS),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", list(FAULTS))
@@ -165,8 +165,10 @@ def test_two_programs_fail_at_once(server: Server) -> None:
     server.copy(CHIP.cores[2], 0, 5, at)
     done = server.wait(3)
     assert {slot: one.fault and one.fault.cause for slot, one in done.items()} == {
-        0: None, SLOT: Cause.SHAPE, 2: Cause.RIGHTS
-    }  # fmt: skip
+        0: None,
+        SLOT: Cause.SHAPE,
+        2: Cause.RIGHTS,
+    }
     server.copied(5)
     at = server.later()
     server.copy(CORE, 0, 7, at)
@@ -249,8 +251,10 @@ def test_late_writes_reach_nothing_of_the_host(server: Server) -> None:
     """A program that is given up while its words still rain on its own page, where it might hit the code that follows
     it."""
     at = server.later()
-    rain = [move(41 + n % 8, (CORE, Region.OUT, 0), (CHIP.drams[0], Region.MAIN, BASE + 64 * (n % 8)), 64)
-            for n in range(40)]  # fmt: skip
+    rain = [
+        move(41 + n % 8, (CORE, Region.OUT, 0), (CHIP.drams[0], Region.MAIN, BASE + 64 * (n % 8)), 64)
+        for n in range(40)
+    ]
     server.launch([stream(pull(src=0), *rain)], SLOT, PAGE, at)
     server.copy(OTHER, 0, 1, at)
     done = server.wait(2)
@@ -311,10 +315,14 @@ def test_nothing_follows_a_program_that_fails(server: Server, name: str) -> None
     server.copy(third, 0, 5, at)
     server.session.load([(CHIP.drams[0], 7 * PAGE_WORDS, data(7))])
     server.follow([copier(third, 7, 0)], 0, 7, at)
-    found: list[Completion] = []
+    completions: list[Completion] = []
     while server.session.running:
-        found += server.session.advance(server.later(40_000))
-    assert sorted((one.slot, one.fault and one.fault.cause) for one in found) == [(0, None), (0, None), (SLOT, cause)]
+        completions += server.session.advance(server.later(40_000))
+    assert sorted((one.slot, one.fault and one.fault.cause) for one in completions) == [
+        (0, None),
+        (0, None),
+        (SLOT, cause),
+    ]
     server.copied(5)
     server.copied(7)
     (words,) = server.session.dump([(CHIP.drams[0], AGAIN * PAGE_WORDS + 256, COPIED)])
@@ -332,10 +340,10 @@ def test_a_successor_fails_after_a_program_that_ended_well(server: Server) -> No
     at = server.later()
     server.copy(CORE, SLOT, AGAIN, at)
     server.follow([FAULTS["SHAPE of a pull"][0]], SLOT, PAGE, at)
-    found: list[Completion] = []
+    completions: list[Completion] = []
     while server.session.running:
-        found += server.session.advance(server.later(40_000))
-    assert [one.fault and one.fault.cause for one in found] == [None, Cause.SHAPE]
+        completions += server.session.advance(server.later(40_000))
+    assert [one.fault and one.fault.cause for one in completions] == [None, Cause.SHAPE]
     server.copied(AGAIN)
     server.copy(CORE, SLOT, 11, server.later())
     assert server.wait(1)[SLOT].fault is None

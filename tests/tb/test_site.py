@@ -74,8 +74,8 @@ def test_no_page_of_the_architecture_is_long() -> None:
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     for path in site.rglob("*.html"):
-        found = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)"', path.read_text(encoding="utf-8"))
-        assert found == [], path
+        values = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)"', path.read_text(encoding="utf-8"))
+        assert values == [], path
 
 
 @pytest.mark.parametrize("link", ["[there](nowhere.md)", "[there](proofs.md#no-such-heading)"])

@@ -24,8 +24,8 @@ def name_of(requirement: str) -> str:
 
 def test_every_package_is_listed() -> None:
     folders = [folder for top in ARROWS for folder in (ROOT / top).rglob("__init__.py")]
-    found = {f"meshloom.{'.'.join(path.parent.relative_to(ROOT).parts)}" for path in folders} | {"meshloom"}
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == found, "pyproject.toml, packages: must list every folder"
+    texts = {f"meshloom.{'.'.join(path.parent.relative_to(ROOT).parts)}" for path in folders} | {"meshloom"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == texts, "pyproject.toml, packages: must list every folder"
 
 
 def test_every_source_folder_is_a_package() -> None:
@@ -40,8 +40,8 @@ def test_lock_pins_every_dependency_exactly() -> None:
     names = [name_of(pin) for pin in pins]
     assert len(names) == len(set(names))
     project = PROJECT["project"]
-    wanted = project["dependencies"] + [item for group in project["optional-dependencies"].values() for item in group]
-    assert {name_of(item) for item in wanted + PROJECT["build-system"]["requires"]} <= set(names)
+    value = project["dependencies"] + [item for group in project["optional-dependencies"].values() for item in group]
+    assert {name_of(item) for item in value + PROJECT["build-system"]["requires"]} <= set(names)
 
 
 def test_lock_gives_a_reason_for_every_pin_and_names_no_host() -> None:

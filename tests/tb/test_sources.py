@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.labels import labels_in
 from meshloom.sched.workload.onnx.original import check_integer
 from meshloom.sched.workload.onnx.writer import to_onnx
-from meshloom.tb.cli.run import run as run_command
+from meshloom.tb.api.request import RunRequest
 from meshloom.tb.inputs.class_names import label_of
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import InputError
@@ -91,7 +90,7 @@ def test_labels_have_names() -> None:
     assert label_of(every_kind(10, 5), 2) == "class 2"
 
 
-def said(graph: Graph) -> tuple[str, tuple[float, ...], tuple[float, ...]]:
+def scaling(graph: Graph) -> tuple[str, tuple[float, ...], tuple[float, ...]]:
     """How pictures become a network's input."""
     assert graph.picture is not None
     return graph.picture.mode, graph.picture.mean, graph.picture.std
@@ -105,11 +104,11 @@ def test_built_in_networks_and_integer_files_are_read_as_they_are(tmp_path: Path
     graph = random_graph(4)
     path = tmp_path / "mine.onnx"
     onnx.save(to_onnx(graph), path)
-    found = load(NetworkSource(str(path)))
-    assert [layer.output for layer in found.layers] == [layer.output for layer in graph.layers]
+    result = load(NetworkSource(str(path)))
+    assert [layer.output for layer in result.layers] == [layer.output for layer in graph.layers]
     inputs = {value.name: np.ones(value.shape, np.int8) for value in graph.inputs}
     expected = golden_values(graph, inputs)
-    for name, array in golden_values(found, inputs).items():
+    for name, array in golden_values(result, inputs).items():
         np.testing.assert_array_equal(array, expected[name])
 
 
@@ -118,7 +117,7 @@ def test_a_float_model_is_quantised_with_its_inputs(tmp_path: Path) -> None:
     path, shown = float_file(tmp_path), picture(tmp_path / "shown.png")
     source = NetworkSource(str(path), (shown,), mean=(127.5,), std=(64.0,))
     graph = load(source)
-    assert said(graph) == ("RGB", (127.5,) * 3, (64.0,) * 3)
+    assert scaling(graph) == ("RGB", (127.5,) * 3, (64.0,) * 3)
     (feed,) = feeds(source, graph)
     real = (np.asarray(Image.open(shown), np.float64).transpose(2, 0, 1)[None] - 127.5) / 64
     (value,) = graph.inputs
@@ -155,7 +154,7 @@ def test_grey_pictures_have_one_channel(tmp_path: Path) -> None:
     onnx.save(model.build("c"), path)
     source = NetworkSource(str(path), (picture(tmp_path / "grey.png", mode="L"),))
     graph = load(source)
-    assert said(graph) == ("L", (0.0,), (255.0,))
+    assert scaling(graph) == ("L", (0.0,), (255.0,))
     assert feeds(source, graph)[0].arrays["x"].shape == (1, 1, 8, 8)
 
 
@@ -178,16 +177,16 @@ def test_stored_pictures_keep_their_labels_by_whatever_path(monkeypatch: pytest.
     (path, label), *_ = zoo.pictures("resnet8")[3:]
     monkeypatch.chdir(path.parent)
     source = NetworkSource("resnet8", (Path(path.name), path.parent / ".." / path.parent.name / path.name))
-    found = feeds(source, load(source))
-    assert [(feed.name, feed.label) for feed in found] == [(path.name, label)] * 2
-    one, other = (feed.arrays[load(source).inputs[0].name] for feed in found)
+    result = feeds(source, load(source))
+    assert [(feed.name, feed.label) for feed in result] == [(path.name, label)] * 2
+    one, other = (feed.arrays[load(source).inputs[0].name] for feed in result)
     np.testing.assert_array_equal(one, other)
 
 
 def test_all_stored_pictures_can_be_asked_for() -> None:
-    found = feeds(NetworkSource("ds_cnn", pictures("ds_cnn")), zoo.load("ds_cnn"))
-    assert [feed.label for feed in found] == [label for _, label in zoo.pictures("ds_cnn")]
-    assert len({feed.arrays[zoo.load("ds_cnn").inputs[0].name].tobytes() for feed in found}) == len(found)
+    result = feeds(NetworkSource("ds_cnn", pictures("ds_cnn")), zoo.load("ds_cnn"))
+    assert [feed.label for feed in result] == [label for _, label in zoo.pictures("ds_cnn")]
+    assert len({feed.arrays[zoo.load("ds_cnn").inputs[0].name].tobytes() for feed in result}) == len(result)
 
 
 def test_networks_without_pictures_are_fed_arrays() -> None:
@@ -328,10 +327,10 @@ def test_what_was_misread_in_an_integer_file_is_told_before_anything_is_made(
     monkeypatch.setattr("meshloom.sched.workload.onnx.integers.arithmetic.sliding_window", wrong)
     monkeypatch.setattr(network, "prepare", never)
     source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path),))
-    found = runner._attempt(NetworkRequest(source), load_chip("tiny"), "loop_order")
-    assert isinstance(found, Failure)
-    assert (found.kind, found.stage) == ("OnnxError", "reading")
-    assert "integer.onnx: node n_a (QLinearConv): misread: tensor 'a' at [0, 0, " in found.message
+    result = runner._attempt(NetworkRequest(source), load_chip("tiny"), "loop_order")
+    assert isinstance(result, Failure)
+    assert (result.kind, result.stage) == ("OnnxError", "reading")
+    assert "integer.onnx: node n_a (QLinearConv): misread: tensor 'a' at [0, 0, " in result.message
 
 
 @pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "vww", "minilm_block"])
@@ -349,15 +348,15 @@ def test_feeds_of_a_float_file_know_what_it_says_itself(tmp_path: Path) -> None:
     model = m.build(m.node("Softmax", scores, "y", axis=1))
     onnx.save(model, tmp_path / "float.onnx")
     shown = (picture(tmp_path / "a.png"), picture(tmp_path / "b.png", seed=1))
-    graph, made = ready(NetworkSource(str(tmp_path / "float.onnx"), shown, mean=(127.5,), std=(64.0,)))
-    for path, feed in zip(shown, made, strict=True):
+    graph, result = ready(NetworkSource(str(tmp_path / "float.onnx"), shown, mean=(127.5,), std=(64.0,)))
+    for path, feed in zip(shown, result, strict=True):
         x = (np.asarray(Image.open(path), np.float32).transpose(2, 0, 1)[None] - 127.5) / 64
         exact = run_float(m.build("scores"), x.astype(np.float32))["scores"]
         np.testing.assert_allclose(feed.floats["scores"], exact, rtol=1e-5)
         assert feed.float_label == exact.argmax()
-        assert feed.notes == graph.notes == (
-            "Softmax y at the end is left out: it does not change the order of classes.",
-        )  # fmt: skip
+        assert (
+            feed.notes == graph.notes == ("Softmax y at the end is left out: it does not change the order of classes.",)
+        )
         (value,) = graph.inputs
         found = golden_values(graph, feed.arrays)["scores"] * graph.value("scores").step
         np.testing.assert_allclose(found, exact, atol=0.05)
@@ -369,10 +368,10 @@ def test_arrays_of_a_float_file(tmp_path: Path) -> None:
     m = FloatModel()
     onnx.save(m.build(m.conv("x", "c", (6, 3, 3, 3))), tmp_path / "float.onnx")
     real, bytes_ = array(tmp_path), array(tmp_path, np.int8)
-    _, made = ready(NetworkSource(str(tmp_path / "float.onnx"), (real, bytes_), (real,)))
-    assert made[0].floats["c"].shape == (1, 6, 6, 6)
-    assert made[0].float_label == -1, "no vector"
-    assert made[1].floats == {}
+    _, result = ready(NetworkSource(str(tmp_path / "float.onnx"), (real, bytes_), (real,)))
+    assert result[0].floats["c"].shape == (1, 6, 6, 6)
+    assert result[0].float_label == -1, "no vector"
+    assert result[1].floats == {}
 
 
 # -- labels -------------------------------------------------------------------------------------------------------
@@ -467,14 +466,16 @@ def test_a_detector_is_found_and_drawn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(feed.detecting.picture, np.asarray(Image.open(seen)))
     assert "relative to their cells, for cells of 8, 16, 32 pixels" in feed.detecting.detector.form
     golden = golden_values(graph, feed.arrays)
-    found = answers.detector(graph, {name: golden[name] for name in graph.outputs}, feed, "detector", tmp_path / "run")
-    assert found is not None
-    assert found.max_iou == 0.45
-    assert found.alike > len(found.exact) * 0.8 > 5
-    assert {one.label for one in found.found} <= {"cat", "dog"}
-    assert [one.score for one in found.found] == sorted((one.score for one in found.found), reverse=True)
-    assert answers.counted(found.found).partition(" ")[2]
-    with Image.open(found.picture or "") as drawn:
+    figures = answers.detector(
+        graph, {name: golden[name] for name in graph.outputs}, feed, "detector", tmp_path / "run"
+    )
+    assert figures is not None
+    assert figures.max_iou == 0.45
+    assert figures.alike > len(figures.exact) * 0.8 > 5
+    assert {one.label for one in figures.found} <= {"cat", "dog"}
+    assert [one.score for one in figures.found] == sorted((one.score for one in figures.found), reverse=True)
+    assert answers.counted(figures.found).partition(" ")[2]
+    with Image.open(figures.picture or "") as drawn:
         assert (drawn.format, drawn.size) == ("PNG", (64, 64))
         assert np.any(np.asarray(drawn) != feed.detecting.picture)
     assert answers.detector(graph, {name: golden[name] for name in graph.outputs}, feed, "x", None).picture is None  # pyright: ignore[reportOptionalMemberAccess]
@@ -518,6 +519,5 @@ def test_of_a_map_without_classes_no_labels_are_taken(tmp_path: Path) -> None:
 
 def test_the_command_line_has_the_usual_thresholds() -> None:
     """It says them itself, for its help loads nothing."""
-    given = inspect.signature(run_command).parameters
     usual = NetworkSource("")
-    assert (given["min_score"].default, given["max_iou"].default) == (usual.min_score, usual.max_iou)
+    assert (RunRequest.min_score, RunRequest.max_iou) == (usual.min_score, usual.max_iou)

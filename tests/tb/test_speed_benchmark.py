@@ -29,8 +29,8 @@ def sped(ratio: float, **change: Any) -> speed.Measured:
 
 def test_speed_bar_is_a_ratio_and_holds_for_busy_layers_with_clang() -> None:
     assert speed.missed([sped(0.2)], clang=True) == []
-    (found,) = speed.missed([sped(0.21), sped(0.19)], clang=True)
-    assert found == "quad16 (native), gemm:8x8x8: 0.190 of the plain loop, the bar is 0.2"
+    (text,) = speed.missed([sped(0.21), sped(0.19)], clang=True)
+    assert text == "quad16 (native), gemm:8x8x8: 0.190 of the plain loop, the bar is 0.2"
     assert speed.missed([sped(0.19)], clang=False) == []
     assert speed.missed([sped(0.19, utilisation=0.9)], clang=True) == []
     assert speed.missed([sped(0.25, chip="quad32")], clang=True)
@@ -38,8 +38,8 @@ def test_speed_bar_is_a_ratio_and_holds_for_busy_layers_with_clang() -> None:
 
 
 def test_speed_of_wrong_bytes_does_not_count() -> None:
-    (found,) = speed.missed([sped(0.5, chip="mono16", mismatches=3)], clang=False)
-    assert "3 of 64 bytes differ" in found
+    (text,) = speed.missed([sped(0.5, chip="mono16", mismatches=3)], clang=False)
+    assert "3 of 64 bytes differ" in text
     assert speed.missed([sped(0.5, bytes_checked=0)], clang=True)
 
 
@@ -83,11 +83,11 @@ def test_regression_runs_small_layers_on_the_small_chip() -> None:
 
 
 def test_regression_marks_rows_that_did_not_pass() -> None:
-    found = regression.sheet("quad16", [row(), row(model_cycles=1100), row(mismatches=1)])
-    assert found.failed == {1, 2}
-    assert found.title == "quad16: 1 of 3 passed, mean error 3.40 %, worst 10.00 %"
-    assert found.rows[1][:4] == ("gemm:8x8x8 [model]", "1,000", "1,100", "+10.00 %")
-    assert found.rows[2][0] == "gemm:8x8x8 [mismatch]"
+    sheet = regression.sheet("quad16", [row(), row(model_cycles=1100), row(mismatches=1)])
+    assert sheet.failed == {1, 2}
+    assert sheet.title == "quad16: 1 of 3 passed, mean error 3.40 %, worst 10.00 %"
+    assert sheet.rows[1][:4] == ("gemm:8x8x8 [model]", "1,000", "1,100", "+10.00 %")
+    assert sheet.rows[2][0] == "gemm:8x8x8 [mismatch]"
 
 
 def test_layers_that_the_arrays_bound_have_bars() -> None:
@@ -105,23 +105,23 @@ def test_layers_that_the_arrays_bound_have_bars() -> None:
         f"quad16: gemm:8x8x8, within its cores: 75.0 % of the PE cycles are useful, not 97 %: {leave}",
         f"quad16: gemm:8x8x8, end to end: 50.0 % of the PE cycles are useful, not 94 %: {leave}",
     ]
-    (found,) = regression.bounded("quad16", [row(utilisation=0.9, arrays=used)])[1]
-    assert found.endswith("end to end: 90.0 % of the PE cycles are useful, not 94 %")
+    (text,) = regression.bounded("quad16", [row(utilisation=0.9, arrays=used)])[1]
+    assert text.endswith("end to end: 90.0 % of the PE cycles are useful, not 94 %")
 
 
 def test_how_a_layer_uses_arrays_is_counted_by_core() -> None:
     chip = load("quad8")
-    made = runner.prepare(find("gemm:64x64x64")[0], chip, "loop_order")
-    found = arrays_used(made.schedule, [], made.macs, chip)
-    assert found is None, "no GEMM has run"
-    found = arrays_used(made.schedule, made.timeline.executed, made.macs, chip)
-    assert found is not None
-    records = [each for each in made.timeline.executed if each.opcode is Opcode.GEMM]
-    assert 0 < found.fed_cycles < found.span_cycles <= len(chip.cores) * made.timeline.cycles
-    assert found.span_cycles < sum(each.end for each in records)
-    assert found.fed_cycles * chip.rows * chip.cols * found.edges == pytest.approx(made.macs)
-    assert found.within * found.span_cycles == pytest.approx(found.edges * found.fed_cycles)
-    assert set(found.limit.split("+")) <= {*RESOURCES}
+    run = runner.prepare(find("gemm:64x64x64")[0], chip, "loop_order")
+    figures = arrays_used(run.schedule, [], run.macs, chip)
+    assert figures is None, "no GEMM has run"
+    figures = arrays_used(run.schedule, run.timeline.executed, run.macs, chip)
+    assert figures is not None
+    records = [each for each in run.timeline.executed if each.opcode is Opcode.GEMM]
+    assert 0 < figures.fed_cycles < figures.span_cycles <= len(chip.cores) * run.timeline.cycles
+    assert figures.span_cycles < sum(each.end for each in records)
+    assert figures.fed_cycles * chip.rows * chip.cols * figures.edges == pytest.approx(run.macs)
+    assert figures.within * figures.span_cycles == pytest.approx(figures.edges * figures.fed_cycles)
+    assert set(figures.limit.split("+")) <= {*RESOURCES}
 
 
 def test_array_span_is_that_of_gemms() -> None:

@@ -64,10 +64,10 @@ def without_seconds(frame: polars.DataFrame) -> list[dict[str, Any]]:
 
 def test_points_are_all_combinations_of_what_each_name_takes(tmp_path: Path) -> None:
     sweep = sweep_of(TEXT.replace('["loop', '["loop_order:effort=0.5", "loop'), tmp_path)
-    found = grid.points(sweep, tmp_path)
-    assert len(found) == 2 * 4 * (1 + 2)
-    assert {point.chip.core.a_words for point in found if point.chip} == {512, 1024}
-    last = found[-1]
+    points = grid.points(sweep, tmp_path)
+    assert len(points) == 2 * 4 * (1 + 2)
+    assert {point.chip.core.a_words for point in points if point.chip} == {512, 1024}
+    last = points[-1]
     assert (last.scheduler, last.workload) == ("loop_order:effort=0.02", "gemm:16x8x8")
     assert last.parameters == {"core.a_words": 1024, "m": 16, "effort": 0.02}
     assert last.macs == 16 * 8 * 8
@@ -75,19 +75,21 @@ def test_points_are_all_combinations_of_what_each_name_takes(tmp_path: Path) -> 
 
 def test_names_stand_for_layers_and_the_same_point_counts_once(tmp_path: Path) -> None:
     text = 'name = "x"\nchips = ["tiny"]\nworkloads = ["resnet8/*", "resnet8/conv1", "resnet8", "conv:4x4x4-4,k1"]\n'
-    found = grid.points(sweep_of(text, tmp_path), tmp_path)
-    assert [point.workload for point in found][:1] == ["resnet8/conv1"]
-    assert [point.workload for point in found][-2:] == ["resnet8", "conv:4x4x4-4"]
-    assert len(found) == 10 + 1 + 1
-    assert found[-2].macs is None
+    points = grid.points(sweep_of(text, tmp_path), tmp_path)
+    assert [point.workload for point in points][:1] == ["resnet8/conv1"]
+    assert [point.workload for point in points][-2:] == ["resnet8", "conv:4x4x4-4"]
+    assert len(points) == 10 + 1 + 1
+    assert points[-2].macs is None
 
 
 def test_conditions_are_sql(tmp_path: Path) -> None:
     head = 'where = ["macs > 600", "\\"core.a_words\\" = 512 or m = 12"]\n'
-    found = grid.points(sweep_of(head + TEXT, tmp_path), tmp_path)
-    assert {(point.parameters["m"], point.parameters["core.a_words"]) for point in found} == {
-        (12, 512), (12, 1024), (16, 512),
-    }  # fmt: skip
+    points = grid.points(sweep_of(head + TEXT, tmp_path), tmp_path)
+    assert {(point.parameters["m"], point.parameters["core.a_words"]) for point in points} == {
+        (12, 512),
+        (12, 1024),
+        (16, 512),
+    }
     with pytest.raises(SweepError, match=r"where 'macs >> 3': .*columns are chip, scheduler, workload, macs"):
         grid.points(sweep_of('where = ["macs >> 3"]\n' + TEXT, tmp_path), tmp_path)
     with pytest.raises(SweepError, match="no point meets its conditions"):
@@ -96,8 +98,8 @@ def test_conditions_are_sql(tmp_path: Path) -> None:
 
 def test_a_larger_sample_keeps_the_smaller_and_another_seed_is_another(tmp_path: Path) -> None:
     def sample(count: int, seed: int) -> list[str]:
-        found = grid.points(sweep_of(f"sample = {count}\nseed = {seed}\n" + TEXT, tmp_path), tmp_path)
-        return [grid.digest(point.content) for point in found]
+        points = grid.points(sweep_of(f"sample = {count}\nseed = {seed}\n" + TEXT, tmp_path), tmp_path)
+        return [grid.digest(point.content) for point in points]
 
     assert len(sample(5, 1)) == 5
     assert set(sample(5, 1)) < set(sample(9, 1))
@@ -107,8 +109,8 @@ def test_a_larger_sample_keeps_the_smaller_and_another_seed_is_another(tmp_path:
 
 def test_a_chip_that_cannot_be_is_a_point_that_fails(tmp_path: Path) -> None:
     text = TEXT.replace('"core.a_words" = [512, 1024]', "rows = [4, 8]")
-    found = grid.points(sweep_of(text, tmp_path), tmp_path)
-    assert [point.problem for point in found if point.chip is None] == [
+    points = grid.points(sweep_of(text, tmp_path), tmp_path)
+    assert [point.problem for point in points if point.chip is None] == [
         "chip tiny with other fields: rows = 8 exceeds lanes = 4"
     ] * 8
 
@@ -165,12 +167,12 @@ def batch(*workloads: str, **changes: Any) -> Batch:
 
 def test_a_batch_has_a_row_for_each_point_and_some_say_why_not(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def schedule(task): raise LookupError('on purpose')\n")
-    given = batch("gemm:4x4x4", "gemm:4x4", "gemm:8x8x8", "resnet8/*", "gemm:5x6x7")
-    bad = given.tasks[2].model_copy(update={"scheduler": f"{tmp_path}/bad.py:schedule"})
-    given = given.model_copy(update={"tasks": (*given.tasks[:2], bad, *given.tasks[3:])})
-    rows = Done.model_validate_json(evaluate(given.model_dump_json())).rows
-    assert [found.key for found in rows] == [task.key for task in given.tasks]
-    assert [found.error_stage for found in rows] == [None, "reading", "scheduling", "reading", None]
+    result = batch("gemm:4x4x4", "gemm:4x4", "gemm:8x8x8", "resnet8/*", "gemm:5x6x7")
+    bad = result.tasks[2].model_copy(update={"scheduler": f"{tmp_path}/bad.py:schedule"})
+    result = result.model_copy(update={"tasks": (*result.tasks[:2], bad, *result.tasks[3:])})
+    rows = Done.model_validate_json(evaluate(result.model_dump_json())).rows
+    assert [point_row.key for point_row in rows] == [task.key for task in result.tasks]
+    assert [point_row.error_stage for point_row in rows] == [None, "reading", "scheduling", "reading", None]
     assert rows[2].error_kind == "LookupError"
     good = rows[0]
     assert good.status == "predicted"
@@ -187,14 +189,18 @@ def test_other_sources_are_refused() -> None:
 
 @pytest.mark.slow
 def test_points_of_several_schedulers_share_a_simulator() -> None:
-    given = batch("gemm:4x4x4", "gemm:8x8", "gemm:5x6x7", device="verilator")
-    other = given.tasks[0].model_copy(update={"scheduler": "loop_order:effort=0.02", "key": "other"})
+    result = batch("gemm:4x4x4", "gemm:8x8", "gemm:5x6x7", device="verilator")
+    other = result.tasks[0].model_copy(update={"scheduler": "loop_order:effort=0.02", "key": "other"})
     done = Done.model_validate_json(
-        evaluate(given.model_copy(update={"tasks": (*given.tasks, other)}).model_dump_json())
+        evaluate(result.model_copy(update={"tasks": (*result.tasks, other)}).model_dump_json())
     )
-    assert [found.status for found in done.rows] == ["passed", "failed", "passed", "passed"]
+    assert [point_row.status for point_row in done.rows] == ["passed", "failed", "passed", "passed"]
     assert done.rows[3].scheduler == other.scheduler
-    assert all(found.rtl_cycles == found.cycles == found.model_cycles for found in done.rows if found.error is None)
+    assert all(
+        point_row.rtl_cycles == point_row.cycles == point_row.model_cycles
+        for point_row in done.rows
+        if point_row.error is None
+    )
 
 
 class FakeFuture:
@@ -211,11 +217,11 @@ def test_a_batch_that_loses_its_workers_is_taken_apart_until_the_point_is_known(
     from distributed.scheduler import KilledWorker
 
     dead: Any = FakeFuture(KilledWorker("x", None, 1))
-    found: list[PointRow] = []
-    parts = cluster._finished(dead, batch("gemm:4x4x4", "gemm:5x6x7"), lambda done: found.extend(done.rows))
+    rows: list[PointRow] = []
+    parts = cluster._finished(dead, batch("gemm:4x4x4", "gemm:5x6x7"), lambda done: rows.extend(done.rows))
     assert [[task.key for task in part.tasks] for part in parts] == [["gemm:4x4x4"], ["gemm:5x6x7"]]
-    assert cluster._finished(dead, parts[0], lambda done: found.extend(done.rows)) == []
-    assert [(one.key, one.error_kind) for one in found] == [("gemm:4x4x4", "KilledWorker")]
+    assert cluster._finished(dead, parts[0], lambda done: rows.extend(done.rows)) == []
+    assert [(one.key, one.error_kind) for one in rows] == [("gemm:4x4x4", "KilledWorker")]
     lacking: Any = FakeFuture(ModuleNotFoundError("No module"))
     with pytest.raises(cluster.ClusterError, match="workers cannot do a batch: ModuleNotFoundError: No module"):
         cluster._finished(lacking, parts[0], lambda done: None)
@@ -225,22 +231,22 @@ def test_batches_are_of_about_equal_work_and_the_most_of_it_comes_first(tmp_path
     text = TEXT.replace("gemm:{m}x8x8", 'resnet8", "gemm:64x{m}x64').replace(":effort={effort}", "")
     text = text.replace("effort = [0.01, 0.02]", "")
     planned = sweeps.plan(sweep_of('measure = "rtl"\n' + text, tmp_path), tmp_path)
-    made = sweeps.batches(planned, "verilator", 2)
+    batches = sweeps.batches(planned, "verilator", 2)
     work = {each.key: sweeps._work(each.point, "verilator") for each in planned}
-    spent = [sum(work[task.key] for task in each.tasks) for each in made]
+    spent = [sum(work[task.key] for task in each.tasks) for each in batches]
     assert spent == sorted(spent, reverse=True)
-    assert made[0].tasks[0].workload == "resnet8"
-    assert sorted(task.key for each in made for task in each.tasks) == sorted(work)
+    assert batches[0].tasks[0].workload == "resnet8"
+    assert sorted(task.key for each in batches for task in each.tasks) == sorted(work)
     share = sum(work.values()) / (2 * sweeps.EACH)
-    assert all(one <= share or len(each.tasks) == 1 for one, each in zip(spent, made, strict=True))
+    assert all(one <= share or len(each.tasks) == 1 for one, each in zip(spent, batches, strict=True))
 
 
 def test_batches_are_of_one_chip_each_and_small_enough_for_all_workers(tmp_path: Path) -> None:
     planned = sweeps.plan(sweep_of(TEXT, tmp_path), tmp_path)
-    made = sweeps.batches(planned, None, 1)
-    assert [len(each.tasks) for each in made] == [4] * 4
-    assert [task.key for each in made for task in each.tasks] == [each.key for each in planned]
-    assert [each.chip.core.a_words for each in made] == [512, 512, 1024, 1024]
+    batches = sweeps.batches(planned, None, 1)
+    assert [len(each.tasks) for each in batches] == [4] * 4
+    assert [task.key for each in batches for task in each.tasks] == [each.key for each in planned]
+    assert [each.chip.core.a_words for each in batches] == [512, 512, 1024, 1024]
     assert {len(each.tasks) for each in sweeps.batches(planned, None, 16)} == {1}
 
 
@@ -249,24 +255,24 @@ def test_batches_are_of_one_chip_each_and_small_enough_for_all_workers(tmp_path:
 
 def test_rows_are_kept_once_and_the_good_one_wins(tmp_path: Path) -> None:
     failed = row("a", status="failed", error="no", error_kind="E", error_stage="scheduling")
-    with store.Store(tmp_path) as kept:
-        kept.add([failed, row("b", cycles=3, parameters='{"m": 3}')])
-        assert kept.done(failed_too=True) == {"a", "b"}
-        assert kept.done(failed_too=False) == {"b"}
-        kept.add([row("a", cycles=5, parameters='{"m": 4, "chip": "x"}')])
+    with store.Store(tmp_path) as result:
+        result.add([failed, row("b", cycles=3, parameters='{"m": 3}')])
+        assert result.done(failed_too=True) == {"a", "b"}
+        assert result.done(failed_too=False) == {"b"}
+        result.add([row("a", cycles=5, parameters='{"m": 4, "chip": "x"}')])
         (tmp_path / ".batch-x.parquet.tmp").write_text("half")
-    with store.Store(tmp_path) as kept:
+    with store.Store(tmp_path) as result:
         assert not (tmp_path / ".batch-x.parquet.tmp").exists()
-        assert kept.done(failed_too=False) == {"a", "b"}
+        assert result.done(failed_too=False) == {"a", "b"}
     frame = store.with_parameters(store.read(tmp_path))
     assert frame.select("key", "cycles", "m", "chip_").rows() == [("a", 5, 4, "x"), ("b", 3, 3, None)]
 
 
 def test_many_files_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MERGED_AT", 3)
-    with store.Store(tmp_path) as kept:
+    with store.Store(tmp_path) as result:
         for key in "abcd":
-            kept.add([row(key)])
+            result.add([row(key)])
     assert sorted(path.name.partition("-")[0] for path in tmp_path.glob("*.parquet")) == ["batch", "many"]
     assert store.read(tmp_path)["key"].to_list() == list("abcd")
 
@@ -319,11 +325,11 @@ def test_a_picture_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_rows_of_anything_that_has_some(tmp_path: Path) -> None:
-    with store.Store(tmp_path / "s") as kept:
-        kept.add([row("a", cycles=5)])
-    found = query.rows(tmp_path / "s")
-    found.write_csv(tmp_path / "t.csv")
-    found.write_parquet(tmp_path / "t.parquet")
+    with store.Store(tmp_path / "s") as result:
+        result.add([row("a", cycles=5)])
+    frame = query.rows(tmp_path / "s")
+    frame.write_csv(tmp_path / "t.csv")
+    frame.write_parquet(tmp_path / "t.parquet")
     for name in ("t.csv", "t.parquet"):
         assert query.rows(tmp_path / name)["cycles"].to_list() == [5]
     (tmp_path / "empty").mkdir()
@@ -363,9 +369,9 @@ def test_the_command_makes_what_is_not_there_and_says_what_failed(here: None, tm
     assert "0 of 16 points made, 16 were there" in again.stdout
     retried = invoke("sweep", file, "--out", out, "--retry")
     assert "8 of 16 points made, 8 of them failed, 8 were there" in retried.stdout
-    asked = invoke("query", out, "select m, min(cycles) as best from points where error is null group by m order by m")
-    assert asked.exit_code == 0
-    assert asked.stdout.count("│") == 4 * 3
+    result = invoke("query", out, "select m, min(cycles) as best from points where error is null group by m order by m")
+    assert result.exit_code == 0
+    assert result.stdout.count("│") == 4 * 3
     table = invoke("query", out, "select m, cycles from points", "--pareto", "cycles,-m", "--out", "-")
     assert table.stdout.splitlines()[0] == "m,cycles"
     assert invoke("query", out, "--pareto", "cycles,dram_bytes", "--out", tmp_path / "p.svg").exit_code == 0
@@ -382,15 +388,15 @@ def test_the_end_of_a_sweep_as_a_picture(here: None, tmp_path: Path) -> None:
 
 
 def test_a_sweep_from_python(here: None, tmp_path: Path) -> None:
-    asked = {"name": "t", "chips": ["tiny"], "schedulers": ["loop_order:effort=0.01"], "workloads": ["gemm:{m}x8x8"],
+    values = {"name": "t", "chips": ["tiny"], "schedulers": ["loop_order:effort=0.01"], "workloads": ["gemm:{m}x8x8"],
              "parameters": {"m": [4, 8]}}  # fmt: skip
-    found = meshloom.sweep(asked, tmp_path / "out", jobs=1)
-    assert (found.points, found.kept, len(found.rows), found.failed) == (2, 0, 2, ())
-    assert found.frame()["m"].to_list() == [4, 8]
-    assert found.pareto("cycles").height >= 1
-    assert meshloom.sweep(asked, tmp_path / "out", jobs=1).kept == 2
+    swept = meshloom.sweep(values, tmp_path / "out", jobs=1)
+    assert (swept.points, swept.kept, len(swept.rows), swept.failed) == (2, 0, 2, ())
+    assert swept.frame()["m"].to_list() == [4, 8]
+    assert swept.pareto("cycles").height >= 1
+    assert meshloom.sweep(values, tmp_path / "out", jobs=1).kept == 2
     with pytest.raises(SweepError, match="workload"):
-        meshloom.sweep({**asked, "workload": []})
+        meshloom.sweep({**values, "workload": []})
 
 
 def test_a_wrong_file_runs_nothing(here: None, tmp_path: Path) -> None:
@@ -425,10 +431,10 @@ def test_a_killed_client_and_an_interrupted_one_lose_nothing(here: None, tmp_pat
             client.communicate()
         assert client.returncode == status
         assert before < batches_of(out) < 4
-        kept = store.read(out)["key"].to_list()
-        assert len(kept) == len(set(kept)) > 0
+        values = store.read(out)["key"].to_list()
+        assert len(values) == len(set(values)) > 0
     assert (
-        f"{16 - len(kept)} of 16 points made, {len(kept)} were there"
+        f"{16 - len(values)} of 16 points made, {len(values)} were there"
         in invoke("sweep", command[4], "--out", out).stdout
     )
 
@@ -448,7 +454,7 @@ def test_a_killed_worker_changes_no_row(here: None, tmp_path: Path, monkeypatch:
 
     outcome = sweeps.run(sweep, tmp_path, tmp_path / "parallel", jobs=2, on_rows=on_rows)
     assert killed
-    assert (outcome.points, outcome.kept, len(outcome.rows)) == (16, 0, 16)
+    assert (outcome.points, outcome.existing, len(outcome.rows)) == (16, 0, 16)
     assert sum(len(done.rows) for done in outcome.batches) == 16
     assert without_seconds(store.read(tmp_path / "serial")) == without_seconds(store.read(tmp_path / "parallel"))
     assert json.loads(outcome.rows[0].parameters).keys() == {"core.a_words", "m", "effort"}

@@ -60,8 +60,8 @@ def ran(lines: list[str]) -> list[str]:
 @pytest.mark.slow
 def test_costs_are_measured_and_the_dearest_file_goes_first(suite: Path) -> None:
     assert ran(run(suite, "--record-costs")) == ["test_cheap", "test_first", "test_slow"], "nothing is known yet"
-    found = [line.split() for line in (suite / "tests" / "costs.txt").read_text().splitlines()[1:]]
-    assert [(int(first), int(whole), name) for first, whole, name in found] == [
+    texts = [line.split() for line in (suite / "tests" / "costs.txt").read_text().splitlines()[1:]]
+    assert [(int(first), int(whole), name) for first, whole, name in texts] == [
         (1, 2, "tests/test_b.py"),
         (0, 0, "tests/test_a.py"),
     ]
@@ -83,10 +83,10 @@ def test_parts_of_files_say_nothing_of_their_costs(suite: Path) -> None:
 
 @pytest.mark.slow
 def test_the_first_tier_alone_is_measured_beside_what_the_second_added(suite: Path) -> None:
-    kept = suite / "tests" / "costs.txt"
-    kept.write_text("# costs\n     9     11 tests/test_b.py\n")
+    path = suite / "tests" / "costs.txt"
+    path.write_text("# costs\n     9     11 tests/test_b.py\n")
     run(suite, "--record-costs", "-m", "not slow")
-    assert [line.split() for line in kept.read_text().splitlines()[1:]] == [
+    assert [line.split() for line in path.read_text().splitlines()[1:]] == [
         ["1", "3", "tests/test_b.py"],
         ["0", "0", "tests/test_a.py"],
     ]

@@ -22,14 +22,14 @@ SLOW = replace(FAST, seconds=1 / BAR / 0.99)
 
 def test_the_bar_is_a_ratio_on_chips_with_several_cores_and_one_channel() -> None:
     assert missed([("arch5", "a"), ("quad16", "b"), ("nine8", "c")], [(PURE, FAST), (PURE, FAST), (PURE, SLOW)]) == []
-    (found,) = missed([("arch5", "a"), ("quad16", "b")], [(PURE, FAST), (PURE, SLOW)])
-    assert found.startswith("quad16, b: 4.9")
+    (text,) = missed([("arch5", "a"), ("quad16", "b")], [(PURE, FAST), (PURE, SLOW)])
+    assert text.startswith("quad16, b: 4.9")
 
 
 @pytest.mark.parametrize("change", [{"cycles": 1001}, {"digest": "abd"}, {"instructions": 11}])
 def test_another_timeline_misses_whatever_its_speed(change: dict[str, int]) -> None:
-    (found,) = missed([("nine8", "c")], [(PURE, replace(FAST, **change))])
-    assert found.startswith("nine8, c: compiled code says")
+    (text,) = missed([("nine8", "c")], [(PURE, replace(FAST, **change))])
+    assert text.startswith("nine8, c: compiled code says")
 
 
 def test_processes_of_their_own_play_as_python_and_compiled(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from meshloom.hw.spec.config import load
 from meshloom.sched.ir.dependences import Depends
 from meshloom.tb.cli.main import app
-from meshloom.tb.compare.kept import Kept, kept
+from meshloom.tb.compare.finished import FinishedRun, finished_run
 from meshloom.tb.compare.timelines import timeline
 from meshloom.tb.report.trace import events
 from meshloom.tb.results.artefacts import load as load_artefacts
@@ -30,12 +30,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> Kept:
-    return kept(load_artefacts(folder))
+def run(folder: Path) -> FinishedRun:
+    return finished_run(load_artefacts(folder))
 
 
 @pytest.fixture(scope="module")
-def traced(run: Kept) -> list[dict[str, Any]]:
+def traced(run: FinishedRun) -> list[dict[str, Any]]:
     return list(events(timeline(run), run.row))
 
 
@@ -47,15 +47,15 @@ def names(traced: list[dict[str, Any]]) -> dict[tuple[int, int], str]:
     return {(e["pid"], e["tid"]): e["args"]["name"] for e in traced if e["name"] == "thread_name"}
 
 
-def test_every_record_is_a_slice_on_both_sides(run: Kept, traced: list[dict[str, Any]]) -> None:
+def test_every_record_is_a_slice_on_both_sides(run: FinishedRun, traced: list[dict[str, Any]]) -> None:
     for process, records in ((1, run.predicted), (2, run.measured)):
         units = [
             (e["ts"], e["args"]["end"], e["args"]["opcode"], e["args"].get("operation"))
             for e in traced
             if e["ph"] == "X" and e["pid"] == process and e["cat"] not in ("channel", "link")
         ]
-        wanted = [(r.start, r.end, r.opcode.name, run.number(place)) for place, r in records.items()]
-        assert sorted(units, key=str) == sorted(wanted, key=str)
+        values = [(r.start, r.end, r.opcode.name, run.number(place)) for place, r in records.items()]
+        assert sorted(units, key=str) == sorted(values, key=str)
     sides = [e["args"]["name"] for e in traced if e["name"] == "process_name"]
     assert sides == [f"{SHAPE} on quad16: planned (timeline model)", f"{SHAPE} on quad16: measured (verilator)"]
 
@@ -74,7 +74,7 @@ def test_slices_of_a_track_do_not_overlap(traced: list[dict[str, Any]]) -> None:
     assert len(set(names(traced).items())) == len(by_track)
 
 
-def test_links_and_channels_carry_the_moves(run: Kept, traced: list[dict[str, Any]]) -> None:
+def test_links_and_channels_carry_the_moves(run: FinishedRun, traced: list[dict[str, Any]]) -> None:
     named = names(traced)
     tracks = set(named.values())
     for x, y in ((0, 0), (2, 2)):
@@ -90,12 +90,14 @@ def test_links_and_channels_carry_the_moves(run: Kept, traced: list[dict[str, An
         assert sorted(seen["channel"]) == sorted(
             number for number, op in moves.items() for _ in {op.src.tile, op.dst.tile} & drams
         )
-        hops = {number: abs(op.src.tile % 16 - op.dst.tile % 16) + abs(op.src.tile // 16 - op.dst.tile // 16)
-                for number, op in moves.items()}  # fmt: skip
+        hops = {
+            number: abs(op.src.tile % 16 - op.dst.tile % 16) + abs(op.src.tile // 16 - op.dst.tile // 16)
+            for number, op in moves.items()
+        }
         assert {number: seen["link"].count(number) for number in moves} == hops
 
 
-def test_arrows_go_from_producer_to_consumer(run: Kept, traced: list[dict[str, Any]]) -> None:
+def test_arrows_go_from_producer_to_consumer(run: FinishedRun, traced: list[dict[str, Any]]) -> None:
     needs = Depends(run.schedule.operations, run.chip).data
     for process in (1, 2):
         flows = [e for e in traced if e["pid"] == process and e["ph"] in "sf"]

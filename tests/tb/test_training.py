@@ -89,9 +89,9 @@ def _deep() -> tuple[TrainingNet, Examples]:
 
 @pytest.mark.parametrize("chip", slow_but(("quad16", "quad8", "mono16", "edge45", "nine8", "arch5"), "quad16"))
 def test_every_byte_of_two_steps_is_right(chip: str) -> None:
-    found = _train(_trainer(chip, 6), 2)
-    assert found.totals.bytes_checked > 100_000
-    assert (found.totals.mismatches, found.step) == (0, 2)
+    state = _train(_trainer(chip, 6), 2)
+    assert state.totals.bytes_checked > 100_000
+    assert (state.totals.mismatches, state.step) == (0, 2)
 
 
 @pytest.mark.parametrize("order", slow_but(Order, Order.PLAIN))
@@ -166,20 +166,20 @@ class _Broken:
         self.runs += 1
         if self.runs == self.stop_at:
             raise KeyboardInterrupt
-        found = self.inner.run(half, arrays, multipliers)
-        if self.tensor in found.words:
-            words = {name: array.copy() for name, array in found.words.items()}
+        outcome = self.inner.run(half, arrays, multipliers)
+        if self.tensor in outcome.words:
+            words = {name: array.copy() for name, array in outcome.words.items()}
             words[self.tensor][2, 1] ^= 1
-            return replace(found, words=words)
-        return found
+            return replace(outcome, words=words)
+        return outcome
 
 
 @pytest.mark.parametrize("tensor", ["y:conv1@0", "sums@1", "dx:conv2@0", "g:conv1@1", "dw:fc@0"])
 def test_a_wrong_byte_ends_training_and_is_named(tensor: str) -> None:
     trainer = _trainer("quad16", 2, machine=_Broken(Functional(load("quad16")), tensor))
-    found = _train(trainer, 3)
-    assert found.step == 1
-    assert found.totals.mismatches >= 1
+    state = _train(trainer, 3)
+    assert state.step == 1
+    assert state.totals.mismatches >= 1
     assert f"step 0, digits {'backward' if tensor[0] in 'dg' else 'forward'}, {tensor}: 1 of" in trainer.first_mismatch
     assert "first in word 2, lane 1: is " in trainer.first_mismatch
 
@@ -235,26 +235,26 @@ def test_the_rtl_trains_in_the_cycles_of_the_model() -> None:
     device = SimulatedDevice(build(config, "verilator"))
     with on_device(device) as machine:
         trainer = _trainer("quad16", 4, machine=machine)
-        found = _train(trainer, 2)
-    totals = found.totals
-    assert (totals.mismatches, totals.divergences, found.step) == (0, 0, 2)
+        state = _train(trainer, 2)
+    totals = state.totals
+    assert (totals.mismatches, totals.divergences, state.step) == (0, 0, 2)
     assert totals.rtl_cycles == totals.model_cycles == 2 * trainer.step.cycles
-    assert _equal(found, _train(_trainer("quad16", 4), 2))
-    assert found.cpu_seconds > 0
+    assert _equal(state, _train(_trainer("quad16", 4), 2))
+    assert state.cpu_seconds > 0
 
 
 @pytest.mark.slow
 def test_integers_learn_as_well_as_floating_point(tmp_path: Path) -> None:
     """The bar of docs/results/training.md, in the functional executor: it gives the bytes of the RTL."""
-    found = train(Training("digits", load("quad16"), 120, tmp_path / "c.npz", device=None))
-    assert found.ok
-    assert found.loss_first is not None
-    assert found.loss_last is not None
-    assert found.loss_last < found.loss_first / 4
-    assert found.accuracy is not None
-    assert found.float_accuracy is not None
-    assert found.accuracy > 0.9
-    assert abs(found.accuracy - found.float_accuracy) <= 0.02
+    results = train(Training("digits", load("quad16"), 120, tmp_path / "c.npz", device=None))
+    assert results.ok
+    assert results.loss_first is not None
+    assert results.loss_last is not None
+    assert results.loss_last < results.loss_first / 4
+    assert results.accuracy is not None
+    assert results.float_accuracy is not None
+    assert results.accuracy > 0.9
+    assert abs(results.accuracy - results.float_accuracy) <= 0.02
 
 
 def test_the_command_trains_goes_on_and_writes_json_and_a_picture(
@@ -265,11 +265,11 @@ def test_the_command_trains_goes_on_and_writes_json_and_a_picture(
     for steps in (1, 2):
         result = CliRunner().invoke(app, [*common, str(steps)])
         assert result.exit_code == 0, result.output
-    found = json.loads(Path("out.json").read_text())
-    assert (found["steps"], found["mismatches"], found["rtl_cycles"], found["ok"]) == (2, 0, None, True)
-    assert found["loss_first"] == found["losses"][0] > 0
-    assert Path(found["checkpoint"]).exists()
-    assert Path(found["picture"]).read_text().startswith("<?xml")
+    value = json.loads(Path("out.json").read_text())
+    assert (value["steps"], value["mismatches"], value["rtl_cycles"], value["ok"]) == (2, 0, None, True)
+    assert value["loss_first"] == value["losses"][0] > 0
+    assert Path(value["checkpoint"]).exists()
+    assert Path(value["picture"]).read_text().startswith("<?xml")
     assert "2 steps, 1 are there" in result.output
 
 
@@ -296,11 +296,11 @@ def test_the_command_says_in_one_sentence_what_cannot_be_trained(
 
 
 def test_exponents_are_the_smallest_that_hold_the_largest_value() -> None:
-    for largest, wanted in ((127.0, 0), (127.001, 1), (63.5, -1), (1e-9, -36), (0.0, 0)):
+    for largest, number in ((127.0, 0), (127.001, 1), (63.5, -1), (1e-9, -36), (0.0, 0)):
         values = np.array([0.0, -largest])
-        found = numbers.exponent_of(values)
-        assert found == wanted
-        assert np.abs(numbers.quantised(values, found).astype(int)).max() <= 127
+        result = numbers.exponent_of(values)
+        assert result == number
+        assert np.abs(numbers.quantised(values, result).astype(int)).max() <= 127
 
 
 def test_an_update_below_half_a_step_leaves_no_trace() -> None:
@@ -319,8 +319,8 @@ def test_multipliers_are_powers_of_two_that_the_chip_has() -> None:
 
 
 def test_steps_follow_the_largest_value() -> None:
-    for largest, wanted in ((127, 6), (-128, 6), (126, 5), (48, 5), (47, 4), (0, 4)):
-        assert numbers.adapted(5, np.array([0, largest], np.int8)) == wanted
+    for largest, number in ((127, 6), (-128, 6), (126, 5), (48, 5), (47, 4), (0, 4)):
+        assert numbers.adapted(5, np.array([0, largest], np.int8)) == number
 
 
 def test_the_exponential_is_right_to_the_last_places() -> None:

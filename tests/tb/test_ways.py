@@ -59,8 +59,8 @@ def runs() -> Runs:
 def test_every_byte_arrives_over_every_detour(name: str, simulator: str, runs: Runs) -> None:
     run = runs[simulator, name]
     assert run.fault is None
-    for got, wanted in zip(run.memory, TOURS[name].expected, strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for got, array in zip(run.memory, TOURS[name].expected, strict=True):
+        np.testing.assert_array_equal(got, array)
 
 
 @pytest.mark.slow
@@ -102,8 +102,9 @@ def test_each_packet_of_a_tour_leaves_one_arrival(name: str, runs: Runs) -> None
     run, job = runs["icarus", name], TOURS[name].job
     sent = [
         (fields["dst_tile"], fields["tag"], words)
-        for _, fields, _ in ways(job.program, WAYS) for _, words in packets(fields, WAYS.packet_words)
-    ]  # fmt: skip
+        for _, fields, _ in ways(job.program, WAYS)
+        for _, words in packets(fields, WAYS.packet_words)
+    ]
     arrivals = arrivals_of(run)
     assert sorted((record.tile, record.tag, record.wait) for record in arrivals) == sorted(sent)
     for record in arrivals:
@@ -126,13 +127,13 @@ def test_the_model_says_the_same_of_every_record(name: str, runs: Runs) -> None:
     timeline = play(program, CHIPS[name])
     assert timeline.cycles == run.cycles
     pairs = pair(run.records, timeline.executed, program)
-    assert sorted(map(str, (found.measured for found in pairs))) == sorted(map(str, run.records))
-    assert [found for found in pairs if found.differs] == []
-    assert [found.measured.start for found in pairs] == sorted(record.start for record in run.records)
+    assert sorted(map(str, (value.measured for value in pairs))) == sorted(map(str, run.records))
+    assert [value for value in pairs if value.differs] == []
+    assert [value.measured.start for value in pairs] == sorted(record.start for record in run.records)
     if arrivals := arrivals_of(run):
         late = replace(arrivals[3], end=arrivals[3].end + 1)
         changed = [late if record is arrivals[3] else record for record in run.records]
-        assert [found.measured for found in pair(changed, timeline.executed, program) if found.differs] == [late]
+        assert [value.measured for value in pair(changed, timeline.executed, program) if value.differs] == [late]
 
 
 def arrivals_of(run: Run) -> list[Record]:
@@ -143,8 +144,9 @@ def busy_of(run: Run, chip: ChipConfig) -> dict[tuple[int, str], int]:
     """(tile, output) to cycles in which a flit left by it."""
     return {
         (tile, port): run.counters[tile][counter]
-        for tile in chip.tiles for port, counter in zip(OUTPUTS, LINK_BUSY, strict=True)
-    }  # fmt: skip
+        for tile in chip.tiles
+        for port, counter in zip(OUTPUTS, LINK_BUSY, strict=True)
+    }
 
 
 # -- one packet at a time -----------------------------------------------------------------------------------------
@@ -197,11 +199,11 @@ def closed_form(record: Record, hops: int, shape: tuple[int, int, int]) -> list[
     when the words are there or the packet before has gone; `noc_arrival` until its tail is offered, one cycle in the
     ejection buffer, and `end` is the one after."""
     words, run, at = shape
-    found, injected_at = [], record.start + HEAD_CYCLES
+    values, injected_at = [], record.start + HEAD_CYCLES
     for _, size in packets({"dst": 256 + at, "dst_run": run, "dst_stride": run + 5, "words": words}, WAYS.packet_words):
-        found.append((injected_at, injected_at + noc_arrival(hops, 1 + size) + 1 + 1))
+        values.append((injected_at, injected_at + noc_arrival(hops, 1 + size) + 1 + 1))
         injected_at += 1 + size
-    return found
+    return values
 
 
 TABLE = {"single": [(words, words, 0) for words in SINGLE], "several": list(SEVERAL)}
@@ -236,18 +238,20 @@ def test_packets_arrive_in_closed_form(name: str, hops: int, idle_runs: IdleRuns
     shapes = TABLE.get(name, [(words, words, 0) for words in FEW])
     run = idle_runs[name][hops]
     assert run.fault is None
-    taken = {record.tag: record for record in run.records if record.unit is Unit.MOVER and record.opcode is Opcode.MOVE}
+    records = {
+        record.tag: record for record in run.records if record.unit is Unit.MOVER and record.opcode is Opcode.MOVE
+    }
     arrived: dict[int, list[Record]] = defaultdict(list)
     for record in sorted(arrivals_of(run), key=lambda record: record.end):
         assert record.tile == PATHS[hops][-1]
         arrived[record.tag].append(record)
-    assert len(taken) == len(arrived) == len(shapes)
+    assert len(records) == len(arrived) == len(shapes)
     for number, shape in enumerate(shapes):
-        right = closed_form(taken[number + 1], hops, shape)
+        right = closed_form(records[number + 1], hops, shape)
         assert [(record.start, record.end) for record in arrived[number + 1]] == right, (hops, shape)
         assert sum(record.wait for record in arrived[number + 1]) == shape[0]
         # and the MOVE itself ends with its last word: no flit has waited
-        assert taken[number + 1].end == taken[number + 1].start + HEAD_CYCLES + shape[0] + len(right)
+        assert records[number + 1].end == records[number + 1].start + HEAD_CYCLES + shape[0] + len(right)
 
 
 @pytest.mark.slow

@@ -97,31 +97,31 @@ def test_a_move_on_an_idle_chip_is_cut_at_pages_of_4_kib() -> None:
     """As the model says, packet by packet."""
     dram, spm = WIDE.drams[0], WIDE.spms[0]
     code = move(1, (dram, Region.MAIN, 30), (spm, Region.MAIN, 61), 100, **notify(2, spm))
-    made = movers(WIDE, {spm: [code, sync(2, wait_sem=2, wait_n=1)]})
-    arrivals = [entry for entry in play(made, WIDE).executed if entry.unit is Unit.NONE]
-    found = idle_move(code.fields, WIDE).packets
-    assert [entry.wait for entry in arrivals] == [packet.words for packet in found] == [3, 32, 32, 32, 1]
-    assert [entry.end - entry.start for entry in arrivals] == [packet.latency for packet in found]
+    program = movers(WIDE, {spm: [code, sync(2, wait_sem=2, wait_n=1)]})
+    arrivals = [entry for entry in play(program, WIDE).executed if entry.unit is Unit.NONE]
+    packets = idle_move(code.fields, WIDE).packets
+    assert [entry.wait for entry in arrivals] == [packet.words for packet in packets] == [3, 32, 32, 32, 1]
+    assert [entry.end - entry.start for entry in arrivals] == [packet.latency for packet in packets]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 def test_programs_are_predicted_to_the_cycle(simulator: str) -> None:
-    for number, (job, found) in enumerate(zip(jobs(simulator), runs(simulator), strict=True)):
-        assert (number, found.fault) == (number, None)
+    for number, (job, result) in enumerate(zip(jobs(simulator), runs(simulator), strict=True)):
+        assert (number, result.fault) == (number, None)
         timeline = play(job.program, WIDE)
-        pairs = pair(found.records, timeline.executed)
+        pairs = pair(result.records, timeline.executed)
         assert [one for one in pairs if one.differs or one.measured.wait != one.predicted.wait] == []
-        assert len(pairs) == len(found.records) == len(timeline.executed)
-        assert found.cycles == timeline.cycles
+        assert len(pairs) == len(result.records) == len(timeline.executed)
+        assert result.cycles == timeline.cycles
 
 
 @pytest.mark.slow
 def test_both_simulators_leave_the_same_bytes() -> None:
     """Of programs that read nothing which has not been written; the others are crossfire."""
     device, first = SimulatedDevice(build(WIDE, "verilator")), len(jobs("icarus")) // 2
-    found = device.run(jobs("icarus")[first:])
-    for number, (one, other) in enumerate(zip(found, runs("icarus")[first:], strict=True)):
+    result = device.run(jobs("icarus")[first:])
+    for number, (one, other) in enumerate(zip(result, runs("icarus")[first:], strict=True)):
         for mine, theirs in zip(one.memory, other.memory, strict=True):
             np.testing.assert_array_equal(mine, theirs, err_msg=f"job {number}")
 
@@ -130,7 +130,7 @@ def test_both_simulators_leave_the_same_bytes() -> None:
 def test_words_cross_pages_at_both_ends() -> None:
     """Out of DRAM into the scratchpad and back into the other channel: at every distance from a page's border."""
     (first, second), spm = WIDE.drams, WIDE.spms[0]
-    made, wanted = [], []
+    values, result = [], []
     for at in range(0, 64, 3):
         there, back = (7 * at) % 64, (5 * at + 9) % 64
         code = [
@@ -140,11 +140,11 @@ def test_words_cross_pages_at_both_ends() -> None:
             sync(4, wait_sem=2, wait_n=1),
         ]
         words = random_words(at, 200)
-        made.append(Job(movers(WIDE, {spm: code}), [(first, 0, words)], [(second, back, 70)], 20_000))
-        wanted.append(words[at : at + 70])
-    for words, found in zip(wanted, SimulatedDevice(build(WIDE, "verilator")).run(made), strict=True):
-        assert found.fault is None
-        np.testing.assert_array_equal(found.memory[0], words)
+        values.append(Job(movers(WIDE, {spm: code}), [(first, 0, words)], [(second, back, 70)], 20_000))
+        result.append(words[at : at + 70])
+    for words, value in zip(result, SimulatedDevice(build(WIDE, "verilator")).run(values), strict=True):
+        assert value.fault is None
+        np.testing.assert_array_equal(value.memory[0], words)
 
 
 @pytest.mark.slow

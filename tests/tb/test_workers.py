@@ -111,15 +111,15 @@ def test_an_interrupt_while_scheduling_leaves_nothing_behind(tmp_path: Path) -> 
 
 def in_session(session: int) -> list[int]:
     """Processes of a session that are not zombies."""
-    found = []
+    values = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(") ")[2].split()
         except OSError:  # it has ended meanwhile
             continue
         if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(path.parent.name))
-    return found
+            values.append(int(path.parent.name))
+    return values
 
 
 # -- bad input ----------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def ways(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, Mapping[s
 
 def flits_on_links(program: Program, chip: ChipConfig) -> dict[tuple[int, str], int]:
     """Flits that leave each router by each output in a whole run: data, and the code that is fetched."""
-    found = {(tile, port): 0 for tile in chip.tiles for port in (*DIRECTIONS, LOCAL)}
+    counts = {(tile, port): 0 for tile in chip.tiles for port in (*DIRECTIONS, LOCAL)}
     moved = [(way.tiles, packets(fields, chip.packet_words)) for _, fields, way in ways(program, chip)]
     for stream in (*program.streams, program.boot):
         way = route_of(chip, stream.dram_tile, stream.tile).tiles
@@ -82,9 +82,9 @@ def flits_on_links(program: Program, chip: ChipConfig) -> dict[tuple[int, str], 
     for tiles, cut in moved:
         flits = sum(1 + words for _, words in cut)
         for here, there in pairwise(tiles):
-            found[here, direction(here, there)] += flits
-        found[tiles[-1], LOCAL] += flits
-    return found
+            counts[here, direction(here, there)] += flits
+        counts[tiles[-1], LOCAL] += flits
+    return counts
 
 
 def direction(here: int, there: int) -> str:
@@ -137,11 +137,11 @@ def tour(chip: ChipConfig, ways: Tour, seed: int, words: int = 100) -> Case:
             move(8, (tile, MAIN, 300), (dram, MAIN, out + 300), words, src_run=40, src_stride=50, **notify(4, tile)),
             sync(9, wait_sem=4, wait_n=2),
         ]  # fmt: skip
-        index, given = np.arange(words), sources[number - 1]
-        wanted = np.full((500, chip.lanes), FILL, np.uint8)
-        wanted[index // 30 * 35 + index % 30] = given
-        wanted[300 : 300 + words] = given
-        expected.append(wanted)
+        index, array = np.arange(words), sources[number - 1]
+        result = np.full((500, chip.lanes), FILL, np.uint8)
+        result[index // 30 * 35 + index % 30] = array
+        result[300 : 300 + words] = array
+        expected.append(result)
     memory = [(dram, 200 * number, source) for number, source in enumerate(sources)]
     outputs = [(dram, 1000 + 500 * number, 500) for number in range(len(places))]
     return Case(Job(movers(chip, streams), memory, outputs, 20_000), expected)

@@ -119,8 +119,8 @@ def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
         mesh.allocate,
         ROUTES if mesh.routed else None,
     )
-    made = VcMesh(plane, Gates.EACH if mesh.gated else Gates.NONE)
-    (folder / "mesh.il").write_text(to_rtlil(made, "mesh"))
+    vc_mesh = VcMesh(plane, Gates.EACH if mesh.gated else Gates.NONE)
+    (folder / "mesh.il").write_text(to_rtlil(vc_mesh, "mesh"))
     yosys(_SCRIPT.format(top="mesh") + "write_verilog -noattr mesh.v", folder, mesh.name)
     (folder / "bench.sv").write_text(top(mesh))
     sources = [folder / "mesh.v", *_verilog(), folder / "bench.sv"]

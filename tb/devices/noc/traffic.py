@@ -77,10 +77,10 @@ def run(mesh: Mesh, **settings: int | str) -> Counters:
         raise TrafficError(f"{mesh.name}: {lines['ERROR']}")
     spent = _CPU.search(done.stdout)
     if done.returncode or "RESULT" not in lines or spent is None:
-        said = done.stdout.strip().splitlines() or ["it printed nothing"]
-        raise TrafficError(f"{mesh.name}: the simulator ended with status {done.returncode}: {said[-1]}")
-    found = {name: int(value) for name, value in (item.split("=") for item in lines["RESULT"].split())}
-    return Counters(**found, cpu_seconds=float(spent[1]))
+        texts = done.stdout.strip().splitlines() or ["it printed nothing"]
+        raise TrafficError(f"{mesh.name}: the simulator ended with status {done.returncode}: {texts[-1]}")
+    counts = {name: int(value) for name, value in (item.split("=") for item in lines["RESULT"].split())}
+    return Counters(**counts, cpu_seconds=float(spent[1]))
 
 
 def soak(mesh: Mesh, flits: int, seed: int, routed: int = 0, stalls: bool = True, **settings: int | str) -> Counters:

@@ -27,12 +27,12 @@ def golden_values(graph: Graph, inputs: Mapping[str, NDArray[np.int8]]) -> dict[
     """
     _check_inputs(graph, inputs)
     feeds = {value.name: flip(inputs[value.name]) for value in graph.inputs}
-    found = {name: unflip(array) for name, array in run(_session(graph), feeds).items()}
+    arrays = {name: unflip(array) for name, array in run(_session(graph), feeds).items()}
     for value in graph.values.values():
-        if value.name in found and found[value.name].shape != value.shape:  # two definitions of the size must agree
-            shape = found[value.name].shape
+        if value.name in arrays and arrays[value.name].shape != value.shape:  # two definitions of the size must agree
+            shape = arrays[value.name].shape
             raise AssertionError(f"tensor {value.name}: ONNX Runtime gives {shape}, the network says {value.shape}")
-    return {value.name: inputs[value.name] for value in graph.inputs} | found
+    return {value.name: inputs[value.name] for value in graph.inputs} | arrays
 
 
 def check_sums(graph: Graph) -> None:
@@ -52,8 +52,8 @@ def check_sums(graph: Graph) -> None:
 def _check_inputs(graph: Graph, inputs: Mapping[str, NDArray[np.int8]]) -> None:
     names = [value.name for value in graph.inputs]
     if sorted(names) != sorted(inputs):
-        given = ", ".join(inputs) or "none"
-        raise GoldenError(f"network {graph.name}: inputs are {', '.join(names)}; given are {given}")
+        text = ", ".join(inputs) or "none"
+        raise GoldenError(f"network {graph.name}: inputs are {', '.join(names)}; given are {text}")
     for value in graph.inputs:
         array = inputs[value.name]
         if array.dtype != np.int8 or array.shape != value.shape:

@@ -21,9 +21,9 @@ def product(a: NDArray[np.int8], b: NDArray[np.int8]) -> NDArray[np.int32]:
         raise GoldenError(f"product of {a.shape} by {b.shape}: sums of {depth} products may leave int32")
     # as in `layer`: flipping the top bit adds 128, which is given as zero point
     feeds = {name: array.view(np.uint8) ^ np.uint8(0x80) for name, array in (("a", a), ("b", b))}
-    found = _session().run(None, feeds)[0]
-    assert isinstance(found, np.ndarray)
-    return found
+    result = _session().run(None, feeds)[0]
+    assert isinstance(result, np.ndarray)
+    return result
 
 
 @cache

@@ -76,7 +76,7 @@ def backward(
 ) -> GoldenBackward:  # fmt: skip
     """All gradients. `maps`: of the forward pass; `dy`: int8 [images, classes, 1, 1]; `multipliers`: `dx:` and the
     layer's name; `shares`: of the images. Raises GoldenError when a sum might leave int32."""
-    found: Maps = {}
+    arrays: Maps = {}
     dw: dict[str, list[NDArray[np.int32]]] = {}
     for index in range(len(net.layers) - 1, -1, -1):
         layer = net.layers[index]
@@ -85,14 +85,14 @@ def backward(
         if not index:
             break
         sums = _dx(layer, dy, weights[layer.name])
-        dx = found[f"dx:{layer.name}"] = requantised(sums, multipliers[f"dx:{layer.name}"])
+        dx = arrays[f"dx:{layer.name}"] = requantised(sums, multipliers[f"dx:{layer.name}"])
         before = net.layers[index - 1]
         y, side = maps[f"y:{before.name}"], before.pool
         # every position that is equal to the maximum has the whole gradient; a maximum of 0 has none
         wide = dx.repeat(side, axis=2).repeat(side, axis=3)
         most = x.repeat(side, axis=2).repeat(side, axis=3)
-        dy = found[f"g:{before.name}"] = np.where((y == most) & (y > 0), wide, np.int8(0))
-    return GoldenBackward(found, dw)
+        dy = arrays[f"g:{before.name}"] = np.where((y == most) & (y > 0), wide, np.int8(0))
+    return GoldenBackward(arrays, dw)
 
 
 def requantised(sums: NDArray[np.int64], multiplier: int) -> NDArray[np.int8]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from meshloom.sched.ir.schedule import Schedule
+from numpy.typing import NDArray
+
 from meshloom.sched.lowering.programs import Planned, planned
-from meshloom.sched.model.timeline import Timeline
-from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import Chosen, find_gradient
 from meshloom.sched.schedulers.training.schedules import GradientSchedule
 from meshloom.sched.store.kinds import SCHEDULES
@@ -19,45 +18,35 @@ from meshloom.sched.workload.layout import ActivationLayout
 from meshloom.sched.workload.training import TrainingLayer
 from meshloom.sched.workload.training_data import random_gradients
 
-from .interface import Expected, Kind, Progress, Single
+from .base import SingleRequest, SingleRun
+from .interface import Expected, Listener, WorkloadKind
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
 
-    from ...devices.interface import Job, Run
+    from ...devices.interface import Run
     from ...results.schema import Row
 
 
 @dataclass(frozen=True, eq=False)
-class GradientItem:
+class GradientRun(SingleRun[TrainingLayer]):
     """The two gradients of a layer, ready to run. `choice`: what their scheduler says of them; None for a file."""
 
-    layer: TrainingLayer
-    choice: GradientSchedule | None
-    schedule: Schedule
-    program: Program
-    timeline: Timeline
-    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @property
-    def name(self) -> str:
-        return self.layer.name
+    choice: GradientSchedule | None = None
 
     @property
     def macs(self) -> int:
-        return self.layer.macs
+        return self.subject.macs
 
-    def job(self, chip: ChipConfig) -> Job:
-        from ..single import job_of
-
-        return job_of(self, random_gradients(self.layer).arrays(), chip)
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        return random_gradients(self.subject).arrays()
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
         from ...inputs.golden.layer import golden
         from ...results.figures import GradientFigures
         from ..single import row_of
 
-        products, choice = random_gradients(self.layer).products(), self.choice
+        products, choice = random_gradients(self.subject).products(), self.choice
         figures = choice and GradientFigures(
             macs=self.macs,
             order=choice.order,
@@ -70,45 +59,32 @@ class GradientItem:
         )
         return row_of(self, self.macs, lambda name: golden(products[name]), run, chip, gradient=figures)
 
-    def settings(self) -> dict[str, Any]:
-        from ..single import digest
 
-        data = random_gradients(self.layer).arrays()
-        return {**self.origin, "input": "random bytes, seeded by the workload's name", "input_digest": digest(data)}
-
-
-@dataclass(frozen=True)
-class Gradients(Single):
+class Gradients(SingleRequest[TrainingLayer]):
     """The two gradients of a layer, to be scheduled together."""
 
-    layer: TrainingLayer
     scheduled_as = "gradients"
 
     @property
-    def name(self) -> str:
-        return self.layer.name
-
-    @property
     def macs(self) -> int:
-        return self.layer.macs
+        return self.subject.macs
 
-    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> GradientItem:
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> GradientRun:
         """Raises DoesNotFit and what the scheduler raises."""
         progress.step("scheduling")
-        choice = find_gradient(scheduler, SCHEDULES.folder())(self.layer, chip)
-        made = planned(choice.schedule, chip, progress.step)
-        return GradientItem(self.layer, choice, made.schedule, made.program, made.timeline)
+        choice = find_gradient(scheduler, SCHEDULES.folder())(self.subject, chip)
+        return GradientRun(self.subject, planned(choice.schedule, chip, progress.step), choice=choice)
 
     def expected(self) -> Expected:
-        m, k, n = self.layer.m, self.layer.k, self.layer.n
+        m, k, n = self.subject.m, self.subject.k, self.subject.n
         sizes = {"x": ("input", k, m), "w": ("constant", k, n), "dy": ("input", n, m), "dw": ("output", k, n)}
-        if not self.layer.first:
+        if not self.subject.first:
             sizes["dx"] = "output", k, m
         tensors = matrices(sizes)
         return Expected(self.name, tensors, tuple(tensors))
 
-    def item(self, planned: Planned, origin: Mapping[str, Any]) -> GradientItem:
-        return GradientItem(self.layer, None, planned.schedule, planned.program, planned.timeline, origin)
+    def run_of(self, planned: Planned, origin: Mapping[str, Any]) -> GradientRun:
+        return GradientRun(self.subject, planned, origin)
 
 
 def matrices(
@@ -132,4 +108,4 @@ def _syntax() -> str:
     return f"training:\n{training.SYNTAX}\n{fill(f'networks: {networks}', 78, subsequent_indent='  ')}"
 
 
-KIND = Kind(_find, _syntax)
+KIND = WorkloadKind(_find, _syntax)

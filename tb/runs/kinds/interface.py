@@ -1,19 +1,19 @@
 """A kind of workload: how its names are read, and what is scheduled, run and judged for each.
 
-A `Kind` reads a name and returns `Request`s. A request is scheduled into a `Plan`, or prepared into one `Item` for each
-of its runs. Everything that takes workloads (command line, Python, sweeps, saved files) works with these alone.
+A `WorkloadKind` reads a name and returns `WorkloadRequest`s. A request is scheduled into a `PlannedWorkload`, or
+prepared into a `PreparedRun` for each of its runs. Everything that takes workloads (command line, Python, sweeps, saved
+files) works with these alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
-from meshloom.sched.workload.layers import WorkloadError
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...inputs.sources import NetworkSource
     from ...results.schema import Row
 
-AnyItem = TypeVar("AnyItem", bound="Item")
+AnyRun = TypeVar("AnyRun", bound="PreparedRun")
 #: A run counts as hung if it takes so many times the predicted cycles, and so many more.
 PATIENCE, MARGIN = 4, 20_000
 
@@ -35,18 +35,18 @@ def _ignore(what: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Listener:
     """Who is told how far the preparation of a workload is.
 
     `step`: called with the next step, whose first word is the stage (scheduling, lowering, ...). `search`: called with
-    the progress of a search (`runs.searching.Told`).
+    the progress of a search (`runs.searching.SearchState`).
     """
 
     step: Callable[[str], None] = _ignore
     search: Callable[[Any], None] = _ignore
 
 
-class Plan(Protocol):
+class PlannedWorkload(Protocol):
     """A workload that is scheduled, checked and predicted, without its data."""
 
     @property
@@ -75,7 +75,7 @@ class Plan(Protocol):
         ...
 
 
-class Item(Plan, Protocol):
+class PreparedRun(PlannedWorkload, Protocol):
     """A workload ready to run once, with its data."""
 
     @property
@@ -96,7 +96,7 @@ class Item(Plan, Protocol):
         ...
 
 
-def with_origin(item: AnyItem, **fields: Any) -> AnyItem:
+def with_origin(item: AnyRun, **fields: Any) -> AnyRun:
     """The item with further fields of `Settings`. All items are dataclasses."""
     one: Any = item  # a Protocol cannot say "dataclass"
     return replace(one, origin={**item.origin, **fields})
@@ -116,7 +116,7 @@ class Expected:
     needed: Sequence[str]
 
 
-class Request(Protocol):
+class WorkloadRequest(Protocol):
     """One workload, read from its name, on a chip. Requests are sent to worker processes."""
 
     @property
@@ -158,7 +158,7 @@ class Request(Protocol):
         """Looks at its files before anything runs. Raises the errors of bad input."""
         ...
 
-    def feed_with(self, source: NetworkSource) -> Request:
+    def feed_with(self, source: NetworkSource) -> WorkloadRequest:
         """It, with what a network is fed (`source`, but for its name). Raises WorkloadError if it takes no inputs."""
         ...
 
@@ -166,59 +166,46 @@ class Request(Protocol):
         """The tensors of its schedules; None if only its schedule tells, or its file."""
         ...
 
-    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> Plan:
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> PlannedWorkload:
         """Schedules, lowers, checks and predicts. Raises the errors of these steps."""
         ...
 
-    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> Sequence[Item]:
+    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[PreparedRun]:
         """The same, with the data of each run."""
         ...
 
-    def restored(self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]) -> Sequence[Item]:
-        """It, ready to run as a file called `title` says. `origin`: see `Item`."""
+    def restored(
+        self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]
+    ) -> Sequence[PreparedRun]:
+        """It, ready to run as a file called `title` says. `origin`: see `PreparedRun`."""
         ...
 
 
-class Single:
-    """What requests have in common that are one program with data of their own.
+class PlanHolder:
+    """Something that has been planned."""
 
-    They add `scheduled_as`, `name`, `macs`, `plan`, `expected`, and `item(planned, origin)`: it, ready to run as a file
-    says.
-    """
-
-    first_stage = "scheduling"
-    activity = "scheduling"
-    runs = 1
-    name: Any
-    plan: Callable[..., Any]
-    item: Callable[..., Any]
+    planned: Planned
 
     @property
-    def reference(self) -> str:
-        return self.name
+    def schedule(self) -> Schedule:
+        return self.planned.schedule
 
-    def check(self, chip: ChipConfig) -> None:
-        """There are no files to look at."""
+    @property
+    def program(self) -> Program:
+        return self.planned.program
 
-    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> Sequence[Any]:
-        return [self.plan(chip, scheduler, progress)]
-
-    def feed_with(self, source: NetworkSource) -> Self:
-        if source.inputs:
-            raise WorkloadError(f"computes layer {self.name}, which has its own input; --input is for networks")
-        return self
-
-    def restored(self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]) -> Sequence[Any]:
-        return [self.item(planned, origin)]
+    @property
+    def timeline(self) -> Timeline:
+        return self.planned.timeline
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorkloadKind:
     """A kind of workload.
 
     `find(name, chip)`: the requests that a name means on a chip (None: on any, to see whether it means something);
     raises WorkloadError. `syntax`: the lines of `meshloom workloads`, without those of names that are listed anyway.
     """
 
-    find: Callable[[str, ChipConfig | None], Sequence[Request]]
+    find: Callable[[str, ChipConfig | None], Sequence[WorkloadRequest]]
     syntax: Callable[[], str]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.programs import Planned, planned
 from meshloom.sched.mapping.tiling.room import check_room
-from meshloom.sched.model.timeline import Timeline
-from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import Chosen
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.store.kinds import SCHEDULES
@@ -21,28 +17,18 @@ from meshloom.sched.workload.catalog import Workload
 from meshloom.sched.workload.layers import LayerData
 from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, WeightLayout
 
-from .interface import Expected, Kind, Progress, Single
+from .base import SingleRequest, SingleRun
+from .interface import Expected, Listener, WorkloadKind
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
 
-    from ...devices.interface import Job, Run
+    from ...devices.interface import Run
     from ...results.schema import Row
 
 
-@dataclass(frozen=True)
-class LayerItem:
+class LayerRun(SingleRun[Workload]):
     """A layer ready to run, with its data: random, or trained weights on a real activation."""
-
-    layer: Workload
-    schedule: Schedule
-    program: Program
-    timeline: Timeline
-    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @property
-    def name(self) -> str:
-        return self.layer.name
 
     @property
     def cycles(self) -> int:
@@ -51,25 +37,20 @@ class LayerItem:
 
     @property
     def macs(self) -> int:
-        return self.layer.shape.macs
+        return self.subject.shape.macs
 
-    def job(self, chip: ChipConfig) -> Job:
-        from ..single import job_of
+    @property
+    def data(self) -> str:
+        return "trained weights, stored activation" if self.subject.real else super().data
 
-        return job_of(self, arrays(self.layer.data()), chip)
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return arrays(self.subject.data())
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
         from ...inputs.golden.layer import golden
         from ..single import row_of
 
-        return row_of(self, self.macs, lambda _: golden(self.layer.data()), run, chip)
-
-    def settings(self) -> dict[str, Any]:
-        from ..single import digest
-
-        real = self.layer.real
-        data = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
-        return {**self.origin, "input": data, "input_digest": digest(arrays(self.layer.data()))}
+        return row_of(self, self.macs, lambda _: golden(self.subject.data()), run, chip)
 
 
 def arrays(data: LayerData) -> dict[str, NDArray[Any]]:
@@ -77,31 +58,25 @@ def arrays(data: LayerData) -> dict[str, NDArray[Any]]:
     return {"x": data.x, "w": data.w, "bias": data.bias}
 
 
-@dataclass(frozen=True)
-class SingleLayer(Single):
+class SingleLayer(SingleRequest[Workload]):
     """A layer to be scheduled by itself."""
 
-    layer: Workload
     scheduled_as = "layers"
 
     @property
-    def name(self) -> str:
-        return self.layer.name
-
-    @property
     def macs(self) -> int:
-        return self.layer.shape.macs
+        return self.subject.shape.macs
 
-    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> LayerItem:
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> LayerRun:
         """Raises DoesNotFit and what the scheduler raises."""
         progress.step("scheduling")
-        check_room(self.layer.shape, chip)
+        check_room(self.subject.shape, chip)
         make = find_scheduler(scheduler, SCHEDULES.folder(), progress.search)
-        schedule = make(self.layer.shape, chip, self.layer.scale)
-        return self.item(planned(schedule, chip, progress.step), {})
+        schedule = make(self.subject.shape, chip, self.subject.scale)
+        return self.run_of(planned(schedule, chip, progress.step), {})
 
     def expected(self) -> Expected:
-        shape = self.layer.shape
+        shape = self.subject.shape
         return Expected(
             f"layer {shape.name}",
             {
@@ -113,8 +88,8 @@ class SingleLayer(Single):
             ("x", "w", "y"),
         )
 
-    def item(self, planned: Planned, origin: Mapping[str, Any]) -> LayerItem:
-        return LayerItem(self.layer, planned.schedule, planned.program, planned.timeline, origin)
+    def run_of(self, planned: Planned, origin: Mapping[str, Any]) -> LayerRun:
+        return LayerRun(self.subject, planned, origin)
 
 
 def _find(name: str, chip: ChipConfig | None) -> Sequence[SingleLayer]:
@@ -128,4 +103,4 @@ def _syntax() -> str:
     )
 
 
-KIND = Kind(_find, _syntax)
+KIND = WorkloadKind(_find, _syntax)

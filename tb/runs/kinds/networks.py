@@ -19,7 +19,7 @@ from meshloom.sched.workload.graph import Graph
 from ...inputs.pictures import inputs_in
 from ...inputs.sources import Feed, NetworkSource, check_files, load, model_settings, ready
 from .. import network
-from .interface import MARGIN, PATIENCE, Kind, Progress
+from .interface import MARGIN, PATIENCE, Listener, PlanHolder, WorkloadKind
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkItem:
+class NetworkRun:
     """A network ready to run on one input. `tensors`: folder for outputs that are not vectors (None: not saved)."""
 
     prepared: network.PreparedNetwork
@@ -52,7 +52,7 @@ class NetworkItem:
 
     @property
     def schedule(self) -> Schedule:
-        return self.prepared.made.schedule
+        return self.prepared.network_schedule.schedule
 
     @property
     def timeline(self) -> Timeline:
@@ -71,14 +71,12 @@ class NetworkItem:
 
 
 @dataclass(frozen=True)
-class NetworkPlan:
+class PlannedNetwork(PlanHolder):
     """A network that is scheduled, checked and predicted."""
 
     name: str
     macs: int
-    schedule: Schedule
-    program: Program
-    timeline: Timeline
+    planned: Planned
 
 
 @dataclass(frozen=True)
@@ -113,38 +111,42 @@ class NetworkRequest:
     def expected(self) -> None:
         return None
 
-    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> NetworkPlan:
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> PlannedNetwork:
         """Raises WorkloadError (OnnxError), DoesNotFit and what the scheduler raises."""
         self.check(chip)
         graph = load(self._on(chip, scheduler))
-        made = self._scheduled(graph, chip, scheduler, progress)
-        schedule = made.made.schedule
-        schedule = schedule.model_copy(update={"predicted": prediction(schedule, made.program, made.timeline)})
-        return NetworkPlan(self.name, graph.total_macs, schedule, made.program, made.timeline)
+        prepared_network = self._scheduled(graph, chip, scheduler, progress)
+        schedule = prepared_network.network_schedule.schedule
+        schedule = schedule.model_copy(
+            update={"predicted": prediction(schedule, prepared_network.program, prepared_network.timeline)}
+        )
+        return PlannedNetwork(
+            self.name, graph.total_macs, Planned(schedule, prepared_network.program, prepared_network.timeline)
+        )
 
-    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Progress) -> Sequence[NetworkItem]:
+    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[NetworkRun]:
         source = self._on(chip, scheduler)
         graph, feeds = ready(source)  # files are read first: a wrong one is reported early
         settings = model_settings(source)
-        made = self._scheduled(graph, chip, scheduler, progress)
-        return [NetworkItem(made, self.name, feed, source.tensors, settings) for feed in feeds]
+        prepared_network = self._scheduled(graph, chip, scheduler, progress)
+        return [NetworkRun(prepared_network, self.name, feed, source.tensors, settings) for feed in feeds]
 
     def restored(
         self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]
-    ) -> Sequence[NetworkItem]:
+    ) -> Sequence[NetworkRun]:
         """It, ready to run as a file's schedule says, which need not describe its layers. `title`: the file's."""
         from meshloom.sched.schedulers.network.restored import restored
 
         graph, feeds = ready(self.source)
-        made = restored(graph, planned.schedule, chip)
-        prepared = network.PreparedNetwork(made, planned.program, planned.timeline, described=False)
-        return [NetworkItem(prepared, title, feed, self.source.tensors, origin) for feed in feeds]
+        schedule = restored(graph, planned.schedule, chip)
+        prepared = network.PreparedNetwork(schedule, planned.program, planned.timeline, described=False)
+        return [NetworkRun(prepared, title, feed, self.source.tensors, origin) for feed in feeds]
 
     def _on(self, chip: ChipConfig, scheduler: str | Chosen) -> NetworkSource:
         return replace(self.source, by_channel=scales_by_channel(scheduler, chip))
 
     def _scheduled(
-        self, graph: Graph, chip: ChipConfig, scheduler: str | Chosen, progress: Progress
+        self, graph: Graph, chip: ChipConfig, scheduler: str | Chosen, progress: Listener
     ) -> network.PreparedNetwork:
         progress.step("scheduling")
         return network.prepare(graph, chip, progress.step, scheduler, progress.search)
@@ -158,4 +160,4 @@ def _syntax() -> str:
     return f"networks: {', '.join(zoo.names())}, an .onnx file, regression (what `make sim` runs)"
 
 
-KIND = Kind(_find, _syntax)
+KIND = WorkloadKind(_find, _syntax)

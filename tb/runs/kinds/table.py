@@ -13,7 +13,7 @@ from meshloom.sched.support.plugins import PluginError, Registry
 from meshloom.sched.workload.layers import WorkloadError
 
 from ...inputs.sources import NetworkSource
-from .interface import Kind, Request
+from .interface import WorkloadKind, WorkloadRequest
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
@@ -30,15 +30,15 @@ class UnknownKindError(PluginError, WorkloadError):
     """A kind of workload that cannot be loaded."""
 
 
-def _accept(name: str, thing: object) -> Kind:
-    if not isinstance(thing, Kind):
-        raise TypeError(f"is of type {type(thing).__name__}; it must be a Kind")
+def _accept(name: str, thing: object) -> WorkloadKind:
+    if not isinstance(thing, WorkloadKind):
+        raise TypeError(f"is of type {type(thing).__name__}; it must be a WorkloadKind")
     return thing
 
 
 _HERE = "meshloom.tb.runs.kinds"
 _FILES = "meshloom.tb.runs.saved:KIND"
-KINDS: Registry[Kind] = Registry(
+KINDS: Registry[WorkloadKind] = Registry(
     "kind of workload",
     GROUP,
     {
@@ -73,7 +73,7 @@ def kind_of(name: str) -> str:
     return NETWORK if name in zoo.names() else LAYER
 
 
-def find(name: str, chip: ChipConfig | None = None) -> Sequence[Request]:
+def find(name: str, chip: ChipConfig | None = None) -> Sequence[WorkloadRequest]:
     """The requests that a name means on a chip, at least one. Without a chip: whether it means any.
 
     Raises WorkloadError, with the nearest names, when it means nothing.
@@ -81,7 +81,9 @@ def find(name: str, chip: ChipConfig | None = None) -> Sequence[Request]:
     return KINDS.get(kind_of(name)).find(name, chip)
 
 
-def requests(workload: str | NetworkSource | Request, chip: ChipConfig | None = None) -> Sequence[Request]:
+def requests(
+    workload: str | NetworkSource | WorkloadRequest, chip: ChipConfig | None = None
+) -> Sequence[WorkloadRequest]:
     """The same for a workload that may already have been read. Raises WorkloadError."""
     if isinstance(workload, str):
         return find(workload, chip)
@@ -92,12 +94,12 @@ def requests(workload: str | NetworkSource | Request, chip: ChipConfig | None = 
     return [workload]
 
 
-def one(name: str, chip: ChipConfig | None = None) -> Request:
+def one(name: str, chip: ChipConfig | None = None) -> WorkloadRequest:
     """The one request that a name means. Raises WorkloadError, also for several."""
-    found = find(name, chip)
-    if len(found) != 1:
-        raise WorkloadError(f"workload {name} is {len(found)} layers; name one of them")
-    return found[0]
+    workload_requests = find(name, chip)
+    if len(workload_requests) != 1:
+        raise WorkloadError(f"workload {name} is {len(workload_requests)} layers; name one of them")
+    return workload_requests[0]
 
 
 def is_network(name: str) -> bool:
@@ -110,7 +112,7 @@ def is_file(name: str) -> bool:
     return KINDS.shipped.get(kind_of(name)) == _FILES
 
 
-def regression(scheduler: str | Chosen) -> list[Request]:
+def regression(scheduler: str | Chosen) -> list[WorkloadRequest]:
     """What `make sim` runs: the networks, if the scheduler takes networks, then the layers."""
     from meshloom.sched.schedulers.registry import scheduler_of
 

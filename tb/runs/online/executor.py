@@ -84,16 +84,16 @@ class SessionExecutor:
 
     def admit(self, instance: Instance) -> bool:
         """See `Executor.admit`. Raises WindowError for an instance that never fits."""
-        made = self._compiled(instance)
-        window = self._dram.allot(made.pages, instance.label)
+        compilation = self._compiled(instance)
+        window = self._dram.allot(compilation.pages, instance.label)
         if window is None:
             return False
         self._windows[instance.number] = window
         if self.memory is not None:
-            images = made.inputs(instance.number)
+            images = compilation.inputs(instance.number)
             self._inputs[instance.number] = images
             stacked = {name: np.concatenate([image[name] for image in images]) for name in images[0]}
-            self.memory.load(_segments(made, stacked, window.base, self.chip))
+            self.memory.load(_segments(compilation, stacked, window.base, self.chip))
         return True
 
     def release(self, instance: Instance) -> None:
@@ -103,8 +103,8 @@ class SessionExecutor:
             images = self._inputs.pop(instance.number)
             if instance.next == len(instance.network.layers):
                 self.on_compare(instance.number)
-                made = self._compiled(instance)
-                self.outcomes[instance.number] = _compare(made, images, window.base, self.memory)
+                compilation = self._compiled(instance)
+                self.outcomes[instance.number] = _compare(compilation, images, window.base, self.memory)
         self._dram.give_back(window)
 
     def launch(self, slot: int, instance: Instance, placement: Placement) -> None:
@@ -121,9 +121,9 @@ class SessionExecutor:
 
     def _placed(self, slot: int, instance: Instance, placement: Placement) -> tuple[Program, Placed]:
         """The program of a layer, checked against all that may run at the same time."""
-        made, window = self._compiled(instance), self._windows[instance.number]
-        template = made.templates[placement.layer][placement.version]
-        code = window.first_page + made.code_page_of(placement.layer)
+        compilation, window = self._compiled(instance), self._windows[instance.number]
+        template = compilation.templates[placement.layer][placement.version]
+        code = window.first_page + compilation.code_page_of(placement.layer)
         place = Place(placement.cores, window.first_page, code, window.end_page, slot)
         program = place_program(template, self.chip, place)
         placed = Placed(
@@ -144,7 +144,7 @@ class SessionExecutor:
 
     def advance(self, until: int | None) -> Sequence[Ended]:
         """See `Executor.advance`."""
-        found: list[Ended] = []
+        endeds: list[Ended] = []
         for done in self.session.advance(until):
             launched, _ = self._running.pop(done.slot)
             launched.end = done.cycle
@@ -157,8 +157,8 @@ class SessionExecutor:
                 next_row = after[0].row
                 after[0].row = next_row.model_copy(update={"launched": max(next_row.launched, done.cycle)})
                 self.programs.append(after[0])
-            found.append(Ended(done.slot, done.cycle, launched.fault))
-        return found
+            endeds.append(Ended(done.slot, done.cycle, launched.fault))
+        return endeds
 
     def _compiled(self, instance: Instance) -> Compiled:
         return self._by_network[id(instance.network)]
@@ -171,51 +171,53 @@ def described(fault: Fault) -> str:
 
 
 def _segments(
-    made: Compiled, inputs: Mapping[str, NDArray[np.int8]], base: int, chip: ChipConfig
+    compilation: Compiled, inputs: Mapping[str, NDArray[np.int8]], base: int, chip: ChipConfig
 ) -> list[tuple[int, int, NDArray[np.uint8]]]:
     """What is written to DRAM for an instance whose window begins with word `base`."""
-    served, found = made.served, list[tuple[int, int, NDArray[np.uint8]]]()
+    served, values = compilation.served, list[tuple[int, int, NDArray[np.uint8]]]()
     for name, array in served.arrays(inputs).items():
         tensor = served.tensors[name]
         packed = tensor.layout.pack(array, chip.lanes)
         for piece in tensor.pieces:
             words = packed[piece.first : piece.first + piece.words]
-            found.append((piece.tile, base + (piece.address & _OFFSET), words))
-    return found
+            values.append((piece.tile, base + (piece.address & _OFFSET), words))
+    return values
 
 
 def _compare(
-    made: Compiled, images: Sequence[Mapping[str, NDArray[np.int8]]], base: int, memory: RtlSession
+    compilation: Compiled, images: Sequence[Mapping[str, NDArray[np.int8]]], base: int, memory: RtlSession
 ) -> Outcome:
     """Compares every tensor of an instance, whole words, with ONNX Runtime's."""
     from ...inputs.golden.graph import golden_values
 
-    served, chip = made.served, memory.chip
+    served, chip = compilation.served, memory.chip
     golden = [golden_values(served.graph, image) for image in images]
     tensors = [each for each in served.results() if each.name in golden[0]]  # but for copies that a concatenation needs
     pieces = [(piece.tile, piece.address & _OFFSET, piece.words) for each in tensors for piece in each.pieces]
-    bounds = {tile: (min(at for t, at, _ in pieces if t == tile), max(at + n for t, at, n in pieces if t == tile))
-              for tile in {tile for tile, _, _ in pieces}}  # fmt: skip
+    bounds = {
+        tile: (min(at for t, at, _ in pieces if t == tile), max(at + n for t, at, n in pieces if t == tile))
+        for tile in {tile for tile, _, _ in pieces}
+    }
     order = sorted(bounds)
     dumped = memory.dump([(tile, base + bounds[tile][0], bounds[tile][1] - bounds[tile][0]) for tile in order])
     left = dict(zip(order, dumped, strict=True))
     outcome = Outcome()
     for tensor in tensors:
         right = tensor.layout.pack(served.stacked(tensor.name, [one[tensor.name] for one in golden]), chip.lanes)
-        found = np.concatenate(
+        array = np.concatenate(
             [
                 left[piece.tile][at : at + piece.words]
                 for piece in tensor.pieces
                 for at in [(piece.address & _OFFSET) - bounds[piece.tile][0]]
             ]
         )
-        differ = np.argwhere(found != right)
+        differ = np.argwhere(array != right)
         outcome.checked += right.size
         outcome.wrong += len(differ)
         if len(differ) and not outcome.first:
             word, lane = (int(each) for each in differ[0])
             outcome.first = (
-                f"tensor {tensor.name}, word {word}, lane {lane}: {int(found[word, lane].astype(np.int8))} instead of "
+                f"tensor {tensor.name}, word {word}, lane {lane}: {int(array[word, lane].astype(np.int8))} instead of "
                 f"{int(right[word, lane].astype(np.int8))}; {len(differ)} bytes of it differ"
             )
     return outcome

@@ -84,17 +84,17 @@ def compile_networks(
 
     Raises WorkloadError and its kin for a network that is unknown, or cannot be computed or held by the chip.
     """
-    found: dict[tuple[str, int], Compiled] = {}
+    compilations: dict[tuple[str, int], Compiled] = {}
     for name, batch in scenario.networks:
         source = NetworkSource(name)
         graph, key = load(source), (name, batch, chip.digest, schemes)
-        made = _latest.pop(key, None)
-        if made is None or made.served.graph is not graph:  # a file may have changed
-            made = _compile(source, graph, batch, chip, schemes, on_progress)
-        found[name, batch] = _latest[key] = made
+        compilation = _latest.pop(key, None)
+        if compilation is None or compilation.served.graph is not graph:  # a file may have changed
+            compilation = _compile(source, graph, batch, chip, schemes, on_progress)
+        compilations[name, batch] = _latest[key] = compilation
         while len(_latest) > _MOST:
             _latest.popitem(last=False)
-    return found
+    return compilations
 
 
 def _compile(
@@ -111,17 +111,19 @@ def _compile(
     words = 0
     for index, stage in enumerate(net.stages):
         on_progress(f"compiling {source.title} x{batch}: {stage.y} ({index + 1} of {len(net.stages)})")
-        made = compiled(net, index, memory, kind=schemes)
-        words = max(words, *(template.code_words for template in made))
-        templates.append({_version(template): template for template in made})
+        result = compiled(net, index, memory, kind=schemes)
+        words = max(words, *(template.code_words for template in result))
+        templates.append({_version(template): template for template in result})
         versions = tuple(sorted(templates[-1], key=lambda version: (version.cores, version.scheme)))
-        layers.append(Layer(stage.y, made[0].measures.macs, versions))
+        layers.append(Layer(stage.y, result[0].measures.macs, versions))
     network = Network(source.title, batch, tuple(layers))
     pages = net.code_page + 2 * -(-words // PAGE_WORDS)
     return Compiled(source, net, network, tuple(templates), pages)
 
 
 def _version(template: Template) -> Version:
-    found = template.measures
+    measures = template.measures
     scheme, cores = str(template.scheme), len(template.cores)
-    return Version(cores, scheme, found.cycles, found.compute, found.read, found.written, found.utilisation)
+    return Version(
+        cores, scheme, measures.cycles, measures.compute, measures.read, measures.written, measures.utilisation
+    )

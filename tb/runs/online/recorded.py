@@ -94,9 +94,9 @@ class RecordingSession:
 
     def busy(self, counted: Counted) -> Snapshot:
         """See `ModelSession.busy`."""
-        found = self.session.busy(counted)
-        self.steps.append(Read(counted, found.cycle, dict(found.counts)))
-        return found
+        snapshot = self.session.busy(counted)
+        self.steps.append(Read(counted, snapshot.cycle, dict(snapshot.counts)))
+        return snapshot
 
 
 class FollowingSession:
@@ -135,23 +135,23 @@ class Records:
     def __init__(self, scenario: Scenario, chip: ChipConfig, scheduler: str, wait: int) -> None:
         # what is launched is compared at each launch; only the model's own code decides what that leads to
         self._cache = SearchCache(SCHEDULES.folder(), chip, "served", "sched.model.modelled")
-        self._asked = scenario, scheduler, wait
+        self._key = scenario, scheduler, wait
 
     def get(self) -> tuple[Step, ...] | None:
         """The record of the last run that came to its end."""
-        return self._cache.get(self._asked, _FORM)
+        return self._cache.get(self._key, _FORM)
 
     def put(self, steps: Sequence[Step]) -> None:
         """Keeps the record of a run that has come to its end."""
-        self._cache.put(self._asked, _FORM, tuple(steps))
+        self._cache.put(self._key, _FORM, tuple(steps))
 
 
 def _digest(program: Program, chip: ChipConfig) -> str:
     """Of all that the chip is given: where streams run and lie, and every word of them."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     streams: tuple[Stream, ...] = (*program.streams, program.boot)
     for each in streams:
         code = each.code(chip)
-        found.update(f"{each.tile} {each.unit:d} {each.dram_tile} {each.address} {code.shape}\n".encode())
-        found.update(code.tobytes())
-    return found.hexdigest()
+        digest.update(f"{each.tile} {each.unit:d} {each.dram_tile} {each.address} {code.shape}\n".encode())
+        digest.update(code.tobytes())
+    return digest.hexdigest()

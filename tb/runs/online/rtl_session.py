@@ -113,9 +113,9 @@ class RtlSession:
         """Busy cycles of cores, DRAM channels and links, from the chip's counters: each snapshot says of which cycle it
         is. Programs run on meanwhile: some ten cycles for each tile and counter. Raises NoDeviceError if the chip has
         none."""
-        found = self.served.counters()
+        snapshots = self.served.counters()
         (self._time,) = self.served.read(Register.CYCLES)
-        return found
+        return snapshots
 
     def cancel(self, slot: int, fault: Fault, cycle: int) -> None:
         """Gives up a program, for what happened in `cycle`: it completes with `fault` when nothing of it is left."""
@@ -189,30 +189,30 @@ class RtlSession:
         while True:
             # one may arrive between two reads: only what DONE itself has shown may be taken
             done, cycle = self.served.read(Register.DONE, Register.DONE_CYCLE)
-            said = COMPLETION.unpack(done)
-            if not said["valid"]:
+            counts = COMPLETION.unpack(done)
+            if not counts["valid"]:
                 break
-            if said["fault"]:
+            if counts["fault"]:
                 who, value = self.served.read(Register.DONE_WHO, Register.DONE_VALUE)
                 self._failed(who, value, cycle)
                 continue
             self.served.write(Register.DONE, 1)
-            if said["slot"] == self.chip.programs:
+            if counts["slot"] == self.chip.programs:
                 self._flushed(cycle)
-            elif (running := self._running.get(said["slot"])) is not None and running.fault is None:
-                del self._running[said["slot"]]
-                if (after := self._after.pop(said["slot"], None)) is not None:
+            elif (running := self._running.get(counts["slot"])) is not None and running.fault is None:
+                del self._running[counts["slot"]]
+                if (after := self._after.pop(counts["slot"], None)) is not None:
                     after.since = max(after.since, cycle)
-                    self._running[said["slot"]] = after
-                self._ended.append(Completion(said["slot"], cycle))
+                    self._running[counts["slot"]] = after
+                self._ended.append(Completion(counts["slot"], cycle))
         (status,) = self.served.read(Register.STATUS)
         if STATUS.unpack(status)["lost"]:
             raise SessionError("the chip has lost completions: more faults than its queue holds")
 
     def _failed(self, who: int, value: int, cycle: int) -> None:
         """Takes a fault from the chip, and gives up the program to blame. Until it is taken no successor begins."""
-        said = FAULT_WHO.unpack(who)
-        fault = Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
+        counts = FAULT_WHO.unpack(who)
+        fault = Fault(Cause(counts["cause"]), counts["tile"], Unit(counts["unit"]), counts["tag"], value)
         slot = next((slot for slot, running in self._running.items() if fault.tile in running.cores), None)
         if slot is not None:
             self._withdraw(slot)
@@ -241,8 +241,10 @@ class RtlSession:
         pages = host_pages(self.chip)
         rights = {
             "cores": sum(1 << self.chip.cores.index(core) for core in cores),
-            "first_page": pages.start, "end_page": pages.stop, "slot": self.chip.programs,
-        }  # fmt: skip
+            "first_page": pages.start,
+            "end_page": pages.stop,
+            "slot": self.chip.programs,
+        }
         streams = flush(self.chip, cores, self.chip.programs, pages.start)
         last = streams[-1]
         after = last.address + -(-len(last.instructions) * self.chip.instruction_words // 64) * 64

@@ -65,10 +65,10 @@ class _Timed:
 
     def decide(self, view: View) -> Sequence[Decision]:
         before = time.thread_time()
-        found = self.scheduler.decide(view)
+        decisions = self.scheduler.decide(view)
         spent = time.thread_time() - before
         self.seconds.append(self.scheduler.seconds if isinstance(self.scheduler, Elsewhere) else spent)
-        return found
+        return decisions
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +163,9 @@ class _Serving:
     def served(self, on_event: OnEvent) -> Served:
         started = datetime.now().astimezone()
         scenario, chip, scheduler, device = self.scenario, self.chip, self.scheduler, self.device
-        made, instances, isolated = _compiled(scenario, chip, scheduler, self.on_progress)
+        compilations, instances, isolated = _compiled(scenario, chip, scheduler, self.on_progress)
         self.part = "serving in the model"
-        model = self._model(made, instances, partial(on_event, "model"))
+        model = self._model(compilations, instances, partial(on_event, "model"))
         if device is None:
             return Served(self._results(started, isolated, model), model.run, None)
         if model.run.end > LAST:
@@ -182,18 +182,21 @@ class _Serving:
         with ServedChip(built) as served:
             session = RtlSession(served)
             on_rtl = SessionExecutor(
-                session, made, session, lambda number: self.on_progress(f"comparing what instance {number} has left")
+                session,
+                compilations,
+                session,
+                lambda number: self.on_progress(f"comparing what instance {number} has left"),
             )
             run = Drive(on_rtl, again, self.wait, on_event=partial(on_event, "RTL")).run(instances)
             rtl = _Part(on_rtl, run, again, session.counters() if chip.counters else {})
             spent = served.cpu_seconds
-        found = self._results(started, isolated, model, rtl, spent)
+        results = self._results(started, isolated, model, rtl, spent)
         strays = tuple(described(fault) for fault in session.strays)
-        return Served(found.model_copy(update={"strays": strays}), model.run, rtl.run)
+        return Served(results.model_copy(update={"strays": strays}), model.run, rtl.run)
 
     def _model(
         self,
-        made: Mapping[tuple[str, int], Compiled],
+        compilations: Mapping[tuple[str, int], Compiled],
         instances: Sequence[Instance],
         on_event: Callable[[int, Instance, str], None],
     ) -> _Part:
@@ -204,18 +207,18 @@ class _Serving:
             self.on_progress(f"making {self.scheduler}")
             judge = _Timed(online_scheduler(self.scheduler, Platform.of(self.chip)))
             self.on_progress("serving in the model")
-            executor = SessionExecutor(session, made)
-            found = Drive(executor, judge, self.wait, on_event=on_event).run(instances)
+            executor = SessionExecutor(session, compilations)
+            result = Drive(executor, judge, self.wait, on_event=on_event).run(instances)
             counters = {counted: session.busy(counted) for counted in Counted} if self.chip.counters else {}
-            return _Part(executor, found, judge, counters)
+            return _Part(executor, result, judge, counters)
 
         if (steps := records.get()) is not None:
             with suppress(DiffersError):
                 return run(FollowingSession(self.chip, steps))
         recording = RecordingSession(ModelSession(self.chip))
-        found = run(recording)
+        part = run(recording)
         records.put(recording.steps)
-        return found
+        return part
 
     def _results(
         self,
@@ -227,9 +230,9 @@ class _Serving:
     ) -> ScenarioResults:
         """Of both parts. `isolated`: see `measure`; `spent`: CPU seconds of the simulator."""
         part, chip = rtl or model, self.chip
-        run, found = part.run, measure(part.run, isolated)
+        run, metrics = part.run, measure(part.run, isolated)
         instances: list[InstanceRow] = []
-        for served, times in zip(run.served, found.turnarounds, strict=True):
+        for served, times in zip(run.served, metrics.turnarounds, strict=True):
             left = part.executor.outcomes.get(times.number)
             instances.append(
                 InstanceRow(
@@ -281,21 +284,25 @@ def _compiled(
     A scheduler whose option `schemes` is not "all" is shown versions of that parallelisation only; deadlines and
     isolated times stay those of all versions, so that its metrics compare with others.
     """
-    made = compile_networks(scenario, chip, on_progress)
-    instances = instances_of(scenario, {key: one.network for key, one in made.items()})
+    compilations = compile_networks(scenario, chip, on_progress)
+    instances = instances_of(scenario, {key: one.network for key, one in compilations.items()})
     isolated = {one.number: one.network.isolated(len(chip.cores)) for one in instances}
     if (schemes := getattr(chosen(scheduler)[1], "schemes", "all")) != "all":
         held = compile_networks(scenario, chip, on_progress, schemes)
-        by_network = {id(made[key].network): held[key].network for key in made}
-        made = held
+        by_network = {id(compilations[key].network): held[key].network for key in compilations}
+        compilations = held
         instances = tuple(replace(one, network=by_network[id(one.network)]) for one in instances)
-    return made, instances, isolated
+    return compilations, instances, isolated
 
 
 def _metrics(run: Run, isolated: Mapping[int, int]) -> Metrics:
-    found = measure(run, isolated)
+    metrics = measure(run, isolated)
     return Metrics(
-        antt=found.antt, stp=found.stp, sla_violations=found.sla, utilisation=found.utilisation, busy=found.busy
+        antt=metrics.antt,
+        stp=metrics.stp,
+        sla_violations=metrics.sla,
+        utilisation=metrics.utilisation,
+        busy=metrics.busy,
     )
 
 

@@ -29,7 +29,7 @@ from ...results.sweep import FAILED, PREDICTED, PointRow
 from .. import runner
 from ..batch import simulate
 from ..failures import Failure, failure
-from ..kinds.interface import Item, with_origin
+from ..kinds.interface import PreparedRun, with_origin
 from ..kinds.table import KINDS
 from ..network import dram_bytes
 from ..options import RunOptions
@@ -85,33 +85,33 @@ def evaluate(text: str) -> str:
             "on all machines"
         )
     rows: dict[int, PointRow] = {}
-    items: list[tuple[int, Item, float]] = []
+    items: list[tuple[int, PreparedRun, float]] = []
     for index, task in enumerate(batch.tasks):
         began = time.perf_counter()
         with guarded(batch.guard):
-            found = _prepared(task, batch.chip)
+            run = _prepared(task, batch.chip)
         seconds = time.perf_counter() - began
-        if isinstance(found, Failure):
-            rows[index] = failed_row(task, batch, found, seconds)
+        if isinstance(run, Failure):
+            rows[index] = failed_row(task, batch, run, seconds)
         elif batch.device is None:
-            rows[index] = _row(task, batch, found, seconds)
+            rows[index] = _row(task, batch, run, seconds)
         else:
-            items.append((index, found, seconds))
+            items.append((index, run, seconds))
     rows |= _measured(items, batch)
     ordered = tuple(rows[index] for index in range(len(batch.tasks)))
     return Done(rows=ordered, worker=os.getpid(), began=started, ended=time.time()).model_dump_json()
 
 
-def _prepared(task: Task, chip: ChipConfig) -> Item | Failure:
-    found = runner.prepared_here(task.workload, chip, task.scheduler)
-    if isinstance(found, Failure):
-        return found
-    if len(found) != 1:
-        return Failure("WorkloadError", "reading", f"workload {task.workload} is {len(found)} runs; name one of them")
-    return with_origin(found[0], scheduler=task.scheduler)  # simulated beside points of other schedulers
+def _prepared(task: Task, chip: ChipConfig) -> PreparedRun | Failure:
+    runs = runner.prepared_here(task.workload, chip, task.scheduler)
+    if isinstance(runs, Failure):
+        return runs
+    if len(runs) != 1:
+        return Failure("WorkloadError", "reading", f"workload {task.workload} is {len(runs)} runs; name one of them")
+    return with_origin(runs[0], scheduler=task.scheduler)  # simulated beside points of other schedulers
 
 
-def _measured(items: Sequence[tuple[int, Item, float]], batch: Batch) -> dict[int, PointRow]:
+def _measured(items: Sequence[tuple[int, PreparedRun, float]], batch: Batch) -> dict[int, PointRow]:
     """The rows of points that are ready to run, by their index: one device runs them all."""
     if not items or batch.device is None:
         return {}
@@ -131,7 +131,7 @@ def _measured(items: Sequence[tuple[int, Item, float]], batch: Batch) -> dict[in
     }
 
 
-def _row(task: Task, batch: Batch, item: Item, seconds: float, ran: Row | None = None) -> PointRow:
+def _row(task: Task, batch: Batch, item: PreparedRun, seconds: float, ran: Row | None = None) -> PointRow:
     """The row of a point that was predicted, or that ran."""
     if ran is not None and ran.error is not None:
         why = Failure(ran.error.kind, ran.error.stage, ran.error.message)
@@ -155,14 +155,14 @@ def _row(task: Task, batch: Batch, item: Item, seconds: float, ran: Row | None =
 
 
 def _figures(ran: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "rtl_cycles": ran.rtl_cycles,
         "error_percent": ran.error_percent,
         "bytes_checked": ran.bytes_checked,
         "mismatches": ran.mismatches,
         "simulation_seconds": ran.cpu_seconds,
     }
-    return found | ({"error": ran.reason} if ran.reason else {})
+    return values | ({"error": ran.reason} if ran.reason else {})
 
 
 def failed_row(task: Task, batch: Batch, why: Failure, seconds: float | None = None) -> PointRow:
@@ -197,18 +197,18 @@ def deciding_code(scheduler: str, device: str | None) -> str:
 
     Of a scheduler outside of Meshloom it is the file that it is in; what that imports is not followed.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     # kinds of workload are imported by name, so nothing that is followed leads there
     modules = ["tb.runs.sweeps.evaluate", *(_module(place) for place in KINDS.shipped.values())]
     for module, path in _modules(scheduler_of(scheduler)):
         if module.startswith("meshloom."):
             modules.append(module.removeprefix("meshloom."))
         elif path is not None:
-            found.update(path.read_bytes())
-    found.update(provenance.digest(*modules).encode())
+            digest.update(path.read_bytes())
+    digest.update(provenance.digest(*modules).encode())
     if device is not None:
-        found.update(f"{device} {find_device(device).version()} {sources()}".encode())
-    return found.hexdigest()[:16]
+        digest.update(f"{device} {find_device(device).version()} {sources()}".encode())
+    return digest.hexdigest()[:16]
 
 
 def _module(place: str) -> str:
@@ -218,16 +218,16 @@ def _module(place: str) -> str:
 
 def _modules(scheduler: Scheduler) -> list[tuple[str, Path | None]]:
     """The modules that make its schedules, with their files."""
-    found: list[tuple[str, Path | None]] = []
+    pairs: list[tuple[str, Path | None]] = []
     for kind in scheduler.kinds:
         maker = getattr(scheduler, kind)
         if isinstance(maker.function, str):
             module = maker.function.partition(":")[0]
             spec = find_spec(module)
-            found.append((module, Path(spec.origin) if spec and spec.origin else None))
+            pairs.append((module, Path(spec.origin) if spec and spec.origin else None))
         else:
             place = inspect.getsourcefile(inspect.unwrap(maker.function))
-            found.append((maker.function.__module__, Path(place) if place else None))
+            pairs.append((maker.function.__module__, Path(place) if place else None))
     if scheduler.source:
-        found.append(("", Path(scheduler.source)))
-    return found
+        pairs.append(("", Path(scheduler.source)))
+    return pairs

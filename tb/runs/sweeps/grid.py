@@ -57,15 +57,15 @@ def points(sweep: SweepFile, folder: Path) -> list[Point]:
     of names that mean no chip, scheduler or workload.
     """
     _check_names(sweep)
-    found: dict[str, Point] = {}
+    result: dict[str, Point] = {}
     for number, point in enumerate(_all(sweep, folder), 1):
-        found.setdefault(digest(point.content), point)
+        result.setdefault(digest(point.content), point)
         if number > MOST:
             raise SweepError(f"sweep {sweep.name}: has more than {MOST:,} points; give fewer values or larger steps")
-    chosen = list(found.items())
+    chosen = list(result.items())
     if sweep.where:
-        kept = _where(sweep, [point for _, point in chosen])
-        chosen = [chosen[index] for index in kept]
+        numbers = _where(sweep, [point for _, point in chosen])
+        chosen = [chosen[index] for index in numbers]
     if sweep.sample is not None and sweep.sample < len(chosen):
         # the points whose digest with the seed is smallest: one that is added to the grid moves no other
         order = sorted(range(len(chosen)), key=lambda index: digest([sweep.seed, chosen[index][0]]))
@@ -104,14 +104,14 @@ def _all(sweep: SweepFile, folder: Path) -> Iterator[Point]:
         for values in product(*sweep.chip.values()):
             fields = dict(zip(sweep.chip, values, strict=True))
             chip, problem = _changed(base, fields)
-            known: dict[str, tuple[_Asked, ...]] = {}  # a name can mean other workloads on another chip
+            requests: dict[str, tuple[_PointWorkload, ...]] = {}  # a name can mean other workloads on another chip
             for workload, scheduler in pairs:
                 for own in _combinations(_values(sweep.parameters, (workload, scheduler))):
                     made_by = _placed(_filled(scheduler, own), folder)
                     name = _placed(_filled(workload, own), folder)
-                    if name not in known:
-                        known[name] = _requests(name, chip or base)
-                    for each in known[name]:
+                    if name not in requests:
+                        requests[name] = _requests(name, chip or base)
+                    for each in requests[name]:
                         _check_scheduler(made_by, each.way)
                         yield Point(base.name, chip, problem, made_by, each.name, each.macs, fields | own)
 
@@ -162,7 +162,7 @@ def _check_scheduler(name: str, way: str) -> None:
     check_scheduler(name, way)
 
 
-class _Asked(NamedTuple):
+class _PointWorkload(NamedTuple):
     """A workload of a point: the name that means just it on every chip, its multiply-accumulates if they are known, and
     what schedules it."""
 
@@ -171,16 +171,16 @@ class _Asked(NamedTuple):
     way: str
 
 
-def _requests(name: str, chip: ChipConfig) -> tuple[_Asked, ...]:
+def _requests(name: str, chip: ChipConfig) -> tuple[_PointWorkload, ...]:
     """The workloads that a name means on a chip. Raises WorkloadError, and SweepError for what has its schedule."""
-    asked: list[_Asked] = []
+    requests: list[_PointWorkload] = []
     for request in table.find(name, chip):
         if request.scheduled_as is None:
             raise SweepError(
                 f"workload {name}: is made already; a sweep makes schedules, `meshloom run` takes this one"
             )
-        asked.append(_Asked(request.reference, request.macs, request.scheduled_as))
-    return tuple(asked)
+        requests.append(_PointWorkload(request.reference, request.macs, request.scheduled_as))
+    return tuple(requests)
 
 
 @cache
@@ -197,21 +197,21 @@ def _file(workload: str) -> str:
         raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _where(sweep: SweepFile, given: Sequence[Point]) -> list[int]:
+def _where(sweep: SweepFile, result: Sequence[Point]) -> list[int]:
     """Indices of the points that meet all conditions."""
     import polars
 
-    names = dict.fromkeys(name for point in given for name in point.parameters)
+    names = dict.fromkeys(name for point in result for name in point.parameters)
     columns: dict[str, list[Any]] = {
-        "chip": [point.base for point in given],
-        "scheduler": [point.scheduler for point in given],
-        "workload": [point.workload for point in given],
-        "macs": [point.macs for point in given],
-        "cores": [len(point.chip.cores) if point.chip else None for point in given],
+        "chip": [point.base for point in result],
+        "scheduler": [point.scheduler for point in result],
+        "workload": [point.workload for point in result],
+        "macs": [point.macs for point in result],
+        "cores": [len(point.chip.cores) if point.chip else None for point in result],
     }
     for field in ("lanes", "rows", "cols"):
-        columns[field] = [getattr(point.chip, field, None) for point in given]
-    columns |= {name: [point.parameters.get(name) for point in given] for name in names}
+        columns[field] = [getattr(point.chip, field, None) for point in result]
+    columns |= {name: [point.parameters.get(name) for point in result] for name in names}
     frame = polars.DataFrame(columns, strict=False).with_row_index("index of the point")
     for condition in sweep.where:
         try:

@@ -34,10 +34,10 @@ def rows(place: Path) -> polars.DataFrame:
     import polars
 
     if place.is_dir():
-        found = store.read(place)
-        if not found.height:
+        frame = store.read(place)
+        if not frame.height:
             raise QueryError(f"{place}: has no rows of a sweep; name the folder that `meshloom sweep` wrote to")
-        return store.with_parameters(found)
+        return store.with_parameters(frame)
     readers: dict[str, Any] = {".csv": polars.read_csv, ".parquet": polars.read_parquet}
     try:
         if place.suffix in readers:
@@ -67,10 +67,10 @@ def pareto(frame: polars.DataFrame, aims: Sequence[str]) -> polars.DataFrame:
     """
     names = [aim.removeprefix("-") for aim in aims]
     _numbers(frame, names)
-    found = frame.drop_nulls(names)
+    data_frame = frame.drop_nulls(names)
     costs = [
         tuple(-value if aim.startswith("-") else value for aim, value in zip(aims, row, strict=True))
-        for row in found.select(names).iter_rows()
+        for row in data_frame.select(names).iter_rows()
     ]
     front: list[int] = []
     for index in sorted(range(len(costs)), key=costs.__getitem__):
@@ -78,7 +78,7 @@ def pareto(frame: polars.DataFrame, aims: Sequence[str]) -> polars.DataFrame:
         # those before are as good in the first aim; one that is equal in all beats nobody
         if not any(costs[f] != mine and all(a <= b for a, b in zip(costs[f], mine, strict=True)) for f in front):
             front.append(index)
-    return found[front]
+    return data_frame[front]
 
 
 def _numbers(frame: polars.DataFrame, names: Sequence[str]) -> None:

@@ -102,14 +102,14 @@ def read(folder: Path) -> polars.DataFrame:
 
 def _unique(frame: polars.DataFrame) -> polars.DataFrame:
     order = ["chip", "chip_digest", "scheduler", "workload", "measure", "parameters", "key"]
-    kept = frame.sort("error_kind", nulls_last=False, maintain_order=True).unique("key", keep="first")
-    return kept.sort(order)
+    data_frame = frame.sort("error_kind", nulls_last=False, maintain_order=True).unique("key", keep="first")
+    return data_frame.sort(order)
 
 
 def _read_all(paths: Sequence[Path]) -> polars.DataFrame:
     import polars
 
-    found: list[polars.DataFrame] = []
+    frames: list[polars.DataFrame] = []
     for path in paths:
         try:
             frame = polars.read_parquet(path)
@@ -117,8 +117,8 @@ def _read_all(paths: Sequence[Path]) -> polars.DataFrame:
             raise SweepError(f"{path}: cannot be read: {error}; delete it, and its points are made again") from error
         if frame.schema != polars.Schema(_schema()):
             raise SweepError(f"{path}: has other columns than this version of Meshloom writes; choose another --out")
-        found.append(frame)
-    return polars.concat(found)
+        frames.append(frame)
+    return polars.concat(frames)
 
 
 def with_parameters(frame: polars.DataFrame) -> polars.DataFrame:

@@ -41,11 +41,11 @@ class Planned:
 
 @dataclass
 class Outcome:
-    """What became of a sweep. `kept`: points that had a row already. `rows`: of the others. `batches`: those that came
+    """What became of a sweep. `existing`: points with a row already. `rows`: of the others. `batches`: those that came
     back from workers."""
 
     points: int
-    kept: int
+    existing: int
     rows: list[PointRow] = field(default_factory=list[PointRow])
     batches: list[Done] = field(default_factory=list[Done])
 
@@ -57,11 +57,11 @@ def plan(sweep: SweepFile, folder: Path) -> list[Planned]:
     if sweep.measure == "rtl":
         find_device(sweep.device)
         device = sweep.device
-    found: list[Planned] = []
+    plans: list[Planned] = []
     for point in grid.points(sweep, folder):
         code = deciding_code(point.scheduler, device)
-        found.append(Planned(point, grid.digest([1, point.content, device, code]), code))
-    return found
+        plans.append(Planned(point, grid.digest([1, point.content, device, code]), code))
+    return plans
 
 
 def run(
@@ -72,7 +72,7 @@ def run(
     jobs: int,
     address: str | None = None,
     retry: bool = False,
-    on_plan: Callable[[int, int], None] = lambda points, kept: None,
+    on_plan: Callable[[int, int], None] = lambda points, existing: None,
     on_rows: Callable[[Sequence[PointRow]], None] = lambda rows: None,
 ) -> Outcome:
     """Makes the points of a sweep (`folder`: where its file lies) that have no row in `out`, and adds their rows.
@@ -91,7 +91,7 @@ def run(
         done = store.done(failed_too=not retry)
         left = [each for each in planned if each.key not in done]
         outcome = Outcome(len(planned), len(planned) - len(left))
-        on_plan(outcome.points, outcome.kept)
+        on_plan(outcome.points, outcome.existing)
 
         def keep(rows: Sequence[PointRow]) -> None:
             store.add(rows)
@@ -115,7 +115,7 @@ def batches(planned: Sequence[Planned], device: str | None, workers: int) -> lis
     that at the end all workers have something small."""
     work = [_work(each.point, device) for each in planned]
     share = sum(work) / (EACH * max(1, workers))
-    made: list[tuple[float, Batch]] = []
+    pairs: list[tuple[float, Batch]] = []
     both = zip(planned, work, strict=True)
     for _, group in groupby(both, lambda each: each[0].point.chip and each[0].point.chip.digest):
         some: list[Planned] = []
@@ -123,12 +123,12 @@ def batches(planned: Sequence[Planned], device: str | None, workers: int) -> lis
         for each, own in group:
             full = len(some) >= (PREDICTIONS if device is None else RUNS) or spent + own > share
             if some and full:
-                made.append((spent, _batch(some, device)))
+                pairs.append((spent, _batch(some, device)))
                 some, spent = [], 0.0
             some.append(each)
             spent += own
-        made.append((spent, _batch(some, device)))
-    return [batch for _, batch in sorted(made, key=lambda each: -each[0])]
+        pairs.append((spent, _batch(some, device)))
+    return [batch for _, batch in sorted(pairs, key=lambda each: -each[0])]
 
 
 def _work(point: grid.Point, device: str | None) -> float:

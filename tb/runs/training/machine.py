@@ -59,8 +59,8 @@ class Functional:
 
     def run(self, half: Half, arrays: Mapping[str, NDArray[Any]], multipliers: Mapping[str, int]) -> Outcome:
         schedule = half.schedule_with(multipliers)
-        found = functional.run(schedule, self.chip, arrays)
-        return Outcome({name: schedule.tensor(name).layout.pack(a, self.chip.lanes) for name, a in found.items()})
+        result = functional.run(schedule, self.chip, arrays)
+        return Outcome({name: schedule.tensor(name).layout.pack(a, self.chip.lanes) for name, a in result.items()})
 
 
 @dataclass
@@ -83,7 +83,7 @@ class OnDevice:
         traced = completeness(match, run, program, schedule, self.chip)
         wrong = sum(pair.differs for pair in match.pairs)
         first = records.first_divergence(match.pairs, schedule, program.operation_of_tag, program)
-        said = str(traced.get("record_problem") or first or "")
+        text = str(traced.get("record_problem") or first or "")
         words: dict[str, NDArray[np.uint8]] = {}
         place = 0
         for tensor in schedule.tensors:
@@ -92,9 +92,9 @@ class OnDevice:
                 place += len(tensor.pieces)
         wrong += bool(traced.get("record_problem"))
         wrong += run.cycles != half.timeline.cycles
-        if run.cycles != half.timeline.cycles and not said:
-            said = f"{schedule.workload}: {run.cycles} cycles on the RTL, {half.timeline.cycles} in the model"
-        return Outcome(words, run.cycles, wrong, said)
+        if run.cycles != half.timeline.cycles and not text:
+            text = f"{schedule.workload}: {run.cycles} cycles on the RTL, {half.timeline.cycles} in the model"
+        return Outcome(words, run.cycles, wrong, text)
 
 
 @contextlib.contextmanager

@@ -67,16 +67,16 @@ def first_exponent(of_sums: int, depth: int) -> int:
     return of_sums + round(math.log2(40 * math.sqrt(depth)))
 
 
-def multiplier(of_sums: int, wanted: int) -> tuple[int, int]:
-    """The multiplier for sums of step 2^`of_sums` and a result of step 2^`wanted`, and the exponent that the result
+def multiplier(of_sums: int, of_result: int) -> tuple[int, int]:
+    """The multiplier for sums of step 2^`of_sums` and a result of step 2^`of_result`, and the exponent that the result
     has: another than wanted where no multiplier gives that."""
-    shift = min(MOST_SHIFT, max(0, of_sums + SCALE_SHIFT - wanted))
+    shift = min(MOST_SHIFT, max(0, of_sums + SCALE_SHIFT - of_result))
     return 1 << shift, of_sums + SCALE_SHIFT - shift
 
 
-def adapted(exponent: int, found: NDArray[np.int8]) -> int:
+def adapted(exponent: int, array: NDArray[np.int8]) -> int:
     """The exponent for the next step of a tensor that had `exponent` in this one."""
-    largest = int(np.abs(found.astype(np.int16)).max(initial=0))
+    largest = int(np.abs(array.astype(np.int16)).max(initial=0))
     return exponent + 1 if largest >= 127 else exponent - 1 if largest < LOW else exponent
 
 
@@ -85,10 +85,10 @@ def exponential(x: Reals) -> Reals:
     x = np.maximum(x, -700.0)
     power = np.rint(x * (1 / math.log(2)))
     rest = (x - power * 0.693145751953125) - power * 1.4286068203094173e-06  # log 2 in two parts
-    found = np.ones_like(rest)
+    array = np.ones_like(rest)
     for n in range(14, 0, -1):
-        found = 1.0 + found * rest / n
-    return np.ldexp(found, power.astype(np.int64))
+        array = 1.0 + array * rest / n
+    return np.ldexp(array, power.astype(np.int64))
 
 
 def loss_and_gradient(scores: Reals, labels: NDArray[np.int64]) -> tuple[float, Reals]:

@@ -30,28 +30,28 @@ def _maps(rows: Reals, layer: TrainedLayer) -> Reals:
 
 def scores(net: TrainingNet, weights: dict[str, Reals], x: Reals) -> tuple[Reals, list[tuple[Reals, Reals]]]:
     """The scores [images, classes] of inputs [images, C, H, W], and for each layer its input and what it makes."""
-    kept: list[tuple[Reals, Reals]] = []
+    pairs: list[tuple[Reals, Reals]] = []
     for layer in net.layers:
         y = _maps(_windows(x, layer) @ weights[layer.name].reshape(layer.shape.out_channels, -1).T, layer)
         if layer.shape.relu:
             y = np.maximum(y, 0.0)
-        kept.append((x, y))
+        pairs.append((x, y))
         images, channels, height, width = y.shape
         side = layer.pool
         x = y.reshape(images, channels, height // side, side, width // side, side).max(axis=(3, 5))
-    return x[:, :, 0, 0], kept
+    return x[:, :, 0, 0], pairs
 
 
 def _gradients(
-    net: TrainingNet, weights: dict[str, Reals], kept: list[tuple[Reals, Reals]], dy: Reals
+    net: TrainingNet, weights: dict[str, Reals], pairs: list[tuple[Reals, Reals]], dy: Reals
 ) -> dict[str, Reals]:
     """Of all weights, `dy` [images, classes, 1, 1] being that of the scores."""
-    found: dict[str, Reals] = {}
+    arrays: dict[str, Reals] = {}
     for index in range(len(net.layers) - 1, -1, -1):
-        layer, (x, y) = net.layers[index], kept[index]
+        layer, (x, y) = net.layers[index], pairs[index]
         s = layer.shape
         rows = dy.transpose(0, 2, 3, 1).reshape(-1, s.out_channels)
-        found[layer.name] = (rows.T @ _windows(x, layer)).reshape(s.w_shape)
+        arrays[layer.name] = (rows.T @ _windows(x, layer)).reshape(s.w_shape)
         if not index:
             break
         parts = rows @ weights[layer.name].reshape(s.out_channels, -1)
@@ -61,10 +61,10 @@ def _gradients(
             for kx in range(s.kernel_w):
                 full[:, :, ky : ky + s.out_h, kx : kx + s.out_w] += parts[:, :, ky, kx]
         dx = full[:, :, s.pad_top : s.pad_top + s.in_h, s.pad_left : s.pad_left + s.in_w]
-        side, y = net.layers[index - 1].pool, kept[index - 1][1]
+        side, y = net.layers[index - 1].pool, pairs[index - 1][1]
         most = x.repeat(side, axis=2).repeat(side, axis=3)
         dy = np.where((y == most) & (y > 0), dx.repeat(side, axis=2).repeat(side, axis=3), 0.0)
-    return found
+    return arrays
 
 
 def trained(
@@ -77,9 +77,9 @@ def trained(
     velocity = {name: np.zeros_like(w) for name, w in weights.items()}
     for number in range(steps):
         x, labels = batches(number)
-        found, kept = scores(net, weights, x.astype(np.float64) * step)
-        _, gradient = loss_and_gradient(found, labels)
-        for name, dw in _gradients(net, weights, kept, gradient[:, :, None, None]).items():
+        array, pairs = scores(net, weights, x.astype(np.float64) * step)
+        _, gradient = loss_and_gradient(array, labels)
+        for name, dw in _gradients(net, weights, pairs, gradient[:, :, None, None]).items():
             velocity[name] = rates[1] * velocity[name] + dw
             weights[name] = weights[name] - rates[0] * velocity[name]
     return weights
@@ -87,5 +87,5 @@ def trained(
 
 def accuracy(net: TrainingNet, weights: dict[str, Reals], examples: Examples) -> float:
     """The part of the test examples whose class has the highest score."""
-    found, _ = scores(net, weights, examples.test_x.astype(np.float64) * examples.step)
-    return int(np.count_nonzero(found.argmax(axis=1) == examples.test_labels)) / len(examples.test_labels)
+    array, _ = scores(net, weights, examples.test_x.astype(np.float64) * examples.step)
+    return int(np.count_nonzero(array.argmax(axis=1) == examples.test_labels)) / len(examples.test_labels)

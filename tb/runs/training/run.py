@@ -59,7 +59,7 @@ class Training:
 
 
 def train(
-    asked: Training,
+    training: Training,
     on_progress: OnProgress = lambda what: None,
     on_begin: Callable[[State], None] = lambda state: None,
     on_step: Callable[[State], None] = lambda state: None,
@@ -71,48 +71,48 @@ def train(
     raises.
     """
     started = datetime.now(UTC)
-    net, examples = trainable.load(asked.network)
-    examples.batch(0, asked.batch, asked.seed)  # a batch that is too large is reported at once
-    there = asked.keep.exists() and not asked.fresh
-    state = load(asked.keep, net, asked.setting()) if there else begun(net, asked.seed)
-    update = asked.rates.update is Update.CHIP
-    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress, asked.across, update)
-    kind = None if asked.device is None else find_device(asked.device)
+    net, examples = trainable.load(training.network)
+    examples.batch(0, training.batch, training.seed)  # a batch that is too large is reported at once
+    there = training.keep.exists() and not training.fresh
+    state = load(training.keep, net, training.setting()) if there else begun(net, training.seed)
+    update = training.rates.update is Update.CHIP
+    step = training_step(net, training.chip, training.batch, training.order, on_progress, training.across, update)
+    kind = None if training.device is None else find_device(training.device)
     with contextlib.ExitStack() as stack:
-        machine: Machine = Functional(asked.chip)
+        machine: Machine = Functional(training.chip)
         if kind is not None:
-            machine = stack.enter_context(on_device(kind.open(asked.chip, False, on_progress)))
-        trainer = Trainer(step, examples, machine, state, asked.rates, asked.seed)
+            machine = stack.enter_context(on_device(kind.open(training.chip, False, on_progress)))
+        trainer = Trainer(step, examples, machine, state, training.rates, training.seed)
 
-        def kept(now: State) -> None:
-            save(now, asked.keep, asked.setting())
+        def after_step(now: State) -> None:
+            save(now, training.keep, training.setting())
             on_step(now)
 
         on_begin(state)
-        trainer.train(asked.steps, kept)
+        trainer.train(training.steps, after_step)
         on_progress("testing")
         accuracy = trainer.accuracy() if not state.totals.mismatches else None
     on_progress("the same training in floating point")
-    return TrainingResults(
+    return TrainingResults(  # a field a line makes this function long
         started=started,
         environment=environment(kind.tools() if kind else {}),
         code=code(),
         network=net.name,
-        chip=asked.chip.name,
-        chip_digest=asked.chip.digest,
-        order=asked.order.value,
-        across=named(asked.across),
-        update=asked.rates.update.value,
-        simulator=asked.device or "",
-        batch=asked.batch,
-        seed=asked.seed,
-        learning_rate=asked.rates.learning,
-        momentum=asked.rates.momentum,
-        complete=state.step >= asked.steps,
+        chip=training.chip.name,
+        chip_digest=training.chip.digest,
+        order=training.order.value,
+        across=named(training.across),
+        update=training.rates.update.value,
+        simulator=training.device or "",
+        batch=training.batch,
+        seed=training.seed,
+        learning_rate=training.rates.learning,
+        momentum=training.rates.momentum,
+        complete=state.step >= training.steps,
         steps=state.step,
         losses=tuple(round(loss, 6) for loss in state.losses),
         accuracy=accuracy,
-        float_accuracy=_float_accuracy(step, examples, asked, state.step) if accuracy is not None else None,
+        float_accuracy=_float_accuracy(step, examples, training, state.step) if accuracy is not None else None,
         step_cycles=step.cycles,
         rtl_cycles=state.totals.rtl_cycles if kind else None,
         model_cycles=state.totals.model_cycles,
@@ -122,21 +122,23 @@ def train(
         divergences=state.totals.divergences,
         first_divergence=trainer.first_divergence,
         cpu_seconds=state.cpu_seconds,
-        checkpoint=asked.keep.as_posix(),
+        checkpoint=training.keep.as_posix(),
     )
 
 
-def _float_accuracy(step: TrainingStep, examples: Examples, asked: Training, steps: int) -> float:
+def _float_accuracy(step: TrainingStep, examples: Examples, training: Training, steps: int) -> float:
     """Of the same training in floating point."""
 
     def batch(number: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-        chosen = examples.batch(number, asked.batch, asked.seed)
+        chosen = examples.batch(number, training.batch, training.seed)
         return examples.x[chosen], examples.labels[chosen]
 
     from threadpoolctl import threadpool_limits
 
-    momentum = asked.rates.momentum if asked.rates.update is Update.DOUBLE else 0.0
-    rates = asked.rates.learning, momentum
+    momentum = training.rates.momentum if training.rates.update is Update.DOUBLE else 0.0
+    rates = training.rates.learning, momentum
     with threadpool_limits(1):
-        weights = reference.trained(step.net, begun(step.net, asked.seed).weights, batch, steps, rates, examples.step)
+        weights = reference.trained(
+            step.net, begun(step.net, training.seed).weights, batch, steps, rates, examples.step
+        )
         return reference.accuracy(step.net, weights, examples)

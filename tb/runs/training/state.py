@@ -82,19 +82,19 @@ def load(path: Path, net: TrainingNet, setting: Mapping[str, str | int | float])
     """Reads a checkpoint of the same network under the same setting. Raises CheckpointError, OSError."""
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-        if int(found["version"]) != VERSION:
-            raise KeyError(f"version {int(found['version'])}, this code reads {VERSION}")
+            values = {name: file[name] for name in file.files}
+        if int(values["version"]) != VERSION:
+            raise KeyError(f"version {int(values['version'])}, this code reads {VERSION}")
         state = State(
-            int(found["step"]),
-            {layer.name: found[_WEIGHTS + layer.name] for layer in net.layers},
-            {layer.name: found[_SPEEDS + layer.name] for layer in net.layers},
-            {key.removeprefix(_EXPONENTS): int(value) for key, value in found.items() if key.startswith(_EXPONENTS)},
-            [float(loss) for loss in found["losses"]],
-            Totals(**{name: int(found[_TOTALS + name]) for name in vars(Totals())}),
-            float(found["cpu_seconds"]),
+            int(values["step"]),
+            {layer.name: values[_WEIGHTS + layer.name] for layer in net.layers},
+            {layer.name: values[_SPEEDS + layer.name] for layer in net.layers},
+            {key.removeprefix(_EXPONENTS): int(value) for key, value in values.items() if key.startswith(_EXPONENTS)},
+            [float(loss) for loss in values["losses"]],
+            Totals(**{name: int(values[_TOTALS + name]) for name in vars(Totals())}),
+            float(values["cpu_seconds"]),
         )
-        other = {name: found[f"setting/{name}"].item() for name in setting}
+        other = {name: values[f"setting/{name}"].item() for name in setting}
     except _DAMAGED as error:
         raise CheckpointError(f"{path}: is no checkpoint ({error}); delete it to begin anew") from error
     for name, value in setting.items():

@@ -91,8 +91,8 @@ class Trainer:
             some = x[first : first + size]
             full = np.zeros((size, *x.shape[1:]), np.int8)
             full[: len(some)] = some
-            found = self._forward(full).scores[: len(some)]
-            right += int(np.count_nonzero(found.argmax(axis=1) == labels[first : first + size]))
+            array = self._forward(full).scores[: len(some)]
+            right += int(np.count_nonzero(array.argmax(axis=1) == labels[first : first + size]))
         return right / len(labels)
 
     # -- a step -------------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ class Trainer:
         loss, slope = loss_and_gradient(passed.scores, labels)
         of_dy = exponent_of(slope)
         dy = quantised(slope, of_dy)[:, :, None, None]
-        found, slopes, exponents, own = self._backward(passed, dy, of_dy)
+        arrays, slopes, exponents, own = self._backward(passed, dy, of_dy)
         adaptable = {f"y:{layer.name}": passed.maps[f"y:{layer.name}"] for layer in self.net.layers[:-1]}
-        adaptable |= {name: array for name, array in found.items() if name.startswith("dx:")}
+        adaptable |= {name: array for name, array in arrays.items() if name.startswith("dx:")}
         exponents |= {name: e for name, e in passed.steps.items() if name.startswith("y:")}
         # from here on nothing can fail: a step is done or not
         for layer in self.net.layers:
@@ -128,15 +128,15 @@ class Trainer:
         step, state = self.step, self.state
         e = {f"w:{name}": exponent_of(w) for name, w in state.weights.items()}
         weights = {name: quantised(w, e[f"w:{name}"]) for name, w in state.weights.items()}
-        given = exponent_of(np.array([127 * self.examples.step]))
+        number = exponent_of(np.array([127 * self.examples.step]))
         inputs: dict[str, int] = {}
         multipliers: dict[str, int] = {}
         for layer in self.net.layers:
-            inputs[layer.name], name = given, f"y:{layer.name}"
-            sums = given + e[f"w:{layer.name}"]
-            wanted = state.exponents.get(name, first_exponent(sums, layer.shape.depth))
-            multipliers[name], given = multiplier(sums, wanted)
-            e[name] = given
+            inputs[layer.name], name = number, f"y:{layer.name}"
+            sums = number + e[f"w:{layer.name}"]
+            result = state.exponents.get(name, first_exponent(sums, layer.shape.depth))
+            multipliers[name], number = multiplier(sums, result)
+            e[name] = number
         last = self.net.layers[-1]
         right = golden.forward(self.net, x, weights, multipliers)
         arrays: Arrays = {f"w:{name}": w for name, w in weights.items()} | shared(step, "x", x)
@@ -144,15 +144,15 @@ class Trainer:
         for name, array in right.maps.items():
             if not name.startswith("x:"):
                 wanted_words |= shared(step, name, array)
-        found = self._run(step.forward, arrays, multipliers, wanted_words)
+        value = self._run(step.forward, arrays, multipliers, wanted_words)
         maps: dict[str, NDArray[np.int8]] = {}
         for layer in self.net.layers[:-1]:
             maps[f"x:{layer.name}"] = x
-            x = maps[f"y:{layer.name}"] = joined(step, f"y:{layer.name}", found)
+            x = maps[f"y:{layer.name}"] = joined(step, f"y:{layer.name}", value)
             if layer.pool > 1:
-                x = maps[f"p:{layer.name}"] = joined(step, f"p:{layer.name}", found)
+                x = maps[f"p:{layer.name}"] = joined(step, f"p:{layer.name}", value)
         maps[f"x:{last.name}"] = x
-        real = np.ldexp(scores(step, found).astype(np.float64), inputs[last.name] + e[f"w:{last.name}"])
+        real = np.ldexp(scores(step, value).astype(np.float64), inputs[last.name] + e[f"w:{last.name}"])
         return _Pass(weights, e, maps, real, inputs)
 
     def _backward(
@@ -167,8 +167,8 @@ class Trainer:
         for index in range(len(net.layers) - 1, 0, -1):
             layer, name = net.layers[index], f"dx:{net.layers[index].name}"
             sums = of_g[layer.name] + passed.steps[f"w:{layer.name}"]
-            wanted = self.state.exponents.get(name, first_exponent(sums, _slopes(layer)))
-            multipliers[name], exponents[name] = multiplier(sums, wanted)
+            number = self.state.exponents.get(name, first_exponent(sums, _slopes(layer)))
+            multipliers[name], exponents[name] = multiplier(sums, number)
             of_g[net.layers[index - 1].name] = exponents[name]
         if self.rates.update is not Update.DOUBLE:
             for layer in net.layers:
@@ -200,18 +200,18 @@ class Trainer:
                 continue
             for core, dw in enumerate(right.dw[name]):
                 wanted_words[f"dw:{name}@{core}"] = gradient_rows(sizes, dw)
-        found = self._run(step.backward, arrays, multipliers, wanted_words)
+        result = self._run(step.backward, arrays, multipliers, wanted_words)
         slopes: dict[str, Reals] = {}
         for sizes in step.layers:
             name = sizes.layer.name
             if step.update:
-                own[name] = weights_in(sizes, found[f"w':{name}"])
+                own[name] = weights_in(sizes, result[f"w':{name}"])
                 continue
-            parts = [found[f"dw:{name}@{core}"] for core in range(len(step.shares))]
+            parts = [result[f"dw:{name}@{core}"] for core in range(len(step.shares))]
             total = sum(gradient(sizes, part).astype(np.int64) for part in parts)
             slopes[name] = np.ldexp(np.asarray(total, np.float64), passed.inputs[name] + of_g[name])
         # a gradient that stays on the chip is compared by what follows from it: dX and dW of the layer
-        gradients = {name: joined(step, name, found) for name in right.maps if f"{name}@0" in found}
+        gradients = {name: joined(step, name, result) for name in right.maps if f"{name}@0" in result}
         return gradients, slopes, exponents, own
 
     # -- programs -----------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Trainer:
         """Runs a program and compares every byte of its outputs; returns them as arrays."""
         outcome = self.machine.run(half, arrays, multipliers)
         self._count(half, outcome)
-        found: Arrays = {}
+        result: Arrays = {}
         lanes, totals = self.step.chip.lanes, self.state.totals
         for tensor in half.schedule.tensors:
             if tensor.role != "output":
@@ -237,8 +237,8 @@ class Trainer:
                     f"bytes, first in word {word}, lane {lane}: is {int(got[word, lane].view(np.int8))}, must be "
                     f"{int(expected[word, lane].view(np.int8))}"
                 )
-            found[tensor.name] = tensor.layout.unpack(got)
-        return found
+            result[tensor.name] = tensor.layout.unpack(got)
+        return result
 
     def _count(self, half: Half, outcome: Outcome) -> None:
         totals = self.state.totals

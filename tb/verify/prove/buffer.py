@@ -40,7 +40,7 @@ class _Buffer(Elaboratable):
         return m
 
 
-def bench(depth: int, source: ModuleType = input_unit) -> Bench:
+def bench(depth: int, source: ModuleType = input_unit) -> Bench:  # long: one property after another
     """A buffer of `depth` flits, and the one that is followed."""
     top = Module()
     top.submodules.buffer = buffer = _Buffer(depth, source)
@@ -66,16 +66,16 @@ def bench(depth: int, source: ModuleType = input_unit) -> Bench:
     with top.Elif(~followed & push & pick):
         top.d.sync += [followed.eq(1), before.eq(held - pop), value.eq(flit)]
     # What was there in the cycle before and has to be there still.
-    kept, front = Signal(name="kept"), Signal(BITS, name="front_before")
+    signal, front = Signal(name="kept"), Signal(BITS, name="front_before")
     room = Signal(name="room")
-    top.d.sync += [kept.eq(buffer.valid & ~pop), front.eq(buffer.front), room.eq(buffer.ready & ~push)]
+    top.d.sync += [signal.eq(buffer.valid & ~pop), front.eq(buffer.front), room.eq(buffer.ready & ~push)]
 
     properties: dict[str, Value] = {
         "valid when it holds a flit, and only then": buffer.valid == (held != 0),
         "ready when it has space, and only then": buffer.ready == (held != depth),
         "nothing lost": ~followed | buffer.valid,
         "nothing changed, doubled or out of order": ~(followed & (before == 0)) | (buffer.front == value),
-        "an offer holds until it is taken": ~kept | (buffer.valid & (buffer.front == front)),
+        "an offer holds until it is taken": ~signal | (buffer.valid & (buffer.front == front)),
         "once ready, ready until a flit arrives": ~room | buffer.ready,
     }
     pushed, popped = inner["queue_pushed"], inner["queue_popped"]

@@ -154,10 +154,10 @@ class Netlist:
 
     def refute(self, prefix: str, cycles: int) -> Answer:
         """The properties that begin with `prefix`, in the first `cycles` cycles from reset; no trace is shorter."""
-        asked = [number for number, name in enumerate(self.bench.properties) if name.startswith(prefix)]
-        if not asked:
+        numbers = [number for number, name in enumerate(self.bench.properties) if name.startswith(prefix)]
+        if not numbers:
             raise ProveError(f"no property begins with {prefix!r}; there are: {', '.join(self.bench.properties)}")
-        proving = " ".join(f"-prove properties[{number}] 1" for number in asked)
+        proving = " ".join(f"-prove properties[{number}] 1" for number in numbers)
         return self._solve(f"{_SEARCH} {cycles} {proving}", ["properties"])
 
     def reach(self, witness: str, cycles: int) -> Answer:
@@ -205,9 +205,9 @@ class Netlist:
                 )
             except subprocess.TimeoutExpired as error:
                 raise ProveError(f"no answer within {PATIENCE} s") from error
-            made = (Path(folder) / result).read_text() if result and not done.returncode else ""
+            value = (Path(folder) / result).read_text() if result and not done.returncode else ""
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.seconds += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         if done.returncode:
             raise ProveError(f"the solver failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-        return done.stdout, made
+        return done.stdout, value

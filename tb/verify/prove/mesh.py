@@ -80,19 +80,19 @@ class OpenMesh:
 
 def invariants(opened: OpenMesh) -> dict[str, Value]:
     """The invariants of the module's docstring, by name."""
-    found = ownership(opened.plane.depth, opened.queues.values(), opened.channels.values())
+    values = ownership(opened.plane.depth, opened.queues.values(), opened.channels.values())
     for queue in opened.queues.values():
         right = [
             ~(queue.there(at) & queue.begins(at)) | on_the_way(opened.plane, queue, flit)
             for at, flit in enumerate(queue.flits)
         ]
-        found[f"route {queue.title}"] = Cat(*right).all()
+        values[f"route {queue.title}"] = Cat(*right).all()
     for (place, port, vc), channel in opened.channels.items():
         if port != LOCAL:
             (x, y), (dx, dy) = place, NEIGHBOURS[port]
             below = opened.queues[(x + dx, y + dy), OPPOSITE[port], vc]
-            found[f"joined {below.title}"] = below.ends_open == in_flight(channel)
-    return found
+            values[f"joined {below.title}"] = below.ends_open == in_flight(channel)
+    return values
 
 
 def on_the_way(plane: Plane, queue: Queue, flit: Value) -> Value:

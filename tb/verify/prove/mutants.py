@@ -37,7 +37,7 @@ def mutated(mutant: Mutant, *rebuilt: str) -> Generator[Mapping[str, ModuleType]
     """
     names = [*mutant.changes, *(name for name in rebuilt if name not in mutant.changes)]
     originals = {name: importlib.import_module(_NOC + name) for name in names}
-    made: dict[str, ModuleType] = {}
+    types: dict[str, ModuleType] = {}
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         try:
             for name in names:
@@ -46,9 +46,9 @@ def mutated(mutant: Mutant, *rebuilt: str) -> Generator[Mapping[str, ModuleType]
                 spec = importlib.util.spec_from_file_location(_NOC + name, path)
                 if spec is None or spec.loader is None:
                     raise ProveError(f"{path} cannot be imported")
-                made[name] = sys.modules[_NOC + name] = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(made[name])
-            yield made
+                types[name] = sys.modules[_NOC + name] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(types[name])
+            yield types
         finally:
             for name, module in originals.items():
                 sys.modules[_NOC + name] = module

@@ -64,11 +64,11 @@ class Inside:
 
     def __getitem__(self, name: str) -> Signal:
         """The signal of this name."""
-        found = self._signals.get(name, [])
-        if len(found) != 1:
+        signals = self._signals.get(name, [])
+        if len(signals) != 1:
             near = ", ".join(sorted(self._signals)[:20])
-            raise ProveError(f"{self._name} has {len(found)} signals {name!r}; it has {near}, ...")
-        return found[0]
+            raise ProveError(f"{self._name} has {len(signals)} signals {name!r}; it has {near}, ...")
+        return signals[0]
 
     def has(self, name: str) -> bool:
         """Whether there is a signal of this name."""
@@ -81,8 +81,8 @@ class Inside:
 
 def _fragment(module: Module) -> Any:
     """What a module is made of; the stubs say nothing of it."""
-    made: Any = Fragment
-    return made.get(module, None)
+    value: Any = Fragment
+    return value.get(module, None)
 
 
 def _row(module: Module, memory: Any, row: int) -> Value:

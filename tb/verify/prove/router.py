@@ -41,7 +41,7 @@ from .surroundings import COPY, FLAG, MARK, ROUTE, STAMP, Surroundings, prescrib
 from .wormhole import in_flight, one_hot_or_none, ownership
 
 
-def packets(router: VcRouter) -> Bench:
+def packets(router: VcRouter) -> Bench:  # long: one property after another
     """The claims about packets: together, route, dropped."""
     around = Surroundings(router)
     top, queues, channels = around.top, around.queues, around.channels
@@ -204,8 +204,8 @@ def conduct(router: VcRouter) -> Bench:
         link: Any = router.output(port)
         if router.plane.vcs == 1:
             payload = Cat(link.payload.last, link.payload.data)
-            kept = _kept(top, f"{port}_offer", link.valid & ~link.ready, Cat(link.valid, payload))
-            properties[f"stable: offer to {port}"] = kept
+            value = _stays(top, f"{port}_offer", link.valid & ~link.ready, Cat(link.valid, payload))
+            properties[f"stable: offer to {port}"] = value
         else:
             chosen = Cat(*(around.leaves[port, v] for v in range(router.plane.vcs)))
             properties[f"stable: room at {port}"] = ~link.valid | chosen.any()
@@ -222,7 +222,7 @@ def conduct(router: VcRouter) -> Bench:
     return Bench(top, around.inputs, properties, invariants, {}, around.shown, witnesses)
 
 
-def _kept(top: Module, name: str, condition: Value, value: Value) -> Value:
+def _stays(top: Module, name: str, condition: Value, value: Value) -> Value:
     """If `condition` held in the cycle before, `value` has not changed since."""
     held, before = Signal(name=f"{name}_stays"), Signal(len(value), name=f"{name}_before")
     top.d.sync += [held.eq(condition), before.eq(value)]
@@ -231,7 +231,7 @@ def _kept(top: Module, name: str, condition: Value, value: Value) -> Value:
 
 def _asleep(around: Surroundings) -> Value:
     registers = Cat(*around.inside.registers)
-    return _kept(around.top, "asleep", ~around.router.active, registers)
+    return _stays(around.top, "asleep", ~around.router.active, registers)
 
 
 def _grants(top: Module, channel: Channel, alone: bool) -> dict[str, Value]:
@@ -244,10 +244,10 @@ def _grants(top: Module, channel: Channel, alone: bool) -> dict[str, Value]:
     claims = {
         "grant: one at most": one_hot_or_none(channel.chosen),
         "grant: only to one that wants": channel.held | ((channel.chosen & ~wants) == 0),
-        "grant: kept until the last": _kept(
+        "grant: kept until the last": _stays(
             top, f"{name}_owner", channel.offers & ~ends, Mux(channel.offers, channel.chosen, channel.owner)
         ),
-        "stable: what it has to offer": _kept(
+        "stable: what it has to offer": _stays(
             top, f"{name}_front", channel.offers & ~channel.goes, Cat(channel.offers, front)
         ),
     }
@@ -259,7 +259,7 @@ def _grants(top: Module, channel: Channel, alone: bool) -> dict[str, Value]:
 def _fairness(around: Surroundings) -> list[tuple[dict[str, Value], dict[str, Value]]]:
     """(claims, invariants) for each arbiter of the router."""
     top, plane, inner = around.top, around.router.plane, around.inside
-    found: list[tuple[dict[str, Value], dict[str, Value]]] = []
+    pairs: list[tuple[dict[str, Value], dict[str, Value]]] = []
     free = plane.allocate == "free" and plane.vcs > 1
     for port in around.router.ports:
         mine = [around.channels[port, v] for v in range(plane.vcs)]
@@ -268,16 +268,16 @@ def _fairness(around: Surroundings) -> list[tuple[dict[str, Value], dict[str, Va
             got = [channel.offers & channel.chosen[at] for at in range(len(waiting))]
             done = [channel.goes & has & queue.last for has, queue in zip(got, channel.sources, strict=True)]
             holding = Mux(channel.held, channel.owner, 0)
-            found.append(in_turn(top, f"fair: to {port}.{channel.vc}", channel.owner, waiting, done, got, holding))
+            pairs.append(in_turn(top, f"fair: to {port}.{channel.vc}", channel.owner, waiting, done, got, holding))
         if free:
             served, head = inner[f"{port}_served"], inner[f"{port}_waiting_next"]
-            given = inner[f"{port}_free_next"].any()
+            value = inner[f"{port}_free_next"].any()
             waiting = [q.wants[port] & ~served[at] for at, q in enumerate(mine[0].sources)]
-            got = [head[at] & given for at in range(len(waiting))]
-            found.append(in_turn(top, f"fair: channels to {port}", inner[f"{port}_before"], waiting, got, got))
+            got = [head[at] & value for at in range(len(waiting))]
+            pairs.append(in_turn(top, f"fair: channels to {port}", inner[f"{port}_before"], waiting, got, got))
         if plane.vcs > 1:
             ready = around.router.output(port).ready
             waiting = [channel.offers & ready[v] for v, channel in enumerate(mine)]
             goes = [channel.goes for channel in mine]
-            found.append(in_turn(top, f"fair: link to {port}", inner[f"{port}_turn"], waiting, goes, goes))
-    return found
+            pairs.append(in_turn(top, f"fair: link to {port}", inner[f"{port}_turn"], waiting, goes, goes))
+    return pairs

@@ -52,7 +52,7 @@ def prescribed(router: VcRouter, port: str, data: Value) -> dict[str, Value]:
     here = data[:8] == tile_address(x, y)
     ordered = {**first, **{output: aligned & beyond for output, beyond in second.items()}, LOCAL: here}
     outputs: dict[str, Value] = {
-        output: wanted if output in turns[port] else Const(0, 1) for output, wanted in ordered.items()
+        output: value if output in turns[port] else Const(0, 1) for output, value in ordered.items()
     }
     if router.plane.routes is not None:
         flag, entry = data[FLAG], data[COPY][:2]
@@ -60,8 +60,8 @@ def prescribed(router: VcRouter, port: str, data: Value) -> dict[str, Value]:
             outputs[output] = (~flag & outputs[output]) | (flag & _routed(port, output, entry, here))
     if port == LOCAL:
         inside = (to_x < router.plane.width) & (to_y < router.plane.height)
-        outputs = {output: wanted & inside for output, wanted in outputs.items()}
-    return {output: wanted for output, wanted in outputs.items() if output in router.ports}
+        outputs = {output: value & inside for output, value in outputs.items()}
+    return {output: value for output, value in outputs.items() if output in router.ports}
 
 
 def _routed(port: str, output: str, entry: Value, here: Value) -> Value:

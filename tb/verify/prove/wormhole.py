@@ -26,22 +26,22 @@ def one_hot_or_none(vector: Value) -> Value:
 
 def ownership(depth: int, queues: Iterable[Queue], channels: Iterable[Channel]) -> dict[str, Value]:
     """`count` and `owns` of the given queues, and of the channels that they can have, by name."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     candidates: dict[Queue, list[Channel]] = {queue: [] for queue in queues}
     for channel in channels:
-        found[f"owns {channel.title}"] = one_hot_or_none(channel.owner) & (~channel.held | channel.owner.any())
+        values[f"owns {channel.title}"] = one_hot_or_none(channel.owner) & (~channel.held | channel.owner.any())
         for queue in channel.sources:
             candidates[queue].append(channel)
     for queue, to in candidates.items():
-        found[f"count {queue.title}"] = queue.count <= depth
+        values[f"count {queue.title}"] = queue.count <= depth
         mine = Cat(*(channel.owned(queue) for channel in to))
         unasked = Cat(*(channel.owned(queue) & ~queue.wants[channel.port] for channel in to))
-        found[f"owns {queue.title}"] = Mux(
+        values[f"owns {queue.title}"] = Mux(
             queue.inside,
             Mux(queue.dropping, ~mine.any(), one_hot(mine)),
             ~queue.dropping & one_hot_or_none(mine) & ~unasked.any(),
         )
-    return found
+    return values
 
 
 def in_flight(channel: Channel) -> Value:

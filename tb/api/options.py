@@ -153,12 +153,12 @@ def examples(*lines: str) -> str:
 
 def bindings(texts: list[str] | None) -> dict[str, int]:
     """What `--bind` says. Raises BadParameter."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for text in texts or ():
         name, _, number = text.rpartition("=")
         if not name or not number.isdecimal() or len(number) > 12 or not int(number):
             raise typer.BadParameter(f"{text!r} must be a name and a size of 1 or more: batch=1", param_hint="--bind")
-        if name in found:
-            raise typer.BadParameter(f"{name} is given twice, {found[name]} and {number}", param_hint="--bind")
-        found[name] = int(number)
-    return found
+        if name in counts:
+            raise typer.BadParameter(f"{name} is given twice, {counts[name]} and {number}", param_hint="--bind")
+        counts[name] = int(number)
+    return counts

@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept:
+class FinishedRun:
     """A run that has ended. `measured` is empty after a fault; `unmatched`: records that are of no instruction."""
 
     row: Row
@@ -95,21 +95,21 @@ def macs_of(row: Row, schedule: Schedule) -> dict[str, int] | None:
     if row.gradient is not None:
         return None if row.gradient.macs is None else {row.workload: row.gradient.macs}
     layouts = {tensor.name: tensor.layout for tensor in schedule.tensors}
-    made, weights = layouts.get("y"), layouts.get("w")
-    if not isinstance(made, ActivationLayout) or not isinstance(weights, WeightLayout):
+    result, weights = layouts.get("y"), layouts.get("w")
+    if not isinstance(result, ActivationLayout) or not isinstance(weights, WeightLayout):
         return None
-    return {row.workload: prod(made.shape) * prod(weights.shape[1:])}
+    return {row.workload: prod(result.shape) * prod(weights.shape[1:])}
 
 
-def kept(found: Artefacts) -> Kept:
+def finished_run(artefacts: Artefacts) -> FinishedRun:
     """The run of which these are the artefacts."""
-    table = found.tables["instructions"]
+    table = artefacts.tables["instructions"]
     columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in table.column_names}
     units, opcodes = [_UNITS[unit] for unit in columns["unit"]], [Opcode[name] for name in columns["opcode"]]
     measured: dict[Place, Entry] = {}
     predicted: dict[Place, Entry] = {}
     unmatched = 0
-    ahead = found.program.ahead  # looks at all instructions
+    ahead = artefacts.program.ahead  # looks at all instructions
     for row, tile in enumerate(columns["tile"]):
         start, expected = columns["start"][row], columns["predicted_start"][row]
         unmatched += start is None or expected is None
@@ -125,6 +125,8 @@ def kept(found: Artefacts) -> Kept:
         if expected is not None:
             times = (columns[name][row] for name in ("predicted_wait", "predicted_start", "predicted_end"))
             predicted[place] = Entry(*kind, *times)
-    numbers = numbered(found.program, found.schedule)
+    numbers = numbered(artefacts.program, artefacts.schedule)
     strange = unmatched if measured else 0  # where nothing was measured, that is no difference
-    return Kept(found.row, found.chip, found.schedule, found.program, measured, predicted, strange, numbers)
+    return FinishedRun(
+        artefacts.row, artefacts.chip, artefacts.schedule, artefacts.program, measured, predicted, strange, numbers
+    )

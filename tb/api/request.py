@@ -1,0 +1,166 @@
+"""What `meshloom run` and `meshloom.run` are asked for: each option once, with its type, its default and its help."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshloom.sched.support.limits import Guard, guard_of, guarded
+
+from .completion import complete_chips, complete_workloads
+from .options import Area, Bind, Budget, Device, Energy, MemoryLimit, Reports, Scheduler, Seed, TimeLimit
+
+if TYPE_CHECKING:
+    from ..results.events import Event
+    from ..results.recorder import Recorder
+    from ..runs.options import RunOptions
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run: the fields are the options of the command line, in the order of its help.
+
+    Python fills in all but workloads, chip and scheduler, which may be objects there.
+    """
+
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORKLOAD",
+            autocompletion=complete_workloads,
+            help="Networks, ONNX files, layers or shapes (see `meshloom workloads`); topologies of SCALE-Sim (.csv); "
+            "saved schedules (.json) and program images (.bin).",
+        ),
+    ] = None
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Picture, .npy or .npz file (an array for each input) to run on, one run each; default: a stored one.",
+        ),
+    ] = None
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--calibrate", metavar="FILE", help="Pictures to quantise a float model with; default: those of --input."
+        ),
+    ] = None
+    calibration: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="A float model's ranges: of all values (max), of P percent (percentile:P), of least error (mse), or "
+            "the better of max and mse.",
+        ),
+    ] = "best"
+    mean: Annotated[
+        str, typer.Option(metavar="N[,N,N]", help="A float model takes pictures as (byte - mean) / std.")
+    ] = "0"
+    std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; the defaults give 0..1.")] = "255"
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the names of a network's classes, one per line.")
+    ] = None
+    min_score: Annotated[
+        float, typer.Option(min=0, max=1, metavar="N", help="A detector's boxes have scores of at least this.")
+    ] = 0.25
+    max_iou: Annotated[
+        float,
+        typer.Option(
+            "--max-iou",
+            min=0,
+            max=1,
+            metavar="N",
+            help="Of a detector's boxes of one class that overlap by more (intersection over union), the better stays.",
+        ),
+    ] = 0.45
+    bind: Bind = None
+    seed: Seed = 0
+    per_layer: Annotated[
+        bool, typer.Option("--layers", help="Show each layer of a network: its cycles, and where the time went.")
+    ] = False
+    links: Annotated[
+        bool,
+        typer.Option(
+            "--links", help="Show the load and blocked cycles of each link of the data plane, and the congestion level."
+        ),
+    ] = False
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help='Workload of a saved schedule or program that does not name one; "" runs it unchecked.'
+        ),
+    ] = None
+    chip: Annotated[
+        str | None,
+        typer.Option(
+            "--chip",
+            metavar="NAME|TOML",
+            autocompletion=complete_chips,
+            help="A built-in chip (see `meshloom chips`) or a TOML file; a saved file runs on its own chip by default.",
+            show_default="quad16",
+        ),
+    ] = None
+    scheduler: Scheduler = "loop_order"
+    budget: Budget = None
+    time_limit: TimeLimit = None
+    memory_limit: MemoryLimit = None
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="PATH", help="Also write the results here; - is stdout, and all else then goes to stderr."
+        ),
+    ] = None
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv", metavar="PATH", help="Write the rows as one table: CSV, or Parquet for a .parquet; - is stdout."
+        ),
+    ] = None
+    report: Reports = None
+    device: Device = "verilator"
+    waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False
+    artefacts: Annotated[
+        bool | None,
+        typer.Option(
+            "--artefacts/--no-artefacts",
+            help="Keep schedule, program and every instruction's cycles (Parquet) next to the results, or not at all.",
+            show_default="in the cache, as long as there is room",
+        ),
+    ] = None
+    energy: Energy = None
+    area: Area = False
+    regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Devices that run at the same time; default: one per CPU.")
+    ] = len(os.sched_getaffinity(0))
+    apart: bool = True  # no option: only in Python a scheduler can be in the caller's process
+
+    def options(self, recorder: Recorder, folder: Path | None, on_event: Callable[[Event], None]) -> RunOptions:
+        """How workloads are run. `folder`: of tracebacks, and of artefacts if they are wanted for good. Raises
+        SettingError, and EnergyError for a table of energies that is wrong."""
+        from ..results.energy import load
+        from ..results.shelf import Shelf, cached
+        from ..runs.options import RunOptions
+
+        if self.artefacts is None:
+            shelf = cached(recorder.run, on_event)
+        else:
+            shelf = Shelf(folder) if self.artefacts and folder else None
+        energy = None if self.energy is None else load(self.energy)
+        return RunOptions(self.device, self.jobs, self.waves, self.links, folder, shelf, energy=energy, area=self.area)
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """See `limited`."""
+        return limited(self.time_limit, self.memory_limit, self.apart)
+
+
+def limited(seconds: float | None, megabytes: int | None, apart: bool = True) -> AbstractContextManager[None]:
+    """Within it, schedulers are held to these limits; unless they run `apart`, to none."""
+    return guarded(guard_of(seconds, megabytes) if apart else Guard(None, None))

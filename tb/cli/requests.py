@@ -1,0 +1,41 @@
+"""A command whose options are the fields of a record: each stands once, with its type, its default and its help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import wraps
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")
+
+
+def filled(record: type[R]) -> Callable[[Callable[[R], None]], Callable[..., None]]:
+    """Makes a function of a record (a dataclass) one that typer can call: it has a parameter for each field that is
+    annotated with a `typer.Option` or a `typer.Argument`."""
+    hints = get_type_hints(record, include_extras=True)
+    parameters = [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(record)
+        if get_origin(hints[field.name]) is Annotated
+    ]
+
+    def decorate(function: Callable[[R], None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(**values: object) -> None:
+            function(record(**values))
+
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        vars(command)["__signature__"] = Signature(parameters)
+        return command
+
+    return decorate

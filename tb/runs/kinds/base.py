@@ -1,0 +1,107 @@
+"""What runs and requests have in common that are one program with data of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+
+from numpy.typing import NDArray
+
+from meshloom.sched.lowering.programs import Planned
+from meshloom.sched.workload.layers import WorkloadError
+
+from .interface import Listener, PlanHolder
+
+if TYPE_CHECKING:
+    from meshloom.hw.spec.config import ChipConfig
+    from meshloom.sched.schedulers.registry import Chosen
+
+    from ...devices.interface import Job
+    from ...inputs.sources import NetworkSource
+
+
+class Subject(Protocol):
+    """What a program computes: a layer, or layers in a row."""
+
+    @property
+    def name(self) -> str: ...
+
+
+S = TypeVar("S", bound=Subject)
+
+
+@dataclass(frozen=True, eq=False)
+class SingleRun(PlanHolder, Generic[S]):
+    """A run of one program with data of its own. Those of a kind have `macs`, `arrays` and `row` of their own."""
+
+    subject: S
+    planned: Planned
+    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        raise NotImplementedError
+
+    @property
+    def data(self) -> str:
+        """What its input is, in words."""
+        return "random bytes, seeded by the workload's name"
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Its input, by the names of tensors."""
+        raise NotImplementedError
+
+    def job(self, chip: ChipConfig) -> Job:
+        from ..single import job_of
+
+        return job_of(self, self.arrays(), chip)
+
+    def settings(self) -> dict[str, Any]:
+        from ..single import digest
+
+        return {**self.origin, "input": self.data, "input_digest": digest(self.arrays())}
+
+
+@dataclass(frozen=True)
+class SingleRequest(Generic[S]):
+    """A request that is one program with data of its own. Those of a kind add `scheduled_as`, `macs`, `plan`,
+    `expected`, and `run_of(planned, origin)`: its run, as a file says."""
+
+    subject: S
+    first_stage = "scheduling"
+    activity = "scheduling"
+    runs = 1
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
+    @property
+    def reference(self) -> str:
+        return self.name
+
+    def check(self, chip: ChipConfig) -> None:
+        """There are no files to look at."""
+
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Any:
+        raise NotImplementedError
+
+    def run_of(self, planned: Planned, origin: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[Any]:
+        return [self.plan(chip, scheduler, progress)]
+
+    def feed_with(self, source: NetworkSource) -> Self:
+        if source.inputs:
+            raise WorkloadError(f"computes layer {self.name}, which has its own input; --input is for networks")
+        return self
+
+    def restored(self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]) -> Sequence[Any]:
+        return [self.run_of(planned, origin)]
