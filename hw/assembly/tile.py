@@ -16,7 +16,7 @@ The tile's address is the input `tile`, so that all tiles of one kind are one mo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -25,6 +25,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..control.frontend import FrontEnd
 from ..control.semaphores import Semaphores
 from ..control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
+from ..core.matrix import MatrixUnit
 from ..dtt.controller import Controller
 from ..host_link.counters import Ask, CounterLink
 from ..host_link.host import HostPort
@@ -34,27 +35,25 @@ from ..memory.dram_port import ADDRESS_BITS, DramPort
 from ..memory.mover import Mover
 from ..noc.data_receiver import Delivery
 from ..noc.interface import RequestSender, RequestTaker
-from ..noc.link import Flit, Link
+from ..noc.link import Flit, Link, LinkPort
 from ..spec.config import ChipConfig, TileKind
 from ..spec.contracts import COUNT_BITS, COUNT_WIRES
 from ..spec.isa import (
-    INSTRUCTIONS,
     POST,
     REQUEST_FLIT_BITS,
     BlockedOn,
     Cause,
-    Opcode,
     Part,
     Region,
     Unit,
     data_flit_bits,
 )
 from ..spec.registers import Counted
-from ..wiring.axi import AXI4, AXI4Lite
-from ..wiring.clocking import gated_domain, in_domain
+from ..wiring.axi import AXI4, AXI4Lite, AXI4LitePort, AXI4Port
+from ..wiring.clocking import Sleeper, gated_domain, in_domain
 from ..wiring.link_counters import OUTPUTS, link_counts
 from ..wiring.rights import Rights
-from ..wiring.signatures import FaultReport, PostFlit
+from ..wiring.signatures import FaultPort, FaultReport, FetchLayout, Port, PostFlit
 from .core_tile import CoreUnits, ProbePort
 from .regions import RING_REGION, readable_regions, writable_regions
 
@@ -108,16 +107,16 @@ class Tile(wiring.Component):
     trace: Signal
     ask: Signal
     moved: Signal
-    links: Any  # link_counts()
-    data_in: Any  # Link
-    data_out: Any  # Link
+    links: data.View  # link_counts()
+    data_in: LinkPort
+    data_out: LinkPort
     request_in: stream.Interface
     request_out: stream.Interface
     post_in: stream.Interface
     post_out: stream.Interface
-    axi: Any  # AXI4; dram tiles only
-    seen: Any  # Seen; observed core tiles only
-    bus: Any  # AXI4Lite; this and the following: host tiles only
+    axi: AXI4Port  # dram tiles only
+    seen: Port  # observed core tiles only
+    bus: AXI4LitePort  # this and the following: host tiles only
     irq: Signal
     any_moved: Signal
     count: Signal
@@ -126,10 +125,10 @@ class Tile(wiring.Component):
     trace_out: Signal
     ask_out: Signal
     counting: Signal  # this and the following: chips with `counters` only
-    counter_ask: Any  # Ask
+    counter_ask: data.View  # Ask
     counter_in: Signal
     counter_out: Signal
-    counter_ask_out: Any  # Ask; this and the next: host tiles only
+    counter_ask_out: data.View  # Ask; this and the next: host tiles only
     counter_data: Signal
 
     def __init__(
@@ -231,14 +230,14 @@ class Tile(wiring.Component):
         m.d.comb += awake.eq(Cat(self._wake).any())
         return m
 
-    def _add(self, m: Module, name: str, block: Any) -> Any:
+    def _add(self, m: Module, name: str, block: Sleeper) -> Sleeper:
         """Adds a submodule in the gated clock domain that the tile's rarely used blocks share; its `active` keeps that
         awake."""
         m.submodules[name] = in_domain(block, self._control)
         self._wake.append(block.active)
         return block
 
-    def _add_own(self, m: Module, name: str, block: Any) -> tuple[Any, str]:
+    def _add_own(self, m: Module, name: str, block: Sleeper) -> tuple[Sleeper, str]:
         """Adds a submodule in a gated clock domain of its own, awake while the block is `active`; returns both."""
         domain = gated_domain(m, name, block.active, self.gated)
         m.submodules[name] = in_domain(block, domain)
@@ -278,7 +277,7 @@ class Tile(wiring.Component):
         Both come with a FETCH, never in the host tile, whose stream has all rights. A tile that runs no program reports
         every fault."""
         given = parts.taker.given
-        rights: Any = Signal(Rights)
+        rights: data.View = Signal(Rights)
         clear = Signal()
         m.d.comb += clear.eq(given.valid & given.fetch.clear)
         with m.If(given.valid):
@@ -457,7 +456,7 @@ class Tile(wiring.Component):
             tracer.read.region.eq(wanted.region),
             tracer.read.offset.eq(wanted.offset),
         ]
-        memory: Any = core.matrix if core is not None else None
+        memory: MatrixUnit | Bank | None = core.matrix if core is not None else None
         if self.kind is TileKind.SPM:
             memory = Bank(self.config)
             used = gated_domain(m, "bank", memory.write.valid | memory.read.valid, self.gated)
@@ -499,7 +498,11 @@ class Tile(wiring.Component):
         """Reports faults and blocked states of all parts to the host tile."""
         mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
         semaphores, core, controller = parts.semaphores, parts.core, parts.controller
-        sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
+        sources: list[tuple[Unit, FaultPort | data.View]] = [
+            (Unit.MOVER, mover.fault),
+            (Unit.NONE, delivery.fault),
+            (Unit.NONE, taker.fault),
+        ]
         sources += [(unit, front.fault) for unit, front in zip(units_of(self.kind), fronts, strict=True)]
         sources += [(Unit.NONE, semaphores.fault)]
         if core is not None:
@@ -592,7 +595,7 @@ class Tile(wiring.Component):
             self.ask_out.eq(host.ask),
         ]
         if self.config.programs:
-            fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), mover.forward.payload.code)
+            fetch = data.View(FetchLayout, mover.forward.payload.code)
             m.d.comb += [
                 host.post.valid.eq(host.fault.valid),
                 host.post.payload.eq(host.fault.payload),

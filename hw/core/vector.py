@@ -15,7 +15,7 @@ or sum of squares in each lane, and again to subtract it or to divide by it or i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -27,7 +27,7 @@ from ..spec.contracts import WINDOW_TAPS
 from ..spec.isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
 from .divider import Divider
 from .drain import RETIRE_LAYOUT
-from .ports import OperandPorts, address_bits, write_layout
+from .ports import OperandPort, OperandPorts, address_bits, write_layout
 from .readers import FAULT_LAYOUT
 from .requantiser import PRODUCT_BITS, SCALE_BITS, requantise
 from .transposer import Transposer
@@ -50,7 +50,7 @@ class _Terms(NamedTuple):
     largest: Signal
     finished: Signal
     lowered: Signal
-    result: Any
+    result: data.View
 
 
 class _Totals(NamedTuple):
@@ -58,7 +58,7 @@ class _Totals(NamedTuple):
 
     valid: Signal
     totals: Sequence[Signal]
-    result: Any
+    result: data.View
 
 
 def _paired(pair: Value, x: Signal, y: Signal, product: Signal) -> Value:
@@ -101,7 +101,7 @@ class VectorUnit(wiring.Component):
     issue: stream.Interface
     retire: data.View
     now: Signal
-    operands: Any  # OperandPorts
+    operands: OperandPort
     read: data.View
     read_data: Signal
     write: data.View
@@ -174,7 +174,7 @@ class VectorUnit(wiring.Component):
         m.d.comb += self.busy.eq(reader.busy | fetched.active | operand.active | terms.valid | totals.valid | writing)
         return m
 
-    def _fetch(self, m: Module, fetched: Any, operand: Any) -> tuple[Signal, Signal, Signal]:
+    def _fetch(self, m: Module, fetched: data.View, operand: data.View) -> tuple[Signal, Signal, Signal]:
         """Words from the memories. Returns x as it comes with `fetched`, then x and y, valid with `operand`, one cycle
         later."""
         config, operands = self._config, self.operands
@@ -194,7 +194,7 @@ class VectorUnit(wiring.Component):
                 m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
         return arriving, x, y
 
-    def _look_up(self, m: Module, table: Any, fetched: Any, arriving: Signal, x: Signal) -> list[Value]:
+    def _look_up(self, m: Module, table: data.View, fetched: data.View, arriving: Signal, x: Signal) -> list[Value]:
         """The table, and what it says of each lane of x, valid with x; nothing in units without one."""
         if not self._config.core.vec_table:
             return []
@@ -220,7 +220,7 @@ class VectorUnit(wiring.Component):
             found.append(port.data.word_select(x.word_select(lane, 8)[:low], 8))
         return found
 
-    def _weights(self, m: Module, fill: Any, fetched: Any, operand: Any, y: Signal) -> list[Value]:
+    def _weights(self, m: Module, fill: data.View, fetched: data.View, operand: data.View, y: Signal) -> list[Value]:
         """y of each window: the taps of sliding ones are in a memory, which is read in the cycle of `fetched`."""
         if self._windows == 1:
             return [y]
@@ -243,7 +243,7 @@ class VectorUnit(wiring.Component):
         return found
 
     def _compute(
-        self, m: Module, operand: Any, added: Signal, x: Signal, y: Sequence[Value], found: Sequence[Value]
+        self, m: Module, operand: data.View, added: Signal, x: Signal, y: Sequence[Value], found: Sequence[Value]
     ) -> _Terms:
         """Product, sum or word, one cycle after `operand`; the transposer's result follows P steps later. ACC's word is
         taken in the same cycle, replaced by zero unless it was `added`. `y`: of each window; `found`: by `_look_up`."""
@@ -338,7 +338,7 @@ class VectorUnit(wiring.Component):
                         m.d.sync += total.eq(Mux(term > before, term, before))
         return _Totals(scaling, totals[0], fourth)
 
-    def _scales(self, m: Module, operand: Any, added: Signal) -> Sequence[Signal]:
+    def _scales(self, m: Module, operand: data.View, added: Signal) -> Sequence[Signal]:
         """The multiplier of each lane in the current block, from two cycles before the product of the first result that
         it is for, and one cycle after that of the block before; nothing in units without. `added`: ACC was read."""
         if not self._config.core.channel_scales:

@@ -13,8 +13,6 @@ later.
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -23,12 +21,12 @@ from ..spec.config import ChipConfig
 from ..spec.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
 from ..spec.isa import SLOT_BITS
 from ..spec.registers import COMPLETION, LAUNCH
-from ..wiring.signatures import FetchLayout, PostFlit
+from ..wiring.signatures import FETCH, FetchLayout, PostFlit
 
 #: Streams of one program, at most: three for each of 32 cores.
-STREAM_BITS = LAUNCH.offsets["streams"][1]
+STREAM_BITS = LAUNCH.bits("streams")
 _Launch = data.StructLayout(
-    {"slot": SLOT_BITS, "streams": STREAM_BITS, "dram": 8, "addr": 28, "count": 24, "at": 32, "follows": 1}
+    {"slot": SLOT_BITS, "streams": STREAM_BITS, **FETCH.members("dram", "addr", "count"), "at": 32, "follows": 1}
 )
 #: A completion as the registers DONE_* show it.
 Done = data.StructLayout({"what": COMPLETION.layout(), "who": 32, "value": 32, "cycle": 32})
@@ -56,14 +54,14 @@ class Launches(wiring.Component):
 
     now: Signal
     enable: Signal
-    launch: Any
+    launch: stream.Interface
     full: Signal
     idle: Signal
-    start: Any
-    post: Any
+    start: data.View
+    post: stream.Interface
     who: Signal
     waiting: Signal
-    done: Any
+    done: data.View
     next_one: Signal
     lost: Signal
 
@@ -88,7 +86,7 @@ class Launches(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._starting: Any = Signal(_Launch)  # what starts with `start`
+        self._starting: data.View = Signal(_Launch)  # what starts with `start`
         self._follows = Signal()  # whether that is a successor
         self._left = [Signal(STREAM_BITS, name=f"left_{slot}") for slot in range(self.slots)]
         self._busy = Signal(self.slots)  # slots with a program that is queued or runs
@@ -115,7 +113,7 @@ class Launches(wiring.Component):
             free.eq(self.idle & self.enable),
             *(fetch[name].eq(starting[name]) for name in ("dram", "addr", "count")),
         ]
-        sources: list[tuple[Any, Any]] = []
+        sources: list[tuple[Signal, data.View]] = []
         for fed in (clearing, queue):
             first = data.View(_Launch, fed.r_data)
             due = Signal()
@@ -135,7 +133,7 @@ class Launches(wiring.Component):
             with m.If(queue.w_en & (said.slot == slot)):
                 m.d.sync += self._busy[slot].eq(1)
 
-    def _successors(self, m: Module) -> tuple[Signal, Any]:
+    def _successors(self, m: Module) -> tuple[Signal, data.View]:
         """Keeps them. Returns the slots whose successor can start, and that of the lowest of them."""
         said = self.launch.payload
         ready, chosen = Signal(self.slots - 1), Signal(_Launch)
@@ -178,7 +176,7 @@ class Launches(wiring.Component):
         m.submodules.store = store = memory.Memory(shape=Done, depth=COMPLETIONS, init=[])
         write, read = store.write_port(), store.read_port(domain="comb")
         head, tail = Signal(range(COMPLETIONS)), Signal(range(COMPLETIONS))
-        event: Any = Signal(Done)
+        event: data.View = Signal(Done)
         queued = Signal()
         m.d.sync += [
             queued.eq(last | failed),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import memory
 
 from ..spec.config import tile_address
 from ..spec.routes import DESTINATION_BITS, DIRECTIONS, LOCAL, OPPOSITE, ROUTINGS, TURN_BITS, Turn, heading_after
-from .link import Position
+from ..wiring.signatures import coordinates
+from .link import LinkPort, Position
 
 
 class Inputs:
@@ -20,7 +21,7 @@ class Inputs:
     simulator evaluates all at once.
     """
 
-    def __init__(self, m: Module, router: Position, links: Mapping[str, Any]) -> None:
+    def __init__(self, m: Module, router: Position, links: Mapping[str, LinkPort]) -> None:
         count = len(links) * router.plane.vcs
         self.m = m
         self.valid = Signal(count, name="valid")
@@ -66,7 +67,7 @@ class Queue:
         #: Reasons for the front flit to leave through an output, one bit each.
         self.taken: list[Value] = []
 
-    def connect(self, m: Module, link: Any, pop: Value, head: Value) -> None:
+    def connect(self, m: Module, link: LinkPort, pop: Value, head: Value) -> None:
         """Fills the buffer from a link. `pop`: the front leaves; `head`: the front is the first flit of a packet."""
         plane, name = self.router.plane, self.name
         mine = link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == self.vc)
@@ -86,7 +87,8 @@ class Queue:
         legal = head
         if self.port == LOCAL:
             inside_mesh = Signal(name=f"{name}_legal")
-            inside = (self.destination[:4] < plane.width) & (self.destination[4:] < plane.height)
+            to_x, to_y = coordinates(self.destination)
+            inside = (to_x < plane.width) & (to_y < plane.height)
             for gap in plane.gaps:
                 inside &= self.destination != gap
             m.d.comb += inside_mesh.eq(inside)
@@ -120,7 +122,7 @@ class Queue:
     def _ordered(self, head: Value) -> dict[str, Value]:
         """Output port (without LOCAL) to the request of a head without a source route, by dimension order."""
         router = self.router
-        to_x, to_y = self.destination[:4], self.destination[4:]
+        to_x, to_y = coordinates(self.destination)
         beyond: dict[str, Value] = {
             "east": to_x > router.x,
             "west": to_x < router.x,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import tile_address
 from ..spec.routes import LOCAL, NEIGHBOURS, OPPOSITE
 from ..wiring.clocking import gated_domain, in_domain
 from ..wiring.link_counters import LinkCounters, link_counts
-from .link import Link, Plane
+from .link import Link, LinkPort, Plane
 from .router import VcRouter
 
 
@@ -63,11 +62,11 @@ class VcMesh(wiring.Component):
                 members |= {"count": In(1), f"counts_{tile}": Out(link_counts())}
         super().__init__(members)
 
-    def inject(self, tile: int) -> Any:
+    def inject(self, tile: int) -> LinkPort:
         """The link on which `tile` injects."""
         return getattr(self, f"inject_{tile}")
 
-    def eject(self, tile: int) -> Any:
+    def eject(self, tile: int) -> LinkPort:
         """The link on which flits are ejected to `tile`."""
         return getattr(self, f"eject_{tile}")
 
@@ -79,7 +78,7 @@ class VcMesh(wiring.Component):
         """(busy, blocked) of the output `port` of the router at `tile`."""
         return getattr(self, f"busy_{tile}_{port}"), getattr(self, f"blocked_{tile}_{port}")
 
-    def counts(self, tile: int) -> Any:
+    def counts(self, tile: int) -> data.View:
         """Counts at the outputs of the router at `tile`."""
         return getattr(self, f"counts_{tile}")
 

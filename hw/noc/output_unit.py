@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.utils import ceil_log2
 
 from ..spec.routes import LOCAL, TURN_BITS, Turn
 from .input_unit import Queue
-from .link import Plane
+from .link import LinkPort, Plane
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Output:
     simulator evaluates the vectors in every cycle, but the chain only when a flit moves.
     """
 
-    def __init__(self, m: Module, plane: Plane, port: str, link: Any, sources: Sequence[Queue]) -> None:
+    def __init__(self, m: Module, plane: Plane, port: str, link: LinkPort, sources: Sequence[Queue]) -> None:
         self.m, self.port, self.vcs, self.sources = m, port, plane.vcs, sources
         self.offers = Signal(self.vcs, name=f"{port}_offers")  # channels with a flit, with or without room
         self.go = Signal(self.vcs, name=f"{port}_go")  # the channel whose flit moves; one-hot or 0
@@ -120,7 +119,7 @@ class Output:
             queue.taken.append(taken[number])
         return taken
 
-    def _drive(self, link: Any, plane: Plane, selected: Mapping[Queue, list[Value]]) -> None:
+    def _drive(self, link: LinkPort, plane: Plane, selected: Mapping[Queue, list[Value]]) -> None:
         """Puts the flit of the selected source on the link; a head with a source route has its route shifted."""
         m, port, queues = self.m, self.port, list(selected)
         select = Signal(len(queues), name=f"{port}_select")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.routes import DESTINATION_BITS
 from .input_unit import Inputs
-from .link import Link, Plane, Position
+from .link import Link, LinkPort, Plane, Position
 from .output_unit import Output
 
 
@@ -65,11 +63,11 @@ class VcRouter(wiring.Component):
             members[f"blocked_{port}"] = Out(1)
         super().__init__({**members, "fault": Out(1), "fault_tile": Out(DESTINATION_BITS), "active": Out(1)})
 
-    def input(self, port: str) -> Any:
+    def input(self, port: str) -> LinkPort:
         """The link that enters through `port`."""
         return getattr(self, f"{port}_in")
 
-    def output(self, port: str) -> Any:
+    def output(self, port: str) -> LinkPort:
         """The link that leaves through `port`."""
         return getattr(self, f"{port}_out")
 
