@@ -222,14 +222,14 @@ class Drain(wiring.Component):
         m.d.sync += arrives.eq(wanted)
         with m.If(wanted):
             m.d.sync += there.eq(wanted_at < core.acc_words)
-        found: list[Value] = []
+        scales: list[Value] = []
         for column in range(self._config.cols):
             kept = Signal(SCALE_BITS, name=f"scale_{column}", reset_less=True)
             now = Mux(there, self.acc_data.word_select(column, 32)[:SCALE_BITS], 0)
             with m.If(arrives):
                 m.d.sync += kept.eq(now)
-            found.append(Mux(arrives, now, kept))
-        return found
+            scales.append(Mux(arrives, now, kept))
+        return scales
 
     def _requantise(
         self, m: Module, adding: Signal, third: data.View, stored: Sequence[Signal], scales: Sequence[Value]

@@ -208,14 +208,14 @@ class MatrixUnit(wiring.Component):
 
     def _serve_operands(self, m: Module, memories: _PerMemory[Memory]) -> _PerMemory[ReadPort]:
         """The vector unit's reads, on separate ports, which are returned. Latency: one cycle."""
-        found: dict[str, ReadPort] = {}
+        ports: dict[str, ReadPort] = {}
         for name, memory in memories._asdict().items():
             wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
-            found[name] = port
+            ports[name] = port
             if not self._config.core.operand_sources or name in ("acc", "out"):  # the others in `_read`
                 m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
             m.d.comb += getattr(self.operands, f"{name}_data").eq(port.data)
-        return _PerMemory(**found)
+        return _PerMemory(**ports)
 
     def _read(
         self,

@@ -221,8 +221,8 @@ class HostPort(wiring.Component):
                 m.d[self._command] += [running.eq(0), faulted.eq(1), self.ask.eq(1)]
                 m.d.sync += value.eq(Mux(overdue, cycles, quiet))
                 cause = Mux(overdue, Cause.WATCHDOG, Cause.STALLED)
-                said = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
-                m.d.sync += who.eq(_register(FAULT_WHO, said))
+                fault = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
+                m.d.sync += who.eq(_register(FAULT_WHO, fault))
         return m
 
     def _serve_writes(
@@ -272,15 +272,15 @@ class HostPort(wiring.Component):
         self, m: Module, launches: Launches, program: Mapping[Register, Signal], readable: dict[Register, Value | int]
     ) -> None:
         """Connects the queues of programs that come and go, and adds what can be read of them."""
-        said = data.View(LAUNCH.layout(), self.bus.wdata)
+        launch = data.View(LAUNCH.layout(), self.bus.wdata)
         entry, done = launches.launch.payload, launches.done
         m.d.comb += [
             launches.now.eq(self.now),
             launches.enable.eq(self.serving & self.go),
             launches.idle.eq(self.idle),
-            entry.slot.eq(said.slot),
-            entry.streams.eq(said.streams),
-            entry.follows.eq(said.follows),
+            entry.slot.eq(launch.slot),
+            entry.streams.eq(launch.streams),
+            entry.follows.eq(launch.follows),
             entry.dram.eq(program[Register.PROGRAM_TILE]),
             entry.addr.eq(program[Register.PROGRAM_ADDR]),
             entry.count.eq(program[Register.PROGRAM_COUNT]),
@@ -330,9 +330,9 @@ class HostPort(wiring.Component):
             counters.arriving.eq(self.counter_data),
             self.counter_ask.eq(counters.ask),
         ]
-        said = {"which": counters.ask.which, "ready": counters.ready, "left": counters.left}
+        state = {"which": counters.ask.which, "ready": counters.ready, "left": counters.left}
         readable |= {
-            Register.COUNT: _register(COUNT, said),
+            Register.COUNT: _register(COUNT, state),
             Register.COUNT_CYCLE: counters.cycle,
             Register.COUNT_VALUE: counters.value,
         }

@@ -96,14 +96,14 @@ class Launches(wiring.Component):
         return m
 
     def _start(self, m: Module) -> None:
-        said = self.launch.payload
+        launch = self.launch.payload
         m.submodules.queue = queue = fifo.SyncFIFO(width=_Launch.size, depth=LAUNCHES)
         m.submodules.clearing = clearing = fifo.SyncFIFO(width=_Launch.size, depth=LAUNCHES)
         clears = Signal()
         m.d.comb += [
-            clears.eq((said.slot == self.slots - 1) | (said.streams == 0)),
-            queue.w_en.eq(self.launch.valid & ~said.follows & ~clears),
-            clearing.w_en.eq(self.launch.valid & ~said.follows & clears),
+            clears.eq((launch.slot == self.slots - 1) | (launch.streams == 0)),
+            queue.w_en.eq(self.launch.valid & ~launch.follows & ~clears),
+            clearing.w_en.eq(self.launch.valid & ~launch.follows & clears),
             self.full.eq(~queue.w_rdy | ~clearing.w_rdy),
         ]
         ready, after = self._successors(m)
@@ -117,7 +117,7 @@ class Launches(wiring.Component):
         for fed in (clearing, queue):
             first = data.View(_Launch, fed.r_data)
             due = Signal()
-            m.d.comb += [fed.w_data.eq(said), due.eq(fed.r_rdy & (self.now > first.at))]
+            m.d.comb += [fed.w_data.eq(launch), due.eq(fed.r_rdy & (self.now > first.at))]
             sources.append((due, first))
         (urgent, cleared), (due, queued) = sources
         with m.If(urgent):
@@ -130,27 +130,27 @@ class Launches(wiring.Component):
         for slot in range(self.slots):
             with m.If(self.start.valid & (starting.slot == slot)):
                 m.d.sync += self._busy[slot].eq(starting.streams != 0)
-            with m.If(queue.w_en & (said.slot == slot)):
+            with m.If(queue.w_en & (launch.slot == slot)):
                 m.d.sync += self._busy[slot].eq(1)
 
     def _successors(self, m: Module) -> tuple[Signal, data.View]:
         """Keeps them. Returns the slots whose successor can start, and that of the lowest of them."""
-        said = self.launch.payload
+        launch = self.launch.payload
         ready, chosen = Signal(self.slots - 1), Signal(_Launch)
         for slot in reversed(range(self.slots - 1)):
             mine, withdrawn, starts = Signal(), Signal(), Signal()
-            kept = fifo.SyncFIFO(width=_Launch.size, depth=SUCCESSORS)
-            m.submodules[f"kept_{slot}"] = ResetInserter(withdrawn)(kept)
-            first = data.View(_Launch, kept.r_data)
+            successors = fifo.SyncFIFO(width=_Launch.size, depth=SUCCESSORS)
+            m.submodules[f"kept_{slot}"] = ResetInserter(withdrawn)(successors)
+            first = data.View(_Launch, successors.r_data)
             m.d.comb += [
-                mine.eq(self.launch.valid & said.follows & (said.slot == slot)),
-                kept.w_data.eq(said),
-                kept.w_en.eq(mine & (said.streams != 0)),
-                withdrawn.eq(mine & (said.streams == 0)),
-                ready[slot].eq(kept.r_rdy & ~self._busy[slot] & (self.now > first.at) & (self._faults == 0)),
+                mine.eq(self.launch.valid & launch.follows & (launch.slot == slot)),
+                successors.w_data.eq(launch),
+                successors.w_en.eq(mine & (launch.streams != 0)),
+                withdrawn.eq(mine & (launch.streams == 0)),
+                ready[slot].eq(successors.r_rdy & ~self._busy[slot] & (self.now > first.at) & (self._faults == 0)),
                 # the lowest slot that is ready, unless something is being cleared up
                 starts.eq(self.start.valid & self._follows & (self._starting.slot == slot)),
-                kept.r_en.eq(starts),
+                successors.r_en.eq(starts),
             ]
             with m.If(ready[slot]):
                 m.d.comb += chosen.eq(first)

@@ -68,7 +68,7 @@ class _Turn:
         self.following: data.View = Signal(_context())
 
 
-class Delivery(wiring.Component):
+class DataReceiver(wiring.Component):
     """Writes arriving packets into the memories of the tile.
 
     Every head is checked for parity and against `depths` (words of each writable region) before the first word is

@@ -13,7 +13,7 @@ from ..spec.routes import LOCAL, NEIGHBOURS, OPPOSITE
 from ..wiring.clocking import gated_domain, in_domain
 from ..wiring.link_counters import LinkCounters, link_counts
 from .link import Link, LinkPort, Plane
-from .router import VcRouter
+from .router import Router
 
 
 class Gates(Enum):
@@ -25,7 +25,7 @@ class Gates(Enum):
 
 
 class VcMesh(wiring.Component):
-    """A mesh of `VcRouter`s.
+    """A mesh of `Router`s.
 
     Ports, for each tile address (y * 16 + x): `inject_<tile>` (in) and `eject_<tile>` (out), `Link`s; `fault_<tile>` (1
     bit, for one cycle) and `fault_destination_<tile>` (8 bits): the router there has dropped a packet that it could not
@@ -34,7 +34,7 @@ class VcMesh(wiring.Component):
 
     Latency: over H hops (|dx| + |dy|, or the hops of the source route) on an idle mesh, a head injected in cycle t is
     offered for ejection in cycle t + H + 1, the last of L flits in cycle t + H + L (`timing.noc_arrival`). Throughput:
-    one flit per cycle and link. Ordering, stalls, fairness and faults: see `VcRouter`.
+    one flit per cycle and link. Ordering, stalls, fairness and faults: see `Router`.
 
     Packets without a source route cannot deadlock, whatever `vcs` is. Source routes can: their sender must give each
     channel a set of routes whose channel dependences have no cycle.
@@ -47,7 +47,7 @@ class VcMesh(wiring.Component):
         places = [(x, y) for y in range(plane.height) for x in range(plane.width)]
         #: Tile addresses, row by row.
         self.tiles = tuple(tile_address(x, y) for x, y in places)
-        self._routers = {(x, y): VcRouter(x, y, plane) for x, y in places}
+        self._routers = {(x, y): Router(x, y, plane) for x, y in places}
         link = Link(plane.bits, plane.vcs)
         members: dict[str, wiring.Member] = {}
         for tile, router in zip(self.tiles, self._routers.values(), strict=True):

@@ -271,7 +271,7 @@ class ChipConfig(_Frozen):
 
     def of_kind(self, kind: TileKind) -> tuple[int, ...]:
         """Tile addresses of one kind, in floorplan order."""
-        return tuple(tile for tile, found in self.tiles.items() if found is kind)
+        return tuple(tile for tile, of in self.tiles.items() if of is kind)
 
     @property
     def cores(self) -> tuple[int, ...]:

@@ -33,10 +33,10 @@ def pages_of(rights: data.View) -> Value:
 
 def may_send_to(config: ChipConfig, rights: data.View, tile: Value) -> Value:
     """Whether a tile is one of the program's cores."""
-    found: Value = Signal(name="no_core")
+    reachable: Value = Signal(name="no_core")
     for number, core in enumerate(config.cores):
-        found = Mux(tile == core, rights.cores[number], found)
-    return found
+        reachable = Mux(tile == core, rights.cores[number], reachable)
+    return reachable
 
 
 def is_dram(config: ChipConfig, tile: Value) -> Value:
