@@ -14,7 +14,7 @@ from ..noc.mesh import Gates, VcMesh
 from ..spec.config import ChipConfig, TileKind
 from ..spec.contracts import COUNT_WIRES
 from ..spec.isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
-from ..wiring.axi import AXI4Lite
+from ..wiring.axi import AXI4Lite, AXI4LitePort
 from .core_tile import ProbePort
 from .tile import Tile, dram_bus
 
@@ -43,7 +43,7 @@ class Chip(wiring.Component):
     in one of these, so that a simulator may take them one by one.
     """
 
-    bus: Any  # AXI4Lite
+    bus: AXI4LitePort
     irq: Signal
 
     def __init__(self, config: ChipConfig, gated: bool = False, observed: bool = False) -> None:

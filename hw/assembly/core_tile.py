@@ -7,10 +7,8 @@ front end (vector) --> vector unit --+
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import data, fifo, wiring
+from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import Out, connect
 
 from ..control.frontend import FrontEnd
@@ -20,7 +18,7 @@ from ..core.vector import VectorUnit
 from ..spec.config import ChipConfig
 from ..spec.isa import Opcode, Region, Unit
 from ..wiring.clocking import gated_domain, in_domain
-from ..wiring.signatures import WAITED_BITS, SemPost, TraceRecord
+from ..wiring.signatures import WAITED_BITS, Port, SemPost, TraceRecord
 
 #: The compute units of a core and the opcode that each one executes.
 EXECUTES = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
@@ -80,10 +78,10 @@ class CoreUnits:
         m.submodules.matrix = in_domain(matrix, computing)
         m.submodules.vector = in_domain(vector, walk)
         connect(m, vector.operands, matrix.operands)
-        self.units: dict[Unit, Any] = {Unit.MATRIX: matrix, Unit.VECTOR: vector}
+        self.units: dict[Unit, MatrixUnit | VectorUnit] = {Unit.MATRIX: matrix, Unit.VECTOR: vector}
         self._domains = {Unit.MATRIX: computing, Unit.VECTOR: walk}
 
-    def observe(self, m: Module, seen: Any) -> None:
+    def observe(self, m: Module, seen: Port) -> None:
         """Drives a port of signature `ProbePort`."""
         for name, write in (("out", self.matrix.out_write), ("vec", self.vector.write)):
             m.d.comb += [
@@ -99,7 +97,7 @@ class CoreUnits:
             m.d[self._domains[unit]] += total.eq(total + 1)
         return total
 
-    def connect(self, m: Module, unit: Unit, front: FrontEnd, post: Any, record: Any) -> None:
+    def connect(self, m: Module, unit: Unit, front: FrontEnd, post: stream.Interface, record: stream.Interface) -> None:
         """Instructions into a unit; its completions into semaphores and trace, through a small queue."""
         name, block = unit.name.lower(), self.units[unit]
         # Cycles that the instructions in the unit waited. They are fewer than `QUEUE` by themselves; who comes last at

@@ -110,21 +110,21 @@ def _beside(config: ChipConfig, observed: bool) -> Generator[Callable[[], dict[s
     it and returns its modules. Raises EmitError."""
     code = "from meshloom.hw.assembly.partition import convert_meshes; convert_meshes()"
     with (
-        tempfile.TemporaryFile("w+") as given,
-        tempfile.TemporaryFile("w+") as found,
-        tempfile.TemporaryFile("w+") as said,
+        tempfile.TemporaryFile("w+") as request,
+        tempfile.TemporaryFile("w+") as answer,
+        tempfile.TemporaryFile("w+") as errors,
     ):
-        given.write(json.dumps({"config": config.model_dump(mode="json"), "observed": observed}))
-        given.seek(0)
-        with subprocess.Popen([sys.executable, "-c", code], stdin=given, stdout=found, stderr=said) as process:
+        request.write(json.dumps({"config": config.model_dump(mode="json"), "observed": observed}))
+        request.seek(0)
+        with subprocess.Popen([sys.executable, "-c", code], stdin=request, stdout=answer, stderr=errors) as process:
 
             def modules() -> dict[str, str]:
                 failed = process.wait()
-                said.seek(0)
+                errors.seek(0)
                 if failed:
-                    raise EmitError(said.read().strip()[-2000:])
-                found.seek(0)
-                return _modules(found.read())
+                    raise EmitError(errors.read().strip()[-2000:])
+                answer.seek(0)
+                return _modules(answer.read())
 
             try:
                 yield modules
@@ -138,8 +138,8 @@ def convert_meshes() -> None:
     from ..spec.config import ChipConfig
     from .chip import Chip
 
-    given = json.load(sys.stdin)
-    chip = Chip(ChipConfig.model_validate(given["config"]), True, given["observed"])
+    request = json.load(sys.stdin)
+    chip = Chip(ChipConfig.model_validate(request["config"]), True, request["observed"])
     sys.stdout.write(to_rtlil(chip, TOP, contents=False))
 
 
@@ -150,11 +150,11 @@ def _modules(text: str) -> dict[str, str]:
 def gates(verilog: str, module: str) -> list[str]:
     """The instances of clock gates in a block's Verilog. Raises EmitError for one inside a submodule, or for a register
     of the block that no gate stands before: nobody could tell from outside whether the block is at rest."""
-    found = re.search(rf"^module {module}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
-    own = _GATE.findall(found[0]) if found else []
+    body = re.search(rf"^module {module}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
+    own = _GATE.findall(body[0]) if body else []
     if len(own) != len(_GATE.findall(verilog)):
         raise EmitError(f"{module} has clock gates in its submodules: its own module must have them all")
-    if found and re.search(r"@\(posedge clk\)", found[0]):
+    if body and re.search(r"@\(posedge clk\)", body[0]):
         raise EmitError(f"{module} has registers in the ungated domain: put them into a domain of `gated_domain`")
     return own
 
@@ -196,21 +196,21 @@ def _wires(
 
 def _pieces(nets: Iterable[int | str], drivers: Mapping[int | str, tuple[str, str, int]]) -> tuple[Piece, ...]:
     """Nets, lowest bit first, as pieces that are as long as can be. Nets without a driver are 0."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for net in nets:
         driver = drivers.get(net)
-        last = found[-1] if found else None
+        last = pieces[-1] if pieces else None
         if driver is None:
             bit = int(net == "1")
             if last is not None and not last.port:
-                found[-1] = Piece(last.width + 1, value=last.value | bit << last.width)
+                pieces[-1] = Piece(last.width + 1, value=last.value | bit << last.width)
             else:
-                found.append(Piece(1, value=bit))
+                pieces.append(Piece(1, value=bit))
         elif last is not None and (last.instance, last.port, last.first + last.width) == driver:
-            found[-1] = Piece(last.width + 1, last.instance, last.port, last.first)
+            pieces[-1] = Piece(last.width + 1, last.instance, last.port, last.first)
         else:
-            found.append(Piece(1, *driver))
-    return tuple(found)
+            pieces.append(Piece(1, *driver))
+    return tuple(pieces)
 
 
 def _netlist(text: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A tile: network interface, mover, semaphores and trace, around the memory or units that make its kind.
 
-    data plane ---> Delivery --+--> memory of the tile (core, bank, DRAM port)
-                               +--> instruction rings
+    data plane --> DataReceiver --+--> memory of the tile (core, bank, DRAM port)
+                                  +--> instruction rings
     request plane > RequestTaker --> MOVEs to the mover, FETCHes to the front ends
     post plane ---> semaphores (in the host tile also: fault reports)
 
@@ -16,7 +16,7 @@ The tile's address is the input `tile`, so that all tiles of one kind are one mo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -25,6 +25,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..control.frontend import FrontEnd
 from ..control.semaphores import Semaphores
 from ..control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
+from ..core.matrix import MatrixUnit
 from ..dtt.controller import Controller
 from ..host_link.counters import Ask, CounterLink
 from ..host_link.host import HostPort
@@ -32,29 +33,27 @@ from ..host_link.reporter import Reporter, parts_of, units_of
 from ..memory.bank import Bank
 from ..memory.dram_port import ADDRESS_BITS, DramPort
 from ..memory.mover import Mover
-from ..noc.data_receiver import Delivery
+from ..noc.data_receiver import DataReceiver
 from ..noc.interface import RequestSender, RequestTaker
-from ..noc.link import Flit, Link
+from ..noc.link import Flit, Link, LinkPort
 from ..spec.config import ChipConfig, TileKind
 from ..spec.contracts import COUNT_BITS, COUNT_WIRES
 from ..spec.isa import (
-    INSTRUCTIONS,
     POST,
     REQUEST_FLIT_BITS,
     BlockedOn,
     Cause,
-    Opcode,
     Part,
     Region,
     Unit,
     data_flit_bits,
 )
 from ..spec.registers import Counted
-from ..wiring.axi import AXI4, AXI4Lite
-from ..wiring.clocking import gated_domain, in_domain
+from ..wiring.axi import AXI4, AXI4Lite, AXI4LitePort, AXI4Port
+from ..wiring.clocking import Sleeper, gated_domain, in_domain
 from ..wiring.link_counters import OUTPUTS, link_counts
 from ..wiring.rights import Rights
-from ..wiring.signatures import FaultReport, PostFlit
+from ..wiring.signatures import FaultPort, FaultReport, FetchLayout, Port, PostFlit
 from .core_tile import CoreUnits, ProbePort
 from .regions import RING_REGION, readable_regions, writable_regions
 
@@ -67,11 +66,28 @@ def dram_bus(config: ChipConfig) -> AXI4:
     return AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)
 
 
+class _Dram(NamedTuple):
+    """The DRAM port, and its clock domain."""
+
+    port: DramPort
+    domain: str
+
+
+class _PostChecks(NamedTuple):
+    """What stands between the post plane and the semaphores: `refused`, the fault of a post that has arrived corrupted
+    or by mistake; `serving`: the host counts posts itself."""
+
+    refused: data.View  # FaultReport
+    serving: Signal
+
+
 class _Parts(NamedTuple):
-    """The parts of a tile. `fronts`: the front end of each unit's stream, the mover's first."""
+    """The parts of a tile. `fronts`: the front end of each unit's stream, the mover's first. `moving`: the clock
+    domain of the mover."""
 
     mover: Mover
-    delivery: Delivery
+    moving: str
+    delivery: DataReceiver
     taker: RequestTaker
     sender: RequestSender
     fronts: Sequence[FrontEnd]
@@ -79,6 +95,7 @@ class _Parts(NamedTuple):
     tracer: Trace
     core: CoreUnits | None
     controller: Controller | None
+    dram: _Dram | None
 
 
 class Tile(wiring.Component):
@@ -108,16 +125,16 @@ class Tile(wiring.Component):
     trace: Signal
     ask: Signal
     moved: Signal
-    links: Any  # link_counts()
-    data_in: Any  # Link
-    data_out: Any  # Link
+    links: data.View  # link_counts()
+    data_in: LinkPort
+    data_out: LinkPort
     request_in: stream.Interface
     request_out: stream.Interface
     post_in: stream.Interface
     post_out: stream.Interface
-    axi: Any  # AXI4; dram tiles only
-    seen: Any  # Seen; observed core tiles only
-    bus: Any  # AXI4Lite; this and the following: host tiles only
+    axi: AXI4Port  # dram tiles only
+    seen: Port  # observed core tiles only
+    bus: AXI4LitePort  # this and the following: host tiles only
     irq: Signal
     any_moved: Signal
     count: Signal
@@ -126,10 +143,10 @@ class Tile(wiring.Component):
     trace_out: Signal
     ask_out: Signal
     counting: Signal  # this and the following: chips with `counters` only
-    counter_ask: Any  # Ask
+    counter_ask: data.View  # Ask
     counter_in: Signal
     counter_out: Signal
-    counter_ask_out: Any  # Ask; this and the next: host tiles only
+    counter_ask_out: data.View  # Ask; this and the next: host tiles only
     counter_data: Signal
 
     def __init__(
@@ -178,9 +195,9 @@ class Tile(wiring.Component):
         self._wake: list[Value] = [self.request_in.valid, self.post_in.valid, *dropped]
         awake = Signal()
         self._control = gated_domain(m, "control", awake, self.gated)
-        mover, self._moving = self._add_own(m, "mover", Mover(config, kind, readable_regions(config, kind)))
+        mover, moving = self._add_own(m, "mover", Mover(config, kind, readable_regions(config, kind)))
         delivery, _ = self._add_own(
-            m, "delivery", Delivery(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
+            m, "delivery", DataReceiver(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
         )
         taker = self._add(m, "taker", RequestTaker(config, len(units)))
         sender = self._add(m, "sender", RequestSender(1 + len(units)))
@@ -204,7 +221,8 @@ class Tile(wiring.Component):
         records = 1 + len(units) + len(computing)
         tracer = self._add(m, "tracer", Trace(config, ports=records + arrivals + ahead))
 
-        parts = _Parts(mover, delivery, taker, sender, fronts, semaphores, tracer, core, controller)
+        dram = _Dram(*self._add_own(m, "port", DramPort(config))) if kind is TileKind.DRAM else None
+        parts = _Parts(mover, moving, delivery, taker, sender, fronts, semaphores, tracer, core, controller, dram)
 
         # -- planes
         m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
@@ -217,28 +235,29 @@ class Tile(wiring.Component):
         self._streams(m, parts, records)
 
         delivered = delivery.delivered
-        if kind is TileKind.DRAM:
-            delivered = self._dram(m, mover, delivery)
-        reporter = self._reporter(m, parts)
+        if dram is not None:
+            delivered = self._dram(m, dram.port, mover, delivery)
+        checks = _PostChecks(Signal(FaultReport, name="refused"), Signal(name="serving"))
+        reporter = self._reporter(m, parts, checks.refused)
         if config.programs:
             self._programs(m, parts, reporter)
-        self._posts(m, reporter, fronts, semaphores, delivered)
+        self._posts(m, parts, reporter, delivered, checks)
         self._memories(m, parts)
         self._progress(m, parts)
         self._count(m, parts)
         if kind is TileKind.HOST:
-            self._host(m, fronts[0], mover, semaphores)
+            self._host(m, parts, checks)
         m.d.comb += awake.eq(Cat(self._wake).any())
         return m
 
-    def _add(self, m: Module, name: str, block: Any) -> Any:
+    def _add(self, m: Module, name: str, block: Sleeper) -> Sleeper:
         """Adds a submodule in the gated clock domain that the tile's rarely used blocks share; its `active` keeps that
         awake."""
         m.submodules[name] = in_domain(block, self._control)
         self._wake.append(block.active)
         return block
 
-    def _add_own(self, m: Module, name: str, block: Any) -> tuple[Any, str]:
+    def _add_own(self, m: Module, name: str, block: Sleeper) -> tuple[Sleeper, str]:
         """Adds a submodule in a gated clock domain of its own, awake while the block is `active`; returns both."""
         domain = gated_domain(m, name, block.active, self.gated)
         m.submodules[name] = in_domain(block, domain)
@@ -278,7 +297,7 @@ class Tile(wiring.Component):
         Both come with a FETCH, never in the host tile, whose stream has all rights. A tile that runs no program reports
         every fault."""
         given = parts.taker.given
-        rights: Any = Signal(Rights)
+        rights: data.View = Signal(Rights)
         clear = Signal()
         m.d.comb += clear.eq(given.valid & given.fetch.clear)
         with m.If(given.valid):
@@ -330,43 +349,43 @@ class Tile(wiring.Component):
             self._wake += core.wake
         m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
         if self.config.counters:
-            self._link_counters(m, totals | {Counter.MOVER_BUSY: tracer.counts[STROBED.index(Counter.MOVER_BUSY)]})
+            self._link_counters(
+                m, parts.dram, totals | {Counter.MOVER_BUSY: tracer.counts[STROBED.index(Counter.MOVER_BUSY)]}
+            )
 
     @property
     def _counting(self) -> Value:
         """Whether busy cycles are counted: in a run that records traces, or as the host says."""
         return self.counting if self.config.counters else self.trace & self.go
 
-    def _link_counters(self, m: Module, totals: Mapping[Counter, Value]) -> None:
+    def _link_counters(self, m: Module, dram: _Dram | None, totals: Mapping[Counter, Value]) -> None:
         """The tile's link to the host's reader of counters."""
         counts = {Counted.MOVER: totals[Counter.MOVER_BUSY]}
         counts |= {Counted[port.upper()]: totals[busy] for port, busy in zip(OUTPUTS, LINK_BUSY, strict=True)}
         if self.kind is TileKind.CORE:
             counts[Counted.MATRIX] = totals[Counter.MATRIX_READING]
             counts[Counted.VECTOR] = totals[Counter.VECTOR_READING]
-        if self.kind is TileKind.DRAM:
+        if dram is not None:
             beats = {Counted.DRAM_READ: (self.axi.rvalid, self.axi.rready)}
             beats[Counted.DRAM_WRITE] = (self.axi.wvalid, self.axi.wready)
             for counted, (valid, ready) in beats.items():
                 counts[counted] = number = Signal(COUNT_BITS, name=f"{counted.name.lower()}_cycles")
                 with m.If(valid & ready & self._counting):
-                    m.d[self._beating] += number.eq(number + 1)  # the port is awake for its beats
+                    m.d[dram.domain] += number.eq(number + 1)  # the port is awake for its beats
         link = CounterLink(tuple(counts))
         domain = gated_domain(m, "counter", link.active, self.gated)
         m.submodules.counter_link = in_domain(link, domain)
         m.d.comb += [link.count(counted).eq(count) for counted, count in counts.items()]
         m.d.comb += [link.ask.eq(self.counter_ask), link.into.eq(self.counter_in), self.counter_out.eq(link.out)]
 
-    def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
+    def _dram(self, m: Module, port: DramPort, mover: Mover, delivery: DataReceiver) -> stream.Interface:
         """Connects the DRAM port to the mover and the delivered packets; returns its stream of write notices."""
-        port, self._beating = self._add_own(m, "port", DramPort(self.config))
         connect(m, port.axi, flipped(self.axi))
         connect(m, mover.run, port.read_run)
         connect(m, port.read_data, mover.run_data)
         m.d.comb += mover.run_level.eq(port.read_level)
         connect(m, delivery.burst, port.write_head)
         connect(m, delivery.burst_data, port.write_data)
-        self._port = port
         # Only DRAM and instruction rings can be written here, and rings never notify.
         m.d.comb += delivery.delivered.ready.eq(1)
         return port.written
@@ -374,12 +393,13 @@ class Tile(wiring.Component):
     def _posts(
         self,
         m: Module,
+        parts: _Parts,
         reporter: Reporter,
-        fronts: list[FrontEnd],
-        semaphores: Semaphores,
         delivered: stream.Interface,
+        checks: _PostChecks,
     ) -> None:
-        """Outgoing posts (faults and states, notifies for other tiles, SYNCs) and incoming ones."""
+        """Outgoing posts (faults and states, notifies for other tiles, SYNCs) and incoming ones, which it checks."""
+        fronts, semaphores, refused = parts.fronts, parts.semaphores, checks.refused
         first_free = 1 + len(fronts)
         local, plane = semaphores.post(first_free), semaphores.post(first_free + 1)
         here = Signal()
@@ -418,13 +438,11 @@ class Tile(wiring.Component):
         # only a broken NoC corrupts a post: such a flit must neither count nor vanish without a report
         flipped = Signal()
         cut = Signal()
-        refused = self._refused
-        self._serving = Signal()  # the host counts these posts itself
         m.d.comb += [
             flipped.eq(self.post_in.payload.data.xor()),
             cut.eq(~self.post_in.payload.last),
             wrong.eq(flipped | cut | (arrived.dst_tile != self.tile)),
-            plane.valid.eq(self.post_in.valid & ~arrived.fault & ~wrong & ~self._serving),
+            plane.valid.eq(self.post_in.valid & ~arrived.fault & ~wrong & ~checks.serving),
             plane.payload.sem.eq(arrived.sem),
             plane.payload.n.eq(arrived.n),
             # faults, too, wait for their turn at the semaphores: `ready` is then a function of registers
@@ -457,7 +475,7 @@ class Tile(wiring.Component):
             tracer.read.region.eq(wanted.region),
             tracer.read.offset.eq(wanted.offset),
         ]
-        memory: Any = core.matrix if core is not None else None
+        memory: MatrixUnit | Bank | None = core.matrix if core is not None else None
         if self.kind is TileKind.SPM:
             memory = Bank(self.config)
             used = gated_domain(m, "bank", memory.write.valid | memory.read.valid, self.gated)
@@ -478,7 +496,7 @@ class Tile(wiring.Component):
             mover.read_data.eq(Mux(was_trace, tracer.read_data, found)),
         ]
         with m.If(mover.read.valid & mover.read.ready):
-            m.d[self._moving] += was_trace.eq(of_trace)
+            m.d[parts.moving] += was_trace.eq(of_trace)
         if core is None:
             m.d.comb += [elsewhere.eq(of_trace), found.eq(memory.read_data)]
             return
@@ -493,13 +511,17 @@ class Tile(wiring.Component):
             found.eq(Mux(was_vec, vector.read_data, memory.read_data)),
         ]
         with m.If(mover.read.valid & mover.read.ready):
-            m.d[self._moving] += was_vec.eq(of_vec)
+            m.d[parts.moving] += was_vec.eq(of_vec)
 
-    def _reporter(self, m: Module, parts: _Parts) -> Reporter:
+    def _reporter(self, m: Module, parts: _Parts, refused: data.View) -> Reporter:
         """Reports faults and blocked states of all parts to the host tile."""
         mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
         semaphores, core, controller = parts.semaphores, parts.core, parts.controller
-        sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
+        sources: list[tuple[Unit, FaultPort | data.View]] = [
+            (Unit.MOVER, mover.fault),
+            (Unit.NONE, delivery.fault),
+            (Unit.NONE, taker.fault),
+        ]
         sources += [(unit, front.fault) for unit, front in zip(units_of(self.kind), fronts, strict=True)]
         sources += [(Unit.NONE, semaphores.fault)]
         if core is not None:
@@ -512,23 +534,22 @@ class Tile(wiring.Component):
             taker.blocked_status,
             delivery.blocked_status,
         ]
-        if self.kind is TileKind.DRAM:
-            port = self._port
-            refused = Signal(FaultReport)
+        if parts.dram is not None:
+            port, bus_fault = parts.dram.port, Signal(FaultReport, name="bus_fault")
             m.d.comb += [
-                refused.valid.eq(port.fault),
-                refused.cause.eq(Cause.BUS),
-                refused.value.eq(Cat(port.fault_offset, port.fault_write)),
+                bus_fault.valid.eq(port.fault),
+                bus_fault.cause.eq(Cause.BUS),
+                bus_fault.value.eq(Cat(port.fault_offset, port.fault_write)),
             ]
-            sources.append((Unit.MOVER, refused))
+            sources.append((Unit.MOVER, bus_fault))
             blocked_status.append(port.blocked_status)
-        self._refused, undeliverable = Signal(FaultReport), Signal(FaultReport)
+        undeliverable = Signal(FaultReport)
         m.d.comb += undeliverable.cause.eq(Cause.DESTINATION)
         for plane in PLANES:
             with m.If(getattr(self, f"{plane}_dropped")):
                 m.d.comb += undeliverable.valid.eq(1)
                 m.d.comb += undeliverable.value.eq(getattr(self, f"{plane}_dropped_tile"))
-        sources += [(Unit.NONE, self._refused), (Unit.NONE, undeliverable)]
+        sources += [(Unit.NONE, refused), (Unit.NONE, undeliverable)]
         reporter = self._add(m, "reporter", Reporter([unit for unit, _ in sources], parts_of(self.kind)))
         m.d.comb += [reporter.tile.eq(self.tile), reporter.host.eq(self.host)]
         m.d.comb += [reporter.go.eq(self.go), reporter.ask.eq(self.ask)]
@@ -568,8 +589,9 @@ class Tile(wiring.Component):
         domain = gated_domain(m, "moved", moving | self.moved, self.gated)
         m.d[domain] += self.moved.eq(moving)
 
-    def _host(self, m: Module, front: FrontEnd, mover: Mover, semaphores: Semaphores) -> None:
+    def _host(self, m: Module, parts: _Parts, checks: _PostChecks) -> None:
         """Connects the host's registers, which can start the mover's stream as a FETCH does."""
+        front, mover, semaphores = parts.fronts[0], parts.mover, parts.semaphores
         commanding = Signal()
         command = gated_domain(m, "command", commanding, self.gated)
         # the rest counts in every cycle of a run, behind a gate that never closes: so all clocks of a tile are alike
@@ -582,7 +604,7 @@ class Tile(wiring.Component):
             host.ready.eq(semaphores.ready),
             host.ended.eq(mover.ended),
             host.moved.eq(self.any_moved.any()),
-            host.fault.valid.eq(self.post_in.valid & self.post_in.ready & ~self._refused.valid),
+            host.fault.valid.eq(self.post_in.valid & self.post_in.ready & ~checks.refused.valid),
             host.fault.payload.eq(self.post_in.payload.data),
             self.irq.eq(host.irq),
             self.count.eq(host.counting),
@@ -592,12 +614,12 @@ class Tile(wiring.Component):
             self.ask_out.eq(host.ask),
         ]
         if self.config.programs:
-            fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), mover.forward.payload.code)
+            fetch = data.View(FetchLayout, mover.forward.payload.code)
             m.d.comb += [
                 host.post.valid.eq(host.fault.valid),
                 host.post.payload.eq(host.fault.payload),
                 host.idle.eq(front.idle),
-                self._serving.eq(host.serving),
+                checks.serving.eq(host.serving),
                 host.cleared.valid.eq(
                     mover.forward.valid & mover.forward.ready & mover.forward.payload.fetch & fetch.clear
                 ),

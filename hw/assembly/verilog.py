@@ -135,10 +135,10 @@ def by_yosys(text: str, script: str, end: str) -> str:
         done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
             raise EmitError((done.stderr or done.stdout).strip()[-2000:])
-        found = target.read_text()
-        if not found.rstrip().endswith(end):  # it does not notice when what it writes is cut off
+        result = target.read_text()
+        if not result.rstrip().endswith(end):  # it does not notice when what it writes is cut off
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
-        return found
+        return result
 
 
 def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:

@@ -22,13 +22,11 @@ time, and ready while the unit was not. In cycles without `active` no register c
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import ChipConfig, TileKind
+from ..spec.config import OFFSET_BITS, ChipConfig, TileKind
 from ..spec.isa import (
     ACCEPTS,
     AHEAD_ACCEPTS,
@@ -41,10 +39,13 @@ from ..spec.isa import (
     Region,
     Unit,
 )
+from ..spec.isa import address as address_of
 from ..wiring.rights import Rights, limited, may_send_to, pages_of
 from ..wiring.signatures import (
+    FETCH,
     WAITED_BITS,
     BlockedStatus,
+    FaultPort,
     FaultSignature,
     FetchLayout,
     Issue,
@@ -53,6 +54,7 @@ from ..wiring.signatures import (
     Request,
     SemPost,
     SyncLayout,
+    TakePort,
     TakeSignature,
     TraceRecord,
     detail,
@@ -68,7 +70,7 @@ class _Loaded:
     def __init__(self) -> None:
         self.code = Signal(INSTRUCTION_BITS)
         #: The header is the same in every format; the other fields are those of a SYNC.
-        self.head: Any = data.View(SyncLayout, self.code)
+        self.head = data.View(SyncLayout, self.code)
         self.since = Signal(32)  # first cycle in which it could fire
         self.waited = Signal(WAITED_BITS)
         self.taken = Signal()  # the semaphore has been taken
@@ -107,19 +109,19 @@ class FrontEnd(wiring.Component):
     ring: data.View
     push: stream.Interface
     fetch: stream.Interface
-    take: Any  # TakeSignature
+    take: TakePort
     issue: stream.Interface
     send: stream.Interface
     post: stream.Interface
     record: stream.Interface
-    fault: Any  # FaultSignature
+    fault: FaultPort
     waited_total: Signal
     blocked_total: Signal
-    blocked_status: Any  # Standing
+    blocked_status: data.View  # BlockedStatus
     progress: Signal
     idle: Signal
     clear: Signal  # this and the next two: chips with `programs` only
-    rights: Any  # Rights
+    rights: data.View  # Rights
     host: Signal
 
     def __init__(self, config: ChipConfig, unit: Unit, ahead: bool = False) -> None:
@@ -133,7 +135,7 @@ class FrontEnd(wiring.Component):
                 "go": In(1),
                 "counting": In(1),
                 "start": In(data.StructLayout({"valid": 1, "fetch": FetchLayout})),
-                "ring": In(data.StructLayout({"valid": 1, "offset": 24, "data": config.word_bits})),
+                "ring": In(data.StructLayout({"valid": 1, "offset": OFFSET_BITS, "data": config.word_bits})),
                 "push": In(stream.Signature(INSTRUCTION_BITS)),
                 "fetch": Out(stream.Signature(Request)),
                 "take": Out(TakeSignature()),
@@ -167,9 +169,9 @@ class FrontEnd(wiring.Component):
         requested = Signal(range(2 * depth))
         consumed = Signal(range(2 * depth))
         delivered = Signal(range(2 * depth * words))
-        remaining = Signal(24)
-        address = Signal(28)
-        dram = Signal(8)
+        remaining = Signal(FETCH.bits("count"))
+        address = Signal(FETCH.bits("addr"))
+        dram = Signal(FETCH.bits("dram"))
         available = Signal()
         m.d.comb += available.eq((delivered >> (words.bit_length() - 1))[: len(consumed)] != consumed)
 
@@ -211,7 +213,7 @@ class FrontEnd(wiring.Component):
         # While nothing is loaded; `_execute` reports what a loaded instruction waits for.
         blocked_status = self.blocked_status
         held = Signal.like(requested)
-        unread = Signal(24)  # instructions of the stream that have not been consumed
+        unread = Signal.like(remaining)  # instructions of the stream that have not been consumed
         m.d.comb += [held.eq(requested - consumed), unread.eq(remaining + held)]
         m.d.comb += Cat(blocked_status.sem, blocked_status.need, blocked_status.has).eq(unread)
         with m.If(idle):
@@ -277,7 +279,7 @@ class FrontEnd(wiring.Component):
             move.src.eq(address),
             move.src_run.eq(chunk * words),
             move.dst_tile.eq(self.tile),
-            move.dst.eq((RING_REGION[self.unit] << 24) + slot * words),
+            move.dst.eq(address_of(RING_REGION[self.unit], 0) + slot * words),
             move.dst_run.eq(chunk * words),
             move.words.eq(chunk * words),
             *([move.fire_at.eq(pages_of(self.rights))] if config.programs else []),

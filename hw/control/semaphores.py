@@ -9,22 +9,20 @@ cycle after `clear` on. A post past
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from ..spec.isa import Cause
-from ..wiring.signatures import FaultSignature, SemPost, TakeSignature
+from ..wiring.signatures import FaultPort, FaultSignature, SemPost, TakePort, TakeSignature
 
 
 class Semaphores(wiring.Component):
     """`count` semaphores of `SEMAPHORE_BITS`, with post ports `post_0`... (`posts`) and wait ports `take_0`...
     (`takers`)."""
 
-    fault: Any  # FaultSignature
+    fault: FaultPort
     ready: Signal
     clear: Signal
     active: Signal
@@ -37,11 +35,11 @@ class Semaphores(wiring.Component):
             | {"fault": Out(FaultSignature()), "ready": Out(1), "clear": In(1), "active": Out(1)}
         )
 
-    def post(self, port: int) -> Any:
+    def post(self, port: int) -> stream.Interface:
         """Stream `post_<port>`."""
         return getattr(self, f"post_{port}")
 
-    def take(self, port: int) -> Any:
+    def take(self, port: int) -> TakePort:
         """The interface `take_<port>`."""
         return getattr(self, f"take_{port}")
 

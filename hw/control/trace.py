@@ -8,14 +8,13 @@ dropped. Records are stored oldest first from word 0 of region TRACE. Region STA
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import TRACE_BYTES, ChipConfig
-from ..spec.isa import Region
+from ..spec.isa import ADDRESS, Region
 from ..wiring.link_counters import OUTPUTS
 from ..wiring.signatures import TraceRecord
 
@@ -78,7 +77,7 @@ class Trace(wiring.Component):
                 "count": In(len(STROBED)),
                 "active": Out(1),
                 "counts": Out(data.ArrayLayout(32, len(STROBED))),
-                "read": In(data.StructLayout({"valid": 1, "region": 4, "offset": 24})),
+                "read": In(data.StructLayout({"valid": 1, **ADDRESS.members("region", "offset")})),
                 "read_data": Out(config.word_bits),
             }
             | {f"total_{counter.name.lower()}": In(32) for counter in TOTALS}
@@ -88,7 +87,7 @@ class Trace(wiring.Component):
         """Port `total_<name>` of one of `TOTALS`."""
         return getattr(self, f"total_{counter.name.lower()}")
 
-    def record(self, port: int) -> Any:
+    def record(self, port: int) -> stream.Interface:
         """Stream `record_<port>`."""
         return getattr(self, f"record_{port}")
 

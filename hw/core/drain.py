@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import OFFSET_BITS, ChipConfig
-from ..spec.isa import SCALED_BIAS_WORDS, Addend, Cause, Region
+from ..spec.isa import HEADER_FORMAT, SCALED_BIAS_WORDS, Addend, Cause, Region
 from .readers import FAULT_LAYOUT, fold_layout
 from .requantiser import PRODUCT_BITS, SCALE_BITS, requantise
 
-RETIRE_LAYOUT = data.StructLayout({"valid": 1, "tag": 16, "post_sem": 6, "post_n": 4, "start": 32, "end": 32})
+RETIRE_LAYOUT = data.StructLayout(
+    {"valid": 1, **HEADER_FORMAT.members("tag", "post_sem", "post_n"), "start": 32, "end": 32}
+)
 
 #: Folds described but not yet draining. A fold is described at its last operand address, and its drain begins
 #: cols + 2 + product_register cycles later, which is at most P + 3 < 2 P; folds are at least P cycles apart. So at
@@ -221,17 +222,17 @@ class Drain(wiring.Component):
         m.d.sync += arrives.eq(wanted)
         with m.If(wanted):
             m.d.sync += there.eq(wanted_at < core.acc_words)
-        found: list[Value] = []
+        scales: list[Value] = []
         for column in range(self._config.cols):
             kept = Signal(SCALE_BITS, name=f"scale_{column}", reset_less=True)
             now = Mux(there, self.acc_data.word_select(column, 32)[:SCALE_BITS], 0)
             with m.If(arrives):
                 m.d.sync += kept.eq(now)
-            found.append(Mux(arrives, now, kept))
-        return found
+            scales.append(Mux(arrives, now, kept))
+        return scales
 
     def _requantise(
-        self, m: Module, adding: Signal, third: Any, stored: Sequence[Signal], scales: Sequence[Value]
+        self, m: Module, adding: Signal, third: data.View, stored: Sequence[Signal], scales: Sequence[Value]
     ) -> tuple[Signal, Signal]:
         """Stage 3: multiplication. Stage 4: rounding and the write to OUT. Returns which of the two stages hold a row.
         The row is `stored` with `third`, in the cycle after `adding`. `scales`: of each column, if it may have its

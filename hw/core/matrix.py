@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.config import ChipConfig
 from ..spec.isa import Region
 from ..wiring.clocking import in_domain
+from ..wiring.signatures import word_read, word_write
 from .array import ArrayForm
 from .drain import RETIRE_LAYOUT, Drain
 from .fed_array import FedArray
-from .ports import OperandPorts, write_layout
+from .ports import OperandPort, OperandPorts, write_layout
 from .readers import FAULT_LAYOUT, GEMM_LAYOUT, OperandReader
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class MatrixUnit(wiring.Component):
     write: stream.Interface
     read: stream.Interface
     read_data: Signal
-    operands: Any  # OperandPorts
+    operands: OperandPort
     out_write: data.View
     fault: data.View
     busy: Signal
@@ -85,10 +86,8 @@ class MatrixUnit(wiring.Component):
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
                 "retire": Out(RETIRE_LAYOUT),
                 "now": In(32),
-                "write": In(
-                    stream.Signature(data.StructLayout({"region": 4, "offset": OFFSET_BITS, "data": config.word_bits}))
-                ),
-                "read": In(stream.Signature(data.StructLayout({"region": 4, "offset": OFFSET_BITS}))),
+                "write": In(word_write(config.lanes)),
+                "read": In(word_read()),
                 "read_data": Out(config.word_bits),
                 "operands": In(OperandPorts(config)),
                 "out_write": Out(write_layout(config.core.out_words, config.word_bits)),
@@ -209,14 +208,14 @@ class MatrixUnit(wiring.Component):
 
     def _serve_operands(self, m: Module, memories: _PerMemory[Memory]) -> _PerMemory[ReadPort]:
         """The vector unit's reads, on separate ports, which are returned. Latency: one cycle."""
-        found: dict[str, ReadPort] = {}
+        ports: dict[str, ReadPort] = {}
         for name, memory in memories._asdict().items():
             wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
-            found[name] = port
+            ports[name] = port
             if not self._config.core.operand_sources or name in ("acc", "out"):  # the others in `_read`
                 m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
             m.d.comb += getattr(self.operands, f"{name}_data").eq(port.data)
-        return _PerMemory(**found)
+        return _PerMemory(**ports)
 
     def _read(
         self,

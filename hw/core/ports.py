@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from amaranth.hdl import Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import ChipConfig
+from ..wiring.signatures import Port
 
 
 def address_bits(words: int) -> int:
@@ -21,6 +25,20 @@ def read_layout(words: int) -> data.StructLayout:
 def write_layout(words: int, bits: int) -> data.StructLayout:
     """A write to a memory of `words` words of `bits` bits."""
     return data.StructLayout({"en": 1, "addr": address_bits(words), "data": bits})
+
+
+class OperandPort(Port, Protocol):
+    """A port with the signature `OperandPorts`."""
+
+    a: data.View
+    a_data: Signal
+    b: data.View
+    b_data: Signal
+    out: data.View
+    out_data: Signal
+    acc: data.View
+    acc_data: Signal
+    walking: Signal
 
 
 class OperandPorts(wiring.Signature):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import OFFSET_BITS, ChipConfig
-from ..spec.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region
+from ..spec.isa import INSTRUCTIONS, POST, Addend, Cause, Opcode, Region
 
-GEMM_LAYOUT = INSTRUCTIONS[Opcode.GEMM].layout()
+GEMM = INSTRUCTIONS[Opcode.GEMM]
+GEMM_LAYOUT = GEMM.layout()
 
 _COUNTS = (
     "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels", "n_blocks",
 )  # fmt: skip
 
-FAULT_LAYOUT = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": OFFSET_BITS + 4})
+FAULT_LAYOUT = data.StructLayout({"valid": 1, "cause": 4, **POST.members("tag", "value")})
 
 
 def fold_layout(rows: int) -> data.StructLayout:
@@ -29,18 +30,9 @@ def fold_layout(rows: int) -> data.StructLayout:
             "block_last": 1,  # last fold of its n block
             "last": 1,  # last fold of its GEMM
             "void": 1,  # the GEMM was faulted at issue: write nothing
-            "tag": 16,
-            "post_sem": 6,
-            "post_n": 4,
+            **GEMM.members("tag", "post_sem", "post_n"),
             "start": 32,
-            "addend": 2,
-            "addend_base": 14,
-            "by_channel": 1,
-            "to_acc": 1,
-            "dest_base": 14,
-            "scale": 16,
-            "relu": 1,
-            "clamp": 7,
+            **GEMM.members("addend", "addend_base", "by_channel", "to_acc", "dest_base", "scale", "relu", "clamp"),
         }
     )
 
@@ -52,9 +44,9 @@ class PendingInstruction:
     if `code` is wrong. Latency: an instruction taken in cycle t can be loaded from t + 1 on.
     """
 
-    def __init__(self, m: Module, issue: Any, layout: data.StructLayout) -> None:
+    def __init__(self, m: Module, issue: stream.Interface, layout: data.StructLayout) -> None:
         self.waiting = Signal()
-        self.code: Any = Signal(layout, name="after")
+        self.code: data.View = Signal(layout, name="after")
         self.load = Signal()
         self.bad_shape = Signal()
         self.bad_bits = Signal()
@@ -69,7 +61,7 @@ class PendingInstruction:
         """The instruction is void."""
         return self.bad_shape | self.bad_bits
 
-    def report(self, m: Module, fault: Any, reported: Signal) -> None:
+    def report(self, m: Module, fault: data.View, reported: Signal) -> None:
         """Sets `fault` and `reported` when a void instruction is loaded, and clears `reported` otherwise."""
         with m.If(self.load):
             m.d.sync += reported.eq(self.bad)
@@ -91,7 +83,7 @@ class _Walk:
     def __init__(self, lanes: int) -> None:
         # Constants of the GEMM.
         self.active = Signal()
-        self.gemm: Any = Signal(GEMM_LAYOUT)
+        self.gemm: data.View = Signal(GEMM_LAYOUT)
         self.void = Signal()
         self.start = Signal(32)
         self.row_step = Signal(13)  # words of A between output rows
@@ -108,9 +100,9 @@ class _Walk:
         self.tap_y = Signal(signed(18))
         self.plane = Signal(25)  # word of the channel block's first row and column
         pixel = data.StructLayout({"ox": 10, "x": 13, "y": 28})
-        self.here: Any = Signal(pixel)  # the pixel of this cycle's row
-        self.beyond: Any = Signal(pixel)  # the pixel after it, or the same one if this cycle has no row
-        self.group: Any = Signal(pixel)  # the first pixel of the group
+        self.here: data.View = Signal(pixel)  # the pixel of this cycle's row
+        self.beyond: data.View = Signal(pixel)  # the pixel after it, or the same one if this cycle has no row
+        self.group: data.View = Signal(pixel)  # the first pixel of the group
         self.left = Signal(14)  # pixels from this group on
         self.b_here = Signal(24)
         self.b_beyond = Signal(24)
@@ -369,7 +361,7 @@ class OperandReader(wiring.Component):
                       "scale", "relu", "clamp"):  # fmt: skip
             m.d.comb += fold[field].eq(gemm[field])
 
-    def _faults(self, m: Module, pending: PendingInstruction, gemm: Any, a: _Access, b: _Access) -> None:
+    def _faults(self, m: Module, pending: PendingInstruction, gemm: data.View, a: _Access, b: _Access) -> None:
         """Drives `fault` one cycle later. Of two reads past their memories, that of A is reported."""
         reported = Signal()
         m.d.sync += self.fault.valid.eq(0)

@@ -15,7 +15,7 @@ or sum of squares in each lane, and again to subtract it or to divide by it or i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -27,7 +27,7 @@ from ..spec.contracts import WINDOW_TAPS
 from ..spec.isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
 from .divider import Divider
 from .drain import RETIRE_LAYOUT
-from .ports import OperandPorts, address_bits, write_layout
+from .ports import OperandPort, OperandPorts, address_bits, write_layout
 from .readers import FAULT_LAYOUT
 from .requantiser import PRODUCT_BITS, SCALE_BITS, requantise
 from .transposer import Transposer
@@ -50,7 +50,7 @@ class _Terms(NamedTuple):
     largest: Signal
     finished: Signal
     lowered: Signal
-    result: Any
+    result: data.View
 
 
 class _Totals(NamedTuple):
@@ -58,7 +58,7 @@ class _Totals(NamedTuple):
 
     valid: Signal
     totals: Sequence[Signal]
-    result: Any
+    result: data.View
 
 
 def _paired(pair: Value, x: Signal, y: Signal, product: Signal) -> Value:
@@ -101,7 +101,7 @@ class VectorUnit(wiring.Component):
     issue: stream.Interface
     retire: data.View
     now: Signal
-    operands: Any  # OperandPorts
+    operands: OperandPort
     read: data.View
     read_data: Signal
     write: data.View
@@ -165,16 +165,16 @@ class VectorUnit(wiring.Component):
         m.d.sync += [operands.acc.en.eq(reader.acc_read.en), added.eq(operands.acc.en)]
 
         arriving, x, y = self._fetch(m, fetched, operand)
-        found = self._look_up(m, reader.table, fetched, arriving, x)
+        entries = self._look_up(m, reader.table, fetched, arriving, x)
         scales = self._scales(m, operand, added)
-        terms = self._compute(m, operand, added, x, self._weights(m, reader.fill, fetched, operand, y), found)
-        kept = [Signal(signed(8), name=f"kept_{lane}", reset_less=True) for lane in range(config.lanes)]
-        totals = self._accumulate(m, terms, kept)
-        writing = self._write(m, totals, kept, scales)
+        terms = self._compute(m, operand, added, x, self._weights(m, reader.fill, fetched, operand, y), entries)
+        block_values = [Signal(signed(8), name=f"kept_{lane}", reset_less=True) for lane in range(config.lanes)]
+        totals = self._accumulate(m, terms, block_values)
+        writing = self._write(m, totals, block_values, scales)
         m.d.comb += self.busy.eq(reader.busy | fetched.active | operand.active | terms.valid | totals.valid | writing)
         return m
 
-    def _fetch(self, m: Module, fetched: Any, operand: Any) -> tuple[Signal, Signal, Signal]:
+    def _fetch(self, m: Module, fetched: data.View, operand: data.View) -> tuple[Signal, Signal, Signal]:
         """Words from the memories. Returns x as it comes with `fetched`, then x and y, valid with `operand`, one cycle
         later."""
         config, operands = self._config, self.operands
@@ -194,7 +194,7 @@ class VectorUnit(wiring.Component):
                 m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
         return arriving, x, y
 
-    def _look_up(self, m: Module, table: Any, fetched: Any, arriving: Signal, x: Signal) -> list[Value]:
+    def _look_up(self, m: Module, table: data.View, fetched: data.View, arriving: Signal, x: Signal) -> list[Value]:
         """The table, and what it says of each lane of x, valid with x; nothing in units without one."""
         if not self._config.core.vec_table:
             return []
@@ -209,7 +209,7 @@ class VectorUnit(wiring.Component):
             write.addr.eq(filled.place),
             write.data.eq(Mux(filled.made, self.operands.b_data, 0)),
         ]
-        found: list[Value] = []
+        entries: list[Value] = []
         for lane in range(lanes):
             port = memory.read_port()
             # byte x + 128: the top bit flips
@@ -217,10 +217,10 @@ class VectorUnit(wiring.Component):
                 port.en.eq(fetched.active & (fetched.op == VectorOp.TABLE)),
                 port.addr.eq(Cat(arriving.word_select(lane, 8)[low:7], ~arriving.word_select(lane, 8)[7])),
             ]
-            found.append(port.data.word_select(x.word_select(lane, 8)[:low], 8))
-        return found
+            entries.append(port.data.word_select(x.word_select(lane, 8)[:low], 8))
+        return entries
 
-    def _weights(self, m: Module, fill: Any, fetched: Any, operand: Any, y: Signal) -> list[Value]:
+    def _weights(self, m: Module, fill: data.View, fetched: data.View, operand: data.View, y: Signal) -> list[Value]:
         """y of each window: the taps of sliding ones are in a memory, which is read in the cycle of `fetched`."""
         if self._windows == 1:
             return [y]
@@ -235,18 +235,19 @@ class VectorUnit(wiring.Component):
             write.addr.eq(filled.place),
             write.data.eq(Mux(filled.made, self.operands.b_data, 0)),
         ]
-        found: list[Value] = []
+        weights: list[Value] = []
         for window in range(self._windows):
             port = taps.read_port()
             m.d.comb += [port.en.eq(fetched.active & fetched.slides), port.addr.eq(fetched.weights[window])]
-            found.append(Mux(operand.slides, port.data, y) if window == 0 else port.data)
-        return found
+            weights.append(Mux(operand.slides, port.data, y) if window == 0 else port.data)
+        return weights
 
     def _compute(
-        self, m: Module, operand: Any, added: Signal, x: Signal, y: Sequence[Value], found: Sequence[Value]
+        self, m: Module, operand: data.View, added: Signal, x: Signal, y: Sequence[Value], entries: Sequence[Value]
     ) -> _Terms:
         """Product, sum or word, one cycle after `operand`; the transposer's result follows P steps later. ACC's word is
-        taken in the same cycle, replaced by zero unless it was `added`. `y`: of each window; `found`: by `_look_up`."""
+        taken in the same cycle, replaced by zero unless it was `added`. `y`: of each window; `entries`: of the table.
+        """
         lanes = self._config.lanes
         m.submodules.transposer = transposer = Transposer(lanes)
         transposing = Signal()
@@ -292,9 +293,9 @@ class VectorUnit(wiring.Component):
                         m.d.sync += term.eq(Mux(operand.second_walk, a, product))
                     with m.Case(VectorOp.PAIR):
                         m.d.sync += term.eq(_paired(operand.pair, a, b, product))
-                    if found:
+                    if entries:
                         with m.Case(VectorOp.TABLE):
-                            m.d.sync += term.eq(found[lane].as_signed())
+                            m.d.sync += term.eq(entries[lane].as_signed())
                     with m.Case(VectorOp.ADD):
                         m.d.sync += term.eq(a + b)
                     with m.Case(VectorOp.TRANSPOSE):
@@ -308,9 +309,9 @@ class VectorUnit(wiring.Component):
                     m.d.sync += term.eq(Mux(operand.op == VectorOp.MAC, a * b, a))
         return _Terms(adding, terms, addends, first, shift, uses, largest, finished, lowered, third)
 
-    def _accumulate(self, m: Module, terms: _Terms, kept: Sequence[Signal]) -> _Totals:
+    def _accumulate(self, m: Module, terms: _Terms, block_values: Sequence[Signal]) -> _Totals:
         """Sum or maximum over the taps of a window or over a whole block, one cycle after the terms. Returns those of
-        the oldest window. `kept`: what is subtracted where terms are `lowered`."""
+        the oldest window. `block_values`: what is subtracted where terms are `lowered`."""
         totals = [
             [Signal(signed(32), name=f"total_{window}_{lane}", reset_less=True) for lane in range(self._config.lanes)]
             for window in range(self._windows)
@@ -323,7 +324,7 @@ class VectorUnit(wiring.Component):
                 m.d.sync += fourth.eq(terms.result)
             for lane, addend in enumerate(terms.addends):
                 empty = Signal(signed(32), name=f"empty_{lane}")
-                nothing = Mux(terms.lowered, -kept[lane], addend) if self._config.core.vec_whole else addend
+                nothing = Mux(terms.lowered, -block_values[lane], addend) if self._config.core.vec_whole else addend
                 m.d.comb += empty.eq(Mux(terms.largest, -128, nothing))
                 chain = [total[lane] for total in totals]
                 for window, (total, later) in enumerate(zip(chain, [*chain[1:], empty], strict=True)):
@@ -338,16 +339,16 @@ class VectorUnit(wiring.Component):
                         m.d.sync += total.eq(Mux(term > before, term, before))
         return _Totals(scaling, totals[0], fourth)
 
-    def _scales(self, m: Module, operand: Any, added: Signal) -> Sequence[Signal]:
+    def _scales(self, m: Module, operand: data.View, added: Signal) -> Sequence[Signal]:
         """The multiplier of each lane in the current block, from two cycles before the product of the first result that
         it is for, and one cycle after that of the block before; nothing in units without. `added`: ACC was read."""
         if not self._config.core.channel_scales:
             return []
-        found = [Signal(SCALE_BITS, name=f"scale_{lane}", reset_less=True) for lane in range(self._config.lanes)]
+        scales = [Signal(SCALE_BITS, name=f"scale_{lane}", reset_less=True) for lane in range(self._config.lanes)]
         with m.If(operand.active & operand.scales):
-            for lane, scale in enumerate(found):
+            for lane, scale in enumerate(scales):
                 m.d.sync += scale.eq(Mux(added, self.operands.acc_data.word_select(lane, 32)[:SCALE_BITS], 0))
-        return found
+        return scales
 
     def _divide(self, m: Module, totals: _Totals) -> Sequence[Value]:
         """What each lane of the second walk over a whole block is multiplied by."""
@@ -360,9 +361,9 @@ class VectorUnit(wiring.Component):
         ]
         return [divider.quotients.word_select(lane, 16) for lane in range(self._config.lanes)]
 
-    def _write(self, m: Module, totals: _Totals, kept: Sequence[Signal], scales: Sequence[Signal]) -> Signal:
-        """Scaling; rounding and the write, one cycle after that. Returns whether this is the cycle of a write. `kept`
-        gets what a first walk has found; `scales`: of each lane, if it may have its own."""
+    def _write(self, m: Module, totals: _Totals, block_values: Sequence[Signal], scales: Sequence[Signal]) -> Signal:
+        """Scaling; rounding and the write, one cycle after that. Returns whether this is the cycle of a write.
+        `block_values` gets the results of a first walk; `scales`: of each lane, if it may have its own."""
         writing = Signal()
         m.d.sync += writing.eq(totals.valid)
         products = [
@@ -382,7 +383,7 @@ class VectorUnit(wiring.Component):
         rounded = [requantise(m, rounds, product, fifth.relu, fifth.clamp) for product in products]
         if quotients:
             with m.If(writing & fifth.keep):
-                m.d.sync += [old.eq(new) for old, new in zip(kept, rounded, strict=True)]
+                m.d.sync += [old.eq(new) for old, new in zip(block_values, rounded, strict=True)]
         m.d.comb += [
             rounds.eq(self.write.en | (writing & fifth.keep)),
             self.write.en.eq(writing & fifth.write),

@@ -11,7 +11,8 @@ from ..spec.contracts import WHOLE_ROOT_CYCLES, WINDOW_TAPS
 from ..spec.isa import INSTRUCTIONS, TABLE_BYTES, Opcode, Region
 from .ports import address_bits
 
-VEC_LAYOUT = INSTRUCTIONS[Opcode.VEC].layout()
+VEC = INSTRUCTIONS[Opcode.VEC]
+VEC_LAYOUT = VEC.layout()
 
 
 def result_layout(dest_bits: int) -> data.StructLayout:
@@ -25,14 +26,9 @@ def result_layout(dest_bits: int) -> data.StructLayout:
             "divides": 1,  # ... it divides; in the second walk: x is multiplied by the quotient
             "root": 1,  # ... by the root of a sum of squares
             "times16": 1,
-            "scale": 16,
-            "by_channel": 1,
-            "relu": 1,
-            "clamp": 7,
+            **VEC.members("scale", "by_channel", "relu", "clamp"),
             "last": 1,  # last result of its VEC
-            "tag": 16,
-            "post_sem": 6,
-            "post_n": 4,
+            **VEC.members("tag", "post_sem", "post_n"),
             "start": 32,
         }
     )
@@ -48,8 +44,7 @@ def step_layout(dest_bits: int, windows: int) -> data.StructLayout:
     return data.StructLayout(
         {
             "active": 1,
-            "op": 3,
-            "pair": 2,
+            **VEC.members("op", "pair"),
             "first_walk": 1,  # over a whole block, the first of two
             "second_walk": 1,
             "x": 1,  # a word of x is read (REQUANT: by `acc_read`); otherwise the tap does not contribute

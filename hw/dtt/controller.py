@@ -12,15 +12,13 @@ tile, a GEMM or VEC for a core's stream of that unit. The unit holds it until it
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import ChipConfig
 from ..spec.isa import INSTRUCTIONS, ROUTE_BODY, BlockedOn, Cause, Opcode, Unit
-from ..wiring.signatures import BlockedStatus, FaultSignature, Issue, MoveLayout, Request, TraceRecord
+from ..wiring.signatures import BlockedStatus, FaultPort, FaultSignature, Issue, MoveLayout, Request, TraceRecord
 from .route_builder import RouteBuilder
 
 OrderLayout = INSTRUCTIONS[Opcode.ORDER].layout()
@@ -48,8 +46,8 @@ class Controller(wiring.Component):
     own: stream.Interface
     forward: stream.Interface
     record: stream.Interface
-    fault: Any  # FaultSignature
-    blocked_status: Any  # Standing
+    fault: FaultPort
+    blocked_status: data.View  # BlockedStatus
     active: Signal
     pacing: Signal
 
@@ -133,7 +131,7 @@ class Controller(wiring.Component):
                     m.next = "TAKE"
         return m
 
-    def _keep(self, m: Module, record: Any, begun: Value) -> None:
+    def _keep(self, m: Module, record: data.View, begun: Value) -> None:
         own = data.View(MoveLayout, self.own.payload.code)
         m.d.sync += [
             record.tag.eq(own.tag),
@@ -180,7 +178,7 @@ class Controller(wiring.Component):
                 m.d.sync += used[number].eq(used[number] + 1)
         return full, read.data, sent
 
-    def _route(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
+    def _route(self, m: Module, order: data.View, move: data.View, to_core: Signal) -> tuple[data.View, Signal, Signal]:
         """(route of the data, whether it is ready, a strobe that starts the route builder)."""
         route = Signal(ROUTE_BODY.layout())
         ready = Signal()

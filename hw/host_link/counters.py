@@ -10,7 +10,6 @@ The links cost one register and the choice of a counter in each tile, and `COUNT
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, memory, wiring
@@ -21,7 +20,7 @@ from ..spec.contracts import COUNT_BITS, COUNT_WIRES
 from ..spec.registers import COUNT, Counted
 
 #: What the reader tells all links: take the counter `which` (`sample`), or hand on `COUNT_WIRES` bits (`shift`).
-Ask = data.StructLayout({"sample": 1, "shift": 1, "which": COUNT.offsets["which"][1]})
+Ask = data.StructLayout({"sample": 1, "shift": 1, "which": COUNT.bits("which")})
 #: Cycles in which a count is handed on.
 _STEPS = COUNT_BITS // COUNT_WIRES
 
@@ -34,7 +33,7 @@ class CounterLink(wiring.Component):
     behind. In cycles without `active` no register changes.
     """
 
-    ask: Any  # Ask
+    ask: data.View  # Ask
     into: Signal
     out: Signal
     active: Signal
@@ -81,7 +80,7 @@ class CounterReader(wiring.Component):
     which: Signal
     arriving: Signal
     next_one: Signal
-    ask: Any  # Ask
+    ask: data.View  # Ask
     ready: Signal
     cycle: Signal
     value: Signal
@@ -89,11 +88,11 @@ class CounterReader(wiring.Component):
 
     def __init__(self, config: ChipConfig) -> None:
         self.tiles = len(config.tiles)
-        which = COUNT.offsets["which"][1]
+        which = COUNT.bits("which")
         super().__init__(
             {"now": In(32), "take": In(1), "which": In(which), "arriving": In(COUNT_WIRES), "next_one": In(1)}
             | {"ask": Out(Ask), "ready": Out(1), "cycle": Out(32), "value": Out(COUNT_BITS)}
-            | {"left": Out(COUNT.offsets["left"][1])}
+            | {"left": Out(COUNT.bits("left"))}
         )
 
     def elaborate(self, platform: object) -> Module:

@@ -22,7 +22,6 @@ of them, and reading REPORT_HIGH advances to the next.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
@@ -32,7 +31,7 @@ from ..spec.config import ChipConfig
 from ..spec.contracts import COUNT_WIRES
 from ..spec.isa import POST, Cause, Format, Opcode, Unit
 from ..spec.registers import COMPLETION, CONTROL, COUNT, FAULT_WHO, ID_VALUE, LAUNCH, REPORT, STATUS, Register
-from ..wiring.axi import AXI4Lite
+from ..wiring.axi import AXI4Lite, AXI4LitePort
 from ..wiring.signatures import FetchLayout, PostFlit, StateFlit
 from .counters import Ask, CounterReader
 from .launches import Launches
@@ -50,7 +49,7 @@ def _register(layout: Format, values: Mapping[str, Value | int]) -> Cat:
     return Cat(*parts)
 
 
-def _reported(report: Any) -> dict[str, Value | int]:
+def _reported(report: data.View) -> dict[str, Value | int]:
     """The fields of FAULT_WHO in a report."""
     return {name: report[name] for name in FAULT_WHO.offsets if name in POST.offsets}
 
@@ -68,7 +67,7 @@ class HostPort(wiring.Component):
     from the first of them.
     """
 
-    bus: Any  # AXI4Lite
+    bus: AXI4LitePort
     tile: Signal
     ready: Signal
     ended: Signal
@@ -81,12 +80,12 @@ class HostPort(wiring.Component):
     ask: Signal
     irq: Signal
     commanding: Signal
-    post: Any  # this and the following: chips with `programs` only
+    post: stream.Interface  # this and the following: chips with `programs` only
     idle: Signal
     serving: Signal
-    cleared: Any
+    cleared: data.View
     counting: Signal
-    counter_ask: Any  # this and the next: chips with `counters` only
+    counter_ask: data.View  # this and the next: chips with `counters` only
     counter_data: Signal
 
     def __init__(self, config: ChipConfig, command_domain: str = "sync") -> None:
@@ -154,7 +153,7 @@ class HostPort(wiring.Component):
         waiting, oldest, next_one = self._reports(m)
         ready = self.ready & ~running & ~faulted
         status = {"running": running, "done": done, "fault": faulted, "ready": ready}
-        readable = {
+        readable: dict[Register, Value | int] = {
             Register.ID: ID_VALUE,
             Register.CONFIG: int(self.config.digest[-8:], 16),
             Register.STATUS: _register(STATUS, status),
@@ -165,7 +164,8 @@ class HostPort(wiring.Component):
             Register.REPORTS: waiting,
             Register.REPORT_LOW: oldest[:32],
             Register.REPORT_HIGH: oldest[32:],
-        } | program
+        }
+        readable |= program
         if launches is not None:
             self._serve_programs(m, launches, program, readable)
             self._first_faults(m, launches, start)
@@ -221,8 +221,8 @@ class HostPort(wiring.Component):
                 m.d[self._command] += [running.eq(0), faulted.eq(1), self.ask.eq(1)]
                 m.d.sync += value.eq(Mux(overdue, cycles, quiet))
                 cause = Mux(overdue, Cause.WATCHDOG, Cause.STALLED)
-                said = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
-                m.d.sync += who.eq(_register(FAULT_WHO, said))
+                fault = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
+                m.d.sync += who.eq(_register(FAULT_WHO, fault))
         return m
 
     def _serve_writes(
@@ -269,18 +269,18 @@ class HostPort(wiring.Component):
         return start, serve
 
     def _serve_programs(
-        self, m: Module, launches: Launches, program: Mapping[Register, Signal], readable: dict[Register, Any]
+        self, m: Module, launches: Launches, program: Mapping[Register, Signal], readable: dict[Register, Value | int]
     ) -> None:
         """Connects the queues of programs that come and go, and adds what can be read of them."""
-        said = data.View(LAUNCH.layout(), self.bus.wdata)
+        launch = data.View(LAUNCH.layout(), self.bus.wdata)
         entry, done = launches.launch.payload, launches.done
         m.d.comb += [
             launches.now.eq(self.now),
             launches.enable.eq(self.serving & self.go),
             launches.idle.eq(self.idle),
-            entry.slot.eq(said.slot),
-            entry.streams.eq(said.streams),
-            entry.follows.eq(said.follows),
+            entry.slot.eq(launch.slot),
+            entry.streams.eq(launch.streams),
+            entry.follows.eq(launch.follows),
             entry.dram.eq(program[Register.PROGRAM_TILE]),
             entry.addr.eq(program[Register.PROGRAM_ADDR]),
             entry.count.eq(program[Register.PROGRAM_COUNT]),
@@ -316,7 +316,7 @@ class HostPort(wiring.Component):
             launches.post.valid.eq(self.post.valid & (~failed | reported.fresh)),
         ]
 
-    def _serve_counters(self, m: Module, counters: CounterReader, readable: dict[Register, Any]) -> None:
+    def _serve_counters(self, m: Module, counters: CounterReader, readable: dict[Register, Value | int]) -> None:
         """Connects the reader of counters, and adds what can be read of it."""
         bus = self.bus
         m.submodules.counters = counters
@@ -330,14 +330,14 @@ class HostPort(wiring.Component):
             counters.arriving.eq(self.counter_data),
             self.counter_ask.eq(counters.ask),
         ]
-        said = {"which": counters.ask.which, "ready": counters.ready, "left": counters.left}
+        state = {"which": counters.ask.which, "ready": counters.ready, "left": counters.left}
         readable |= {
-            Register.COUNT: _register(COUNT, said),
+            Register.COUNT: _register(COUNT, state),
             Register.COUNT_CYCLE: counters.cycle,
             Register.COUNT_VALUE: counters.value,
         }
 
-    def _serve_reads(self, m: Module, readable: Mapping[Register, Any], next_one: Signal) -> None:
+    def _serve_reads(self, m: Module, readable: Mapping[Register, Value | int], next_one: Signal) -> None:
         """The read channels: one read at a time, answered in the next cycle; other addresses read as 0. Drives
         `next_one` when REPORT_HIGH is read."""
         bus = self.bus

@@ -13,8 +13,6 @@ later.
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -23,12 +21,12 @@ from ..spec.config import ChipConfig
 from ..spec.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
 from ..spec.isa import SLOT_BITS
 from ..spec.registers import COMPLETION, LAUNCH
-from ..wiring.signatures import FetchLayout, PostFlit
+from ..wiring.signatures import FETCH, FetchLayout, PostFlit
 
 #: Streams of one program, at most: three for each of 32 cores.
-STREAM_BITS = LAUNCH.offsets["streams"][1]
+STREAM_BITS = LAUNCH.bits("streams")
 _Launch = data.StructLayout(
-    {"slot": SLOT_BITS, "streams": STREAM_BITS, "dram": 8, "addr": 28, "count": 24, "at": 32, "follows": 1}
+    {"slot": SLOT_BITS, "streams": STREAM_BITS, **FETCH.members("dram", "addr", "count"), "at": 32, "follows": 1}
 )
 #: A completion as the registers DONE_* show it.
 Done = data.StructLayout({"what": COMPLETION.layout(), "who": 32, "value": 32, "cycle": 32})
@@ -56,14 +54,14 @@ class Launches(wiring.Component):
 
     now: Signal
     enable: Signal
-    launch: Any
+    launch: stream.Interface
     full: Signal
     idle: Signal
-    start: Any
-    post: Any
+    start: data.View
+    post: stream.Interface
     who: Signal
     waiting: Signal
-    done: Any
+    done: data.View
     next_one: Signal
     lost: Signal
 
@@ -88,7 +86,7 @@ class Launches(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._starting: Any = Signal(_Launch)  # what starts with `start`
+        self._starting: data.View = Signal(_Launch)  # what starts with `start`
         self._follows = Signal()  # whether that is a successor
         self._left = [Signal(STREAM_BITS, name=f"left_{slot}") for slot in range(self.slots)]
         self._busy = Signal(self.slots)  # slots with a program that is queued or runs
@@ -98,14 +96,14 @@ class Launches(wiring.Component):
         return m
 
     def _start(self, m: Module) -> None:
-        said = self.launch.payload
+        launch = self.launch.payload
         m.submodules.queue = queue = fifo.SyncFIFO(width=_Launch.size, depth=LAUNCHES)
         m.submodules.clearing = clearing = fifo.SyncFIFO(width=_Launch.size, depth=LAUNCHES)
         clears = Signal()
         m.d.comb += [
-            clears.eq((said.slot == self.slots - 1) | (said.streams == 0)),
-            queue.w_en.eq(self.launch.valid & ~said.follows & ~clears),
-            clearing.w_en.eq(self.launch.valid & ~said.follows & clears),
+            clears.eq((launch.slot == self.slots - 1) | (launch.streams == 0)),
+            queue.w_en.eq(self.launch.valid & ~launch.follows & ~clears),
+            clearing.w_en.eq(self.launch.valid & ~launch.follows & clears),
             self.full.eq(~queue.w_rdy | ~clearing.w_rdy),
         ]
         ready, after = self._successors(m)
@@ -115,11 +113,11 @@ class Launches(wiring.Component):
             free.eq(self.idle & self.enable),
             *(fetch[name].eq(starting[name]) for name in ("dram", "addr", "count")),
         ]
-        sources: list[tuple[Any, Any]] = []
+        sources: list[tuple[Signal, data.View]] = []
         for fed in (clearing, queue):
             first = data.View(_Launch, fed.r_data)
             due = Signal()
-            m.d.comb += [fed.w_data.eq(said), due.eq(fed.r_rdy & (self.now > first.at))]
+            m.d.comb += [fed.w_data.eq(launch), due.eq(fed.r_rdy & (self.now > first.at))]
             sources.append((due, first))
         (urgent, cleared), (due, queued) = sources
         with m.If(urgent):
@@ -132,27 +130,27 @@ class Launches(wiring.Component):
         for slot in range(self.slots):
             with m.If(self.start.valid & (starting.slot == slot)):
                 m.d.sync += self._busy[slot].eq(starting.streams != 0)
-            with m.If(queue.w_en & (said.slot == slot)):
+            with m.If(queue.w_en & (launch.slot == slot)):
                 m.d.sync += self._busy[slot].eq(1)
 
-    def _successors(self, m: Module) -> tuple[Signal, Any]:
+    def _successors(self, m: Module) -> tuple[Signal, data.View]:
         """Keeps them. Returns the slots whose successor can start, and that of the lowest of them."""
-        said = self.launch.payload
+        launch = self.launch.payload
         ready, chosen = Signal(self.slots - 1), Signal(_Launch)
         for slot in reversed(range(self.slots - 1)):
             mine, withdrawn, starts = Signal(), Signal(), Signal()
-            kept = fifo.SyncFIFO(width=_Launch.size, depth=SUCCESSORS)
-            m.submodules[f"kept_{slot}"] = ResetInserter(withdrawn)(kept)
-            first = data.View(_Launch, kept.r_data)
+            successors = fifo.SyncFIFO(width=_Launch.size, depth=SUCCESSORS)
+            m.submodules[f"kept_{slot}"] = ResetInserter(withdrawn)(successors)
+            first = data.View(_Launch, successors.r_data)
             m.d.comb += [
-                mine.eq(self.launch.valid & said.follows & (said.slot == slot)),
-                kept.w_data.eq(said),
-                kept.w_en.eq(mine & (said.streams != 0)),
-                withdrawn.eq(mine & (said.streams == 0)),
-                ready[slot].eq(kept.r_rdy & ~self._busy[slot] & (self.now > first.at) & (self._faults == 0)),
+                mine.eq(self.launch.valid & launch.follows & (launch.slot == slot)),
+                successors.w_data.eq(launch),
+                successors.w_en.eq(mine & (launch.streams != 0)),
+                withdrawn.eq(mine & (launch.streams == 0)),
+                ready[slot].eq(successors.r_rdy & ~self._busy[slot] & (self.now > first.at) & (self._faults == 0)),
                 # the lowest slot that is ready, unless something is being cleared up
                 starts.eq(self.start.valid & self._follows & (self._starting.slot == slot)),
-                kept.r_en.eq(starts),
+                successors.r_en.eq(starts),
             ]
             with m.If(ready[slot]):
                 m.d.comb += chosen.eq(first)
@@ -178,7 +176,7 @@ class Launches(wiring.Component):
         m.submodules.store = store = memory.Memory(shape=Done, depth=COMPLETIONS, init=[])
         write, read = store.write_port(), store.read_port(domain="comb")
         head, tail = Signal(range(COMPLETIONS)), Signal(range(COMPLETIONS))
-        event: Any = Signal(Done)
+        event: data.View = Signal(Done)
         queued = Signal()
         m.d.sync += [
             queued.eq(last | failed),

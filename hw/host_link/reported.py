@@ -10,8 +10,6 @@ streams whose completion has not been taken; so a host that has no more of these
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -49,9 +47,9 @@ class Reported(wiring.Component):
     """
 
     clear_all: Signal
-    fault: Any  # TileStrobe, like the next two
-    taken: Any
-    cleared: Any
+    fault: data.View  # TileStrobe, like the next two
+    taken: data.View
+    cleared: data.View
     fresh: Signal
 
     def __init__(self, config: ChipConfig) -> None:

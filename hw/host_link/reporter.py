@@ -7,7 +7,6 @@ over the post plane, which always drains. So the host learns what each part wait
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -56,7 +55,7 @@ class Reporter(wiring.Component):
     go: Signal
     ask: Signal
     clear: Signal
-    offender: Any
+    offender: data.View
     free: Signal
     send: stream.Interface
     active: Signal
@@ -71,18 +70,18 @@ class Reporter(wiring.Component):
             | {"send": Out(stream.Signature(PostFlit)), "active": Out(1)}
         )
 
-    def fault(self, port: int) -> Any:
+    def fault(self, port: int) -> data.View:
         """Port `fault_<port>`."""
         return getattr(self, f"fault_{port}")
 
-    def blocked_status(self, port: int) -> Any:
+    def blocked_status(self, port: int) -> data.View:
         """Port `blocked_status_<port>`."""
         return getattr(self, f"blocked_status_{port}")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         report = Signal(PostFlit)
-        state: Any = data.View(StateFlit, report)
+        state = data.View(StateFlit, report)
         reporting = Signal()
         seen = Signal()
         turn = Signal(range(len(self.parts) + 2))

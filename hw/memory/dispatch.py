@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..spec.isa import INSTRUCTIONS, ROUTE_BODY, Cause, Opcode, Unit
 from ..wiring.rights import Pages, is_dram, limited, may_send_to, pages_of
-from ..wiring.signatures import MoveLayout, Route, steered
+from ..wiring.signatures import MOVE, FetchLayout, MoveLayout, Route, steered
 from .mover_ports import Engine, MoverPorts, PendingRecord
 
 #: First bit of `fire_at` in an instruction, and the one after those that hold a request's pages (`hw.wiring.rights`).
-_FIRE_AT = (at := INSTRUCTIONS[Opcode.MOVE].offsets["fire_at"][0], at + Pages.size)
+_FIRE_AT = (at := MOVE.offsets["fire_at"][0], at + Pages.size)
 
 
 class Dispatch(MoverPorts):
@@ -24,7 +22,7 @@ class Dispatch(MoverPorts):
         """Dispatches own instructions to the engine, the NoC or the end, requests to the engine; fair between both."""
         code = self.own.payload.code
         own = data.View(MoveLayout, code)
-        fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), code)
+        fetch = data.View(FetchLayout, code)
         started = Signal()
         begun = Signal(32)
         start = Signal(32)
@@ -59,8 +57,8 @@ class Dispatch(MoverPorts):
         shapeless = Signal()  # a pull of nothing: nobody would learn from the other tile whose it was
         m.d.comb += bad.eq(to_net & (~self._exists(target) | foreign | shapeless))
         m.d.comb += self.forward.valid.eq(to_net & ~done.pending & ~bad)
-        mine: Any = Signal(Pages)
-        asked: Any = Signal(Pages)
+        mine: data.View = Signal(Pages)
+        asked: data.View = Signal(Pages)
         if self.config.programs:
             m.d.comb += [
                 mine.eq(pages_of(self.rights)),
@@ -108,7 +106,7 @@ class Dispatch(MoverPorts):
             with m.If(self.clear):
                 m.d.sync += started.eq(0)
 
-    def _foreign(self, move: Any) -> Value:
+    def _foreign(self, move: data.View) -> Value:
         """Whether a MOVE of the own stream reaches tiles that are not its program's. A pull comes here and nowhere
         else; data may go to the program's cores and to dram tiles; only its cores are notified and posted to."""
         config, rights = self.config, self.rights
@@ -118,7 +116,7 @@ class Dispatch(MoverPorts):
         strange = ~reaches | (~here & ((move.dst_tile != self.tile) | (is_dram(config, other) & (move.post_n != 0))))
         return limited(rights) & (strange | (move.notify & ~may_send_to(config, rights, move.notify_tile)))
 
-    def _own_route(self, m: Module, is_move: Signal, done: PendingRecord, start: Signal) -> Any:
+    def _own_route(self, m: Module, is_move: Signal, done: PendingRecord, start: Signal) -> data.View:
         """Executes ROUTEs; returns the route of the own stream's next MOVE."""
         route = Signal(Route, name="own_route")
         if not steered(self.config):
@@ -147,7 +145,7 @@ class Dispatch(MoverPorts):
                 m.d.sync += route.eq(0)
         return route
 
-    def _keep(self, m: Module, done: PendingRecord, instruction: Any, start: Value) -> None:
+    def _keep(self, m: Module, done: PendingRecord, instruction: data.View, start: Value) -> None:
         """Records an instruction of the tile's stream that completes in this cycle."""
         record = done.record
         m.d.sync += [

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import MOST_PACKET_WORDS, OFFSET_BITS, ChipConfig
+from ..spec.config import OFFSET_BITS, ChipConfig
 from ..spec.contracts import DRAM_BURSTS, PORT_WORDS, read_words
 from ..spec.isa import BlockedOn
-from ..wiring.axi import AXI4, Burst
-from ..wiring.signatures import BlockedStatus, detail
+from ..wiring.axi import AXI4, AXI4Port, Burst
+from ..wiring.signatures import WORDS_BITS, BlockedStatus, Notice, Run, WriteHead, detail
 
 #: Bits of an AXI byte address.
 ADDRESS_BITS = 32
-
-_WORDS_BITS = MOST_PACKET_WORDS.bit_length()
-
-#: `words` adjacent words from word `offset` of the channel; 1 to `ChipConfig.packet_words`, never across a multiple of
-#: it.
-RUN = data.StructLayout({"offset": OFFSET_BITS, "words": _WORDS_BITS})
-#: Whom to notify that a run has been written.
-NOTICE = data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
-#: A run to be written, and whom to notify.
-WRITE_HEAD = data.StructLayout({**RUN.members, **NOTICE.members})
 
 
 class DramPort(wiring.Component):
@@ -34,15 +22,15 @@ class DramPort(wiring.Component):
     A run is one burst: 1..`packet_words` words that do not cross a multiple of as many, so that no burst crosses 4 KiB
     (the user guarantees it). Reads and writes proceed independently and concurrently; there is no order between them.
 
-    - `read_run` (stream of RUN) requests words, `read_data` (stream of words) returns them, in order.
+    - `read_run` (stream of Run) requests words, `read_data` (stream of words) returns them, in order.
       Up to `DRAM_BURSTS` can be in flight. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in
       cycle t is offered on `read_data` from t + 1. One run and one word per cycle. `read_level`: words that it can
       still offer without another beat, of at most `read_words`.
-    - `write_head` (stream of WRITE_HEAD), then exactly its `words` words on `write_data`; the next head is accepted
+    - `write_head` (stream of WriteHead), then exactly its `words` words on `write_data`; the next head is accepted
       one cycle after the last word at the earliest, so a packet of a head and N words takes N + 1 cycles. Up to
       `DRAM_BURSTS` can be in flight. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
       t + 1; a word accepted in cycle t is on W from t + 1, never before its address.
-    - `written` (stream of NOTICE) announces the response to each burst, in order: B accepted in cycle t is offered
+    - `written` (stream of Notice) announces the response to each burst, in order: B accepted in cycle t is offered
       from t + 1. One burst every two cycles.
     - `fault`: 1 for one cycle for each burst that the memory refused (SLVERR or DECERR), with `fault_offset`, the
       first word of that burst, and `fault_write`, 1 for a write: two cycles after the first bad R beat or the B was
@@ -55,29 +43,29 @@ class DramPort(wiring.Component):
     All AXI outputs are functions of registers. In cycles without `active` no register changes.
     """
 
-    read_run: Any
-    read_data: Any
+    read_run: stream.Interface
+    read_data: stream.Interface
     read_level: Signal
-    write_head: Any
-    write_data: Any
-    written: Any
+    write_head: stream.Interface
+    write_data: stream.Interface
+    written: stream.Interface
     fault: Signal
     fault_offset: Signal
     fault_write: Signal
-    blocked_status: Any  # Standing
+    blocked_status: data.View  # BlockedStatus
     active: Signal
-    axi: Any
+    axi: AXI4Port
 
     def __init__(self, config: ChipConfig) -> None:
         self.lanes, self.read_words = config.lanes, read_words(config)
         super().__init__(
             {
-                "read_run": In(stream.Signature(RUN)),
+                "read_run": In(stream.Signature(Run)),
                 "read_data": Out(stream.Signature(config.word_bits)),
                 "read_level": Out(range(read_words(config) + 1)),
-                "write_head": In(stream.Signature(WRITE_HEAD)),
+                "write_head": In(stream.Signature(WriteHead)),
                 "write_data": In(stream.Signature(config.word_bits)),
-                "written": Out(stream.Signature(NOTICE)),
+                "written": Out(stream.Signature(Notice)),
                 "fault": Out(1),
                 "fault_offset": Out(OFFSET_BITS),
                 "fault_write": Out(1),
@@ -130,11 +118,11 @@ class DramPort(wiring.Component):
     def _write(self, m: Module) -> tuple[Signal, Signal]:
         """The write path. Returns (strobe, offset): a burst was refused."""
         axi, head = self.axi, self.write_head.payload
-        queued = data.StructLayout({"offset": OFFSET_BITS, "notice": NOTICE})
+        queued = data.StructLayout({"offset": OFFSET_BITS, "notice": Notice})
         m.submodules.writes = writes = fifo.SyncFIFO(width=queued.size, depth=DRAM_BURSTS)
         m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 1, depth=PORT_WORDS)
-        left = Signal(_WORDS_BITS)  # words of the burst that have not arrived yet
-        oldest: Any = data.View(queued, writes.r_data)
+        left = Signal(WORDS_BITS)  # words of the burst that have not arrived yet
+        oldest = data.View(queued, writes.r_data)
         self._address(m, "aw", self.write_head, writes.w_rdy & (left == 0))
         m.d.comb += [
             writes.w_en.eq(self.write_head.valid & self.write_head.ready),
@@ -175,12 +163,12 @@ class DramPort(wiring.Component):
             m.d.sync += offset.eq(oldest.offset)
         return bad, offset
 
-    def _address(self, m: Module, channel: str, runs: Any, may: Any) -> None:
+    def _address(self, m: Module, channel: str, runs: stream.Interface, may: Value) -> None:
         """Registers the address channel `channel` (`ar` or `aw`); accepts from `runs` while `may`."""
         shift = self.lanes.bit_length() - 1
         valid: Signal = getattr(self.axi, f"{channel}valid")
         offset = Signal(OFFSET_BITS, name=f"{channel}_offset")
-        length = Signal(_WORDS_BITS - 1, name=f"{channel}_length")
+        length = Signal(WORDS_BITS - 1, name=f"{channel}_length")
         m.d.comb += [
             runs.ready.eq(may & (~valid | getattr(self.axi, f"{channel}ready"))),
             getattr(self.axi, f"{channel}addr").eq(Cat(Const(0, shift), offset)),

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amaranth.hdl import Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..noc.link import Link
+from ..noc.link import Link, LinkPort
 from ..spec.config import ChipConfig, TileKind
 from ..spec.contracts import read_words
 from ..spec.isa import Region, data_flit_bits
 from ..spec.routes import TURN_BITS
 from ..wiring.rights import Pages, Rights
 from ..wiring.signatures import (
+    MOVE,
     WAITED_BITS,
     BlockedStatus,
+    FaultPort,
     FaultSignature,
     Issue,
     MoveLayout,
     Request,
     Route,
+    Run,
     SemPost,
     TraceRecord,
+    coordinates,
     requested_move,
     word_read,
 )
@@ -34,17 +38,8 @@ def descriptor(config: ChipConfig) -> data.StructLayout:
     """What the packetiser must know about a MOVE; `turns`: a source route as stored in heads."""
     return data.StructLayout(
         {
-            "dst_tile": 8,
-            "dst": 28,
-            "dst_run": 16,
-            "dst_stride": 20,
-            "words": 16,
-            "notify_tile": 8,
-            "notify_sem": 6,
-            "notify": 1,
-            "tag": 16,
-            "post_sem": 6,
-            "post_n": 4,
+            **MOVE.members("dst_tile", "dst", "dst_run", "dst_stride", "words"),
+            **MOVE.members("notify_tile", "notify_sem", "notify", "tag", "post_sem", "post_n"),
             "start": 32,
             "waited": WAITED_BITS,
             "from_dram": 1,
@@ -65,10 +60,10 @@ class Engine:
     """A MOVE handed from `Dispatch` to `SourceGenerator`, which takes it when `valid` and `ready`."""
 
     def __init__(self) -> None:
-        self.move: Any = Signal(MoveLayout, name="engine_move")
-        self.route: Any = Signal(Route, name="engine_route")
+        self.move: data.View = Signal(MoveLayout, name="engine_move")
+        self.route: data.View = Signal(Route, name="engine_route")
         self.waited = Signal(WAITED_BITS, name="engine_waited")
-        self.pages: Any = Signal(Pages, name="engine_pages")
+        self.pages: data.View = Signal(Pages, name="engine_pages")
         self.foreign = Signal(name="engine_foreign")  # its tiles are not the program's
         self.requester = Signal(8, name="engine_requester")  # the tile whose program it is, in chips with `programs`
         self.valid = Signal(name="engine_valid")
@@ -79,7 +74,7 @@ class PendingRecord:
     """A trace record of half `name`, `pending` until the strobe `traced` signals that it has been taken."""
 
     def __init__(self, name: str) -> None:
-        self.record: Any = Signal(TraceRecord, name=f"{name}_record")
+        self.record: data.View = Signal(TraceRecord, name=f"{name}_record")
         self.pending = Signal(name=f"{name}_pending")
         self.traced = Signal(name=f"{name}_traced")
 
@@ -106,20 +101,20 @@ class MoverPorts(wiring.Component):
     forward: stream.Interface
     read: stream.Interface
     read_data: Signal
-    data: Any  # Link
+    data: LinkPort
     post: stream.Interface
     record: stream.Interface
-    fault: Any  # FaultSignature
+    fault: FaultPort
     ended: Signal
     busy: Signal
     net_stall: Signal
     mem_stall: Signal
-    blocked_status: Any  # Standing
+    blocked_status: data.View  # BlockedStatus
     active: Signal
     clear: Signal  # this and the next three: chips with `programs` only
-    rights: Any  # Rights
+    rights: data.View  # Rights
     heard: Signal
-    offender: Any
+    offender: data.View
     run: stream.Interface  # DRAM tiles only, like `run_data` and `run_level`
     run_data: stream.Interface
     run_level: Signal
@@ -148,7 +143,7 @@ class MoverPorts(wiring.Component):
             "blocked_status": Out(BlockedStatus),
         }
         if self.has_dram:
-            members["run"] = Out(stream.Signature(data.StructLayout({"offset": 24, "words": 7})))
+            members["run"] = Out(stream.Signature(Run))
             members["run_data"] = In(stream.Signature(word))
             members["run_level"] = In(range(read_words(config) + 1))
         if config.programs:
@@ -157,13 +152,14 @@ class MoverPorts(wiring.Component):
         super().__init__(members)
 
     @staticmethod
-    def _shapeless(move: Any) -> Value:
+    def _shapeless(move: data.View) -> Value:
         """Whether a MOVE has no words, or runs without any."""
         return (move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)
 
     def _exists(self, tile: Value) -> Value:
         """Whether a tile address is on the floorplan."""
-        inside = (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
+        x, y = coordinates(tile)
+        inside = (x < self.config.width) & (y < self.config.height)
         for gap in self.config.gaps:
             inside &= tile != gap
         return inside

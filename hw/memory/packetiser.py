@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..spec.config import ChipConfig
-from ..spec.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Unit
+from ..spec.isa import ADDRESS, ARRIVAL, DATA_HEAD, FETCH_TAG, TRACE, BlockedOn, Cause, Opcode, Unit
 from ..wiring.rights import first_word, outside
+from ..wiring.signatures import MOVE, WORDS_BITS, split_address
 from .mover_ports import MoverPorts, PendingRecord, Queues, descriptor
 
 
@@ -17,16 +16,17 @@ class _Sent:
     """Registers of the MOVE being sent, like those of `_SourceRun` for its source, and its next head."""
 
     def __init__(self, config: ChipConfig) -> None:
-        self.current: Any = Signal(descriptor(config))
-        self.address = Signal(28)
-        self.target = Signal(28)  # where the next packet goes: `address`, unless that is not the program's
-        self.base = Signal(28)
-        self.run_left = Signal(16)
-        self.left = Signal(16)
-        self.stall = Signal(21)  # cycles
-        self.packet = Signal(7)  # words of the packet that begins at `address`
-        self.counter = Signal(7)  # words of the current packet that remain to be sent
-        self.head: Any = Signal(DATA_HEAD.layout())
+        self.current: data.View = Signal(descriptor(config))
+        self.address = Signal(ADDRESS.width)
+        self.place = split_address(self.address)
+        self.target = Signal(ADDRESS.width)  # where the next packet goes: `address`, unless that is not the program's
+        self.base = Signal(ADDRESS.width)
+        self.run_left = Signal(MOVE.bits("dst_run"))
+        self.left = Signal(MOVE.bits("words"))
+        self.stall = Signal(TRACE.bits("stall"))  # cycles
+        self.packet = Signal(WORDS_BITS)  # words of the packet that begins at `address`
+        self.counter = Signal(WORDS_BITS)  # words of the current packet that remain to be sent
+        self.head: data.View = Signal(DATA_HEAD.layout())
         self.heading = Signal()  # `address` is that of a packet: after the last one there is none
         #: `now` as a register, right in every cycle that follows an active one, as those are in which a head is first
         #: offered: so what is put out does not follow an input in the same cycle.
@@ -131,7 +131,7 @@ class Packetiser(MoverPorts):
         inside = longest.bit_length() - 1  # bits of an address between two multiples
         m.d.comb += sent.target.eq(sent.address)
         if self.config.programs:  # a packet does not cross a multiple of `packet_words`, and so no page
-            abroad = current.to_dram & outside(current.pages, sent.address[24:28], sent.address[:24])
+            abroad = current.to_dram & outside(current.pages, sent.place.region, sent.place.offset)
             with m.If(abroad):
                 m.d.comb += sent.target.eq(Cat(sent.address[:inside], first_word(current.pages)[inside:]))
             with m.If(sent.heading & self.data.valid & abroad):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.lib import data
 
+from ..spec.config import OFFSET_BITS
 from ..spec.contracts import LOCAL_FIFO
-from ..spec.isa import Cause, Region
+from ..spec.isa import ADDRESS, Cause, Region
 from ..wiring.rights import Pages, first_word, is_dram, outside
-from ..wiring.signatures import MoveLayout
+from ..wiring.signatures import MOVE, MoveLayout, split_address
 from .mover_ports import Engine, MoverPorts, Queues, descriptor
 
 
@@ -19,15 +19,15 @@ class _SourceRun:
 
     def __init__(self) -> None:
         self.active = Signal()
-        self.region = Signal(4)
-        self.offset = Signal(24)
-        self.base = Signal(24)
-        self.run_left = Signal(16)
-        self.run = Signal(16)
-        self.left = Signal(16)
-        self.stride = Signal(20)
-        self.tag = Signal(16)
-        self.pages: Any = Signal(Pages)
+        self.region = Signal(ADDRESS.bits("region"))
+        self.offset = Signal(OFFSET_BITS)
+        self.base = Signal(OFFSET_BITS)
+        self.run_left = Signal(MOVE.bits("src_run"))
+        self.run = Signal(MOVE.bits("src_run"))
+        self.left = Signal(MOVE.bits("words"))
+        self.stride = Signal(MOVE.bits("src_stride"))
+        self.tag = Signal(MOVE.bits("tag"))
+        self.pages: data.View = Signal(Pages)
         self.requester = Signal(8)
         self.told = Signal()  # its fault has been raised
 
@@ -95,7 +95,7 @@ class SourceGenerator(MoverPorts):
                 m.d.sync += run.active.eq(0)
         with m.If(run.active & past & ~run.told):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS), self.fault.tag.eq(run.tag)]
-            m.d.comb += self.fault.value.eq((run.region << 24) | run.offset)
+            m.d.comb += self.fault.value.eq((run.region << OFFSET_BITS) | run.offset)
             if self.config.programs:
                 with m.If(self._abroad(run, count)):
                     m.d.comb += self.fault.cause.eq(Cause.RIGHTS)
@@ -141,7 +141,7 @@ class SourceGenerator(MoverPorts):
                 m.d.comb += descriptors.w_en.eq(1)
                 m.d.sync += [
                     run.active.eq(1),
-                    run.region.eq(move.src[24:28]),
+                    run.region.eq(split_address(move.src).region),
                     run.offset.eq(move.src[:24]),
                     run.base.eq(move.src[:24]),
                     run.run_left.eq(move.src_run),
@@ -154,7 +154,7 @@ class SourceGenerator(MoverPorts):
                     run.told.eq(0),
                 ]
 
-    def _describe(self, m: Module, engine: Engine) -> Any:
+    def _describe(self, m: Module, engine: Engine) -> data.View:
         """The descriptor of a MOVE, with the virtual channel chosen by its route or else by its destination."""
         move, route = engine.move, engine.route
         description = Signal(descriptor(self.config))
@@ -169,7 +169,7 @@ class SourceGenerator(MoverPorts):
                 for tile in self.config.tiles:
                     with m.Case(tile):
                         m.d.comb += description.vc.eq(self.config.channel_of(tile))
-        from_dram = (move.src[24:28] == Region.MAIN) if self.has_dram else 0
+        from_dram = (split_address(move.src).region == Region.MAIN) if self.has_dram else 0
         m.d.comb += [
             description.start.eq(self.now),
             description.waited.eq(engine.waited),

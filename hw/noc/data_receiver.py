@@ -9,7 +9,6 @@ data plane --> (ejection_buffer of each virtual channel) --> turn --> head: chec
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
@@ -17,9 +16,19 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.config import ChipConfig
 from ..spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
-from ..spec.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Region, Unit, data_flit_bits
-from ..wiring.signatures import BlockedStatus, FaultSignature, TraceRecord, detail, notify_layout, word_write
-from .link import Flit, Link
+from ..spec.isa import ADDRESS, ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Region, Unit, data_flit_bits
+from ..wiring.signatures import (
+    BlockedStatus,
+    FaultPort,
+    FaultSignature,
+    Notice,
+    TraceRecord,
+    WriteHead,
+    detail,
+    split_address,
+    word_write,
+)
+from .link import Flit, Link, LinkPort
 from .output_unit import round_robin_grant
 
 
@@ -36,15 +45,11 @@ def _context() -> data.StructLayout:
     return data.StructLayout(
         {
             "state": 2,
-            "addr": 28,
-            "notify_tile": 8,
-            "notify_sem": 6,
-            "notify": 1,
-            "region": 4,
-            "offset": 24,
-            "left": 7,
-            "tag": 16,
-            "words": 7,
+            **DATA_HEAD.members("addr", "notify_tile", "notify_sem", "notify"),
+            **ADDRESS.members("region", "offset"),
+            "left": DATA_HEAD.bits("words"),
+            "tag": ARRIVAL.bits("tag"),
+            "words": DATA_HEAD.bits("words"),
             "start": 32,
         }
     )
@@ -58,12 +63,12 @@ class _Turn:
     def __init__(self, bits: int) -> None:
         # `valid` gets no name: with one channel it is `flit.valid`, which must keep its name in netlists.
         self.valid, self.open, self.take = Signal(), Signal(name="open"), Signal(name="take")
-        self.flit: Any = Signal(Flit(bits))
-        self.packet: Any = Signal(_context())
-        self.following: Any = Signal(_context())
+        self.flit: data.View = Signal(Flit(bits))
+        self.packet: data.View = Signal(_context())
+        self.following: data.View = Signal(_context())
 
 
-class Delivery(wiring.Component):
+class DataReceiver(wiring.Component):
     """Writes arriving packets into the memories of the tile.
 
     Every head is checked for parity and against `depths` (words of each writable region) before the first word is
@@ -83,13 +88,13 @@ class Delivery(wiring.Component):
     looks younger than it is.)
     """
 
-    flit: Any  # Link
+    flit: LinkPort
     now: Signal
     write: stream.Interface
     delivered: stream.Interface
     record: stream.Interface  # with arrivals only
-    fault: Any  # FaultSignature
-    blocked_status: Any  # Standing
+    fault: FaultPort
+    blocked_status: data.View  # BlockedStatus
     active: Signal
     burst: stream.Interface  # DRAM tiles only, like `burst_data`
     burst_data: stream.Interface
@@ -101,7 +106,7 @@ class Delivery(wiring.Component):
             "flit": In(Link(self.bits, self.vcs)),
             "now": In(32),
             "write": Out(word_write(config.lanes)),
-            "delivered": Out(stream.Signature(notify_layout())),
+            "delivered": Out(stream.Signature(Notice)),
             "fault": Out(FaultSignature()),
             "blocked_status": Out(BlockedStatus),
             "active": Out(1),
@@ -109,11 +114,7 @@ class Delivery(wiring.Component):
         if config.noc.arrivals:
             members["record"] = Out(stream.Signature(TraceRecord))
         if dram:
-            members["burst"] = Out(
-                stream.Signature(
-                    data.StructLayout({"offset": 24, "words": 7, "notify_tile": 8, "notify_sem": 6, "notify": 1})
-                )
-            )
+            members["burst"] = Out(stream.Signature(WriteHead))
             members["burst_data"] = Out(stream.Signature(config.word_bits))
         super().__init__(members)
 
@@ -133,7 +134,7 @@ class Delivery(wiring.Component):
 
         # one pending notify
         owed = Signal()
-        note = Signal(notify_layout())
+        note = Signal(Notice)
         told = Signal()
         m.d.comb += [
             self.delivered.valid.eq(owed),
@@ -189,12 +190,13 @@ class Delivery(wiring.Component):
         return m
 
     def _on_head(
-        self, m: Module, turn: _Turn, head: Any, good: Signal, flipped: Signal, owed: Signal, told: Signal
+        self, m: Module, turn: _Turn, head: data.View, good: Signal, flipped: Signal, owed: Signal, told: Signal
     ) -> None:
         """A head: stores the packet's state, and begins the burst if it goes to DRAM. A head that is not `good` is a
         fault. A head is taken only when a notify that is still `owed` has been `told`."""
         take, flit, following, blocked_status = turn.take, turn.flit, turn.following, self.blocked_status
-        is_dram: Value | int = (head.addr[24:28] == Region.MAIN) if self.dram else 0
+        address = split_address(head.addr)
+        is_dram: Value | int = (address.region == Region.MAIN) if self.dram else 0
         m.d.comb += turn.open.eq(told)
         if self.dram:
             burst = Signal()
@@ -202,7 +204,7 @@ class Delivery(wiring.Component):
                 burst.eq(good & is_dram),
                 turn.open.eq(told & (~burst | self.burst.ready)),
                 self.burst.valid.eq(turn.valid & told & burst),
-                self.burst.payload.offset.eq(head.addr[:24]),
+                self.burst.payload.offset.eq(address.offset),
                 self.burst.payload.words.eq(head.words),
                 self.burst.payload.notify_tile.eq(head.notify_tile),
                 self.burst.payload.notify_sem.eq(head.notify_sem),
@@ -210,8 +212,8 @@ class Delivery(wiring.Component):
             ]
         m.d.comb += [
             *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem", "notify")),
-            following.region.eq(head.addr[24:28]),
-            following.offset.eq(head.addr[:24]),
+            following.region.eq(address.region),
+            following.offset.eq(address.offset),
             following.left.eq(head.words),
             following.state.eq(_State.BODY),
         ]
@@ -278,7 +280,7 @@ class Delivery(wiring.Component):
                 candidates[vc].eq(ejection_buffer.r_rdy),
             ]
             if self.dram:
-                to_dram = (kept[vc].state == _State.HEAD) & (front.addr[24:28] == Region.MAIN)
+                to_dram = (kept[vc].state == _State.HEAD) & (split_address(front.addr).region == Region.MAIN)
                 m.d.comb += candidates[vc].eq(ejection_buffer.r_rdy & ~(locked.any() & ~locked[vc] & to_dram))
             with m.If(chosen[vc]):
                 m.d.comb += [flit.eq(ejection_buffer.r_data), packet.eq(kept[vc])]
@@ -294,11 +296,12 @@ class Delivery(wiring.Component):
             with m.If(take & (following.region == Region.MAIN) & ~sinks):
                 m.d.sync += locked.eq(Mux(following.state == _State.BODY, chosen, 0))
 
-    def _check(self, m: Module, flit: Any, head: Any) -> tuple[Signal, Signal]:
+    def _check(self, m: Module, flit: data.View, head: data.View) -> tuple[Signal, Signal]:
         """(the head is valid and its packet may be written, its parity is wrong)."""
+        address = split_address(head.addr)
         limit = Signal(25)
         known = Signal()
-        with m.Switch(head.addr[24:28]):
+        with m.Switch(address.region):
             for number, depth in self.depths.items():
                 with m.Case(int(number)):
                     m.d.comb += [limit.eq(depth), known.eq(1)]
@@ -309,11 +312,11 @@ class Delivery(wiring.Component):
             odd |= flit.data[DATA_HEAD.used :][: ARRIVAL.used].xor()
         m.d.comb += [
             flipped.eq(odd),
-            good.eq(~flipped & known & (head.words != 0) & (head.addr[:24] + head.words <= limit) & ~flit.last),
+            good.eq(~flipped & known & (head.words != 0) & (address.offset + head.words <= limit) & ~flit.last),
         ]
         return good, flipped
 
-    def _record(self, m: Module, packet: Any, following: Any, flit: Any, done: Signal) -> Value:
+    def _record(self, m: Module, packet: data.View, following: data.View, flit: data.View, done: Signal) -> Value:
         """Records arrivals; returns whether the record queue lets the flit through."""
         free = Signal()
         m.d.comb += free.eq(1)

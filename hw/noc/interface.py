@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -23,7 +21,15 @@ from ..spec.isa import (
     Cause,
     Unit,
 )
-from ..wiring.signatures import BlockedStatus, FaultSignature, FetchLayout, MoveLayout, Request, requested_move
+from ..wiring.signatures import (
+    BlockedStatus,
+    FaultPort,
+    FaultSignature,
+    FetchLayout,
+    MoveLayout,
+    Request,
+    requested_move,
+)
 from .link import Flit
 
 
@@ -43,7 +49,7 @@ class RequestSender(wiring.Component):
             | {"flit": Out(stream.Signature(Flit(REQUEST_FLIT_BITS))), "active": Out(1)}
         )
 
-    def request(self, port: int) -> Any:
+    def request(self, port: int) -> stream.Interface:
         """Stream `request_<port>`."""
         return getattr(self, f"request_{port}")
 
@@ -95,11 +101,11 @@ class RequestTaker(wiring.Component):
     flit: stream.Interface
     now: Signal
     move: stream.Interface
-    fault: Any  # FaultSignature
-    blocked_status: Any  # Standing
+    fault: FaultPort
+    blocked_status: data.View  # BlockedStatus
     timed: Signal
     active: Signal
-    given: Any  # as `start`; chips with `programs` only
+    given: data.View  # as `start`; chips with `programs` only
 
     def __init__(self, config: ChipConfig, units: int) -> None:
         self.config, self.units = config, units
@@ -121,11 +127,11 @@ class RequestTaker(wiring.Component):
             | {f"push_{i}": Out(stream.Signature(INSTRUCTION_BITS)) for i in self.pushed}
         )
 
-    def start(self, unit: int) -> Any:
+    def start(self, unit: int) -> data.View:
         """The FETCH for unit `unit`: `start_<unit>`."""
         return getattr(self, f"start_{unit}")
 
-    def push(self, unit: int) -> Any:
+    def push(self, unit: int) -> stream.Interface:
         """Instructions for the stream of unit `unit`: `push_<unit>`."""
         return getattr(self, f"push_{unit}")
 

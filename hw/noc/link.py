@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
+from amaranth.hdl import Signal, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..spec.routes import DESTINATION_BITS, ROUTINGS, RouteField, ports_at
+from ..wiring.signatures import Port
 
 #: How a packet gets its virtual channel on the next link: it keeps its channel, or takes any free one.
 ALLOCATIONS = ("same", "free")
@@ -78,6 +81,14 @@ class Position:
         return ports_at(self.x, self.y, self.plane.width, self.plane.height)
 
 
+class FlitView(data.View):
+    """A flit's fields, see `VcFlit`."""
+
+    data: Signal
+    last: Signal
+    vc: Signal
+
+
 class VcFlit(data.StructLayout):
     """One flit: `data` (`bits` wide), `last`, set on the last flit of a packet, and `vc`, its virtual channel.
 
@@ -88,12 +99,23 @@ class VcFlit(data.StructLayout):
     def __init__(self, bits: int, vcs: int) -> None:
         super().__init__({"data": bits, "last": 1, "vc": ceil_log2(vcs)})
 
+    def __call__(self, target: ValueLike) -> FlitView:
+        return FlitView(self, target)
+
 
 class Flit(VcFlit):
     """A flit of a plane with one virtual channel."""
 
     def __init__(self, bits: int) -> None:
         super().__init__(bits, 1)
+
+
+class LinkPort(Port, Protocol):
+    """A port with the signature `Link`, or a stream of `Flit`s."""
+
+    valid: Signal
+    payload: FlitView
+    ready: Signal
 
 
 class Link(wiring.Signature):

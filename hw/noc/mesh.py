@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import tile_address
 from ..spec.routes import LOCAL, NEIGHBOURS, OPPOSITE
 from ..wiring.clocking import gated_domain, in_domain
 from ..wiring.link_counters import LinkCounters, link_counts
-from .link import Link, Plane
-from .router import VcRouter
+from .link import Link, LinkPort, Plane
+from .router import Router
 
 
 class Gates(Enum):
@@ -26,7 +25,7 @@ class Gates(Enum):
 
 
 class VcMesh(wiring.Component):
-    """A mesh of `VcRouter`s.
+    """A mesh of `Router`s.
 
     Ports, for each tile address (y * 16 + x): `inject_<tile>` (in) and `eject_<tile>` (out), `Link`s; `fault_<tile>` (1
     bit, for one cycle) and `fault_destination_<tile>` (8 bits): the router there has dropped a packet that it could not
@@ -35,7 +34,7 @@ class VcMesh(wiring.Component):
 
     Latency: over H hops (|dx| + |dy|, or the hops of the source route) on an idle mesh, a head injected in cycle t is
     offered for ejection in cycle t + H + 1, the last of L flits in cycle t + H + L (`timing.noc_arrival`). Throughput:
-    one flit per cycle and link. Ordering, stalls, fairness and faults: see `VcRouter`.
+    one flit per cycle and link. Ordering, stalls, fairness and faults: see `Router`.
 
     Packets without a source route cannot deadlock, whatever `vcs` is. Source routes can: their sender must give each
     channel a set of routes whose channel dependences have no cycle.
@@ -48,7 +47,7 @@ class VcMesh(wiring.Component):
         places = [(x, y) for y in range(plane.height) for x in range(plane.width)]
         #: Tile addresses, row by row.
         self.tiles = tuple(tile_address(x, y) for x, y in places)
-        self._routers = {(x, y): VcRouter(x, y, plane) for x, y in places}
+        self._routers = {(x, y): Router(x, y, plane) for x, y in places}
         link = Link(plane.bits, plane.vcs)
         members: dict[str, wiring.Member] = {}
         for tile, router in zip(self.tiles, self._routers.values(), strict=True):
@@ -63,11 +62,11 @@ class VcMesh(wiring.Component):
                 members |= {"count": In(1), f"counts_{tile}": Out(link_counts())}
         super().__init__(members)
 
-    def inject(self, tile: int) -> Any:
+    def inject(self, tile: int) -> LinkPort:
         """The link on which `tile` injects."""
         return getattr(self, f"inject_{tile}")
 
-    def eject(self, tile: int) -> Any:
+    def eject(self, tile: int) -> LinkPort:
         """The link on which flits are ejected to `tile`."""
         return getattr(self, f"eject_{tile}")
 
@@ -79,7 +78,7 @@ class VcMesh(wiring.Component):
         """(busy, blocked) of the output `port` of the router at `tile`."""
         return getattr(self, f"busy_{tile}_{port}"), getattr(self, f"blocked_{tile}_{port}")
 
-    def counts(self, tile: int) -> Any:
+    def counts(self, tile: int) -> data.View:
         """Counts at the outputs of the router at `tile`."""
         return getattr(self, f"counts_{tile}")
 

@@ -2,144 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..spec.routes import LOCAL, TURN_BITS, Turn
-from .input_unit import Queue
-from .link import Plane
+from .link import Link, LinkPort, Plane
 
 
 @dataclass(frozen=True)
 class _Channel:
     """A virtual channel of an output. `owner` (one-hot): the source of the packet in flight if `held`, otherwise of the
-    previous one. `chosen`: the source whose flit it offers in this cycle, if it has one. One bit for each of `sources`.
+    previous one. `chosen`: the source whose flit it offers in this cycle, if it has one. One bit for each of `sources`,
+    which are numbers of sources of the output.
     """
 
-    sources: Sequence[Queue]
+    sources: Sequence[int]
     held: Signal
     owner: Signal
     chosen: Signal
 
     @classmethod
-    def of(cls, name: str, sources: Sequence[Queue]) -> _Channel:
+    def of(cls, vc: int, sources: Sequence[int]) -> _Channel:
         """A channel with new signals."""
-        held = Signal(name=f"{name}_held")
-        owner, chosen = (Signal(len(sources), name=f"{name}_{what}") for what in ("owner", "chosen"))
+        held = Signal(name=f"held_{vc}")
+        owner, chosen = (Signal(len(sources), name=f"{what}_{vc}") for what in ("owner", "chosen"))
         return cls(sources, held, owner, chosen)
 
+    def bits(self, vector: Signal) -> Value:
+        """Of a vector with a bit for each source of the output, those of this channel."""
+        return Cat(*(vector[source] for source in self.sources))
 
-class Output:
-    """Drives one output: allocates its virtual channels to packets, and its cycles to channels.
+
+class Output(wiring.Component):
+    """The output `port` of a router of `plane`. It has a source for each of `channels`, the buffers from which packets
+    can come here, by their virtual channels.
+
+    In, for each source: `front` (data, then last: the flit at the front), `valid` (there is one), `last`, `request`
+    (it is a head that wants to leave here) and `routed` (it has a source route, which is shifted). Out: `taken`: the
+    flit leaves here in this cycle. `busy`: a flit leaves; `blocked`: one could, and none does.
+
+    Contract, as `Router` states it: a channel of `link` is a packet's from the cycle of its request until its last flit
+    has left; sources share a channel in round robin by packet, and channels share the link in round robin by flit.
+    Latency: none. Throughput: one flit a cycle.
 
     Control is kept in narrow vectors with one bit per source or channel, and data in one chain of multiplexers: a
     simulator evaluates the vectors in every cycle, but the chain only when a flit moves.
     """
 
-    def __init__(self, m: Module, plane: Plane, port: str, link: Any, sources: Sequence[Queue]) -> None:
-        self.m, self.port, self.vcs, self.sources = m, port, plane.vcs, sources
-        self.offers = Signal(self.vcs, name=f"{port}_offers")  # channels with a flit, with or without room
-        self.go = Signal(self.vcs, name=f"{port}_go")  # the channel whose flit moves; one-hot or 0
-        if plane.allocate == "free" and self.vcs > 1:
-            channels = self._free(sources, link.ready)
+    front: list[Signal]
+    valid: Signal
+    last: Signal
+    request: Signal
+    routed: Signal
+    taken: Signal
+    link: LinkPort
+    busy: Signal
+    blocked: Signal
+
+    def __init__(self, plane: Plane, port: str, channels: Sequence[int]) -> None:
+        self.plane, self.port, self.vcs, self.channels = plane, port, plane.vcs, tuple(channels)
+        count = len(self.channels)
+        super().__init__(
+            {"front": In(plane.bits + 1).array(count), "link": Out(Link(plane.bits, plane.vcs)), "taken": Out(count)}
+            | {name: In(count) for name in ("valid", "last", "request", "routed")}
+            | {"busy": Out(1), "blocked": Out(1)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        link, vcs = self.link, self.vcs
+        self._offers = Signal(vcs, name="offers")  # channels with a flit, with or without room
+        self._go = Signal(vcs, name="go")  # the channel whose flit moves; one-hot or 0
+        if self.plane.allocate == "free" and vcs > 1:
+            channels = self._free(m)
         else:  # with one channel, "free" is the same as "same"
-            channels = [self._same(vc, [queue for queue in sources if queue.vc == vc]) for vc in range(self.vcs)]
-        moving = [self._offer(vc, channel) for vc, channel in enumerate(channels)]
-        if self.vcs == 1:
-            m.d.comb += [self.go.eq(link.ready & self.offers), link.valid.eq(self.offers)]
-            selected = {queue: [bit] for queue, bit in zip(sources, channels[0].chosen, strict=True)}
+            channels = [self._same(m, vc) for vc in range(vcs)]
+        moving = [self._offer(m, vc, channel) for vc, channel in enumerate(channels)]
+        moves: list[list[Value]] = [[] for _ in self.channels]  # of each source: its flit moves, by some channel
+        for channel, bits in zip(channels, moving, strict=True):
+            for source, bit in zip(channel.sources, bits, strict=True):
+                moves[source].append(bit)
+        m.d.comb += self.taken.eq(Cat(*(reduce(or_, bits) for bits in moves)))
+        select = Signal(len(self.channels))
+        if vcs == 1:
+            m.d.comb += [self._go.eq(link.ready & self._offers), link.valid.eq(self._offers)]
+            m.d.comb += select.eq(channels[0].chosen)
         else:
-            turn = Signal(self.vcs, name=f"{port}_turn")  # the channel of the previous flit
+            turn = Signal(vcs)  # the channel of the previous flit
             m.d.comb += [
-                self.go.eq(round_robin_grant(m, f"{port}_sendable", self.offers & link.ready, turn)),
-                link.valid.eq(self.go.any()),
-                link.payload.vc.eq(Cat(*_encoded(self.go))),
+                self._go.eq(round_robin_grant(m, "sendable", self._offers & link.ready, turn)),
+                link.valid.eq(self._go.any()),
+                link.payload.vc.eq(Cat(*_encoded(self._go))),
+                select.eq(self.taken),
             ]
             with m.If(link.valid):
-                m.d.sync += turn.eq(self.go)
-            selected: dict[Queue, list[Value]] = {queue: [] for queue in sources}
-            for channel, moves in zip(channels, moving, strict=True):
-                for queue, bit in zip(channel.sources, moves, strict=True):
-                    selected[queue].append(bit)
-        self._drive(link, plane, selected)
+                m.d.sync += turn.eq(self._go)
+        m.d.comb += [
+            self.busy.eq(self._go.any()),
+            self.blocked.eq((self.request.any() | self._offers.any()) & ~self.busy),
+        ]
+        self._drive(m, select)
+        return m
 
-    def count(self, busy: Signal, blocked: Signal) -> None:
-        """Drives the strobes: a flit leaves; a flit is waiting and none leaves."""
-        wanted = Cat(queue.route_request[self.port] for queue in self.sources).any()
-        self.m.d.comb += [busy.eq(self.go.any()), blocked.eq((wanted | self.offers.any()) & ~busy)]
-
-    def _same(self, vc: int, sources: Sequence[Queue]) -> _Channel:
+    def _same(self, m: Module, vc: int) -> _Channel:
         """A channel shared in round robin by the packets that arrived on the same channel."""
-        channel = _Channel.of(f"{self.port}_{vc}", sources)
-        wanted = Cat(*(queue.route_request[self.port] for queue in sources))
-        next_ = round_robin_grant(self.m, f"{self.port}_{vc}_wanted", wanted, channel.owner)
-        self.m.d.comb += channel.chosen.eq(Mux(channel.held, channel.owner, next_))
+        channel = _Channel.of(vc, [source for source, of in enumerate(self.channels) if of == vc])
+        next_ = round_robin_grant(m, f"wanted_{vc}", channel.bits(self.request), channel.owner)
+        m.d.comb += channel.chosen.eq(Mux(channel.held, channel.owner, next_))
         return channel
 
-    def _free(self, sources: Sequence[Queue], ready: Value) -> list[_Channel]:
+    def _free(self, m: Module) -> list[_Channel]:
         """Channels shared by all packets: in each cycle one waiting head gets a free channel that has room.
 
         The channel keeps its room until the head uses it.
         """
-        m, port, count = self.m, self.port, len(sources)
-        channels = [_Channel.of(f"{port}_{vc}", sources) for vc in range(self.vcs)]
-        served = Signal(count, name=f"{port}_served")  # sources that own a channel
-        before, slot_before = Signal(count, name=f"{port}_before"), Signal(self.vcs, name=f"{port}_slot_before")
+        count = len(self.channels)
+        channels = [_Channel.of(vc, range(count)) for vc in range(self.vcs)]
+        served = Signal(count)  # sources that own a channel
+        before = Signal(count)
+        slot_before = Signal(self.vcs)
         m.d.comb += served.eq(reduce(or_, (Mux(channel.held, channel.owner, 0) for channel in channels)))
-        waiting = Cat(*(queue.route_request[port] for queue in sources)) & ~served
-        free = ready & ~Cat(*(channel.held for channel in channels))
-        head = round_robin_grant(m, f"{port}_waiting", waiting, before)
-        slot = round_robin_grant(m, f"{port}_free", free, slot_before)
+        free = self.link.ready & ~Cat(*(channel.held for channel in channels))
+        head = round_robin_grant(m, "waiting", self.request & ~served, before)
+        slot = round_robin_grant(m, "free", free, slot_before)
         for vc, channel in enumerate(channels):
             m.d.comb += channel.chosen.eq(Mux(channel.held, channel.owner, Mux(slot[vc], head, 0)))
         with m.If(head.any() & slot.any()):
             m.d.sync += [before.eq(head), slot_before.eq(slot)]
         return channels
 
-    def _offer(self, vc: int, channel: _Channel) -> Signal:
+    def _offer(self, m: Module, vc: int, channel: _Channel) -> Signal:
         """Offers the flit of the chosen source; returns, one-hot, the source whose flit moves."""
-        name, m = f"{self.port}_{vc}", self.m
-        offered, taken = (Signal(len(channel.sources), name=f"{name}_{what}") for what in ("offered", "taken"))
-        last = Signal(name=f"{name}_out_last")
+        offered, moves = (Signal(len(channel.sources), name=f"{what}_{vc}") for what in ("offered", "moves"))
+        last = Signal(name=f"last_{vc}")
         m.d.comb += [
-            offered.eq(channel.chosen & Cat(*(queue.valid for queue in channel.sources))),
-            last.eq((channel.chosen & Cat(*(queue.last for queue in channel.sources))).any()),
-            self.offers[vc].eq(offered.any()),
-            taken.eq(Mux(self.go[vc], offered, 0)),
+            offered.eq(channel.chosen & channel.bits(self.valid)),
+            last.eq((channel.chosen & channel.bits(self.last)).any()),
+            self._offers[vc].eq(offered.any()),
+            moves.eq(Mux(self._go[vc], offered, 0)),
         ]
         # An offer that has not been taken yet also holds the channel, so that it cannot change.
-        with m.If(self.offers[vc]):
-            m.d.sync += [channel.held.eq(~(self.go[vc] & last)), channel.owner.eq(channel.chosen)]
-        for number, queue in enumerate(channel.sources):
-            queue.taken.append(taken[number])
-        return taken
+        with m.If(self._offers[vc]):
+            m.d.sync += [channel.held.eq(~(self._go[vc] & last)), channel.owner.eq(channel.chosen)]
+        return moves
 
-    def _drive(self, link: Any, plane: Plane, selected: Mapping[Queue, list[Value]]) -> None:
+    def _drive(self, m: Module, select: Signal) -> None:
         """Puts the flit of the selected source on the link; a head with a source route has its route shifted."""
-        m, port, queues = self.m, self.port, list(selected)
-        select = Signal(len(queues), name=f"{port}_select")
-        m.d.comb += select.eq(Cat(*(reduce(or_, bits) for bits in selected.values())))
-        flit = queues[-1].front
-        for number in reversed(range(len(queues) - 1)):
-            flit = Mux(select[number], queues[number].front, flit)
-        front = Signal(plane.bits + 1, name=f"{port}_front")
+        plane, link = self.plane, self.link
+        flit: Value = self.front[-1]
+        for number in reversed(range(len(self.channels) - 1)):
+            flit = Mux(select[number], self.front[number], flit)
+        front = Signal(plane.bits + 1, name="leaving")
         m.d.comb += [front.eq(flit), link.payload.last.eq(front[plane.bits])]
-        if plane.routes is None or port == LOCAL:
+        if plane.routes is None or self.port == LOCAL:
             m.d.comb += link.payload.data.eq(front[: plane.bits])
             return
         first, end = plane.routes.first_bit, plane.routes.end
-        routed = Signal(name=f"{port}_routed")
+        shifts = Signal()
         # a route that is used up ejects where it ends, which is a fault unless that is the destination
         rest = Cat(front[first + TURN_BITS : end], Const(Turn.EJECT, TURN_BITS))
         m.d.comb += [
-            routed.eq((select & Cat(*(queue.routed for queue in queues))).any()),
-            link.payload.data.eq(Cat(front[:first], Mux(routed, rest, front[first:end]), front[end : plane.bits])),
+            shifts.eq((select & self.routed).any()),
+            link.payload.data.eq(Cat(front[:first], Mux(shifts, rest, front[first:end]), front[end : plane.bits])),
         ]
 
 

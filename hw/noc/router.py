@@ -1,20 +1,24 @@
-"""A wormhole router with virtual channels: input buffered, dimension ordered or source routed, one cycle per hop."""
+"""A wormhole router with virtual channels: input buffered, dimension ordered or source routed, one cycle per hop.
+
+    link in --> FlitBuffer --> RouteSelect --> Output --> link out
+                     ^-------- InputControl <-----+
+
+A buffer and its route for each virtual channel of each input, one control for all of them, an output for each port.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.routes import DESTINATION_BITS
-from .input_unit import Inputs
-from .link import Link, Plane, Position
+from .input_unit import FlitBuffer, InputControl, RouteSelect
+from .link import Link, LinkPort, Plane, Position
 from .output_unit import Output
 
 
-class VcRouter(wiring.Component):
+class Router(wiring.Component):
     """The router of tile (x, y) of the mesh that `plane` describes.
 
     Ports: for `local` and for each direction with a neighbour, `<port>_in` and `<port>_out` (`Link`), and the strobes
@@ -65,11 +69,11 @@ class VcRouter(wiring.Component):
             members[f"blocked_{port}"] = Out(1)
         super().__init__({**members, "fault": Out(1), "fault_tile": Out(DESTINATION_BITS), "active": Out(1)})
 
-    def input(self, port: str) -> Any:
+    def input(self, port: str) -> LinkPort:
         """The link that enters through `port`."""
         return getattr(self, f"{port}_in")
 
-    def output(self, port: str) -> Any:
+    def output(self, port: str) -> LinkPort:
         """The link that leaves through `port`."""
         return getattr(self, f"{port}_out")
 
@@ -79,15 +83,49 @@ class VcRouter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs = Inputs(m, self.position, {port: self.input(port) for port in self.ports})
+        plane = self.plane
+        keys = [(port, vc) for port in self.ports for vc in range(plane.vcs)]
+        m.submodules.control = control = InputControl(len(keys))
+        routes: list[RouteSelect] = []
+        fronts: list[Signal] = []
+        for number, (port, vc) in enumerate(keys):
+            buffer, route = FlitBuffer(plane.bits + 1, plane.depth), RouteSelect(self.position, port)
+            m.submodules[f"{port}_{vc}_buffer"], m.submodules[f"{port}_{vc}_route"] = buffer, route
+            link = self.input(port)
+            m.d.comb += [
+                buffer.flit.eq(Cat(link.payload.data, link.payload.last)),
+                buffer.arrives.eq(link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == vc)),
+                link.ready[vc].eq(buffer.ready),
+                buffer.pop.eq(control.pop[number]),
+                control.valid[number].eq(buffer.valid),
+                control.last[number].eq(buffer.front[plane.bits]),
+                control.requested[number].eq(Cat(route.to(target) for target in route.targets).any()),
+                route.front.eq(buffer.front),
+                route.head.eq(control.head[number]),
+            ]
+            routes.append(route)
+            fronts.append(buffer.front)
+        taken: list[list[Value]] = [[] for _ in keys]
         for port in self.ports:
-            sources = [queue for queue in inputs.queues if port in queue.route_request]
-            Output(m, self.plane, port, self.output(port), sources).count(*self.counters(port))
-        inputs.finish()
+            sources = [number for number, route in enumerate(routes) if port in route.targets]
+            m.submodules[f"{port}_output"] = output = Output(plane, port, [keys[number][1] for number in sources])
+            wiring.connect(m, output.link, wiring.flipped(self.output(port)))
+            busy, blocked = self.counters(port)
+            m.d.comb += [busy.eq(output.busy), blocked.eq(output.blocked)]
+            for at, number in enumerate(sources):
+                m.d.comb += [
+                    output.front[at].eq(fronts[number]),
+                    output.valid[at].eq(control.valid[number]),
+                    output.last[at].eq(control.last[number]),
+                    output.request[at].eq(routes[number].to(port)),
+                    output.routed[at].eq(routes[number].routed),
+                ]
+                taken[number].append(output.taken[at])
+        m.d.comb += control.taken.eq(Cat(*(Cat(*bits).any() for bits in taken)))
         arriving = [self.input(port).valid for port in self.ports]
-        m.d.comb += [self.active.eq(Cat(arriving, inputs.valid).any()), self.fault.eq(inputs.bad.any())]
-        value: Value = inputs.queues[0].destination
-        for number, queue in enumerate(inputs.queues[1:], 1):  # the tile's own are last, so they take precedence
-            value = Mux(inputs.bad[number], queue.destination, value)
+        m.d.comb += [self.active.eq(Cat(arriving, control.valid).any()), self.fault.eq(control.bad.any())]
+        value: Value = routes[0].destination
+        for number, route in enumerate(routes[1:], 1):  # the tile's own are last, so they take precedence
+            value = Mux(control.bad[number], route.destination, value)
         m.d.comb += self.fault_tile.eq(value)
         return m

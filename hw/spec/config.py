@@ -17,10 +17,11 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -173,16 +174,18 @@ class ChipConfig(_Frozen):
     @classmethod
     def _default_array(cls, values: object) -> object:
         # By default the array has as many rows and columns as a word has bytes.
-        if isinstance(values, dict) and "lanes" in values:
-            return {"rows": values["lanes"], "cols": values["lanes"]} | values
-        return values
+        if not isinstance(values, dict) or "lanes" not in values:
+            return cast("object", values)
+        table = cast("dict[str, object]", values)
+        return {"rows": table["lanes"], "cols": table["lanes"]} | table
 
     @field_validator("floorplan", mode="before")
     @classmethod
     def _draw(cls, value: object) -> object:
         if not isinstance(value, list | tuple) or not value:
             raise ValueError('expected a list of text rows such as ["dram core", "host spm"]')
-        return tuple(tuple(row.split()) if isinstance(row, str) else row for row in value)
+        rows = cast("Sequence[object]", value)
+        return tuple(tuple(row.split()) if isinstance(row, str) else row for row in rows)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -271,7 +274,7 @@ class ChipConfig(_Frozen):
 
     def of_kind(self, kind: TileKind) -> tuple[int, ...]:
         """Tile addresses of one kind, in floorplan order."""
-        return tuple(tile for tile, found in self.tiles.items() if found is kind)
+        return tuple(tile for tile, of in self.tiles.items() if of is kind)
 
     @property
     def cores(self) -> tuple[int, ...]:

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from .config import INSTRUCTION_BYTES, MOST_HOPS, MOST_POINTS, OFFSET_BITS, ChipConfig
 from .routes import TURN_BITS, RouteField
 
 if TYPE_CHECKING:  # the gateware library is slow to import and only the gateware needs it
-    from amaranth.lib import data
+    from amaranth.lib import data  # pyright: ignore[reportMissingTypeStubs]  (the stubs leave it out)
 
 #: Tag of the moves that instruction fetch makes by itself; they leave no trace record.
 FETCH_TAG = 0xFFFF
@@ -178,11 +179,16 @@ class Format:
     @cached_property
     def offsets(self) -> dict[str, tuple[int, int]]:
         """Field name to (lowest bit, width)."""
-        found, at = {}, 0
-        for field in self.fields:
-            found[field.name] = (at, field.width)
-            at += field.width
-        return found
+        ends = accumulate((field.width for field in self.fields), initial=0)
+        return {field.name: (at, field.width) for field, at in zip(self.fields, ends, strict=False)}
+
+    def bits(self, name: str) -> int:
+        """The width of a field. Raises KeyError if the format has none of that name."""
+        return self.offsets[name][1]
+
+    def members(self, *names: str) -> dict[str, int]:
+        """Fields with their widths, for layouts that hold some of them. Raises KeyError as `bits`."""
+        return {name: self.bits(name) for name in names}
 
     @cached_property
     def least(self) -> dict[str, int]:
@@ -191,11 +197,11 @@ class Format:
 
     def most(self, name: str) -> int:
         """The largest value of a field. Raises KeyError if the format has none of that name."""
-        return (1 << self.offsets[name][1]) - 1
+        return (1 << self.bits(name)) - 1
 
     def layout(self) -> data.StructLayout:
         """The amaranth layout, with a `reserved` member for the unused high bits (if there are any)."""
-        from amaranth.lib import data
+        from amaranth.lib import data  # pyright: ignore[reportMissingTypeStubs]
 
         members: dict[str, int] = {field.name: field.width for field in self.fields}
         if self.used < self.width:
@@ -222,6 +228,16 @@ class Format:
         return {name: (word >> at) & ((1 << width) - 1) for name, (at, width) in self.offsets.items()}
 
 
+#: A word address inside a tile.
+ADDRESS = Format(
+    "ADDRESS",
+    (
+        Field("offset", OFFSET_BITS, "word of the region"),
+        Field("region", 4, "memory of the tile (`Region`)"),
+    ),
+    OFFSET_BITS + 4,
+)
+
 HEADER = (
     Field("opcode", 4, "operation (`Opcode`)"),
     Field("tag", 16, "names the instruction in traces, faults and the schedule"),
@@ -240,11 +256,11 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
     ),
     Opcode.MOVE: (
         Field("src_tile", 8, "tile whose mover executes; not the stream's own = a pull, sent as a request"),
-        Field("src", 28, "source word address (`Region` in bits 27:24)"),
+        Field("src", ADDRESS.width, "source word address (`Region` in bits 27:24)"),
         Field("src_run", 16, "contiguous source words, >= 1", 1),
         Field("src_stride", 20, "words from the start of one source run to the next"),
         Field("dst_tile", 8, "tile that receives"),
-        Field("dst", 28, "destination word address"),
+        Field("dst", ADDRESS.width, "destination word address"),
         Field("dst_run", 16, "contiguous destination words, >= 1", 1),
         Field("dst_stride", 20, "words from the start of one destination run to the next"),
         Field("words", 16, "words in all, >= 1", 1),
@@ -318,7 +334,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("tile", 8, "tile whose stream to start"),
         Field("unit", 2, "unit whose stream to start (`Unit`)"),
         Field("dram", 8, "tile that holds the program"),
-        Field("addr", 28, "word address of the first instruction there"),
+        Field("addr", ADDRESS.width, "word address of the first instruction there"),
         Field("count", 24, "instructions", 1),
         Field("clear", 1, "1 = first end all streams of that tile and clear its semaphores; unit NONE: nothing else"),
         Field("slot", SLOT_BITS, "of the program that starts: the host's semaphore that its streams may add to"),
@@ -429,7 +445,7 @@ DATA_HEAD = Format(
     "DATA_HEAD",
     (
         Field("dst_tile", 8, "tile that receives; routers look at nothing else"),
-        Field("addr", 28, "word address of the first payload word; the rest follow contiguously"),
+        Field("addr", ADDRESS.width, "word address of the first payload word; the rest follow contiguously"),
         Field("words", 7, "payload words that follow, 1..64; of 128 bytes 1..32"),
         Field("notify_tile", 8, "tile to post to when the tail has been delivered"),
         Field("notify_sem", 6, "semaphore there"),
@@ -440,7 +456,8 @@ DATA_HEAD = Format(
 )
 #: The route of a MOVE's data: the fields of ROUTE, also part of a request's head.
 ROUTE_BODY = Format("ROUTE_BODY", _BODIES[Opcode.ROUTE], 52)
-#: What follows in heads of chips with `noc.arrivals`. Epilogue that, in chips with `noc.route_hops`: `route_field`.
+#: What follows `DATA_HEAD` in the heads of chips with `noc.arrivals`. In chips with `noc.route_hops` the source route
+#: comes last (`route_field`).
 ARRIVAL = Format(
     "ARRIVAL",
     (
@@ -476,7 +493,7 @@ POST = Format(
         Field("tile", 8, "fault: tile that raised it"),
         Field("unit", 2, "fault: `Unit`"),
         Field("tag", 16, "fault: tag of the instruction"),
-        Field("value", OFFSET_BITS + 4, "fault: the offending value"),
+        Field("value", ADDRESS.width, "fault: the offending value"),
         Field("parity", 1, "makes the number of ones even"),
     ),
     79,

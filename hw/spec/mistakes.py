@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,13 +24,14 @@ def mistakes(error: ValidationError, values: Mapping[str, Any], model: type[Base
     return "; ".join(_mistake(item, values, model) for item in written)
 
 
-def _written(place: Sequence[int | str], values: Any) -> bool:
+def _written(place: Sequence[int | str], values: object) -> bool:
     for part in place:
         if not isinstance(values, Mapping):
             break
-        if part not in values:
+        table = cast("Mapping[object, object]", values)
+        if part not in table:
             return False
-        values = values[part]
+        values = table[part]
     return True
 
 

@@ -11,8 +11,8 @@ _ALIKE, _OFFERED = 0.7, 3
 
 def near(name: str, known: Iterable[str]) -> str:
     """`did you mean squeezenet?`, with up to three of the known names, the nearest first; empty if none is near."""
-    found = difflib.get_close_matches(name, list(known), n=_OFFERED, cutoff=_ALIKE)
-    return f"did you mean {', '.join(found)}?" if found else ""
+    matches = difflib.get_close_matches(name, list(known), n=_OFFERED, cutoff=_ALIKE)
+    return f"did you mean {', '.join(matches)}?" if matches else ""
 
 
 def near_or_all(name: str, known: Iterable[str]) -> str:

@@ -8,9 +8,13 @@ USER) are left out; an integrator ties them to their default values. A port `axi
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Protocol
 
+from amaranth.hdl import Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from .signatures import Port
 
 
 class Burst(IntEnum):
@@ -68,6 +72,45 @@ class AXI4Lite(wiring.Signature):
                 **_channel("r", In, {"data": data_bits, "resp": 2}),
             }
         )
+
+
+class AXI4LitePort(Port, Protocol):
+    """A port with the signature `AXI4Lite`, or the part that `AXI4` has in common with it."""
+
+    awaddr: Signal
+    awvalid: Signal
+    awready: Signal
+    wdata: Signal
+    wstrb: Signal
+    wvalid: Signal
+    wready: Signal
+    bresp: Signal
+    bvalid: Signal
+    bready: Signal
+    araddr: Signal
+    arvalid: Signal
+    arready: Signal
+    rdata: Signal
+    rresp: Signal
+    rvalid: Signal
+    rready: Signal
+
+
+class AXI4Port(AXI4LitePort, Protocol):
+    """A port with the signature `AXI4`."""
+
+    awid: Signal
+    awlen: Signal
+    awsize: Signal
+    awburst: Signal
+    wlast: Signal
+    bid: Signal
+    arid: Signal
+    arlen: Signal
+    arsize: Signal
+    arburst: Signal
+    rid: Signal
+    rlast: Signal
 
 
 def _channel(name: str, flow: wiring.Flow, payload: dict[str, int]) -> dict[str, wiring.Member]:

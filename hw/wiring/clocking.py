@@ -8,11 +8,26 @@ in the main domain. `enable` has to hold in every cycle at whose end a register 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from amaranth.hdl import ClockDomain, ClockSignal, Elaboratable, Instance, Module, ResetSignal, Value
+from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal, Value
 from amaranth.hdl import DomainRenamer as _Renamer
 
+if TYPE_CHECKING:
+    from amaranth_types import HasElaborate
+
+
+class _Block(Protocol):
+    def elaborate(self, platform: object) -> HasElaborate: ...
+
+
+class _Sleeper(_Block, Protocol):
+    active: Signal
+
+
+Block = TypeVar("Block", bound=_Block)
+#: A block whose registers change in no cycle without `active`.
+Sleeper = TypeVar("Sleeper", bound=_Sleeper)
 #: Name of the gate's Verilog module.
 GATE = "clock_gate"
 
@@ -30,6 +45,6 @@ def gated_domain(m: Module, name: str, enable: Value, gated: bool) -> str:
     return name
 
 
-def in_domain(block: Elaboratable, domain: str) -> Any:  # `Any`: the stubs' Elaboratable cannot be a submodule
+def in_domain(block: Block, domain: str) -> Block:
     """The block with its registers in `domain`."""
-    return block if domain == "sync" else _Renamer(domain)(block)
+    return block if domain == "sync" else cast("Block", _Renamer(domain)(block))

@@ -8,8 +8,6 @@ carries the pages (in `fire_at`, which requests do not use here). Rights of zero
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Cat, Mux, Signal, Value
 from amaranth.lib import data
 
@@ -23,22 +21,22 @@ Pages = data.StructLayout({"first_page": PAGE_BITS, "end_page": PAGE_BITS + 1})
 Rights = data.StructLayout({"cores": 32, "slot": SLOT_BITS, "pages": Pages})
 
 
-def limited(rights: Any) -> Value:
+def limited(rights: data.View) -> Value:
     """Whether there is anything that the program may not do."""
     return rights.cores.any()
 
 
-def pages_of(rights: Any) -> Value:
+def pages_of(rights: data.View) -> Value:
     """The pages that a request carries: the program's; all, if it is not limited."""
     return Mux(limited(rights), rights.pages.as_value(), 0)
 
 
-def may_send_to(config: ChipConfig, rights: Any, tile: Value) -> Value:
+def may_send_to(config: ChipConfig, rights: data.View, tile: Value) -> Value:
     """Whether a tile is one of the program's cores."""
-    found: Value = Signal(name="no_core")
+    reachable: Value = Signal(name="no_core")
     for number, core in enumerate(config.cores):
-        found = Mux(tile == core, rights.cores[number], found)
-    return found
+        reachable = Mux(tile == core, rights.cores[number], reachable)
+    return reachable
 
 
 def is_dram(config: ChipConfig, tile: Value) -> Value:
@@ -46,7 +44,7 @@ def is_dram(config: ChipConfig, tile: Value) -> Value:
     return Cat(tile == dram for dram in config.channels).any()
 
 
-def outside(pages: Any, region: Value, offset: Value, words: Value | int = 1) -> Value:
+def outside(pages: data.View, region: Value, offset: Value, words: Value | int = 1) -> Value:
     """Whether any of `words` words from `offset` on, which lie within a multiple of a page, is not in `pages`."""
     page = offset[_PAGE_SHIFT:]
     last = (offset + words - 1)[_PAGE_SHIFT:]
@@ -54,6 +52,6 @@ def outside(pages: Any, region: Value, offset: Value, words: Value | int = 1) ->
     return bounded & ((region != Region.MAIN) | (page < pages.first_page) | (last >= pages.end_page))
 
 
-def first_word(pages: Any) -> Value:
+def first_word(pages: data.View) -> Value:
     """The first word of the first page."""
     return (pages.first_page << _PAGE_SHIFT)[: PAGE_BITS + _PAGE_SHIFT]

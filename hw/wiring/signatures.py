@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
-from amaranth.hdl import Cat
+from amaranth.hdl import Cat, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import ChipConfig
-from ..spec.isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, ROUTE_BODY, STATE, TRACE, Opcode
+from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.isa import (
+    ADDRESS,
+    DATA_HEAD,
+    INSTRUCTION_BITS,
+    INSTRUCTIONS,
+    POST,
+    REQUEST_HEAD,
+    ROUTE_BODY,
+    STATE,
+    TRACE,
+    Opcode,
+)
 
 #: A semaphore and how much to add to it.
-SemPost = data.StructLayout({name: POST.offsets[name][1] for name in ("sem", "n")})
+SemPost = data.StructLayout(POST.members("sem", "n"))
 #: Bits of the cycles that an instruction waited.
-WAITED_BITS = TRACE.offsets["wait"][1]
+WAITED_BITS = TRACE.bits("wait")
 #: An instruction on its way from a stream to its unit, with the cycles that it waited.
 Issue = data.StructLayout({"code": INSTRUCTION_BITS, "waited": WAITED_BITS})
 #: The route of a MOVE's data, as a ROUTE states it. All zero: the chip's default.
-Route = data.StructLayout({name: width for name, (_, width) in ROUTE_BODY.offsets.items()})
+Route = data.StructLayout(ROUTE_BODY.members(*ROUTE_BODY.offsets))
 #: An instruction on its way to another tile over the request plane.
-Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "route": Route, "code": INSTRUCTION_BITS})
-_FAULT = {name: POST.offsets[name][1] for name in ("cause", "tag", "value")}
+Request = data.StructLayout(
+    {**REQUEST_HEAD.members("dst_tile", "unit", "fetch"), "route": Route, "code": INSTRUCTION_BITS}
+)
+_FAULT = POST.members("cause", "tag", "value")
+_ADDRESS = ADDRESS.layout()
+#: Whom to notify that data has been delivered.
+Notice = data.StructLayout(DATA_HEAD.members("notify_tile", "notify_sem", "notify"))
+#: Bits of a number of words in a packet.
+WORDS_BITS = DATA_HEAD.bits("words")
+#: `words` adjacent words from word `offset` of a DRAM channel; 1 to `ChipConfig.packet_words`, never across a multiple
+#: of it.
+Run = data.StructLayout({"offset": OFFSET_BITS, "words": WORDS_BITS})
+#: A run to be written, and whom to notify.
+WriteHead = data.StructLayout({**Run.members, **Notice.members})
 #: A fault, as it is inside a tile: fields of `isa.POST`; the tile adds who it is.
 FaultReport = data.StructLayout({"valid": 1} | _FAULT)
 PostFlit = POST.layout()
 StateFlit = STATE.layout()
 #: What a part of a tile waits for (`isa.BlockedOn`; 0 = for nothing), as it is inside a tile: fields of `isa.STATE`.
-BlockedStatus = data.StructLayout(
-    {name: STATE.offsets[name][1] for name in ("waits", "tag", "sem", "need", "has", "peer")}
-)
+BlockedStatus = data.StructLayout(STATE.members("waits", "tag", "sem", "need", "has", "peer"))
 TraceRecord = TRACE.layout()
-MoveLayout = INSTRUCTIONS[Opcode.MOVE].layout()
-FetchLayout = INSTRUCTIONS[Opcode.FETCH].layout()
+MOVE, FETCH = INSTRUCTIONS[Opcode.MOVE], INSTRUCTIONS[Opcode.FETCH]
+MoveLayout = MOVE.layout()
+FetchLayout = FETCH.layout()
 SyncLayout = INSTRUCTIONS[Opcode.SYNC].layout()
 
 
@@ -46,9 +68,30 @@ def requested_move(config: ChipConfig) -> data.StructLayout:
     return data.StructLayout({"code": INSTRUCTION_BITS, "route": Route if steered(config) else 0})
 
 
-def notify_layout() -> data.StructLayout:
-    """Whom to tell that data has been delivered."""
-    return data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
+def split_address(address: Value) -> data.View:
+    """`region` and `offset` of a word address."""
+    return data.View(_ADDRESS, address)
+
+
+def coordinates(tile: Value) -> tuple[Value, Value]:
+    """Column and row of a tile address (`config.tile_address`)."""
+    return tile[:4], tile[4:8]
+
+
+class Port(Protocol):
+    """An interface object: what stands at a port that has a signature. Derived classes name its members."""
+
+    @property
+    def signature(self) -> wiring.Signature: ...
+
+
+class FaultPort(Port, Protocol):
+    """A port with `FaultSignature`."""
+
+    valid: Signal
+    cause: Signal  # `isa.Cause`
+    tag: Signal  # of the instruction
+    value: Signal  # the offending value
 
 
 class FaultSignature(wiring.Signature):
@@ -56,6 +99,16 @@ class FaultSignature(wiring.Signature):
 
     def __init__(self) -> None:
         super().__init__({name: Out(shape) for name, shape in FaultReport.members.items()})
+
+
+class TakePort(Port, Protocol):
+    """A port with `TakeSignature`."""
+
+    valid: Signal
+    sem: Signal
+    n: Signal
+    grant: Signal
+    value: Signal
 
 
 class TakeSignature(wiring.Signature):
@@ -66,16 +119,16 @@ class TakeSignature(wiring.Signature):
         super().__init__({"valid": Out(1), "sem": Out(6), "n": Out(6), "grant": In(1), "value": In(8)})
 
 
-def detail(blocked_status: Any) -> Cat:
+def detail(blocked_status: data.View) -> Cat:
     """The last four fields of a `BlockedStatus` as one number."""
     return Cat(blocked_status.sem, blocked_status.need, blocked_status.has, blocked_status.peer)
 
 
 def word_write(lanes: int) -> stream.Signature:
     """A stream of words for the memories of a tile."""
-    return stream.Signature(data.StructLayout({"region": 4, "offset": 24, "data": 8 * lanes}))
+    return stream.Signature(data.StructLayout({**ADDRESS.members("region", "offset"), "data": 8 * lanes}))
 
 
 def word_read() -> stream.Signature:
     """A stream of read requests to the memories of a tile."""
-    return stream.Signature(data.StructLayout({"region": 4, "offset": 24}))
+    return stream.Signature(data.StructLayout(ADDRESS.members("region", "offset")))

@@ -38,9 +38,9 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
     """
 
     from meshloom.hw.noc.link import Plane
-    from meshloom.hw.noc.router import VcRouter
+    from meshloom.hw.noc.router import Router
 
-    router = VcRouter(1, 1, Plane(3, 3, bits, depth, vcs, allocate=allocate, routes=ROUTES))
+    router = Router(1, 1, Plane(3, 3, bits, depth, vcs, allocate=allocate, routes=ROUTES))
     return component_area(f"router-{vcs}vc-{allocate}", router, WHOLE)
 
 

@@ -91,7 +91,7 @@ class Assembly:
     @cached_property
     def late(self) -> dict[str, Following]:
         """Outputs that follow inputs in the same cycle, by instance (`hw.assembly.tile.Tile`,
-        `hw.noc.router.VcRouter`)."""
+        `hw.noc.router.Router`)."""
         found: dict[str, Following] = {}
         noc, channels = self.config.noc, self.config.noc.data_vcs
         for tile, kind in self.config.tiles.items():

@@ -1,4 +1,4 @@
-"""Feeds a `Delivery` as a router with virtual channels does, and says in each cycle what its contract allows.
+"""Feeds a `DataReceiver` as a router with virtual channels does, and says in each cycle what its contract allows.
 
 `Contract` is the docstring of `hw/noc/data_receiver.py` in plain Python, cycle by cycle: whose turn it is, what moves,
 what is written, told and recorded. `compare` runs both on the same traffic; they must agree in every cycle.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshloom.hw.noc.data_receiver import Delivery
+from meshloom.hw.noc.data_receiver import DataReceiver
 from meshloom.hw.spec.config import MOST_PACKET_WORDS, ChipConfig
 from meshloom.hw.spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
 from meshloom.hw.spec.isa import (
@@ -86,7 +86,7 @@ def random_packet(rng: random.Random, lanes: int, tag: int = 0, regions: Sequenc
 
 @dataclass
 class Delivered:
-    """What a `Delivery` did: cycle and what."""
+    """What a `DataReceiver` did: cycle and what."""
 
     taken: Events = field(default_factory=list)  #: vc of each flit that it accepted from the network
     written: Events = field(default_factory=list)  #: (address, word)
@@ -103,7 +103,7 @@ class _Feed:
     until it is taken."""
 
     config: ChipConfig
-    unit: Delivery
+    unit: DataReceiver
     queues: Mapping[int, deque[tuple[int, bool]]]
     offer: Callable[[int, int], bool]  # vc, cycle
     rng: random.Random
@@ -150,7 +150,7 @@ def deliver(
 
     The other arguments say who is willing when; `now`: the time in cycle 0.
     """
-    unit = Delivery(config, DEPTHS, dram)
+    unit = DataReceiver(config, DEPTHS, dram)
     out = Delivered()
     queues = {vc: deque(flit for packet in own for flit in packet.flits(config)) for vc, own in packets.items()}
     feed = _Feed(config, unit, queues, offer, random.Random(seed), out)
@@ -207,7 +207,7 @@ class _Under:
 
 
 class Contract:
-    """What a `Delivery` with several virtual channels has to do with good packets, cycle by cycle.
+    """What a `DataReceiver` with several virtual channels has to do with good packets, cycle by cycle.
 
     `step` gets the flit that the network brings (vc, packet, number of the flit; None: none) and who is willing, and
     adds what happens to `out`.

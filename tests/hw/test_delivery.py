@@ -1,4 +1,4 @@
-"""Delivery with virtual channels: packets side by side, whose turn it is, DRAM one at a time; to the cycle."""
+"""DataReceiver with virtual channels: packets side by side, whose turn it is, DRAM one at a time; to the cycle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.noc.data_receiver import Delivery
+from meshloom.hw.noc.data_receiver import DataReceiver
 from meshloom.hw.spec.contracts import DELIVERED_CYCLES, EJECTION_CYCLES, EJECTION_FLITS
 from meshloom.hw.spec.isa import BlockedOn, Cause, Region, address
 from meshloom.hw.wiring.signatures import BlockedStatus
@@ -215,7 +215,7 @@ def test_what_sinks_does_not_free_the_dram(said: int) -> None:
 @pytest.mark.parametrize("vcs", [2, 4])
 def test_a_packet_that_waits_says_for_what(vcs: int) -> None:
     """Two packets, each with two of its three words gone: it is told of one of them, as long as nothing comes."""
-    unit = Delivery(chip(vcs), DEPTHS)
+    unit = DataReceiver(chip(vcs), DEPTHS)
     flits = {vc: Packet(OUT + 10 * vc, (1, 2, 3)).flits(chip(vcs))[:3] for vc in (0, vcs - 1)}
     coming = [(vc, *flits[vc][number]) for number in range(3) for vc in flits]
     seen: list[dict[str, int]] = []

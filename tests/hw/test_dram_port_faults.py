@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.memory.dram_port import RUN, WRITE_HEAD, DramPort
+from meshloom.hw.memory.dram_port import DramPort
 from meshloom.hw.spec.config import load
+from meshloom.hw.wiring import signatures
 from meshloom.hw.wiring.axi import Response
 
 from .delivery_bench import steady
@@ -103,9 +104,10 @@ def run(
     memory = _Memory(port, out, frozenset(refused), {name: moods.get(name, always) for name in out.axi})
     words = [100 * at + i for at, count in writes for i in range(count)]
     sources = {
-        "read_run": back_to_back(port.read_run, (bits(RUN, offset=at, words=count) for at, count in reads)),
+        "read_run": back_to_back(port.read_run, (bits(signatures.Run, offset=at, words=count) for at, count in reads)),
         "write_head": back_to_back(
-            port.write_head, (bits(WRITE_HEAD, offset=at, words=count, notify_tile=at) for at, count in writes)
+            port.write_head,
+            (bits(signatures.WriteHead, offset=at, words=count, notify_tile=at) for at, count in writes),
         ),
         "write_data": back_to_back(port.write_data, words),
     }

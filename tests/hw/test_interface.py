@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.noc.data_receiver import Delivery
+from meshloom.hw.noc.data_receiver import DataReceiver
 from meshloom.hw.noc.interface import RequestSender, RequestTaker
 from meshloom.hw.spec.config import MOST_PACKET_WORDS, ChipConfig
 from meshloom.hw.spec.contracts import DELIVERED_CYCLES, QUEUE_CYCLES, REQUEST_INTERVAL, SENDER_CYCLES, TAKER_CYCLES
@@ -56,7 +56,7 @@ def chip(lanes: int = 8, mover_queue: int = 2) -> ChipConfig:
 
 FIRE_AT = INSTRUCTIONS[Opcode.MOVE].pack({"fire_at": 0xFFFFFFFF})
 
-# -- Delivery -----------------------------------------------------------------------------------------------------
+# -- DataReceiver -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Packet:
 
 @dataclass
 class Delivered:
-    """What a `Delivery` did."""
+    """What a `DataReceiver` did."""
 
     taken: list[int] = field(default_factory=list)  #: cycle of each flit
     written: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, address, word
@@ -104,7 +104,7 @@ def deliver(
 ) -> Delivered:
     """Sends packets, one after another; the other arguments say who is willing when."""
     config = chip(lanes)
-    unit = Delivery(config, DEPTHS, dram)
+    unit = DataReceiver(config, DEPTHS, dram)
     flits = [flit for packet in packets for flit in packet.flits(data_flit_bits(config))]
     source = back_to_back(unit.flit, flits, offer)
     writes, notices = Sink(unit.write, write), Sink(unit.delivered, delivered)
@@ -389,7 +389,7 @@ def test_no_bit_of_a_request_can_flip_unseen(flit: int) -> None:
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_packet_that_waits_says_for_what(taken: bool) -> None:
     """A packet of three words of which one has come; it has been written, or the memory does not take it."""
-    unit = Delivery(chip(), DEPTHS)
+    unit = DataReceiver(chip(), DEPTHS)
     source = back_to_back(unit.flit, Packet(address(Region.OUT, 4), (1, 2, 3)).flits(64)[:2], always)
     seen: list[dict[str, int]] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.noc.link import Plane
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 from meshloom.hw.spec.config import tile_address
 from meshloom.hw.spec.routes import LOCAL, RouteField, Turn
 
@@ -27,8 +27,8 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def centre(depth: int, vcs: int, **more: Any) -> VcRouter:
-    return VcRouter(1, 1, Plane(3, 3, BITS, depth, vcs, **more))
+def centre(depth: int, vcs: int, **more: Any) -> Router:
+    return Router(1, 1, Plane(3, 3, BITS, depth, vcs, **more))
 
 
 def out(traffic: Traffic, port: str) -> list[list[int]]:
@@ -56,7 +56,7 @@ def test_a_destination_without_a_tile_is_dropped_where_it_is_injected(vcs: int, 
     whatever has been let in elsewhere."""
     gaps = (EAST, tile_address(0, 2))
     beyond = tile_address(3, 1)
-    router = VcRouter(1, 1, Plane(4, 3, BITS, 2, vcs, routing=routing, allocate=allocate, gaps=gaps))
+    router = Router(1, 1, Plane(4, 3, BITS, 2, vcs, routing=routing, allocate=allocate, gaps=gaps))
     sends = {LOCAL: {vcs - 1: [[EAST, 1, 2], [beyond, 3], [gaps[1]], [CENTRE, 4]]}, "west": {0: [[EAST, 5]]}}
     traffic = run_router(router, sends, 20)
     assert traffic.faults == [(1, "fault", EAST), (6, "fault", gaps[1])]
@@ -89,7 +89,7 @@ def test_a_packet_on_a_way_that_it_cannot_have_come_is_a_fault(
 
 
 def test_at_the_edge_a_destination_beyond_it_is_a_fault_in_transit() -> None:
-    router = VcRouter(2, 1, Plane(3, 3, BITS, 2, 2))
+    router = Router(2, 1, Plane(3, 3, BITS, 2, 2))
     sends = {"west": {0: [[tile_address(3, 1), 9]], 1: [[tile_address(2, 1), 8]]}}
     traffic = run_router(router, sends, 12)
     assert [value for *_, value in traffic.faults] == [tile_address(3, 1)]
@@ -156,7 +156,7 @@ def test_unrouted_packets_of_a_plane_with_routes_go_by_dimension_order() -> None
     ],
 )
 def test_illegal_routes_are_faults(place: tuple[int, int], port: str, head: int, vcs: int) -> None:
-    router = VcRouter(*place, Plane(3, 3, BITS, 2, vcs, routes=FIELD))
+    router = Router(*place, Plane(3, 3, BITS, 2, vcs, routes=FIELD))
     fine = [tile_address(*place), 1, 2]
     traffic = run_router(router, {port: {vcs - 1: [[head, 5, 6], fine]}}, 16)
     assert traffic.faults == [(1, "fault", head & 0xFF)]

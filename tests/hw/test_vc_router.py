@@ -14,7 +14,7 @@ from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
 from meshloom.hw.noc.link import Flit, Link, Plane, VcFlit
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 from meshloom.hw.spec.config import tile_address
 from meshloom.hw.spec.routes import LOCAL, RouteField
 
@@ -35,8 +35,8 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def centre(depth: int, vcs: int, **more: Any) -> VcRouter:
-    return VcRouter(1, 1, Plane(3, 3, BITS, depth, vcs, **more))
+def centre(depth: int, vcs: int, **more: Any) -> Router:
+    return Router(1, 1, Plane(3, 3, BITS, depth, vcs, **more))
 
 
 def out(traffic: Traffic, port: str) -> list[list[int]]:
@@ -44,7 +44,7 @@ def out(traffic: Traffic, port: str) -> list[list[int]]:
 
 
 def test_ports_exist_only_towards_neighbours() -> None:
-    router = VcRouter(1, 0, Plane(2, 2, BITS, 2))
+    router = Router(1, 0, Plane(2, 2, BITS, 2))
     links = {f"{port}_{way}" for port in ("west", "south", LOCAL) for way in ("in", "out")}
     strobes = {f"{kind}_{port}" for port in ("west", "south", LOCAL) for kind in KINDS}
     assert set(router.signature.members) == links | strobes | {"fault", "fault_tile", "active"}
@@ -71,7 +71,7 @@ def test_impossible_planes_are_refused(changed: dict[str, Any], part: str) -> No
 
 def test_a_router_outside_the_mesh_is_refused() -> None:
     with pytest.raises(ValueError, match="outside the 2x2 mesh"):
-        VcRouter(2, 0, Plane(2, 2, BITS, 2))
+        Router(2, 0, Plane(2, 2, BITS, 2))
 
 
 def test_a_link_of_one_channel_is_a_stream() -> None:

@@ -11,7 +11,7 @@ from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
 from meshloom.hw.noc.mesh import VcMesh
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 
 #: Packets (lists of flit data) that one sender has for each of its virtual channels.
 Sends = Mapping[int, Sequence[Sequence[int]]]
@@ -38,7 +38,7 @@ class Traffic:
     strobes: dict[Any, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
-def run_router(router: VcRouter, sends: Mapping[str, Sends], cycles: int, **moods: Any) -> Traffic:
+def run_router(router: Router, sends: Mapping[str, Sends], cycles: int, **moods: Any) -> Traffic:
     """Sends packets into the ports; records are named like the ports."""
     return run(
         router,

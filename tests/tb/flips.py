@@ -24,7 +24,7 @@ from meshloom.hw.assembly.tile import PLANES
 from meshloom.hw.noc import mesh as mesh_module
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 from meshloom.hw.spec.config import ChipConfig, tile_address
 from meshloom.hw.spec.routes import LOCAL, NEIGHBOURS
 from meshloom.sched.store.kinds import SIMULATORS
@@ -90,7 +90,7 @@ class Flip:
         return f"{PLANES.index(self.plane):02x}{place:04x}{self.packet:04x}{self.flit:02x}{self.bit:04x}"
 
 
-class _FlippingRouter(VcRouter):
+class _FlippingRouter(Router):
     """A router with flippers around it."""
 
     def __init__(self, number: int, x: int, y: int, plane: Plane) -> None:
@@ -99,7 +99,7 @@ class _FlippingRouter(VcRouter):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.inner = inner = VcRouter(self.x, self.y, self.plane)
+        m.submodules.inner = inner = Router(self.x, self.y, self.plane)
         m.d.comb += [self.fault.eq(inner.fault), self.fault_tile.eq(inner.fault_tile), self.active.eq(inner.active)]
         for port in self.ports:
             m.d.comb += [out.eq(inside) for out, inside in zip(self.counters(port), inner.counters(port), strict=True)]
@@ -130,7 +130,7 @@ class _FlippingRouter(VcRouter):
 
 class _FlippingMesh(VcMesh):
     def __init__(self, number: int, plane: Plane, *gates: Any, **named: Any) -> None:
-        with mock.patch.object(mesh_module, "VcRouter", functools.partial(_FlippingRouter, number)):
+        with mock.patch.object(mesh_module, "Router", functools.partial(_FlippingRouter, number)):
             super().__init__(plane, *gates, **named)
 
 

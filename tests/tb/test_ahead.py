@@ -12,7 +12,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
 from meshloom.hw.noc import mesh as mesh_module
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, load
 from meshloom.hw.spec.isa import Opcode, Region
 from meshloom.hw.spec.routes import LOCAL
@@ -130,12 +130,12 @@ def test_the_chips_of_the_soak_are_what_they_say() -> None:
     assert len({(chip.width, chip.height) for chip in chips()}) == len(chips())
 
 
-class _SlowRouter(VcRouter):
+class _SlowRouter(Router):
     """A router that keeps every flit that leaves towards its tile for a cycle longer."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.inner = inner = VcRouter(self.x, self.y, self.plane)
+        m.submodules.inner = inner = Router(self.x, self.y, self.plane)
         m.d.comb += [self.fault.eq(inner.fault), self.fault_tile.eq(inner.fault_tile)]
         held, flit = Signal(), Signal(inner.output(LOCAL).payload.shape())
         m.d.comb += self.active.eq(inner.active | held)
@@ -160,7 +160,7 @@ def slower(config: ChipConfig) -> Build:
     name = key(f"{config.name}-slow", router=Path(__file__).read_text(), **made_of)
 
     def make(folder: Path, log: Path) -> None:
-        with mock.patch.object(mesh_module, "VcRouter", _SlowRouter):
+        with mock.patch.object(mesh_module, "Router", _SlowRouter):
             build_module.compile_into(folder, config, "icarus", False, log)
 
     folder, _ = SIMULATORS.store().build(Recipe(name, make, build_module.PROGRAMS["icarus"]))

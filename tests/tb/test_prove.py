@@ -13,7 +13,7 @@ import pytest
 from amaranth.hdl import Module, Mux, Signal
 
 from meshloom.hw.noc import output_unit
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 from meshloom.tb.verify.prove import PROOFS, Proof, ProveError, Refutation, Result, arbiter, buffer, mutants, run
 from meshloom.tb.verify.prove.engine import Bench, Netlist, Shown
 from meshloom.tb.verify.prove.opened import OpenRouter
@@ -88,19 +88,19 @@ def test_gateware_that_is_not_broken_is_not_refuted() -> None:
 
 
 def test_names_that_do_not_exist_are_said() -> None:
-    router = VcRouter(0, 0, plane(2, 1))
-    with pytest.raises(ProveError, match="VcRouter has no memory 'north_0_buffer'"):
+    router = Router(0, 0, plane(2, 1))
+    with pytest.raises(ProveError, match="Router has no memory 'north_0_buffer'"):
         Inside(router, ["north_0_buffer"])
-    inner = Inside(VcRouter(0, 0, plane(2, 1)))
-    with pytest.raises(ProveError, match="has 0 signals 'north_0_held'; it has "):
-        inner["north_0_held"]
+    inner = Inside(Router(0, 0, plane(2, 1)))
+    with pytest.raises(ProveError, match=r"has 0 signals 'north_output\.held_0'; it has "):
+        inner["north_output.held_0"]
     with pytest.raises(ProveError, match="no property begins with 'above'; there are: below 6"):
         Netlist(counter(5, 6)).refute("above", 3)
     gone = mutants.mutated(mutants.Mutant("gone", "", {"output_unit": [("no such words", "")]}))
     with pytest.raises(ProveError, match=r"mutant gone: output_unit.py has 0 times 'no such words'"), gone:
         pass
     top = Module()
-    opened = OpenRouter(top, VcRouter(0, 0, plane(2, 1)))
+    opened = OpenRouter(top, Router(0, 0, plane(2, 1)))
     assert set(opened.queues) == set(opened.channels) == {("east", 0), ("local", 0)}
 
 

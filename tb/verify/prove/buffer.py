@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from meshloom.hw.noc import input_unit
 
@@ -24,27 +24,11 @@ from .probe import Inside
 BITS = 4
 
 
-class _Buffer(Elaboratable):
-    """The buffer as a component. `source`: the module it is from."""
-
-    def __init__(self, depth: int, source: ModuleType) -> None:
-        self.depth, self.source = depth, source
-        self.flit, self.front = Signal(BITS), Signal(BITS)
-        self.arrives, self.ready, self.valid, self.pop = Signal(), Signal(), Signal(), Signal()
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        incoming = self.source._Incoming(self.flit, self.arrives, self.ready)
-        front = self.source._buffer(m, "queue", self.depth, incoming, self.valid, self.pop)
-        m.d.comb += self.front.eq(front)
-        return m
-
-
 def bench(depth: int, source: ModuleType = input_unit) -> Bench:  # long: one property after another
     """A buffer of `depth` flits, and the one that is followed."""
     top = Module()
-    top.submodules.buffer = buffer = _Buffer(depth, source)
-    inner = Inside(buffer, ["queue_buffer"])
+    top.submodules.queue = buffer = source.FlitBuffer(BITS, depth)
+    inner = Inside(buffer, ["storage"])
     arrives, pop, pick = (Signal(name=name) for name in ("arrives", "pop", "pick"))
     flit = Signal(BITS, name="flit")
     push = Signal()
@@ -78,9 +62,9 @@ def bench(depth: int, source: ModuleType = input_unit) -> Bench:  # long: one pr
         "an offer holds until it is taken": ~signal | (buffer.valid & (buffer.front == front)),
         "once ready, ready until a flit arrives": ~room | buffer.ready,
     }
-    pushed, popped = inner["queue_pushed"], inner["queue_popped"]
+    pushed, popped = inner["pushed"], inner["popped"]
     slots = len(pushed) - 1
-    rows = inner.rows("queue_buffer")
+    rows = inner.rows("storage")
     place = Signal(range(2 * depth), name="place")
     top.d.comb += place.eq(popped[:slots] + before)
     there = [((place == row) | (place == row + depth)) & (word == value) for row, word in enumerate(rows)]

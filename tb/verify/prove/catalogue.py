@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 
 from meshloom.hw.noc.link import Plane
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 
 from . import arbiter, buffer, mesh, mutants, router
 from .engine import Bench, Netlist
@@ -110,8 +110,8 @@ def _arbiters() -> Iterator[Proof]:
         yield Proof(f"arbiter-{count}", partial(arbiter.bench, count), quick=count < 16, depth=count + 1)
 
 
-def _router(claim: Callable[[VcRouter], Bench], x: int, y: int, of: Plane) -> Bench:
-    return claim(VcRouter(x, y, of))
+def _router(claim: Callable[[Router], Bench], x: int, y: int, of: Plane) -> Bench:
+    return claim(Router(x, y, of))
 
 
 def _routers() -> Iterator[Proof]:
@@ -169,8 +169,8 @@ def _refutations() -> Iterator[Refutation]:
     def of_arbiter(modules: Modules) -> Bench:
         return arbiter.bench(3, modules["output_unit"])
 
-    def of_router(claim: Callable[[VcRouter], Bench], of: Plane, modules: Modules) -> Bench:
-        return claim(modules["router"].VcRouter(1, 0, of))
+    def of_router(claim: Callable[[Router], Bench], of: Plane, modules: Modules) -> Bench:
+        return claim(modules["router"].Router(1, 0, of))
 
     def of_mesh(modules: Modules) -> Bench:
         return mesh.bench(small, modules["mesh"].VcMesh(small))

@@ -78,12 +78,12 @@ MIXED_ORDER = Mutant(
 IGNORES_FULL = Mutant(
     "ignores-full",
     "a buffer takes a flit when it is full",
-    {"input_unit": [("write.en.eq(incoming.arrives & incoming.ready)", "write.en.eq(incoming.arrives)")]},
+    {"input_unit": [("write.en.eq(self.arrives & self.ready)", "write.en.eq(self.arrives)")]},
 )
 IGNORES_READY = Mutant(
     "ignores-ready",
     "the multiplexer of the channels chooses one whose buffer is full",
-    {"output_unit": [("self.offers & link.ready, turn)", "self.offers, turn)")]},
+    {"output_unit": [("self._offers & link.ready, turn)", "self._offers, turn)")]},
 )
 UNFAIR = Mutant(
     "unfair",
@@ -93,7 +93,7 @@ UNFAIR = Mutant(
 LETS_GO = Mutant(
     "lets-go",
     "an output is granted anew for every flit",
-    {"output_unit": [("channel.held.eq(~(self.go[vc] & last))", "channel.held.eq(~self.go[vc])")]},
+    {"output_unit": [("channel.held.eq(~(self._go[vc] & last))", "channel.held.eq(~self._go[vc])")]},
 )
 GRANTS_NOBODY = Mutant(
     "grants-nobody",

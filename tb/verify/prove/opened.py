@@ -1,6 +1,6 @@
 """Routers opened up: their queues and channels, under the names that proofs use.
 
-All that proofs know of the insides of `VcRouter` stands here.
+All that proofs know of the insides of `Router` stands here.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class OpenRouter:
         inner, name = self.inside, f"{port}_{vc}"
         label = f"at_{self.place[0]}_{self.place[1]}_{name}"
         rows = inner.rows(f"{name}_buffer")
-        popped, pushed = inner[f"{name}_popped"], inner[f"{name}_pushed"]
+        popped, pushed = inner[f"{name}_buffer.popped"], inner[f"{name}_buffer.pushed"]
         if len(rows) != 1 << len(popped) - 1:
             raise ValueError(f"buffers of {len(rows)} flits: proofs of routers take powers of two")
         count = Signal(len(popped), name=f"{label}_count")
@@ -150,17 +150,18 @@ class OpenRouter:
                 value = Mux(slot == row, rows[row], value)
             self.module.d.comb += flit.eq(value)
             flits.append(flit)
-        wants = {port: inner[f"{name}_to_{port}"] for port in self.router.ports if inner.has(f"{name}_to_{port}")}
-        of_all = {what: inner[what][number] for what in ("inside", "dropping", "pop", "drop")}
+        requests = {port: f"{name}_route.to_{port}" for port in self.router.ports}
+        wants = {port: inner[request] for port, request in requests.items() if inner.has(request)}
+        of_all = {what: inner[f"control.{what}"][number] for what in ("inside", "dropping", "pop", "drop")}
         return Queue(self.place, port, vc, count, flits, wants=wants, **of_all)
 
     def _channel(self, port: str, vc: int) -> Channel:
-        inner, name = self.inside, f"{port}_{vc}"
+        inner, name = self.inside, f"{port}_output"
         shared = self.plane.allocate == "free"
         sources = [queue for queue in self.queues.values() if port in queue.wants and (shared or queue.vc == vc)]
-        held, owner, chosen = (inner[f"{name}_{what}"] for what in ("held", "owner", "chosen"))
+        held, owner, chosen = (inner[f"{name}.{what}_{vc}"] for what in ("held", "owner", "chosen"))
         if len(owner) != len(sources):
-            raise ValueError(f"{name}: {len(owner)} sources, {len(sources)} expected")
+            raise ValueError(f"{port}_{vc}: {len(owner)} sources, {len(sources)} expected")
         return Channel(
-            self.place, port, vc, sources, held, owner, chosen, inner[f"{port}_offers"][vc], inner[f"{port}_go"][vc]
+            self.place, port, vc, sources, held, owner, chosen, inner[f"{name}.offers"][vc], inner[f"{name}.go"][vc]
         )

@@ -35,8 +35,9 @@ def _is_memory(thing: object) -> bool:
 class Inside:
     """The inner signals of `component`, which is elaborated now; it can then be used as a submodule once.
 
-    `memories`: names of the submodules whose words (all of them) are asked for; each gets read ports of its own, which
-    leave what it does as it is. Raises ProveError, here and in the methods, for a name that does not exist.
+    Signals of a submodule are named `<submodule>.<signal>`, at any depth. `memories`: submodules that are a memory or
+    keep one in `storage`, whose words (all of them) are asked for; each word gets a read port of its own, which leaves
+    what the memory does as it is. Raises ProveError, here and in the methods, for a name that does not exist.
     """
 
     def __init__(self, component: Any, memories: Sequence[str] = ()) -> None:
@@ -45,7 +46,8 @@ class Inside:
         self._rows: dict[str, list[Value]] = {}
         missing: list[str] = []
         for name in memories:
-            memory: Any = getattr(module.submodules, name, None)
+            part: Any = getattr(module.submodules, name, None)
+            memory: Any = part if _is_memory(part) else getattr(part, "storage", None)
             if not _is_memory(memory):
                 missing.append(name)
                 continue
@@ -54,13 +56,20 @@ class Inside:
         if missing:
             raise ProveError(f"{self._name} has no memory {missing[0]!r}")
         self._signals: dict[str, list[Signal]] = {}
+        #: All registers, without the memories.
+        self.registers: list[Signal] = []
+        self._collect(fragment, "")
+        _replace(component, fragment)
+
+    def _collect(self, fragment: Any, prefix: str) -> None:
+        """Names the signals that a fragment and those in it drive."""
         driven = {id(signal): signal for part in fragment.statements.values() for signal in _driven(part)}
         for signal in driven.values():
-            self._signals.setdefault(signal.name, []).append(signal)
+            self._signals.setdefault(prefix + signal.name, []).append(signal)
         clocked = [part for domain, part in fragment.statements.items() if domain != "comb"]
-        #: All registers, without the memories.
-        self.registers = list({id(signal): signal for part in clocked for signal in _driven(part)}.values())
-        _replace(component, fragment)
+        self.registers += {id(signal): signal for part in clocked for signal in _driven(part)}.values()
+        for inner, name, *_ in fragment.subfragments:
+            self._collect(inner, f"{prefix}{name}.")
 
     def __getitem__(self, name: str) -> Signal:
         """The signal of this name."""

@@ -31,7 +31,7 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 from meshloom.hw.spec.routes import LOCAL
 
 from .arbiter import in_turn
@@ -41,7 +41,7 @@ from .surroundings import COPY, FLAG, MARK, ROUTE, STAMP, Surroundings, prescrib
 from .wormhole import in_flight, one_hot_or_none, ownership
 
 
-def packets(router: VcRouter) -> Bench:  # long: one property after another
+def packets(router: Router) -> Bench:  # long: one property after another
     """The claims about packets: together, route, dropped."""
     around = Surroundings(router)
     top, queues, channels = around.top, around.queues, around.channels
@@ -116,7 +116,7 @@ def _marking(active: list[tuple[Value, Value]]) -> Value:
 class _Followed:
     """Marks the packet that begins to come into `queue` when `pick` is set, and follows marks through the queue."""
 
-    def __init__(self, top: Module, router: VcRouter, queue: Queue, around: Surroundings, pick: Value) -> None:
+    def __init__(self, top: Module, router: Router, queue: Queue, around: Surroundings, pick: Value) -> None:
         self.queue, self.router = queue, router
         name, port = f"{queue.port}_{queue.vc}", queue.port
         takes = around.enters[port, queue.vc]
@@ -160,7 +160,7 @@ class _Followed:
 class _Watched:
     """Watches what leaves by a channel of an output."""
 
-    def __init__(self, top: Module, router: VcRouter, channel: Channel, sends: Value) -> None:
+    def __init__(self, top: Module, router: Router, channel: Channel, sends: Value) -> None:
         self.router, self.channel, self.sends = router, channel, sends
         name = f"{channel.port}_{channel.vc}"
         payload = router.output(channel.port).payload
@@ -194,7 +194,7 @@ class _Watched:
         return {f"going out of {channel.title}": self.inside == in_flight(channel)}
 
 
-def conduct(router: VcRouter) -> Bench:
+def conduct(router: Router) -> Bench:
     """The claims about single cycles: stable, grant, fair, asleep."""
     around = Surroundings(router)
     top, channels = around.top, around.channels
@@ -270,14 +270,14 @@ def _fairness(around: Surroundings) -> list[tuple[dict[str, Value], dict[str, Va
             holding = Mux(channel.held, channel.owner, 0)
             pairs.append(in_turn(top, f"fair: to {port}.{channel.vc}", channel.owner, waiting, done, got, holding))
         if free:
-            served, head = inner[f"{port}_served"], inner[f"{port}_waiting_next"]
-            value = inner[f"{port}_free_next"].any()
+            served, head = inner[f"{port}_output.served"], inner[f"{port}_output.waiting_next"]
+            value = inner[f"{port}_output.free_next"].any()
             waiting = [q.wants[port] & ~served[at] for at, q in enumerate(mine[0].sources)]
             got = [head[at] & value for at in range(len(waiting))]
-            pairs.append(in_turn(top, f"fair: channels to {port}", inner[f"{port}_before"], waiting, got, got))
+            pairs.append(in_turn(top, f"fair: channels to {port}", inner[f"{port}_output.before"], waiting, got, got))
         if plane.vcs > 1:
             ready = around.router.output(port).ready
             waiting = [channel.offers & ready[v] for v, channel in enumerate(mine)]
             goes = [channel.goes for channel in mine]
-            pairs.append(in_turn(top, f"fair: link to {port}", inner[f"{port}_turn"], waiting, goes, goes))
+            pairs.append(in_turn(top, f"fair: link to {port}", inner[f"{port}_output.turn"], waiting, goes, goes))
     return pairs

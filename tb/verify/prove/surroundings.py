@@ -11,7 +11,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from meshloom.hw.noc.link import Plane
-from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.noc.router import Router
 from meshloom.hw.spec.config import tile_address
 from meshloom.hw.spec.routes import LOCAL, ROUTINGS, RouteField
 
@@ -39,7 +39,7 @@ def plane(
     return Plane(width, height, bits, depth, vcs, routing, allocate, routes)
 
 
-def prescribed(router: VcRouter, port: str, data: Value) -> dict[str, Value]:
+def prescribed(router: Router, port: str, data: Value) -> dict[str, Value]:
     """Output port to "a head with `data` that came in by `port` has to leave there", at most one of them.
 
     Said here again and in other words than in the gateware: by dimension order, or by the copy of the source route.
@@ -80,7 +80,7 @@ class Surroundings:
     `marks`: input port to the mark of the flit there, to be driven by who uses it.
     """
 
-    def __init__(self, router: VcRouter) -> None:
+    def __init__(self, router: Router) -> None:
         self.router, self.plane = router, router.plane
         self.top = Module()
         self.top.submodules.router = router
