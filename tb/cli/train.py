@@ -132,7 +132,7 @@ def _training(request: TrainRequest) -> Training:
     import hashlib
 
     from meshloom.hw.spec.config import load as load_chip
-    from meshloom.sched.schedulers.gradient.orders import Order
+    from meshloom.sched.schedulers.training.orders import Order
 
     from ..results.recorder import RESULTS_FOLDER
     from ..runs.training.numbers import Update
