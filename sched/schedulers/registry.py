@@ -203,8 +203,8 @@ def typed_options(base: str, kind: str, model: type[BaseModel], options: Mapping
     """Options as the scheduler's model has them. Raises SchedulerError that names the option and what it may be."""
     for key in options:
         if key not in model.model_fields:
-            known = list(model.model_fields)
-            hint = near(key, known) or f"it has {', '.join(known) or 'none'}"
+            fields = list(model.model_fields)
+            hint = near(key, fields) or f"it has {', '.join(fields) or 'none'}"
             raise SchedulerError(f"scheduler {base} has no option {key!r} for {kind}; {hint}")
     try:
         return model.model_validate(options)

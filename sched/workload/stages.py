@@ -325,22 +325,24 @@ def filters(lanes: Lanes, chip: ChipConfig) -> Lanes:
     return columns[: int(np.flatnonzero(columns >= 0)[-1]) + 1]
 
 
-def constant(layer: Layer, kind: str, lanes: Lanes, packed: bool = False, made: Lanes | None = None) -> NDArray[Any]:
+def constant(
+    layer: Layer, kind: str, lanes: Lanes, packed: bool = False, filter_lanes: Lanes | None = None
+) -> NDArray[Any]:
     """The weights (`kind` "w") or biases ("bias") of a layer as a schedule's tensor has them; by channel, the biases
     [channels] are [2, channels], with the multipliers.
 
     `lanes`: of the layer's input; where a lane has no channel there is a zero. `packed`: kernel columns are packed.
-    `made`: a convolution's `filters` (None: those that it has).
+    `filter_lanes`: a convolution's `filters` (None: those that it has).
     """
     assert layer.w is not None
     assert layer.bias is not None
     if kind == "bias":
         numbers = layer.bias if layer.scales is None else np.stack([layer.bias, layer.scales])
-        return _on_lanes(numbers, lanes if layer.kind == "depthwise" else made)
+        return _on_lanes(numbers, lanes if layer.kind == "depthwise" else filter_lanes)
     if layer.kind == "depthwise":
         return spread(layer.w.transpose(1, 0, 2, 3), lanes)[0]
     weights = layer.w if packed else spread(layer.w, lanes)
-    return _on_lanes(weights.T, made).T
+    return _on_lanes(weights.T, filter_lanes).T
 
 
 def _on_lanes(array: NDArray[Any], lanes: Lanes | None) -> NDArray[Any]:

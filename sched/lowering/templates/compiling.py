@@ -51,17 +51,17 @@ def compile_stage(net: ServedNetwork, index: int, scheme: Scheme, memory: Search
     Raises DoesNotFit when its tiles do not fit the cores, ProgramError when its semaphores do not.
     """
     form, varies = (net.form(index), scheme), net.varies(index)
-    known = None if memory is None else memory.get(form, _COMPILED)
-    if known is None:
+    stored = None if memory is None else memory.get(form, _COMPILED)
+    if stored is None:
         cores = net.chip.cores[: scheme.cores]
         schedule = net.schedule(index, scheme, cores)
         template = _template(net, index, scheme, schedule, lower(schedule, net.chip, reserved=RESERVED))
         if memory is not None:
             memory.put(form, _COMPILED, _Compiled(varies, template))
         return template
-    template, stage = known.template, net.stages[index].y
-    if known.varies != varies:
-        code = reformed(template.words, net.chip, known.varies, varies).tobytes()
+    template, stage = stored.template, net.stages[index].y
+    if stored.varies != varies:
+        code = reformed(template.words, net.chip, stored.varies, varies).tobytes()
         return replace(template, network=net.graph.name, batch=net.batch, stage=stage, code=code)
     return replace(template, network=net.graph.name, batch=net.batch, stage=stage)
 

@@ -31,12 +31,12 @@ def flush(chip: ChipConfig, cores: Sequence[int], slot: int, page: int) -> tuple
     """The streams that follow a program on `cores`: their code begins in `page` of the first dram tile, and before it
     each core writes a word there and in the same page of the other dram tiles."""
     place = page * PAGE_WORDS + 64
-    found: list[Stream] = []
+    streams: list[Stream] = []
     for index, core in enumerate(cores):
         for unit, code in _streams(chip, cores, index, slot, page * PAGE_WORDS).items():
-            found.append(Stream(core, unit, chip.drams[0], place, tuple(code)))
+            streams.append(Stream(core, unit, chip.drams[0], place, tuple(code)))
             place += _room(chip, len(code))
-    return tuple(found)
+    return tuple(streams)
 
 
 def host_pages(chip: ChipConfig) -> range:
@@ -74,18 +74,18 @@ def _streams(chip: ChipConfig, cores: Sequence[int], index: int, slot: int, word
     code = [Instruction(Opcode.MOVE, _move(number, *way) | notify) for number, way in enumerate(ways)]
     left = len(ways)
     while left:
-        taken = min(left, _MOST)
-        left -= taken
-        fields = {"tag": next_tag(len(code)), "wait_sem": mover, "wait_n": taken} | ({} if left else end)
+        words = min(left, _MOST)
+        left -= words
+        fields = {"tag": next_tag(len(code)), "wait_sem": mover, "wait_n": words} | ({} if left else end)
         code.append(Instruction(Opcode.SYNC, fields))
-    found = {Unit.MOVER: code}
+    codes = {Unit.MOVER: code}
     for unit, opcode, semaphore in ((Unit.MATRIX, Opcode.GEMM, matrix), (Unit.VECTOR, Opcode.VEC, vector)):
         work = {"tag": 1, "post_sem": semaphore, "post_n": 1} | _WORK[opcode]
-        found[unit] = [
+        codes[unit] = [
             Instruction(opcode, work),
             Instruction(Opcode.SYNC, {"tag": 2, "wait_sem": semaphore, "wait_n": 1} | end),
         ]
-    return found
+    return codes
 
 
 def _move(number: int, src: tuple[int, int], dst: tuple[int, int]) -> dict[str, int]:

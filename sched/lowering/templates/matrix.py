@@ -101,15 +101,15 @@ class _Core:
     def rings(self) -> dict[str, Ring]:
         """The operands of the GEMMs, and of the addition behind them."""
         sizes, core = self.sizes, self.chip.core
-        found = {
+        rings = {
             "bias": Ring(Region.ACC, 0, 4 * sizes.bias, 1, self._bias),
             "w": Ring(Region.B, 0, sizes.b, sizes.b_slots, self._weights),
             "x": Ring(Region.MAIN, 0, sizes.a, sizes.a_slots, self._inputs),
         }
         if self.task.r is not None:
             base = core.a_words - sizes.r_slots * sizes.out
-            found["r"] = Ring(Region.MAIN, base, sizes.out, sizes.r_slots, self._residual)
-        return found
+            rings["r"] = Ring(Region.MAIN, base, sizes.out, sizes.r_slots, self._residual)
+        return rings
 
     # -- tiles that come ------------------------------------------------------------------------------------------
 
@@ -119,8 +119,8 @@ class _Core:
     def _weights(self, key: Hashable, at: int) -> list[Transfer]:
         n, k = cast("tuple[Range, Range]", key)
         taps = self.problem.taps
-        found = self.task.w.transfers(n, (k[0] * taps, k[1] * taps, 1), self.core, at)
-        return list(found)
+        transfers = self.task.w.transfers(n, (k[0] * taps, k[1] * taps, 1), self.core, at)
+        return list(transfers)
 
     def _stacked(self, tile: Tile, rows: Range, per_image: int) -> Range:
         """Rows of one image as rows of the stacked map."""
@@ -148,7 +148,7 @@ class _Core:
         count = ceil((self.part.n[1] - self.part.n[0]) / self.plan.blocks)
         ns = turned(even(*self.part.n, count), 0 if self.links > 1 else self.index // len(self.ks))
         nest = [(m, n) for m in tiles for n in ns] if self.plan.rows_outer else [(m, n) for n in ns for m in tiles]
-        found: list[Step] = []
+        steps: list[Step] = []
         for visit in visits_of(nest, self.part.link, self.links, self.sizes.sum_slots):
             result = -1
             if visit.last:
@@ -163,8 +163,8 @@ class _Core:
                 folds = (visit.n[1] - visit.n[0]) * ceil(pixels / self.problem.rows)
                 cycles = folds * (k[1] - k[0]) * self.problem.taps * self.problem.lanes
                 position = visit.position * len(self.ks) + piece
-                found.append(Step(position, uses, cycles, self._make(visit, piece, k, result)))
-        return found
+                steps.append(Step(position, uses, cycles, self._make(visit, piece, k, result)))
+        return steps
 
     def _make(
         self, visit: Visit, piece: int, k: Range, result: int

@@ -100,13 +100,13 @@ class Striped:
 
     def pieces(self) -> tuple[Piece, ...]:
         """Where each part of the packed word array lies, in order."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for plane in range(self.planes):
             for segment, (low, high) in enumerate(zip(self.cuts[:-1], self.cuts[1:], strict=True)):
                 tile, at = self._home(plane, segment)
                 first = (plane * self.rows + low) * self.width
-                found.append(Piece(tile=tile, address=at, first=first, words=(high - low) * self.width))
-        return tuple(found)
+                pieces.append(Piece(tile=tile, address=at, first=first, words=(high - low) * self.width))
+        return tuple(pieces)
 
     def transfers(
         self, planes: tuple[int, int], rows: tuple[int, int, int], tile: int, address: int, plane_words: int = 0

@@ -303,11 +303,11 @@ class ServedNetwork:
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
         """All arrays that the host writes, by tensor, for network inputs int8 [batch, C, H, W]."""
-        found = dict(self.constants)
+        result = dict(self.constants)
         for name, (source, packed) in self.copies.items():
             array = np.concatenate(list(inputs[source]), axis=1)[None]
-            found[name] = array if packed else spread(array, self.cut.lanes[source])
-        return found
+            result[name] = array if packed else spread(array, self.cut.lanes[source])
+        return result
 
     def stacked(self, name: str, images: Sequence[NDArray[np.int8]]) -> NDArray[np.int8]:
         """A tensor as it is stored, from int8 [1, C, H, W] of each image: rows of all images, lanes without a channel
@@ -318,6 +318,6 @@ class ServedNetwork:
     def output(self, name: str, array: NDArray[np.int8]) -> NDArray[np.int8]:
         """A result int8 [batch, C, H, W] from what its tensor holds: a channel for each lane, images stacked."""
         lanes = self.cut.lanes[name]
-        found = np.empty((1, int(lanes.max()) + 1, *array.shape[2:]), np.int8)
-        found[:, lanes[lanes >= 0]] = array[:, lanes >= 0]
-        return np.stack(np.split(found[0], self.batch, axis=1))
+        output = np.empty((1, int(lanes.max()) + 1, *array.shape[2:]), np.int8)
+        output[:, lanes[lanes >= 0]] = array[:, lanes >= 0]
+        return np.stack(np.split(output[0], self.batch, axis=1))

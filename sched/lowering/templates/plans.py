@@ -59,13 +59,13 @@ def row_tiles(shape: LayerShape, part: SubTile, rows: int) -> tuple[Tile, ...]:
 
 @lru_cache(maxsize=4096)
 def _row_tiles(problem: Problem, segments: Segments, rows: int) -> tuple[Tile, ...]:
-    found: list[Tile] = []
+    tiles: list[Tile] = []
     for image, first, end in segments:
         unit = problem.quantum if problem.quantum <= rows else 1
         units = ceil((end - first) / unit)
         for low, high in even(0, units, ceil(units / max(1, rows // unit))):
-            found.append((image, first + low * unit, min(first + high * unit, end)))
-    return tuple(found)
+            tiles.append((image, first + low * unit, min(first + high * unit, end)))
+    return tuple(tiles)
 
 
 def rows_read(shape: LayerShape, tile: Tile) -> tuple[Range, int]:

@@ -120,8 +120,8 @@ def schemes(shape: LayerShape, cores: int) -> tuple[Scheme, ...]:
             if left % factor == 0:
                 yield from ((factor, *rest) for rest in factors(left // factor, index + 1))
 
-    found = (Scheme(*each) for each in factors(cores, 0))
-    return tuple(scheme for scheme in found if scheme.batch * scheme.feature <= most[1])
+    choices = (Scheme(*each) for each in factors(cores, 0))
+    return tuple(scheme for scheme in choices if scheme.batch * scheme.feature <= most[1])
 
 
 def split(shape: LayerShape, scheme: Scheme) -> tuple[SubTile, ...]:
@@ -133,18 +133,18 @@ def split(shape: LayerShape, scheme: Scheme) -> tuple[SubTile, ...]:
     for name, factor, most in zip(_LETTERS, vars(scheme).values(), limits(shape), strict=True):
         if factor > most:
             raise DoesNotFit(f"scheme {scheme}: {name} has {most} parts at most, not {factor}; choose a smaller factor")
-    found: list[SubTile] = []
+    sub_tiles: list[SubTile] = []
     for first, end in even(0, problem.images, scheme.batch):
         for segments in _shares(problem, first, end, scheme.feature, snap=shape.matrix):
             for n in even(0, problem.n_blocks, scheme.output):
                 if shape.matrix:
                     ks = even(0, problem.k_blocks, scheme.input)
-                    found += [SubTile(segments, n, k, link) for link, k in enumerate(ks)]
+                    sub_tiles += [SubTile(segments, n, k, link) for link, k in enumerate(ks)]
                 else:
-                    found.append(SubTile(segments, n, n, 0))
-    if any(not part.segments for part in found):
+                    sub_tiles.append(SubTile(segments, n, n, 0))
+    if any(not part.segments for part in sub_tiles):
         raise DoesNotFit(f"scheme {scheme}: some core would get no rows; choose a smaller factor")
-    return tuple(found)
+    return tuple(sub_tiles)
 
 
 def _shares(

@@ -68,11 +68,11 @@ class Listing:
 
     def operations(self) -> list[Operation]:
         """All of them in order."""
-        found: list[Operation] = []
+        result: list[Operation] = []
         for position in sorted({*self.moves, *self.work}):
-            found += self.moves.get(position, [])
-            found += self.work.get(position, [])
-        return found
+            result += self.moves.get(position, [])
+            result += self.work.get(position, [])
+        return result
 
 
 def pull(core: int, transfer: Transfer, label: str) -> Move:
@@ -124,7 +124,7 @@ def lay_out(
     for step in steps:
         starts.append(starts[-1] + step.cycles)
     where: dict[tuple[str, Hashable, int], int] = {}  # ring, tile, step -> slot
-    wanted: dict[int, tuple[int, list[Move]]] = {}  # step that needs them first -> position, moves
+    loads: dict[int, tuple[int, list[Move]]] = {}  # step that needs them first -> position, moves
     for name, ring in rings.items():
         uses = [(index, step.uses[name]) for index, step in enumerate(steps) if name in step.uses]
         for residency in fewest(uses, ring.slots, AHEAD):
@@ -137,11 +137,11 @@ def lay_out(
             words = sum(move.words for move in moves)
             need = starts[residency.first] - LEAD[0] - LEAD[1] * words
             early = max(0, min(bisect_right(starts, need) - 1, residency.first))
-            position, others = wanted.get(residency.first, (0, []))
-            wanted[residency.first] = max(position, early, residency.free_after + 1), others + moves
+            position, others = loads.get(residency.first, (0, []))
+            loads[residency.first] = max(position, early, residency.free_after + 1), others + moves
     before: list[list[Operation]] = [[] for _ in steps]
     latest = 0
-    for _, (early, moves) in sorted(wanted.items()):
+    for _, (early, moves) in sorted(loads.items()):
         latest = max(latest, early)  # in the order of first use: what is needed first is never behind what is not
         before[latest] += sorted(moves, key=lambda move: order[move.src.tile])
     stores: list[Operation] = []

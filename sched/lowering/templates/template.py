@@ -117,11 +117,11 @@ def boot_stream(template: Template, place: Place, chip: ChipConfig, *, alone: bo
         "first_page": place.first_page,
         "end_page": place.end_page,
     }
-    found: list[Instruction] = []
+    fetches: list[Instruction] = []
     begun: set[int] = set()
     for stream in template.streams:
         fields = {
-            "tag": next_tag(len(found)),
+            "tag": next_tag(len(fetches)),
             "tile": place.cores[stream.core],
             "unit": int(stream.unit),
             "dram": chip.drams[stream.dram],
@@ -131,25 +131,25 @@ def boot_stream(template: Template, place: Place, chip: ChipConfig, *, alone: bo
         if not alone:
             fields |= rights | {"clear": int(stream.core not in begun)}
             begun.add(stream.core)
-        found.append(Instruction(Opcode.FETCH, fields))
+        fetches.append(Instruction(Opcode.FETCH, fields))
     if alone:
         left = len(template.streams)
         while left:
             wait = min(left, 63)
-            fields = {"tag": next_tag(len(found)), "wait_sem": place.slot, "wait_n": wait}
-            found.append(Instruction(Opcode.SYNC, fields))
+            fields = {"tag": next_tag(len(fetches)), "wait_sem": place.slot, "wait_n": wait}
+            fetches.append(Instruction(Opcode.SYNC, fields))
             left -= wait
-        found.append(Instruction(Opcode.END, {"tag": next_tag(len(found))}))
+        fetches.append(Instruction(Opcode.END, {"tag": next_tag(len(fetches))}))
     ends = [0] * len(chip.drams)
     for stream in template.streams:
         words = stream.offset + stream.count * chip.instruction_words
         ends[stream.dram] = max(ends[stream.dram], -(-words // ALIGNED) * ALIGNED)
     dram = min(range(len(ends)), key=lambda number: ends[number])
-    last = code + ends[dram] + len(found) * chip.instruction_words
+    last = code + ends[dram] + len(fetches) * chip.instruction_words
     if last > place.end_page * PAGE_WORDS:
         raise ProgramError(
             f"code of {template.network}/{template.stage} needs {template.code_words} words of each DRAM tile from "
             f"page {place.code_page} on; the window ends with page {place.end_page}: allot "
             f"{-(-template.code_words // PAGE_WORDS)} pages for code"
         )
-    return Stream(chip.host, Unit.MOVER, chip.drams[dram], code + ends[dram], tuple(found))
+    return Stream(chip.host, Unit.MOVER, chip.drams[dram], code + ends[dram], tuple(fetches))

@@ -54,7 +54,7 @@ def cut(shape: LayerShape, chip: ChipConfig, part: SubTile) -> tuple[int, int, i
     planes, rows = part.n[1] - part.n[0], max(r1 - r0 for _, r0, r1 in part.segments)
     best: tuple[tuple[bool, int], tuple[int, int, int, int]] | None = None
     total = planes * part.pixels(problem)
-    wanted = max(LEAST_WORDS, ceil(total / TILES))
+    least = max(LEAST_WORDS, ceil(total / TILES))
     for high in sorted({ceil(rows / parts) for parts in range(1, rows + 1)}):
         tiles = row_tiles(shape, part, high)
         x = max(r1 - r0 for (r0, r1), _ in (rows_read(shape, tile) for tile in tiles)) * problem.in_w
@@ -62,7 +62,7 @@ def cut(shape: LayerShape, chip: ChipConfig, part: SubTile) -> tuple[int, int, i
         room = min(core.a_words // (SLOTS * x), min(core.vec_words, core.out_words) // (SLOTS * y), _MOST_BLOCKS)
         if not room or y > _MOST_PIXELS:
             continue
-        wide = min(planes, room, max(1, wanted // y))
+        wide = min(planes, room, max(1, least // y))
         halo = sum(r1 - r0 for (r0, r1), _ in (rows_read(shape, tile) for tile in tiles)) * problem.in_w
         cost = halo * planes + 40 * len(tiles) * ceil(planes / wide) + 2 * wide * (x + y)
         if best is None or (False, cost) < best[0]:
@@ -140,14 +140,14 @@ class _Core:
 
     def rings(self) -> dict[str, Ring]:
         """The operands of the VECs."""
-        found: dict[str, Ring] = {}
+        rings: dict[str, Ring] = {}
         if self.task.w is not None:
-            found["bias"] = Ring(Region.ACC, 0, 4 * (self.part.n[1] - self.part.n[0]), 1, self._bias)
-            found["w"] = Ring(Region.B, 0, self.w_slot, self.w_slots, self._weights)
-        found["x"] = Ring(Region.MAIN, 0, self.x_slot, SLOTS, self._inputs)
+            rings["bias"] = Ring(Region.ACC, 0, 4 * (self.part.n[1] - self.part.n[0]), 1, self._bias)
+            rings["w"] = Ring(Region.B, 0, self.w_slot, self.w_slots, self._weights)
+        rings["x"] = Ring(Region.MAIN, 0, self.x_slot, SLOTS, self._inputs)
         if self.task.r is not None:
-            found["r"] = Ring(Region.OUT, 0, self.y_slot, SLOTS, self._other)
-        return found
+            rings["r"] = Ring(Region.OUT, 0, self.y_slot, SLOTS, self._other)
+        return rings
 
     def _bias(self, _: Hashable, at: int) -> list[Transfer]:
         assert self.task.bias is not None
@@ -174,7 +174,7 @@ class _Core:
 
     def steps(self) -> list[Step]:
         """Its VECs, planes outermost."""
-        found: list[Step] = []
+        steps: list[Step] = []
         for planes in self.planes:
             for tile in row_tiles(self.task.shape, self.part, self.high):
                 uses: dict[str, Hashable] = {"x": (tile, planes)}
@@ -183,8 +183,8 @@ class _Core:
                 if self.task.r is not None:
                     uses["r"] = tile, planes
                 cycles = _cycles(self.task, self.chip, tile, planes[1] - planes[0])
-                found.append(Step(len(found), uses, cycles, self._make(tile, planes, len(found))))
-        return found
+                steps.append(Step(len(steps), uses, cycles, self._make(tile, planes, len(steps))))
+        return steps
 
     def _make(
         self, tile: Tile, planes: Range, number: int

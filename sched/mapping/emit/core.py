@@ -112,7 +112,7 @@ class Core:
         plan = self.plan
         residencies = [("bias", s) for s in plan.bias] + [("b", s) for s in plan.b] + [("a", s) for s in plan.a]
         residencies += [("r", s) for s in plan.r]
-        found: list[_Wish] = []
+        wishes: list[_Wish] = []
         latest = 0
         for operand, residency in sorted(residencies, key=lambda entry: (entry[1].first, RANK[entry[0]])):
             chunks = self._chunks(operand, residency)
@@ -123,21 +123,21 @@ class Core:
                 (max(latest, self._ahead(residency.first + c.late, c.words, more)), c)
                 for c, more in zip(chunks, work, strict=True)
             ]
-            found.append(_Wish(operand, residency, latest, timed))
-        return found
+            wishes.append(_Wish(operand, residency, latest, timed))
+        return wishes
 
     def _staged(self, operand: str) -> bool:
         return {"a": self.candidate.x_spm, "b": self.candidate.w_spm, "bias": False, "r": False}[operand]
 
     def pulls(self) -> list[Pull]:
         """Everything that is pulled from SPM."""
-        found = [
+        pulls = [
             Pull(position, self.tile, chunk)
             for wish in self.wishes
             if self._staged(wish.operand)
             for position, chunk in wish.chunks
         ]
-        return sorted(found, key=lambda pull: pull.position)
+        return sorted(pulls, key=lambda pull: pull.position)
 
     def _chunks(self, operand: str, residency: Residency) -> list[Chunk]:
         """The chunks in which a tile arrives."""
@@ -163,7 +163,7 @@ class Core:
 
     def _strip_rows(self, residency: Residency) -> list[tuple[int, Range]]:
         """(step after the first that needs them, rows) of a strip, as far as the rows before do not hold them."""
-        found: list[tuple[int, Range]] = []
+        strips: list[tuple[int, Range]] = []
         low = high = -1
         for index in range(residency.first, residency.last + 1):
             step = self.plan.steps[index]
@@ -172,9 +172,9 @@ class Core:
             i0, i1 = box(self._problem, step.item.m)[0]
             if low < 0:
                 low = high = i0
-            found += [(index - residency.first, rows) for rows in ((i0, low), (high, i1)) if rows[0] < rows[1]]
+            strips += [(index - residency.first, rows) for rows in ((i0, low), (high, i1)) if rows[0] < rows[1]]
             low, high = min(low, i0), max(high, i1)
-        return found
+        return strips
 
     # -- operations -----------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class Core:
             if scaled:
                 fields["scale"] = bias_fields(self.fixed, bias_at)["scale"]
             gemm = Node(self.tile, after, _label(step), fields=fields, cycles=step.cycles)
-            gemm.result = self._box(step, self.tensors.made) if step.last else None
+            gemm.result = self._box(step, self.tensors.result) if step.last else None
             self.gemms.append(gemm)
             for read in readers:
                 read.append(gemm)

@@ -51,10 +51,10 @@ def merge(cores: list[Core], staging: Staging) -> list[Node]:
     for position in range(max(len(core.before) for core in cores)):
         for stage in staged.get(position, ()):
             nodes += stage.nodes
-        wanted = [entry for core in cores if position < len(core.before) for entry in core.before[position]]
+        entries = [entry for core in cores if position < len(core.before) for entry in core.before[position]]
         if cores[0].candidate.fair:
-            wanted.sort(key=lambda entry: entry[0])
-        nodes += [node for _, node in wanted]
+            entries.sort(key=lambda entry: entry[0])
+        nodes += [node for _, node in entries]
         for core in cores:
             if position < len(core.gemms):
                 nodes.append(core.gemms[position])

@@ -214,8 +214,8 @@ class Feeder:
         x_at = layout.x_base + turn * layout.x_slot
         there: list[Node]  # what the VEC waits for
         if self._expander:
-            made, gemm = self._expander.make(planes, rows, columns, x_at, self._read[turn])
-            loads, there = loads + made, [*loads, gemm]
+            expanded, gemm = self._expander.make(planes, rows, columns, x_at, self._read[turn])
+            loads, there = loads + expanded, [*loads, gemm]
         else:
             assert isinstance(self._prologue.x, Stored)
             loads += [

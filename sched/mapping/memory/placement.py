@@ -123,18 +123,18 @@ class Stored:
 
     def pieces(self) -> tuple[Piece, ...]:
         """Where each part of the packed word array lies, in order; neighbours are merged."""
-        found: list[list[int]] = []
+        pieces: list[list[int]] = []
         for plane in range(self.planes):
             for segment, first_row in enumerate(self.cuts[:-1]):
                 tile, at = self._place[plane, segment]
                 first = (plane * self.rows + first_row) * self.width
                 words = (self.cuts[segment + 1] - first_row) * self.width
-                last = found[-1] if found else None
+                last = pieces[-1] if pieces else None
                 if last and last[0] == tile and last[1] + last[3] == at:
                     last[3] += words
                 else:
-                    found.append([tile, at, first, words])
-        return tuple(Piece(tile=t, address=a, first=f, words=w) for t, a, f, w in found)
+                    pieces.append([tile, at, first, words])
+        return tuple(Piece(tile=t, address=a, first=f, words=w) for t, a, f, w in pieces)
 
     def transfers(
         self,

@@ -123,9 +123,9 @@ class Staging:
 
     def by_position(self) -> dict[int, list[Stage]]:
         """Stages by the position before which they are fetched; their moves then wait for what lay there before."""
-        found: dict[int, list[Stage]] = {}
+        stages: dict[int, list[Stage]] = {}
         for stage in self.stages:
             for node in stage.nodes:
                 node.after += stage.previous.readers if stage.previous else []
-            found.setdefault(stage.position, []).append(stage)
-        return found
+            stages.setdefault(stage.position, []).append(stage)
+        return stages

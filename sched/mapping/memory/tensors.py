@@ -82,7 +82,7 @@ class Tensors:
     """
 
     #: Name of the result in the boxes of a network's operations.
-    made = ""
+    result = ""
     #: Words of ACC for each block of output channels: biases and, by channel, multipliers.
     bias_rows = 1
 

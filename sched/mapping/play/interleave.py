@@ -66,13 +66,13 @@ class Interleaver:
         for index in range(count - 1, -1, -1):
             if nodes[index].fields is not None:
                 self.use[index] = nodes[index].stream, self.before[index]
-            elif chip.tiles[nodes[index].target.tile] is TileKind.CORE or not self._made(index):
+            elif chip.tiles[nodes[index].target.tile] is TileKind.CORE or not self._carries_result(index):
                 uses = [use for other in users[index] if (use := self.use[other])]
                 self.use[index] = min(uses, key=lambda use: use[1], default=None)
         self.longest = max((node.cycles for node in nodes), default=0)
         self._runs: dict[tuple[int, bool], Interleaved] = {}
 
-    def _made(self, index: int) -> bool:
+    def _carries_result(self, index: int) -> bool:
         """Whether a move carries something computed; on its way to a memory that is never held back."""
         return any(self.nodes[other].fields is not None for other in self.waits.depends.data[index])
 

@@ -38,14 +38,14 @@ def fastest(
     list's own, or one that list scheduling makes of it by one of `ranks` with some horizon. Deterministic."""
     with uncollected():
         nodes = nodes_of(schedule, chip)
-        made: dict[tuple[int, ...], None] = {tuple(range(len(nodes))): None}
+        orders: dict[tuple[int, ...], None] = {tuple(range(len(nodes))): None}
         for rank in ranks:
             listed = longest_first(Waits(nodes, chip), chip) if rank is Rank.WAY else range(len(nodes))
             interleaver = Interleaver([nodes[index] for index in listed], chip)
             for horizon in HORIZONS:
                 played = interleaver.run(horizon * interleaver.longest)
-                made[tuple(listed[index] for index in played.order)] = None
-        cycles = {order: predict(in_order(schedule, order), chip).cycles for order in made}
+                orders[tuple(listed[index] for index in played.order)] = None
+        cycles = {order: predict(in_order(schedule, order), chip).cycles for order in orders}
         best = min(cycles, key=cycles.__getitem__)
     return best, cycles[best]
 

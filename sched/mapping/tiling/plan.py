@@ -243,29 +243,29 @@ def _ramp(problem: Problem, m: MTile, n: Range, k: Range) -> list[Piece]:
     """The first weight tile in pieces that grow: kernel rows, then channel blocks, then output blocks."""
     kernel = problem.kernel_h
     first, windows = (n[0], n[0] + 1), problem.kernel_w
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     rows = box(problem, m)[0]
     reach = (kernel - 1) * problem.dilation - box(problem, m)[2]  # input row where the last kernel row begins
     k0 = k[0]
     if kernel > 1 and reach < rows[1] - rows[0]:
         step = max(1, ceil(PIECE_CYCLES / gemm_cycles(problem, 1, m.pixels, windows)))
-        found = [Piece(first, (k0, k0 + 1), (y, min(y + step, kernel))) for y in range(0, kernel, step)]
+        pieces = [Piece(first, (k0, k0 + 1), (y, min(y + step, kernel))) for y in range(0, kernel, step)]
         k0 += 1
     size = max(1, ceil(PIECE_CYCLES / gemm_cycles(problem, 1, m.pixels, problem.taps)))
     while k0 < k[1]:
         stop = min(k0 + size, k[1])
         if k[1] - stop < size:
             stop = k[1]
-        found.append(Piece(first, (k0, stop), (0, kernel)))
+        pieces.append(Piece(first, (k0, stop), (0, kernel)))
         k0, size = stop, size * 2
     if n[1] - n[0] > 1:
-        found.append(Piece((n[0] + 1, n[1]), k, (0, kernel)))
-    return found
+        pieces.append(Piece((n[0] + 1, n[1]), k, (0, kernel)))
+    return pieces
 
 
 def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) -> list[Step]:
     """Visits as GEMMs: the first in pieces, the last one output block at a time (its stores start earlier)."""
-    found: list[Step] = []
+    steps: list[Step] = []
     place: dict[tuple[MTile, Range], int] = {}  # partial sums by output tile; freed when complete
     free = list(range(sums))
     result = 0
@@ -286,7 +286,7 @@ def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) 
         for piece in parts:
             same = at_k[piece.n]
             windows = (piece.k[1] - piece.k[0]) * (piece.ky[1] - piece.ky[0]) * problem.kernel_w
-            found.append(
+            steps.append(
                 Step(
                     item=item,
                     piece=piece,
@@ -298,4 +298,4 @@ def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) 
                 )
             )
         result += item.last
-    return found
+    return steps

@@ -23,7 +23,7 @@ Shares = Sequence[Sequence[tuple[int, int, int]]]
 
 
 @dataclass(frozen=True)
-class Found:
+class EstimatedCandidate:
     """A candidate and the cycles that the closed form gives it."""
 
     candidate: Candidate
@@ -33,24 +33,24 @@ class Found:
 def partitions(problem: Problem, cores: int) -> list[tuple[int, int]]:
     """(parts over rows of all images, parts over output blocks) that use most of the cores there is work for."""
     rows = problem.images * problem.out_rows
-    found = [
+    pairs = [
         (m, n)
         for n in range(1, min(cores, problem.n_blocks) + 1)
         for m in {min(cores // n, rows)}
         if m * n == 1 or (m * n) * 2 > min(cores, rows * problem.n_blocks)
     ]
-    return found or [(1, 1)]
+    return pairs or [(1, 1)]
 
 
 def _sizes(limit: int, unit: int = 1) -> list[int]:
     """Sizes up to `limit` to try: one for each number of equal tiles, thinned out to about 24, in whole units."""
-    found = {limit}
+    sizes = {limit}
     count = 1
     while ceil(limit / count) > 1:
         size = ceil(limit / count)
-        found |= {size, min(limit, ceil(size / unit) * unit)}
+        sizes |= {size, min(limit, ceil(size / unit) * unit)}
         count = max(count + 1, count * 8 // 7)
-    return sorted(found | {1})
+    return sorted(sizes | {1})
 
 
 def _ratio(count: Grid, size: Grid) -> Grid:
@@ -67,8 +67,8 @@ def _fetches(nest: list[tuple[Grid, bool]], slots: Grid) -> Grid:
         if depends:
             fetched, distinct = fetched * trips, distinct * trips
         else:
-            kept = np.clip(slots - 1, 0, distinct)
-            again = np.where(distinct <= slots, 0.0, fetched * (1 - kept / distinct))
+            resident = np.clip(slots - 1, 0, distinct)
+            again = np.where(distinct <= slots, 0.0, fetched * (1 - resident / distinct))
             fetched = fetched + (trips - 1) * again
     return fetched
 
@@ -232,7 +232,9 @@ def _nests(
     return [(trips, name in "mk") for trips, name in nest], [(trips, name in "nk") for trips, name in nest]
 
 
-def best(problem: Problem, chip: ChipConfig, count: int, layer: str, homes: Homes = IN_DRAM) -> tuple[list[Found], int]:
+def best(
+    problem: Problem, chip: ChipConfig, count: int, layer: str, homes: Homes = IN_DRAM
+) -> tuple[list[EstimatedCandidate], int]:
     """The `count` best candidates by the closed form (best first), and how many there are.
 
     Raises DoesNotFit, with the memory that is too small for the smallest tile.
@@ -247,11 +249,11 @@ def best(problem: Problem, chip: ChipConfig, count: int, layer: str, homes: Home
             raise _too_small(problem, chip, layer)
         pieces = ceil(problem.out_w / (columns - 1)) if columns > 2 else problem.out_w
     total = sum(len(cycles) for cycles, _ in grids)
-    pool: list[Found] = []
+    pool: list[EstimatedCandidate] = []
     for cycles, candidates in grids:
         some = np.argsort(cycles, kind="stable")[:count]
-        pool += [Found(candidates[int(index)], float(cycles[index])) for index in some]
-    pool.sort(key=lambda found: found.cycles)
+        pool += [EstimatedCandidate(candidates[int(index)], float(cycles[index])) for index in some]
+    pool.sort(key=lambda entry: entry.cycles)
     return pool[:count], total
 
 

@@ -136,14 +136,14 @@ def row_shares(problem: Problem, parts_m: int, snap: bool) -> list[tuple[tuple[i
 
 def parts(problem: Problem, chip: ChipConfig, candidate: Candidate, pooling: Pooling | None = None) -> list[Part]:
     """The parts, one for each core that has work. With `pooling` (of one image) their rows are those of the pool."""
-    found: list[Part] = []
+    result: list[Part] = []
     shares = row_shares(problem, candidate.parts_m, candidate.snap)
     if pooling:
         shares = [((0, *rows),) for rows in even(0, pooling.rows, min(candidate.parts_m, pooling.rows))]
     for segments in shares:
         for n0, n1 in even(0, problem.n_blocks, candidate.parts_n):
-            found.append(Part(len(found), chip.cores[len(found)], segments, n0, n1))
-    return found
+            result.append(Part(len(result), chip.cores[len(result)], segments, n0, n1))
+    return result
 
 
 def _heights(problem: Problem, rows: int, candidate: Candidate, head: bool, tail: bool) -> list[int]:
@@ -176,23 +176,23 @@ def _heights(problem: Problem, rows: int, candidate: Candidate, head: bool, tail
 
 def m_tiles(problem: Problem, part: Part, candidate: Candidate) -> list[MTile]:
     """The output tiles of a part, in order."""
-    found: list[MTile] = []
+    tiles: list[MTile] = []
     columns = even(0, problem.out_w, ceil(problem.out_w / candidate.tile_columns))
     for index, (image, r0, r1) in enumerate(part.segments):
         head, tail = candidate.ramp_rows and not index, candidate.tail_rows and index == len(part.segments) - 1
         for height in _heights(problem, r1 - r0, candidate, head, tail):
-            found += [MTile(image, r0, r0 + height, c0, c1) for c0, c1 in columns]
+            tiles += [MTile(image, r0, r0 + height, c0, c1) for c0, c1 in columns]
             r0 += height
-    return found
+    return tiles
 
 
 def pooled_tiles(problem: Problem, part: Part, candidate: Candidate, pooling: Pooling) -> dict[MTile, Range]:
     """The output tiles of a part whose rows are those of a pool, and the rows of the pool that each makes."""
-    found: dict[MTile, Range] = {}
+    rows_of: dict[MTile, Range] = {}
     for image, q0, q1 in part.segments:
         for low, high in even(q0, q1, ceil((q1 - q0) / pooling.height(candidate.tile_rows))):
-            found[MTile(image, *pooling.reach(low, high, problem.out_rows), 0, problem.out_w)] = low, high
-    return found
+            rows_of[MTile(image, *pooling.reach(low, high, problem.out_rows), 0, problem.out_w)] = low, high
+    return rows_of
 
 
 def n_tiles(part: Part, candidate: Candidate) -> list[Range]:

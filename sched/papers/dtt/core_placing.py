@@ -43,8 +43,8 @@ def placed(schedule: Schedule, chip: ChipConfig, shared: bool) -> Schedule:
     operations = [paper.Operation(number, (), cycles=1 << 40) for number in range(len(shares))]
 
     def affinity(actor: Actor, operation: paper.Operation, done: paper.Placing) -> float:
-        taken = {number: names[name] for number, name in done.made.items()}
-        return -_travel(shares, operation.result, names[actor.name], taken if shared else {})
+        cores_of = {number: names[name] for number, name in done.places.items()}
+        return -_travel(shares, operation.result, names[actor.name], cores_of if shared else {})
 
     placements = paper.first_best_fit(operations, actors, 0, affinity)
     core_of = {shares[one.operation.result].core: names[one.actor] for one in placements}
@@ -75,13 +75,13 @@ def _shares(schedule: Schedule, chip: ChipConfig) -> list[_Share]:
     ]
 
 
-def _travel(shares: list[_Share], number: int, core: int, taken: Mapping[int, int]) -> float:
-    """Words x hops of a share on a core; `taken`: the cores of the shares placed before."""
+def _travel(shares: list[_Share], number: int, core: int, cores_of: Mapping[int, int]) -> float:
+    """Words x hops of a share on a core; `cores_of`: the cores of the shares placed before."""
     share = shares[number]
     hops = np.zeros(len(share.values), np.int64)
     for tile in np.unique(share.sources):
         hops[share.sources == tile] = apart(int(tile), core)
-    for other, at in taken.items():
+    for other, at in cores_of.items():
         there = np.isin(share.values, shares[other].values) & (share.values >= 0)
         hops[there] = np.minimum(hops[there], apart(at, core))
     return float(hops.sum()) + sum(words * apart(core, tile) for tile, words in share.sent.items())

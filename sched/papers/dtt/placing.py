@@ -66,7 +66,7 @@ class Placing:
     """What an affinity function may look at: data sent to each actor so far, and who computed what."""
 
     sent: dict[str, set[Datum]] = field(default_factory=dict[str, set[Datum]])
-    made: dict[Datum, str] = field(default_factory=dict[Datum, str])
+    places: dict[Datum, str] = field(default_factory=dict[Datum, str])
 
 
 #: Scores how fit an actor is for an operation; the highest score wins.
@@ -107,8 +107,8 @@ class Occupancy:
         cycles, uses = self._cycles.setdefault(actor.name, []), self._uses.setdefault(actor.name, {})
         if cycle not in uses:
             insort(cycles, cycle)
-        taken, until = uses.get(cycle, (0, 0))
-        uses[cycle] = (taken + operation.slots, max(until, cycle + max(actor.cooldown, operation.cycles)))
+        slots, until = uses.get(cycle, (0, 0))
+        uses[cycle] = (slots + operation.slots, max(until, cycle + max(actor.cooldown, operation.cycles)))
 
     def next_change(self, actors: Iterable[Actor], cycle: int) -> int:
         """The first cycle after `cycle` in which one of the actors that is busy then may be available."""
@@ -159,7 +159,7 @@ def first_best_fit(
         chosen = max(free, key=lambda actor: affinity(actor, operation, placing))
         occupancy.take(chosen, operation, cycle)
         placing.sent.setdefault(chosen.name, set()).update(operation.data)
-        placing.made[operation.result] = chosen.name
+        placing.places[operation.result] = chosen.name
         arrival = cycle + distribution
         ready[operation.result] = arrival + chosen.cycles(operation.kind)
         placed.append(Placed(operation, chosen.name, arrival, ready[operation.result]))

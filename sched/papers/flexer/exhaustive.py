@@ -115,10 +115,10 @@ def _all(
     for number in range(len(pairs)):
         first = firsts[number, : sets[number] + 1]
         next_input, next_weight = follow(work.dims, pairs[number], ks[number], first)
-        known = Sequence(pairs[number], ks[number], first, next_input, next_weight)
+        sequence = Sequence(pairs[number], ks[number], first, next_input, next_weight)
         for which in range(len(policies)):
             _reset(state, fresh)
-            done = replay(work, state, room, known, policies[which], weights, np.inf, _ENDLESS, False)
+            done = replay(work, state, room, sequence, policies[which], weights, np.inf, _ENDLESS, False)
             cycles[number, which] = done[1] if done[0] else np.inf
             words[number, which] = done[2] if done[0] else np.inf
 

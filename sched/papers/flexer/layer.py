@@ -22,7 +22,7 @@ from .ready import ready
 from .search import OnProgress, Partial, compiling, distinct, search
 
 #: Choices that a search keeps.
-KEPT = 48
+BEST_RUNS = 48
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class Layer(Judge):
         """The best choices by a policy's metric, found now or before. Raises DoesNotFit."""
         if policy.lookahead:
             return self._ahead(policy)
-        key = self.key, policy, self.budget, KEPT
+        key = self.key, policy, self.budget, BEST_RUNS
         choices = self.searches.get(key, _CHOICES)
         if choices is None:
             partly = *key, "partly"
             choices = search(
-                self.problem, self.chip, policy, self.shape.name, KEPT, self.budget, self.on_progress, self.threads,
-                before=self.searches.get(partly, _PARTIAL),
+                self.problem, self.chip, policy, self.shape.name, BEST_RUNS, self.budget, self.on_progress,
+                self.threads, before=self.searches.get(partly, _PARTIAL),
                 save=lambda partial: self.searches.put(partly, _PARTIAL, partial),
             ).choices  # fmt: skip
             self.searches.put(key, _CHOICES, choices)
@@ -86,7 +86,7 @@ class Layer(Judge):
     def _ahead(self, policy: Policy) -> list[Choice]:
         """The best choices of list scheduling, then looking ahead, one after the other until the budget is spent once
         more (one in any case)."""
-        key = self.key, policy, self.budget, KEPT
+        key = self.key, policy, self.budget, BEST_RUNS
         choices = self.searches.get(key, _CHOICES)
         if choices is None:
             listed = self.choices(replace(policy, lookahead=0))
@@ -105,7 +105,7 @@ class Layer(Judge):
     def decided(self, policy: Policy, rank: Policy | None = None) -> Decision:
         """The best of a policy's choices by its own metric, or that of `rank`, found now or before. Raises
         DoesNotFit."""
-        key = self.key, policy, rank or policy, self.budget, KEPT
+        key = self.key, policy, rank or policy, self.budget, BEST_RUNS
         decision = self.decisions.get(key, _DECISION)
         if decision is None:
             decision = self.decide(self.choices(policy), policy, rank or policy)

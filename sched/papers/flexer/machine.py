@@ -73,11 +73,11 @@ def leave(work: Work, state: State, tile: int, row: int, log: Array, record: boo
 
 
 @inner
-def come(work: Work, state: State, tile: int, free: float, given: bool, log: Array, record: bool) -> Array:
-    """A tile comes to its place, whose words are free from cycle `free` on; the log. `given`: sums that are new."""
+def come(work: Work, state: State, tile: int, free: float, partial: bool, log: Array, record: bool) -> Array:
+    """A tile comes to its place, whose words are free from cycle `free` on; the log. `partial`: sums that are new."""
     words, kind = state.tiles[tile].words, GIVE
     state.there[tile] = free
-    if not given:
+    if not partial:
         kind = LOAD
         state.there[tile] = dram(work, state, words, work.rates.load_code, free) + work.rates.far
         state.totals.moved += words
@@ -108,8 +108,8 @@ def segment_of(spm: Table[Segment], tile: int) -> int:
 
 @inner
 def bring(
-    work: Work, state: State, wanted: Array, gone: Array, pairs: Array, size: int, policy: int, now: int, log: Array,
-    record: bool,
+    work: Work, state: State, missing_tiles: Array, gone: Array, pairs: Array, size: int, policy: int, now: int, log:
+    Array, record: bool,
 ) -> Array:  # fmt: skip
     """Gives the tiles of a possible set their places, and moves them there; the log.
 
@@ -124,18 +124,18 @@ def bring(
         if state.tiles[tile].height > 0 and state.tiles[tile].pin != stamp:
             state.tiles[tile].pin = stamp
             if state.tiles[tile].where < 0:
-                wanted[missing] = tile
+                missing_tiles[missing] = tile
                 missing += 1
     if not missing:
         return log
-    fetched = wanted[:missing].copy()
+    fetched = missing_tiles[:missing].copy()
     count = state.totals.segments
     state.totals.steps += (2 + 3 * missing) * count
     before = np.empty(count, np.int64)
     for index in range(count):
         before[index] = state.spm[index].tile
     count, lost = place(
-        state.spm, state.time, count, state.tiles, stamp, now, wanted, missing, policy, state.clock.dram, gone
+        state.spm, state.time, count, state.tiles, stamp, now, missing_tiles, missing, policy, state.clock.dram, gone
     )
     assert lost >= 0  # what was not placed would be looked for beyond the last segment
     state.totals.segments = count
@@ -151,8 +151,8 @@ def bring(
         tile = fetched[index]
         at = segment_of(state.spm, tile)
         state.time[at] = max(state.time[at], stored)
-        given = tile >= first_sums and state.pairs[tile - first_sums].depth == 0
-        log = come(work, state, tile, state.time[at], given, log, record)
+        partial = tile >= first_sums and state.pairs[tile - first_sums].depth == 0
+        log = come(work, state, tile, state.time[at], partial, log, record)
     return log
 
 
@@ -246,12 +246,12 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> b
     scheduled. Nothing but `cores` and the count of steps changes.
     """
     total, home = work.dims.cores, work.dims.home
-    taken, fresh = np.zeros(total, np.int64), state.open.copy()
+    occupied, fresh = np.zeros(total, np.int64), state.open.copy()
     for index in range(size):
         cores[index] = -1
         if home and state.pairs[pairs[index]].depth > 0:
             cores[index] = state.pairs[pairs[index]].core
-            taken[cores[index]] = 1
+            occupied[cores[index]] = 1
     twice = False
     state.totals.steps += size * size * total
     for _ in range(2 * size):
@@ -261,7 +261,7 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> b
                 continue
             pair = pairs[index]
             for core in range(total):
-                if (taken[core] and not twice) or (home and fresh[core] >= work.dims.sum_slots):
+                if (occupied[core] and not twice) or (home and fresh[core] >= work.dims.sum_slots):
                     continue
                 gain = 0
                 if work.dims.private:
@@ -274,7 +274,7 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> b
             twice = True
             continue
         cores[best] = best_core
-        taken[best_core] = 1
+        occupied[best_core] = 1
         fresh[best_core] += 1
     return size == 0 or cores[:size].min() >= 0
 
@@ -407,8 +407,8 @@ def run_set(work: Work, state: State, pairs: Array, cores: Array, size: int, log
 
 @compiled
 def commit(
-    work: Work, state: State, wanted: Array, gone: Array, pairs: Array, size: int, policy: int, now: int, log: Array,
-    record: bool,
+    work: Work, state: State, missing_tiles: Array, gone: Array, pairs: Array, size: int, policy: int, now: int, log:
+    Array, record: bool,
 ) -> Array:  # fmt: skip
     """Schedules a possible set: memory operations, its operations on the cores, what they wake up; the log."""
     cores = np.zeros(size, np.int64)
@@ -416,7 +416,7 @@ def commit(
     assert fits  # sets that cores have no room for have been left out (`sets._clash`)
     if record:
         log = log_event(log, state.totals, NEXT, size, 0, 0)
-    log = bring(work, state, wanted, gone, pairs, size, policy, now, log, record)
+    log = bring(work, state, missing_tiles, gone, pairs, size, policy, now, log, record)
     if not work.dims.overlap:
         gathered(work, state, pairs, size)
     return run_set(work, state, pairs, cores, size, log, record)

@@ -157,10 +157,10 @@ def _idle(spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stam
 
 @compiled
 def place(
-    spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, now: int, wanted: Array, missing: int,
-    policy: int, when: float, gone: Array,
+    spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, now: int, tiles_to_place: Array,
+    missing: int, policy: int, when: float, gone: Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """Places the first `missing` tiles of `wanted`, which it uses up, in `count` segments.
+    """Places the first `missing` tiles of `tiles_to_place`, which it uses up, in `count` segments.
 
     Live tiles that have to leave are listed in `gone`; returns how many segments there are then, and how many tiles
     leave, or -1 if it cannot be done. Tiles with a PIN of `stamp` stay. `now`: number of the set, for FUTURE. `when`:
@@ -170,27 +170,27 @@ def place(
     lost = 0
     left = 0
     for number in range(missing):  # in place of dead tiles of the same size, unless that would delay the load
-        tile = wanted[number]
+        tile = tiles_to_place[number]
         at = _in_place(spm, time, count, tiles, stamp, tiles[tile].height)
         if at >= 0 and time[at] > when and _idle(spm, time, count, tiles, stamp, tiles[tile].height, when) >= 0:
             at = -1
         if at >= 0:
             spm[at].tile = tile
         else:
-            wanted[left] = tile
+            tiles_to_place[left] = tile
             left += 1
     missing, left = left, 0
     for number in range(missing):  # where it fits best
-        tile = wanted[number]
+        tile = tiles_to_place[number]
         size = tiles[tile].height
         first = _best_fit(spm, count, tiles, stamp, size)
         if first >= 0:
             count = _replace(spm, time, count, first, _until(spm, first, size), size, tile)
         else:
-            wanted[left] = tile
+            tiles_to_place[left] = tile
             left += 1
     for number in range(left):  # by spilling
-        tile = wanted[number]
+        tile = tiles_to_place[number]
         size = tiles[tile].height
         if policy == SMALL:  # the smallest tile again and again, until a run is large enough
             first = _best_fit(spm, count, tiles, stamp, size)

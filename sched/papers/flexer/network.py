@@ -75,12 +75,12 @@ class Planner:
             x, y = x.flattened(), y.flattened()
         policy, decision = self.decide(layer)
         places = Places(Tiles(layer.problem, decision.choice.tiling), chip, dram, x, y)
-        made = layer.emitted(decision.choice, policy, places, task.made)
-        order = layer.orders(made).run(decision.ahead).order
+        emitted = layer.emitted(decision.choice, policy, places, task.result)
+        order = layer.orders(emitted).run(decision.ahead).order
         if room is not None:
-            _shift(made.nodes, room[0], chip)
+            _shift(emitted.nodes, room[0], chip)
         constants = {"w": places.w.pieces(), "bias": places.bias.pieces()}
-        return ConvNodes([made.nodes[index] for index in order], constants)
+        return ConvNodes([emitted.nodes[index] for index in order], constants)
 
     def decide(self, layer: Layer) -> tuple[Policy, Decision]:
         """The policy whose schedule is shortest, and that schedule. Raises DoesNotFit if none fits."""
@@ -88,12 +88,12 @@ class Planner:
         error: DoesNotFit | None = None
         for policy, rank in self.policies.items():
             try:
-                found = layer.decided(policy, rank)
+                decision = layer.decided(policy, rank)
             except DoesNotFit as short:
                 error = error or short
                 continue
-            if best is None or found.cycles < best[1].cycles:
-                best = policy, found
+            if best is None or decision.cycles < best[1].cycles:
+                best = policy, decision
         if best is None:
             assert error is not None
             raise error
@@ -114,8 +114,8 @@ def layerwise(
 ) -> NetworkSchedule:
     """A network by a policy's schedules, layer after layer, under the scheduler's `name`. Raises DoesNotFit."""
     planner = Planner(chip, {policy: policy}, context.folder, budget, context.on_progress)
-    made = schedule(graph, chip, context.on_layer, sharing=replace(LAYERWISE, planner=planner))
-    return _called(made, labelled(name, budget))
+    result = schedule(graph, chip, context.on_layer, sharing=replace(LAYERWISE, planner=planner))
+    return _called(result, labelled(name, budget))
 
 
 def hybrid(
@@ -139,30 +139,30 @@ def hybrid(
         SharingOptions(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)
     ]
     ways += [LAYERWISE, replace(LAYERWISE, planner=planner)]
-    made: list[tuple[NetworkSchedule, SharingOptions]] = []
+    results: list[tuple[NetworkSchedule, SharingOptions]] = []
     error: DoesNotFit | None = None
     for way in ways:
         try:
-            made.append((schedule(graph, chip, progress, memory, way), way))
+            results.append((schedule(graph, chip, progress, memory, way), way))
         except DoesNotFit as short:
             error = error or short
-    if not made:
+    if not results:
         assert error is not None
         raise error
-    made.sort(key=lambda one: one[0].estimate)
-    worth = [one for one in made if one[0].estimate <= HOPELESS * made[0][0].estimate]
+    results.sort(key=lambda one: one[0].estimate)
+    worth = [one for one in results if one[0].estimate <= HOPELESS * results[0][0].estimate]
     best, way = min(worth, key=lambda one: predict(one[0].schedule, chip).cycles)
     several = [best]
     if way.planner is not None:  # layer by layer out of order wins; nests may do so once they are refined
-        way = next((each for _, each in made if each.planner is None), way)
+        way = next((each for _, each in results if each.planner is None), way)
     if way.planner is None:
         most = USUAL if pairs(graph, chip, way) else MIXED
         several.append(refined(graph, chip, progress, memory, way, most, planner))
-        if way != SharingOptions() and SharingOptions() in [one for _, one in made]:  # else it does not fit
+        if way != SharingOptions() and SharingOptions() in [one for _, one in results]:  # else it does not fit
             several.append(refined(graph, chip, progress, memory))
     best = min(several, key=lambda one: predict(one.schedule, chip).cycles)
     return _called(best, labelled("hybrid", budget))
 
 
-def _called(made: NetworkSchedule, name: str) -> NetworkSchedule:
-    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))
+def _called(result: NetworkSchedule, name: str) -> NetworkSchedule:
+    return replace(result, schedule=result.schedule.model_copy(update={"scheduler": name}))

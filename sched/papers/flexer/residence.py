@@ -78,41 +78,43 @@ def divide(tiles: Tiles, chip: ChipConfig) -> Slots:
     out_size = tiles.m_most * tiles.n_most
     bias = bias_rows(tiles, chip)
     sums = (core.acc_words - bias) // out_size if len(tiles.k) > 1 else 0
-    found = Slots(
+    slots = Slots(
         a_size=a_size, a=core.a_words // a_size, b_size=b_size, b=core.b_words // b_size,
         bias_size=tiles.n_most,
         bias=bias // tiles.n_most,
         sums_base=bias, sums_size=out_size, sums=sums,
         out_size=out_size, out=min(MOST_RESULTS, core.out_words // out_size),
     )  # fmt: skip
-    for name, count in (("A", found.a), ("B", found.b), ("OUT", found.out), ("ACC", found.bias)):
+    for name, count in (("A", slots.a), ("B", slots.b), ("OUT", slots.out), ("ACC", slots.bias)):
         if not count:
             raise DoesNotFit(f"{name} of a {chip.name} core is too small for one tile of {tiles.tiling}")
     if len(tiles.k) > 1 and sums < 1:
         raise DoesNotFit(f"ACC of a {chip.name} core is too small for the sums of one tile of {tiles.tiling}")
-    return found
+    return slots
 
 
 def _stays(keys: Sequence[Hashable], slots: int) -> tuple[dict[int, Residency], list[Residency]]:
     """Stays by their first use, and the stay that each use is part of."""
-    found = assign(list(enumerate(keys)), slots)
+    residencies = assign(list(enumerate(keys)), slots)
     of: list[Residency | None] = [None] * len(keys)
-    for residency in found:
+    for residency in residencies:
         for index in range(residency.first, residency.last + 1):
             if keys[index] == residency.key:
                 of[index] = residency
-    return {residency.first: residency for residency in found}, [residency for residency in of if residency is not None]
+    return {residency.first: residency for residency in residencies}, [
+        residency for residency in of if residency is not None
+    ]
 
 
 def reside(operations: Sequence[Operation], slots: Slots, private: bool = True) -> Residence:
     """Plans the memories of one core, whose `operations` these are in order. Not `private`: nothing stays there for
     the next operation."""
-    found = Residence()
+    residence = Residence()
     own = [0 if private else op.index for op in operations]
-    found.a, found.a_of = _stays([(op.m, op.k, at) for op, at in zip(operations, own, strict=True)], slots.a)
-    found.b, found.b_of = _stays([(op.n, op.k, at) for op, at in zip(operations, own, strict=True)], slots.b)
-    found.bias, found.bias_of = _stays([op.n for op in operations], slots.bias)
-    return found
+    residence.a, residence.a_of = _stays([(op.m, op.k, at) for op, at in zip(operations, own, strict=True)], slots.a)
+    residence.b, residence.b_of = _stays([(op.n, op.k, at) for op, at in zip(operations, own, strict=True)], slots.b)
+    residence.bias, residence.bias_of = _stays([op.n for op in operations], slots.bias)
+    return residence
 
 
 def link_sums(chains: dict[tuple[int, int], list[Operation]], private: bool = True) -> None:
@@ -152,8 +154,8 @@ def place_sums(
         else:
             if not free:
                 victim = max(held, key=lambda other: following(held[other]).index)
-                given = held.pop(victim)
-                given.keep, following(given).pull = False, True
+                evicted = held.pop(victim)
+                evicted.keep, following(evicted).pull = False, True
                 free.append(slot_of[victim])
             op.slot = free.pop(0)
         if op.depth < last and op.keep:

@@ -247,10 +247,10 @@ class _Search:
                 return None
             return partial(self.schedule, index, limit)
 
-        def take(position: int, found: list[_Tried] | None) -> bool:
+        def take(position: int, tries: list[_Tried] | None) -> bool:
             at = self.at.copy()
-            at.proven += found is None
-            for one in found or ():
+            at.proven += tries is None
+            for one in tries or ():
                 if at.leaders and self.steps is not None and at.spent + one.steps > self.steps:
                     at.cut = True
                     break

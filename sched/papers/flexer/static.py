@@ -72,7 +72,7 @@ def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> State:
 
 
 @inner
-def _take(work: Work, state: State, at: int, tile: int, given: bool, log: Array, record: bool) -> Array:
+def _take(work: Work, state: State, at: int, tile: int, partial: bool, log: Array, record: bool) -> Array:
     """A tile takes a slot, and what lies there leaves it; the log."""
     row, stored = 0, 0.0
     state.totals.steps += at
@@ -86,7 +86,7 @@ def _take(work: Work, state: State, at: int, tile: int, given: bool, log: Array,
     state.spm[at].tile = tile
     state.time[at] = max(state.time[at], stored)
     state.tiles[tile].where = row
-    return come(work, state, tile, state.time[at], given, log, record)
+    return come(work, state, tile, state.time[at], partial, log, record)
 
 
 @inner

@@ -47,13 +47,13 @@ def in_turn(
     begun, waiting = first, deque[Future[R] | None]()
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for taken in range(first, end):
-                while begun < end and seen(begun) <= taken:
+            for next_position in range(first, end):
+                while begun < end and seen(begun) <= next_position:
                     task = begin(begun)
                     waiting.append(pool.submit(task) if task else None)
                     begun += 1
                 future = waiting.popleft()
-                if not take(taken, future.result() if future else None):
+                if not take(next_position, future.result() if future else None):
                     return
         finally:
             halt()

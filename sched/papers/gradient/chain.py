@@ -238,7 +238,7 @@ class ChainEmitter(ChainOperations):
             core.acc.free(core.sums.pop(key))
         if key in core.w:
             core.a.free(core.w.pop(key))
-            core.kept -= columns * count
+            core.resident -= columns * count
 
     def _updated(
         self, core: ChainCore, layer: _Layer, label: str, k: Range, n: Range, out: int, w: int | None = None
@@ -283,9 +283,9 @@ class ChainEmitter(ChainOperations):
     def _held(self, core: ChainCore, layer: _Layer, k: Range, n: Range) -> int | None:
         """Room in A for a tile of W that the update will find there; None if it is to be loaded again."""
         words = (k[1] - k[0]) * (n[1] - n[0])
-        if not self.plan.keep or self.plan.update is not Update.FUSED or 2 * (core.kept + words) > core.a.words:
+        if not self.plan.keep or self.plan.update is not Update.FUSED or 2 * (core.resident + words) > core.a.words:
             return None
-        core.kept += words
+        core.resident += words
         at = core.w[layer.index, k, n] = core.a.take(words)
         return at
 
@@ -322,8 +322,8 @@ class ChainEmitter(ChainOperations):
         self._check("pixels of a tile", count, MAX_IN_WIDTH)
         plain = core.a.once(blocks * count) if held is None else held
         self._load(label, core, stored, planes, pixels, address(Region.MAIN, plain))
-        wide, skip, wanted = blocks * lanes, k[0] * cols - planes[0] * channels, (k[1] - k[0]) * cols
-        words = wanted if channels == cols else min(wanted, wide - skip)
+        wide, skip, needed = blocks * lanes, k[0] * cols - planes[0] * channels, (k[1] - k[0]) * cols
+        words = needed if channels == cols else min(needed, wide - skip)
         for group, groups, vec in self._transposed(core, label, plain, count, blocks, unit):
             for index in range(groups):
                 target = at + (begin + group + index) * cols
@@ -331,7 +331,7 @@ class ChainEmitter(ChainOperations):
                 runs = (cols, lanes) if channels == cols else (words, words)
                 self._move(label, core.tile, Region.VEC, source, core.tile, Region.B, target, words, runs,
                            (cols, depth * cols))  # fmt: skip
-        if short := wanted - words:
+        if short := needed - words:
             if not core.zeros:
                 core.zeros = True
                 self._vector(core, "zeros", VectorOp.TRANSPOSE, {

@@ -37,8 +37,8 @@ def _chain(chain: Chain, chip: ChipConfig, options: ChainOptions, context: Conte
     from .chain_search import schedule
 
     cores = min(options.cores or len(chip.cores), len(chip.cores))
-    asked = Plan(0, 0, 0, cores, options.keep, options.defer, Update(options.update))
-    return schedule(chain, chip, asked, options.named("chain"), context.folder)
+    plan = Plan(0, 0, 0, cores, options.keep, options.defer, Update(options.update))
+    return schedule(chain, chip, plan, options.named("chain"), context.folder)
 
 
 CHAIN = Scheduler(

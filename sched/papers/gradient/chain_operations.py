@@ -32,7 +32,7 @@ class ChainCore:
     wt: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
     sums: dict[tuple[int, Range, Range], int] = field(default_factory=dict[tuple[int, Range, Range], int])
     w: dict[tuple[int, Range, Range], int] = field(default_factory=dict[tuple[int, Range, Range], int])
-    kept: int = 0
+    resident: int = 0
     signs: dict[tuple[int, Range], int] = field(default_factory=dict[tuple[int, Range], int])
     zeros: bool = False
     load: int = 0

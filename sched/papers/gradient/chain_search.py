@@ -37,50 +37,52 @@ _BLOCKS, _PIECES = (1, 2, 3, 4, 6, 8), (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Outcome:
     """A plan, and the order of its operations (indices into what it emits)."""
 
     plan: Plan
     order: tuple[int, ...]
 
 
-_FOUND = TypeAdapter(_Found)
+_OUTCOME = TypeAdapter(_Outcome)
 
 
-def plans(chain: Chain, chip: ChipConfig, asked: Plan) -> Iterator[Plan]:
-    """All plans that are tried: `asked` with other tiles, and if it puts dW off, also such that do not."""
+def plans(chain: Chain, chip: ChipConfig, request: Plan) -> Iterator[Plan]:
+    """All plans that are tried: `request` with other tiles, and if it puts dW off, also such that do not."""
     cols, lanes = chip.cols, chip.lanes
     columns = max(ceil(layer.k / cols) for layer in chain.layers)
     wide = max(ceil(layer.n / cols) for layer in chain.layers)
     most = MAX_IN_WIDTH // cols
     pieces = sorted({min(blocks, wide, most) for blocks in (*_PIECES, most)})
     ranges = [chain.m]
-    if asked.cores == 1:
+    if request.cores == 1:
         ranges += [groups * lanes for groups in RANGES if groups * lanes < chain.m]
     for m in ranges:
         blocks = sorted({min(k, columns) for k in _BLOCKS} | {columns}) if m == chain.m else [columns]
         for k in blocks:
             for n in pieces if m == chain.m else pieces[-1:]:
-                for defer in (False, True) if asked.defer else (False,):
-                    yield replace(asked, m=m, k=k, n=n * cols, defer=defer)
+                for defer in (False, True) if request.defer else (False,):
+                    yield replace(request, m=m, k=k, n=n * cols, defer=defer)
 
 
-def schedule(chain: Chain, chip: ChipConfig, asked: Plan, name: str, folder: Path | None = None) -> ChainSchedule:
-    """The best schedule of a chain with `asked`'s cores, and what it keeps, puts off and makes of dW; its tiles count
+def schedule(chain: Chain, chip: ChipConfig, request: Plan, name: str, folder: Path | None = None) -> ChainSchedule:
+    """The best schedule of a chain with `request`'s cores, and what it keeps, puts off and makes of dW; its tiles count
     for nothing. `name`: of the scheduler; `folder`: where what is found is kept. Deterministic. Raises DoesNotFit with
     why, if no plan fits."""
     memory = SearchCache(folder, chip, "chains", __name__.partition(".")[2])
-    key = chain, asked.cores, asked.keep, asked.defer, asked.update
-    found = memory.get(key, _FOUND)
-    if found is None:
-        found = _search(chain, chip, asked)
-        memory.put(key, _FOUND, found)
-    emitter, listed = _emitted(chain, chip, found.plan, name)
-    made = in_order(listed, found.order)
-    made = made.model_copy(update={"predicted": predict(made, chip)})
-    busy = totals(made, chip)
+    key = chain, request.cores, request.keep, request.defer, request.update
+    outcome = memory.get(key, _OUTCOME)
+    if outcome is None:
+        outcome = _search(chain, chip, request)
+        memory.put(key, _OUTCOME, outcome)
+    emitter, listed = _emitted(chain, chip, outcome.plan, name)
+    result = in_order(listed, outcome.order)
+    result = result.model_copy(update={"predicted": predict(result, chip)})
+    busy = totals(result, chip)
     words = emitter.dram_words
-    return ChainSchedule(chain, made, str(found.plan), words * chip.lanes, int(busy["compute"]), int(busy["vector"]))
+    return ChainSchedule(
+        chain, result, str(outcome.plan), words * chip.lanes, int(busy["compute"]), int(busy["vector"])
+    )
 
 
 def _emitted(chain: Chain, chip: ChipConfig, plan: Plan, name: str) -> tuple[ChainEmitter, Schedule]:
@@ -95,11 +97,11 @@ def _emitted(chain: Chain, chip: ChipConfig, plan: Plan, name: str) -> tuple[Cha
     )
 
 
-def _search(chain: Chain, chip: ChipConfig, asked: Plan) -> _Found:
+def _search(chain: Chain, chip: ChipConfig, request: Plan) -> _Outcome:
     tried: list[tuple[int, Plan, Schedule]] = []
     why: DoesNotFit | None = None
     with uncollected():
-        for plan in plans(chain, chip, asked):
+        for plan in plans(chain, chip, request):
             try:
                 _, listed = _emitted(chain, chip, plan, "")
             except DoesNotFit as error:
@@ -113,7 +115,7 @@ def _search(chain: Chain, chip: ChipConfig, asked: Plan) -> _Found:
             f"{chain.name}: no tiles fit {chip.name} ({why}); its layers do one by one, as {chain.layers[0].name}, "
             "with scheduler gradient"
         ) from why
-    ranks = tuple(Rank) if asked.defer else (Rank.PLACE,)
+    ranks = tuple(Rank) if request.defer else (Rank.PLACE,)
     leaders = sorted(tried, key=lambda one: one[0])[:LEADERS]
     best = min(((*fastest(listed, chip, ranks, predict), plan) for _, plan, listed in leaders), key=lambda one: one[1])
-    return _Found(best[2], best[0])
+    return _Outcome(best[2], best[0])

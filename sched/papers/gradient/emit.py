@@ -265,15 +265,15 @@ class Emitter:
         plain = self._plain(name, k, pixels)
         first, end = pair.blocks(k)
         wide, skip, groups, cols = (end - first) * pair.lanes, k[0] - first * pair.lanes, pair.groups(pixels), pair.cols
-        wanted = pair.columns(k) * cols
-        words = min(wanted, wide - skip)
+        needed = pair.columns(k) * cols
+        words = min(needed, wide - skip)
         label = f"{name}t c{k[0]} p{pixels[0]}"
         for group, count, vec in self._transposed(name, plain, k, pixels):
             for index in range(count):
                 source = vec + index * wide + skip
                 target = address(Region.B, at + (group + index) * cols)
                 self._inside(f"{label}.{group + index}", (source, words, words), (target, cols, groups * cols), words)
-        if short := wanted - words:
+        if short := needed - words:
             target = address(Region.B, at + (pair.columns(k) - 1) * groups * cols + cols - short)
             self._inside(f"{label} zeros", (self._zero_words(), short, 0), (target, short, cols), short * groups)
         self.a.free(key)

@@ -22,7 +22,7 @@ from ...schedulers.training.pair import Pair, Split
 from ...schedulers.training.schedules import GradientSchedule
 from ...store.findings import SearchCache
 from ...workload.training import TrainingLayer
-from .search import LEADERS, Found, Search, Slower
+from .search import LEADERS, BestTiling, Search, Slower
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Refused:
     why: str
 
 
-_FOUND = TypeAdapter[Found | Refused](Found | Refused)
+_RESULT = TypeAdapter[BestTiling | Refused](BestTiling | Refused)
 _SLOWER = TypeAdapter(Slower)
 
 
@@ -54,36 +54,36 @@ class Searches:
         self._memory = SearchCache(folder, chip, "gradients", __name__.partition(".")[2])
         self._open: tuple[Pair, Search] | None = None  # the last one, which other orders share
 
-    def known(
+    def stored(
         self, layer: TrainingLayer, order: Order, cores: int, split: Split, enough: float = inf
-    ) -> Found | Refused | Slower | None:
+    ) -> BestTiling | Refused | Slower | None:
         """What `find` has found; None if it was not asked."""
-        asked = self._asked(layer, order, cores, split)
-        found = self._memory.get(asked, _FOUND)
-        if found is not None:
-            return found
-        slower = self._memory.get((*asked, "slower"), _SLOWER)
+        question = self._question(layer, order, cores, split)
+        result = self._memory.get(question, _RESULT)
+        if result is not None:
+            return result
+        slower = self._memory.get((*question, "slower"), _SLOWER)
         return slower if slower is not None and slower.cycles >= enough else None
 
     def find(
         self, layer: TrainingLayer, order: Order, cores: int = 1, split: Split = Split.K, enough: float = inf
-    ) -> Found | Refused | Slower:
+    ) -> BestTiling | Refused | Slower:
         """The best schedule of an order on `cores` cores that share a layer by `split`, or why there is none, or that
         it takes `enough` cycles or more (never, unless that is given). Raises DoesNotFit if the layer fits in no
         order."""
-        known = self.known(layer, order, cores, split, enough)
-        if known is not None:
-            return known
-        asked = self._asked(layer, order, cores, split)
+        result = self.stored(layer, order, cores, split, enough)
+        if result is not None:
+            return result
+        question = self._question(layer, order, cores, split)
         try:
-            found: Found | Refused | Slower = self.search(layer, cores, split).best(order, enough)
+            answer: BestTiling | Refused | Slower = self.search(layer, cores, split).best(order, enough)
         except DoesNotFit as error:
-            found = Refused(str(error))
-        if isinstance(found, Slower):
-            self._memory.put((*asked, "slower"), _SLOWER, found)
+            answer = Refused(str(error))
+        if isinstance(answer, Slower):
+            self._memory.put((*question, "slower"), _SLOWER, answer)
         else:
-            self._memory.put(asked, _FOUND, found)
-        return found
+            self._memory.put(question, _RESULT, answer)
+        return answer
 
     def search(self, layer: TrainingLayer, cores: int, split: Split) -> Search:
         """That of a layer. Raises DoesNotFit."""
@@ -94,7 +94,7 @@ class Searches:
         assert self._open is not None
         return self._open[1]
 
-    def _asked(self, layer: TrainingLayer, order: Order, cores: int, split: Split) -> tuple[object, ...]:
+    def _question(self, layer: TrainingLayer, order: Order, cores: int, split: Split) -> tuple[object, ...]:
         # nothing else of a layer counts: whatever its name, the operations are the same
         sizes = layer.m, layer.k, layer.n, layer.first
         return *sizes, order.value, cores, split.value if cores > 1 else "", self._effort, self._leaders
@@ -103,9 +103,9 @@ class Searches:
 def ways(layer: TrainingLayer, chip: ChipConfig, cores: int, splits: Sequence[Split]) -> list[tuple[int, Split]]:
     """The different ways to share a layer among at most `cores` cores: how many do something, and the split. Raises
     DoesNotFit."""
-    found = [(len(Pair(layer, chip, cores, split).parts), split) for split in splits]
-    several = [way for way in found if way[0] > 1]
-    return several + [way for way in found if way[0] == 1][:1]
+    options = [(len(Pair(layer, chip, cores, split).parts), split) for split in splits]
+    several = [way for way in options if way[0] > 1]
+    return several + [way for way in options if way[0] == 1][:1]
 
 
 def schedule(
@@ -130,7 +130,7 @@ def schedule(
     if layer.first:
         orders = (Order.SEQUENTIAL,)
     searches = Searches(chip, folder, name, effort, leaders, predict)
-    found: list[tuple[Found, int, Split]] = []
+    candidates: list[tuple[BestTiling, int, Split]] = []
     refused: list[str] = []
     cycles: dict[Order, int] = {}
     for count, split in ways(layer, chip, cores or len(chip.cores), splits):
@@ -138,18 +138,18 @@ def schedule(
             one = searches.find(layer, order, count, split, cycles.get(order, inf))
             if isinstance(one, Refused):
                 refused.append(one.why)
-            elif isinstance(one, Found):
-                found.append((one, count, split))
+            elif isinstance(one, BestTiling):
+                candidates.append((one, count, split))
                 cycles[order] = min(one.cycles, cycles.get(order, one.cycles))
-    if not found:
+    if not candidates:
         raise DoesNotFit(refused[0])
-    best, count, split = min(found, key=lambda each: each[0].cycles)
-    made = searches.search(layer, count, split).schedule(best)
-    made = made.model_copy(update={"predicted": predict(made, chip)})
+    best, count, split = min(candidates, key=lambda each: each[0].cycles)
+    result = searches.search(layer, count, split).schedule(best)
+    result = result.model_copy(update={"predicted": predict(result, chip)})
     shared = f" on {count} cores" if split is Split.K else f" on {count} cores by {split}"
     return GradientSchedule(
         layer,
-        made,
+        result,
         best.candidate.order,
         f"{best.candidate}{shared if count > 1 else ''}",
         best.words * chip.lanes,

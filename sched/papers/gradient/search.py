@@ -55,7 +55,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
+class BestTiling:
     """What the search of an order has found: the best candidate, and the horizon of its operations; its `cycles` by the
     model, the words of DRAM of all parts and those of spilled sums among them, cycles in which array and vector unit of
     the core with the largest part are busy."""
@@ -93,7 +93,7 @@ def tilings(pair: Pair) -> list[Tiling]:
     """All tilings of the largest part whose tiles a core can hold. Where parts add to the same sums, all have one tile
     in the dimension that is shared, or all have several: else they would not complete sums in the same order. Raises
     DoesNotFit with what a smallest one lacks, if there is none."""
-    found: list[Tiling] = []
+    result: list[Tiling] = []
     why: DoesNotFit | None = None
     part = largest(pair)
     for m in _sizes(part.m, pair.lanes):
@@ -107,11 +107,11 @@ def tilings(pair: Pair) -> list[Tiling]:
                     size = {Split.M: m, Split.K: k, Split.N: n}[pair.split]
                     whole = {getattr(each, pair.split) <= size for each in pair.parts}
                     if part.sums is None or len(whole) == 1:
-                        found.append(Tiling(m, k, n))
-    if not found:
+                        result.append(Tiling(m, k, n))
+    if not result:
         assert why is not None
         raise why
-    return found
+    return result
 
 
 class Search:
@@ -131,36 +131,36 @@ class Search:
         self.scales = scales_of(pair.layer)
         self.tilings = tilings(pair)
         # orders have walks in common where loops have a single trip: what they take, or at least; what they lead to
-        self._taken: dict[tuple[object, ...], Work | float | None] = {}
+        self._works: dict[tuple[object, ...], Work | float | None] = {}
         self._best: dict[tuple[object, ...], tuple[int, int]] = {}
         self._why = ""  # the last nest did not fit
 
-    def best(self, order: Order, enough: float = inf) -> Found | Slower:
+    def best(self, order: Order, enough: float = inf) -> BestTiling | Slower:
         """The best schedule of an order, or that it takes `enough` cycles or more, if that is certain before all is
         played. Raises DoesNotFit."""
         self._why = ""
         with uncollected():
             separate = order is Order.SEQUENTIAL or self.pair.layer.first
-            found = self._sequential() if separate else self._together(order)
-            made: list[tuple[tuple[int, int], Candidate, Work]] = []
+            candidates = self._sequential() if separate else self._together(order)
+            finalists: list[tuple[tuple[int, int], Candidate, Work]] = []
             slower: list[int] = []
-            for one, work in found[: self.leaders]:
+            for one, work in candidates[: self.leaders]:
                 took = self._predicted(one, enough)
                 if isinstance(took, Slower):
                     slower.append(took.cycles)
                 else:
-                    made.append((took, one, work))
-            if slower and min((took[0] for took, _, _ in made), default=inf) >= enough:
-                return Slower(min(*slower, *(took[0] for took, _, _ in made)) if made else min(slower))
-            if not made:
+                    finalists.append((took, one, work))
+            if slower and min((took[0] for took, _, _ in finalists), default=inf) >= enough:
+                return Slower(min(*slower, *(took[0] for took, _, _ in finalists)) if finalists else min(slower))
+            if not finalists:
                 shared = f" whose cores share it by {self.pair.split}: {self._why}" if self.part.of > 1 else ""
                 raise DoesNotFit(
                     f"{self.pair.layer.name}: no tiling of order {order} fits {self.pair.chip.name}{shared}"
                 )
-            (cycles, horizon), one, work = min(made, key=lambda each: each[0][0])
+            (cycles, horizon), one, work = min(finalists, key=lambda each: each[0][0])
             works = [self._emitter(part, one, record=False).work for part in self.pair.parts]
         words, spilled = sum(each.dram for each in works), sum(each.spilled for each in works)
-        return Found(one, horizon, cycles, words, spilled, work.array, work.vector)
+        return BestTiling(one, horizon, cycles, words, spilled, work.array, work.vector)
 
     def _together(self, order: Order) -> list[tuple[Candidate, Work]]:
         part = self.part
@@ -191,14 +191,14 @@ class Search:
         else:
             dx = of("dx")
             pairs = [((one, two), first) for one in dx for two in dw for first in ("dx", "dw")]
-        found: list[tuple[Candidate, Work]] = []
+        candidates: list[tuple[Candidate, Work]] = []
         for chosen, first in pairs:
             one = Candidate(Order.SEQUENTIAL, chosen, first)
             try:
-                found.append((one, self._emitter(part, one, record=False).work))
+                candidates.append((one, self._emitter(part, one, record=False).work))
             except DoesNotFit:
                 continue
-        return sorted(found, key=lambda each: each[1].pipelined)
+        return sorted(candidates, key=lambda each: each[1].pipelined)
 
     def _played(
         self,
@@ -213,41 +213,41 @@ class Search:
         Left out are those that certainly take longer than the leaders. They count as played all the same, so that what
         is found is what would be found if all were played."""
         left = PLAYED * self.effort
-        found: list[tuple[int, int, Nest, Work]] = []
+        entries: list[tuple[int, int, Nest, Work]] = []
         for tiling in sorted(self.tilings, key=lambda tiling: (self._steps(tiling), tiling.m, tiling.k)):
             count = len(products) * self._steps(tiling)
-            if count > LONGEST and found:
+            if count > LONGEST and entries:
                 break
-            leaders = sorted(one[0] for one in found)[: self.leaders]
+            leaders = sorted(one[0] for one in entries)[: self.leaders]
             least = self._least(tiling, products)
             if len(leaders) == self.leaders and least.array > leaders[-1]:
                 continue
             for nest in all_of(tiling):
-                if left < count and found:
+                if left < count and entries:
                     break
                 left -= count
-                leaders = sorted(each[0] for each in found)[: self.leaders]
+                leaders = sorted(each[0] for each in entries)[: self.leaders]
                 most = leaders[-1] if len(leaders) == self.leaders else inf
                 key = kind, nest.walked(self.part) if kind in ("fused", *products) else nest
                 work = self._work(key, nest, some, least, most)
                 if work is not None:
-                    found.append((work.pipelined, work.dram, nest, work))
-        return [(nest, work) for _, _, nest, work in sorted(found, key=lambda one: one[:2])]
+                    entries.append((work.pipelined, work.dram, nest, work))
+        return [(nest, work) for _, _, nest, work in sorted(entries, key=lambda one: one[:2])]
 
     def _work(
         self, key: tuple[object, ...], nest: Nest, some: Callable[[Nest], list[Step]], least: Least, most: float
     ) -> Work | None:
         """What a nest takes; None if that is more than `most`, or if it does not fit."""
-        known = self._taken.get(key, 0.0)  # a number: it certainly takes more than so many cycles
-        if isinstance(known, float) and known < most:
+        stored = self._works.get(key, 0.0)  # a number: it certainly takes more than so many cycles
+        if isinstance(stored, float) and stored < most:
             try:
                 played = Emitter(self.pair, some(nest), self.scales, False, self.part, least, most)
             except DoesNotFit as error:
-                known, self._why = None, str(error)
+                stored, self._why = None, str(error)
             else:
-                known = float(most) if played.late else played.work
-            self._taken[key] = known
-        return known if isinstance(known, Work) else None
+                stored = float(most) if played.late else played.work
+            self._works[key] = stored
+        return stored if isinstance(stored, Work) else None
 
     def _least(self, tiling: Tiling, products: tuple[str, ...]) -> Least:
         """What some products of the largest part take at least."""
@@ -292,7 +292,7 @@ class Search:
             key = ("fused", walks) if fused else (candidate,)
         if key in self._best:
             return self._best[key]
-        found: list[tuple[int, int]] = []
+        cycles_of: list[tuple[int, int]] = []
         tried: set[tuple[int, ...]] = set()
         for horizon, order, make in self._schedules(candidate, HORIZONS):
             if order not in tried:
@@ -300,14 +300,14 @@ class Search:
                 schedule = make()
                 if len(tried) == 1 and (least := ceil(max(totals(schedule, self.pair.chip).values()))) >= enough:
                     return Slower(least)
-                found.append((self.predict(schedule, self.pair.chip).cycles, horizon))
-        self._best[key] = min(found, key=lambda each: each[0])
+                cycles_of.append((self.predict(schedule, self.pair.chip).cycles, horizon))
+        self._best[key] = min(cycles_of, key=lambda each: each[0])
         return self._best[key]
 
-    def schedule(self, found: Found) -> Schedule:
+    def schedule(self, best: BestTiling) -> Schedule:
         """The schedule of what was found, not predicted."""
         with uncollected():
-            ((_, _, schedule),) = self._schedules(found.candidate, (found.horizon,))
+            ((_, _, schedule),) = self._schedules(best.candidate, (best.horizon,))
             return schedule()
 
     def _schedules(
@@ -315,8 +315,8 @@ class Search:
     ) -> Iterator[tuple[int, tuple[int, ...], Callable[[], Schedule]]]:
         """For each horizon the order of a candidate's operations, and what makes the schedule."""
         pair = self.pair
-        made = [self._emitter(part, candidate) for part in pair.parts]
-        nodes = together([one.nodes for one in made], [one.gives for one in made], [one.takes for one in made])
+        parts = [self._emitter(part, candidate) for part in pair.parts]
+        nodes = together([one.nodes for one in parts], [one.gives for one in parts], [one.takes for one in parts])
         interleaver = Interleaver(nodes, pair.chip, in_order=True)
         operations = interleaver.waits.operations
         longest = max(node.cycles for node in nodes)

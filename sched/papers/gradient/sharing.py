@@ -19,14 +19,14 @@ from ...schedulers.training.pair import Part
 def groups(some: Sequence[Step], sums: str) -> list[int]:
     """The steps at which no sums of `sums` are open, and those of a tile begin."""
     last = {step.result: index for index, step in enumerate(some) if step.of == sums}
-    found: list[int] = []
+    result: list[int] = []
     closed = -1
     for index, step in enumerate(some):
         if step.of == sums:
             if index > closed:
-                found.append(index)
+                result.append(index)
             closed = max(closed, last[step.result])
-    return found
+    return result
 
 
 def begun(some: list[Step], part: Part) -> list[Step]:
@@ -56,7 +56,7 @@ def links(some: Sequence[Step], part: Part) -> dict[Key, tuple[int | None, int |
     starts = groups(some, part.sums)
     count = len(starts)
     firsts = [number * count // part.of for number in range(part.of)]
-    found: dict[Key, tuple[int | None, int | None]] = {}
+    result: dict[Key, tuple[int | None, int | None]] = {}
     turn = -1
     beside: tuple[int | None, int | None] = None, None
     for index, step in enumerate(some):
@@ -68,8 +68,8 @@ def links(some: Sequence[Step], part: Part) -> dict[Key, tuple[int | None, int |
             order = sorted(range(part.of), key=lambda other: ((tile - firsts[other]) % count, other))
             at = order.index(part.number)
             beside = order[at - 1] if at else None, order[at + 1] if at + 1 < part.of else None
-        found.setdefault(step.result, beside)
-    return found
+        result.setdefault(step.result, beside)
+    return result
 
 
 #: What is passed on: the sums of a tile, and the part that had them, by number.
@@ -77,27 +77,27 @@ Passed = tuple[Key, int]
 
 
 def together(
-    made: Sequence[Sequence[Node]], gives: Sequence[dict[int, Passed]], takes: Sequence[dict[int, Passed]]
+    streams: Sequence[Sequence[Node]], gives: Sequence[dict[int, Passed]], takes: Sequence[dict[int, Passed]]
 ) -> list[Node]:
     """The operations of all cores as one list, by turns, so that none comes behind all of the others at the channels.
 
     `gives`: of the last operation with which a core passes on the sums of a tile, by its number, what that is; `takes`:
     of the first with which a core takes them over, which comes later in the list.
     """
-    at = [0] * len(made)
-    given: set[Passed] = set()
-    found: list[Node] = []
-    while len(found) < sum(map(len, made)):
-        before = len(found)
-        for core, nodes in enumerate(made):
+    at = [0] * len(streams)
+    passed: set[Passed] = set()
+    order: list[Node] = []
+    while len(order) < sum(map(len, streams)):
+        before = len(order)
+        for core, nodes in enumerate(streams):
             if at[core] == len(nodes):
                 continue
-            wanted = takes[core].get(at[core])
-            if wanted is not None and wanted not in given:
+            awaited = takes[core].get(at[core])
+            if awaited is not None and awaited not in passed:
                 continue
-            found.append(nodes[at[core]])
+            order.append(nodes[at[core]])
             if (gave := gives[core].get(at[core])) is not None:
-                given.add(gave)
+                passed.add(gave)
             at[core] += 1
-        assert len(found) > before, "cores that wait for each other"
-    return found
+        assert len(order) > before, "cores that wait for each other"
+    return order

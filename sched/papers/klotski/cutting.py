@@ -78,11 +78,11 @@ class Grid:
     def _each(self, chip: ChipConfig, what: str) -> Ints:
         """Cycles ("cycles") or words of constants ("constants") of each micro-op; what is alike is computed once."""
         rows, columns, planes, depth = (np.diff(cuts).tolist() for cuts in self.cuts)
-        found = np.zeros(self.shape, np.int64)
+        counts = np.zeros(self.shape, np.int64)
         across = self.cuts[1].tolist()
         for c, width in enumerate(columns):
             if c and self.work.op is None and c < len(columns) - 1:
-                found[:, c] = found[:, 0]
+                counts[:, c] = counts[:, 0]
                 continue
             for r in {0, len(rows) - 1}:
                 for n in {0, len(planes) - 1}:
@@ -92,12 +92,12 @@ class Grid:
                             value = self.work.cycles(chip, part, (across[c], across[c + 1]))
                         else:
                             value = self.work.constants(chip, part, first=k == 0)
-                        found[r, c, n, k] = value
+                        counts[r, c, n, k] = value
             # all but the last have the size of the first; of the depth, the first has biases
-            found[:, c, :, 1:-1] = found[:, c, :, 1:2]
-            found[:, c, 1:-1] = found[:, c, :1]
-            found[1:-1, c] = found[:1, c]
-        return found.reshape(-1)
+            counts[:, c, :, 1:-1] = counts[:, c, :, 1:2]
+            counts[:, c, 1:-1] = counts[:, c, :1]
+            counts[1:-1, c] = counts[:1, c]
+        return counts.reshape(-1)
 
     def cycles(self, chip: ChipConfig) -> Ints:
         """Cycles of each micro-op on its unit."""
@@ -123,13 +123,13 @@ class Grid:
     @cached_property
     def words_read(self) -> Ints:
         """Words of all operands of each."""
-        found = np.zeros(self.shape, np.int64)
+        words = np.zeros(self.shape, np.int64)
         for operand in range(len(self.work.reads)):
             r0, r1, c0, c1, p0, p1 = self.reads(operand)
             planes = p1 - p0
             by = planes[None, None, None, :] if self.work.op is None else planes[None, None, :, None]
-            found += (r1 - r0)[:, None, None, None] * (c1 - c0)[None, :, None, None] * by
-        return found.reshape(-1)
+            words += (r1 - r0)[:, None, None, None] * (c1 - c0)[None, :, None, None] * by
+        return words.reshape(-1)
 
     def reads(self, operand: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
         """First and end of what is read of an operand: rows by row cut, columns by column cut, planes by depth cut of
@@ -187,12 +187,12 @@ class Cutting:
 
 def lay_grids(all_works: Sequence[Work], parts: Sequence[Extent]) -> tuple[Grid, ...]:
     """The grids of all stages, numbered one after the other."""
-    found: list[Grid] = []
+    grids: list[Grid] = []
     first = 0
     for work, part in zip(all_works, parts, strict=True):
-        found.append(Grid(work, first, part))
-        first += found[-1].count
-    return tuple(found)
+        grids.append(Grid(work, first, part))
+        first += grids[-1].count
+    return tuple(grids)
 
 
 def cut_up(stages: Stages, all_works: Sequence[Work], parts: Sequence[Extent], chip: ChipConfig) -> Cutting:
@@ -211,26 +211,26 @@ def cut_up(stages: Stages, all_works: Sequence[Work], parts: Sequence[Extent], c
 
 def link(stages: Stages, grids: Sequence[Grid]) -> Links:
     """What the micro-ops of all stages hand to each other. What no stage makes comes from DRAM, and is no link."""
-    made: dict[str, list[tuple[int, Grid]]] = {}  # root -> planes from which on a stage makes it
+    producers: dict[str, list[tuple[int, Grid]]] = {}  # root -> planes from which on a stage makes it
     for grid in grids:
         root, first = stages.roots[grid.work.stage.y]
-        made.setdefault(root, []).append((first, grid))
-    found: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
+        producers.setdefault(root, []).append((first, grid))
+    pieces: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
     for grid in grids:
         for operand, name in enumerate(grid.work.reads):
             if name not in stages.roots:
                 continue  # packed by the host
             root, offset = stages.roots[name]
-            for first, producer in made.get(root, ()):
+            for first, producer in producers.get(root, ()):
                 part = _handed(grid, operand, offset - first, producer)
                 if part is not None:
-                    found.append(part)
+                    pieces.append(part)
         if grid.shape[3] > 1:
-            found.append(_chain(grid))
-    if not found:
+            pieces.append(_chain(grid))
+    if not pieces:
         empty = np.zeros(0, np.int64)
         return Links(empty, empty, empty, np.zeros((0, 6), np.int64), empty)
-    producer, consumer, operand, regions, words = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    producer, consumer, operand, regions, words = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     order = np.lexsort((operand, producer, consumer))
     return Links(producer[order], consumer[order], operand[order], regions[order], words[order])
 

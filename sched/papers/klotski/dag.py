@@ -100,10 +100,10 @@ class Dag:
         return [(int(producer), int(consumer)) for producer, consumer in self.edges]
 
     def _neighbours(self, own: int, other: int) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in range(len(self))]
+        lists: list[list[int]] = [[] for _ in range(len(self))]
         for edge in self.pairs:
-            found[edge[own]].append(edge[other])
-        return tuple(map(tuple, found))
+            lists[edge[own]].append(edge[other])
+        return tuple(map(tuple, lists))
 
     @cached_property
     def backwards(self) -> Dag:
@@ -142,11 +142,11 @@ def dag(cycles: Iterable[int], edges: Iterable[tuple[int, int]], words: Iterable
     except CycleError as circle:
         names = " -> ".join(map(str, circle.args[1]))
         raise GraphError(f"micro-ops wait for each other in a circle: {names}") from None
-    kept = sorted(together, key=lambda pair: (pair[1], pair[0]))
+    ordered = sorted(together, key=lambda pair: (pair[1], pair[0]))
     return Dag(
         lengths,
-        np.array(kept, np.int64).reshape(-1, 2),
-        np.array([together[pair] for pair in kept], np.int64),
+        np.array(ordered, np.int64).reshape(-1, 2),
+        np.array([together[pair] for pair in ordered], np.int64),
         np.array(order, np.int64),
     )
 

@@ -70,7 +70,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Emitted:
     """What a micro-op has made, and by which operations: (first and end of planes, operation)."""
 
     view: View
@@ -90,9 +90,9 @@ class Emitter:
         self.core = [chip.cores[core] for core in plan.cores]
         self.units = Units(graph, homes, chip)
         self.barriers = Barriers(graph.ops, rounds, self.order, self.core, chip) if rounds else None
-        sizes, kept = chip.core, self.barriers.room if self.barriers else {}
+        sizes, reserved = chip.core, self.barriers.room if self.barriers else {}
         self.memories = {
-            (core, place): Memory(words - kept.get(place, 0))
+            (core, place): Memory(words - reserved.get(place, 0))
             for core in chip.cores
             for place, words in (
                 (Place.MAIN, sizes.a_words), (Place.B, sizes.b_words), (Place.ACC, sizes.acc_words),
@@ -101,7 +101,7 @@ class Emitter:
         }  # fmt: skip
         self.groups: list[list[Node]] = [[] for _ in self.order]
         self.dropped: set[int] = set()
-        self.made: dict[int, _Made] = {}
+        self.emitted: dict[int, _Emitted] = {}
         self.stored: set[int] = set()
         self.constants: dict[tuple[object, ...], Residency] = {}
         self.constant_uses: dict[tuple[object, ...], list[int]] = {}
@@ -135,8 +135,8 @@ class Emitter:
     def _end(self, op: MuOp, position: int) -> None:
         """What a barrier puts behind a micro-op."""
         if self.barriers is not None:
-            made, label = self.made[op.number], self.units.label(op, "round")
-            self.groups[position] += self.barriers.arrive(op.number, _last(made), made.pieces[-1][2], label)
+            result, label = self.emitted[op.number], self.units.label(op, "round")
+            self.groups[position] += self.barriers.arrive(op.number, _last(result), result.pieces[-1][2], label)
             self.groups[position] += self.barriers.open(position, label)
 
     # -- operands -------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Emitter:
     def _find_tiles(self) -> None:
         """The operands of all micro-ops; those of one core that are the same are one."""
         self.tiles = [[] for _ in self.graph.ops]
-        known: dict[tuple[object, ...], Tile] = {}
+        tiles_of: dict[tuple[object, ...], Tile] = {}
         for position, number in enumerate(self.order):
             op, work = self.graph.ops[number], self.works[self.graph.ops[number].stage]
             for operand, (name, part) in enumerate(op.reads):
@@ -153,7 +153,7 @@ class Emitter:
                 step = work.problem.row_step if not operand else 1
                 place = Place.OUT if operand and work.op is VectorOp.ADD else Place.MAIN
                 key = self.core[number], place, root, part, step
-                tile = known.setdefault(key, Tile(self.core[number], place, root, part, step))
+                tile = tiles_of.setdefault(key, Tile(self.core[number], place, root, part, step))
                 tile.uses.append(position)
                 self.tiles[number].append(tile)
                 self._feed(tile, number)
@@ -173,8 +173,8 @@ class Emitter:
             if edge.sums or root != tile.name or edge.producer in tile.fed:
                 continue
             low, high = edge.region.planes
-            made = Region((low + first, high + first), edge.region.rows, edge.region.columns)
-            if (part := made.meet(tile.part)) is not None:
+            region = Region((low + first, high + first), edge.region.rows, edge.region.columns)
+            if (part := region.meet(tile.part)) is not None:
                 tile.fed[edge.producer] = part
                 self.readers.setdefault(edge.producer, []).append(tile)
 
@@ -195,10 +195,10 @@ class Emitter:
         self, core: int, place: Place, words: int, uses: Sequence[int], position: int, least: int = NEVER
     ) -> Residency | None:
         """Room in a memory; whoever loses theirs has to come again."""
-        found = self.memories[core, place].take(words, uses, position, least)
-        if found is None:
+        room = self.memories[core, place].take(words, uses, position, least)
+        if room is None:
             return None
-        residency, victims = found
+        residency, victims = room
         for victim in victims:
             tile = self.owners.pop(id(victim), None)
             if tile is not None:
@@ -235,19 +235,19 @@ class Emitter:
     def _pull(self, stored: Stored, tile: Tile, position: int) -> None:
         part, view = tile.part, tile.view
         if tile.unit > 1:
-            found = stored.transfers((0, 1), (0, 1, 1), (0, view.words), tile.core, view.address)
+            transfers = stored.transfers((0, 1), (0, 1, 1), (0, view.words), tile.core, view.address)
         else:
             rows = (*part.rows, tile.step)
-            found = stored.transfers(part.planes, rows, part.columns, tile.core, view.address)
+            transfers = stored.transfers(part.planes, rows, part.columns, tile.core, view.address)
         label = self.units.label(self.graph.ops[self.order[position]], f"pull {tile.name} {named(part)}")
-        for t in found:
+        for t in transfers:
             self.groups[position].append(t.load(tile.core, label))
 
     def _push(self, tile: Tile, number: int, position: int) -> None:
         """What a micro-op has just made goes to a tile that needs it, if there is room or something less urgent."""
         if tile.direct == number or tile.spilled:
             return
-        made = self.made[number]
+        result = self.emitted[number]
         if not tile.resident:
             if tile.residency is not None:
                 return
@@ -257,12 +257,12 @@ class Emitter:
                 tile.spilled = True
                 return
             self.owners[id(tile.residency)] = tile
-        elif tile.view.address == made.view.address and tile.core == made.view.tile:
+        elif tile.view.address == result.view.address and tile.core == result.view.tile:
             return  # sums that stay where they are
         common, target = tile.fed[number], tile.view
-        for low, high, node in made.pieces:
+        for low, high, node in result.pieces:
             part = common.meet(Region((low, high), common.rows, common.columns))
-            for source, sink, words in copies(made.view, target, part) if part else ():
+            for source, sink, words in copies(result.view, target, part) if part else ():
                 tile.pushes.append(self._move(position, node, source, sink, words))
 
     def _move(self, position: int, after: Node, source: Run, sink: Run, words: int) -> Node:
@@ -275,17 +275,17 @@ class Emitter:
         if number in self.stored:
             return
         self.stored.add(number)
-        made, op, position = self.made[number], self.graph.ops[number], self.position[number]
-        view = made.view
+        result, op, position = self.emitted[number], self.graph.ops[number], self.position[number]
+        view = result.view
         if not self.homes.is_output(op):
             self.spilled_words += view.words
         if not op.last:
             stored = self.homes.sums(f"sums {self._following(number)}", view.words)
             for t in stored.transfers((0, 1), (0, 1, 1), (0, view.words), view.tile, view.address):
-                self._move(position, made.pieces[-1][2], t.local, t.dram, t.words)
+                self._move(position, result.pieces[-1][2], t.local, t.dram, t.words)
             return
         stored = self.homes.stored(self.homes.root(self.homes.result(op))[0])
-        for low, high, node in made.pieces:
+        for low, high, node in result.pieces:
             at = view.at(low, view.part.rows[0], view.part.columns[0])
             for t in stored.transfers((low, high), (*view.part.rows, 1), view.part.columns, view.tile, at):
                 self._move(position, node, t.local, t.dram, t.words)
@@ -300,12 +300,12 @@ class Emitter:
         """The weights and the biases that a micro-op reads: (kind, stage, planes, of weights what is multiplied)."""
         if not self.works[op.stage].weighted:
             return []
-        found: list[tuple[object, ...]] = [("w", op.stage, op.result.planes, op.channels)]
-        return found if op.sums is not None else [*found, ("bias", op.stage, op.result.planes)]
+        keys: list[tuple[object, ...]] = [("w", op.stage, op.result.planes, op.channels)]
+        return keys if op.sums is not None else [*keys, ("bias", op.stage, op.result.planes)]
 
     def _bring(self, op: MuOp, position: int) -> dict[str, int]:
         """The first words of the weights and of the biases of a micro-op, which are pulled unless they are there."""
-        core, work, found = self.core[op.number], self.works[op.stage], dict[str, int]()
+        core, work, addresses = self.core[op.number], self.works[op.stage], dict[str, int]()
         for constant in self._constants(op):
             key = (core, *constant)
             kind, planes = str(constant[0]), op.result.planes
@@ -330,8 +330,8 @@ class Emitter:
                 for t in transfers:
                     label = self.units.label(op, f"{kind} n{planes[0]}")
                     self.groups[position].append(t.load(core, label))
-            found[kind] = residency.at
-        return found
+            addresses[kind] = residency.at
+        return addresses
 
     # -- micro-ops ------------------------------------------------------------------------------------------------
 
@@ -342,12 +342,12 @@ class Emitter:
         constants = self._bring(op, position)
         view = self._result(op, position)
         if op.unit is Unit.MATRIX:
-            made = self.units.gemms(op, operands[0], before, constants, view)
+            nodes = self.units.gemms(op, operands[0], before, constants, view)
         else:
-            made = self.units.vecs(op, operands, constants, view)
-        self.groups[position] += [node for _, _, node in made]
+            nodes = self.units.vecs(op, operands, constants, view)
+        self.groups[position] += [node for _, _, node in nodes]
         first = view.part.planes[0]
-        self.made[op.number] = _Made(view, [(first + low, first + high, node) for low, high, node in made])
+        self.emitted[op.number] = _Emitted(view, [(first + low, first + high, node) for low, high, node in nodes])
 
     def _result(self, op: MuOp, position: int) -> View:
         """Room for what a micro-op makes."""
@@ -355,10 +355,10 @@ class Emitter:
         if not op.last:
             return self._sums_room(op, position)
         place = Place.OUT if op.unit is Unit.MATRIX else Place.VEC
-        kept = [tile for tile in self.readers.get(op.number, ()) if tile.direct == op.number]
-        uses = sorted({position, *(use for tile in kept for use in tile.uses)})
+        direct = [tile for tile in self.readers.get(op.number, ()) if tile.direct == op.number]
+        uses = sorted({position, *(use for tile in direct for use in tile.uses)})
         residency = self._must_take(core, place, op.result.words, uses, position, "its result")
-        for tile in kept:
+        for tile in direct:
             tile.residency = residency
             self.owners[id(residency)] = tile
         first = self.homes.root(self.homes.result(op))[1]
@@ -386,7 +386,7 @@ class Emitter:
         return View(core, address(Place.ACC, 4 * residency.at), op.result, unit=4)
 
 
-def _last(made: _Made) -> int:
+def _last(made: _Emitted) -> int:
     """Address of a word that its last operation writes."""
     return made.view.address + made.view.words - 1
 

@@ -104,21 +104,21 @@ class Judge:
         cycles = sum(work.cycles(self.chip, work.whole, (0, work.whole.columns)) for work in self.works)
         return len(self.cores) / cycles
 
-    def fitted(self, wanted: Sequence[Extent]) -> list[Extent]:
+    def fitted(self, extents: Sequence[Extent]) -> list[Extent]:
         """The nearest sizes that fit cores."""
-        return [fit(work, self.chip, extent) for work, extent in zip(self.works, wanted, strict=True)]
+        return [fit(work, self.chip, extent) for work, extent in zip(self.works, extents, strict=True)]
 
-    def look(self, wanted: Sequence[Extent]) -> Trial:
+    def look(self, extents: Sequence[Extent]) -> Trial:
         """Tries a partition (the nearest that fits)."""
         self.looked += 1
-        parts = self.fitted(wanted)
-        asked = self._network, tuple(parts)
-        found = self.memory.get(asked, _TRIAL) if self.memory else None
-        if found is None:
-            found = self._look(parts)
+        parts = self.fitted(extents)
+        question = self._network, tuple(parts)
+        trial = self.memory.get(question, _TRIAL) if self.memory else None
+        if trial is None:
+            trial = self._look(parts)
             if self.memory:
-                self.memory.put(asked, _TRIAL, found)
-        return found
+                self.memory.put(question, _TRIAL, trial)
+        return trial
 
     def _look(self, parts: Sequence[Extent]) -> Trial:
         cutting = cut_up(self.stages, self.works, parts, self.chip)

@@ -34,7 +34,7 @@ def schedule_layer(
     )  # fmt: skip
     w, bias = np.zeros(shape.w_shape, np.int8), np.zeros(shape.out_channels, np.int32)
     layer = Layer("conv", "y", ("x",), window, shape.relu, shape.clamp, scale, w, bias)
-    made = make(Graph(shape.name, (Value("x", shape.in_channels, shape.in_h, shape.in_w),), (layer,), ("y",)), chip)
-    pieces = {_NAMES[tensor.name]: tensor.pieces for tensor in made.schedule.tensors}
-    packed = any(packed for _, packed in made.copies.values())
-    return made.schedule.model_copy(update={"tensors": tensors_of(shape, chip, packed, pieces)})
+    result = make(Graph(shape.name, (Value("x", shape.in_channels, shape.in_h, shape.in_w),), (layer,), ("y",)), chip)
+    pieces = {_NAMES[tensor.name]: tensor.pieces for tensor in result.schedule.tensors}
+    packed = any(packed for _, packed in result.copies.values())
+    return result.schedule.model_copy(update={"tensors": tensors_of(shape, chip, packed, pieces)})

@@ -38,12 +38,12 @@ def hop_words(dag: Dag, cores: Ints, hops: Ints) -> int:
 def overlapping(dag: Dag, starts: Ints) -> tuple[Ints, Ints]:
     """For each micro-op those that run at the same time: their numbers in a row, and where those of each end."""
     ends = starts + dag.cycles
-    found: list[Any] = []
+    result: list[Any] = []
     for op in range(len(dag)):
         same = np.flatnonzero((starts < ends[op]) & (ends > starts[op]))
-        found.append(same[same != op])
-    counts = np.array([len(same) for same in found], np.int64)
-    return np.concatenate([*found, np.zeros(0, np.int64)]).astype(np.int64), np.cumsum(counts)
+        result.append(same[same != op])
+    counts = np.array([len(same) for same in result], np.int64)
+    return np.concatenate([*result, np.zeros(0, np.int64)]).astype(np.int64), np.cumsum(counts)
 
 
 @jit

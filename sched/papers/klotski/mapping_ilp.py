@@ -57,12 +57,12 @@ def mapped(
                 model.row([(number[one], 1), (number[two], -1), (z, -big)], DELTA - big, np.inf)
                 model.row([(number[one], 1), (number[two], -1), (z, -big)], -np.inf, -DELTA)
     values, _, bound, proven, _ = model.solve(nodes)
-    found = np.array([max(range(cores), key=lambda core: values[some[core]]) for some in y], np.int64)
+    cores_of = np.array([max(range(cores), key=lambda core: values[some[core]]) for some in y], np.int64)
     for one in range(len(dag)):
         same = others[ends[one - 1] if one else 0 : ends[one]]
-        if (found[same] == found[one]).any():
+        if (cores_of[same] == cores_of[one]).any():
             raise GraphError(f"HiGHS put micro-op {one} on a core with another one")
     place = np.stack(np.divmod(np.arange(cores), columns))
     hops = np.abs(place[:, :, None] - place[:, None, :]).sum(axis=0)
     least = 0 if printed else max(0, int(np.ceil(bound - 1e-6)))
-    return Mapped(found, hop_words(dag, found, hops), least), proven
+    return Mapped(cores_of, hop_words(dag, cores_of, hops), least), proven

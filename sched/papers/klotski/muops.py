@@ -95,18 +95,18 @@ class MuGraph:
     @cached_property
     def before(self) -> tuple[tuple[Edge, ...], ...]:
         """For each micro-op, what it gets from others."""
-        found: list[list[Edge]] = [[] for _ in self.ops]
+        edges: list[list[Edge]] = [[] for _ in self.ops]
         for edge in self.edges:
-            found[edge.consumer].append(edge)
-        return tuple(tuple(each) for each in found)
+            edges[edge.consumer].append(edge)
+        return tuple(tuple(each) for each in edges)
 
     @cached_property
     def after(self) -> tuple[tuple[Edge, ...], ...]:
         """For each micro-op, what others get from it."""
-        found: list[list[Edge]] = [[] for _ in self.ops]
+        edges: list[list[Edge]] = [[] for _ in self.ops]
         for edge in self.edges:
-            found[edge.producer].append(edge)
-        return tuple(tuple(each) for each in found)
+            edges[edge.producer].append(edge)
+        return tuple(tuple(each) for each in edges)
 
 
 @dataclass(frozen=True)

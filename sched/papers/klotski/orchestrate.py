@@ -49,7 +49,7 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-class _Kept(NamedTuple):
+class _StoredPlan(NamedTuple):
     """What a stage has found."""
 
     cores: list[int]
@@ -57,7 +57,7 @@ class _Kept(NamedTuple):
     bound: int
 
 
-_FORM = TypeAdapter(_Kept)
+_FORM = TypeAdapter(_StoredPlan)
 
 
 def orchestration_cache(folder: Path | None, chip: ChipConfig) -> SearchCache:
@@ -84,23 +84,23 @@ def orchestrate(
         raise BudgetError(f"budget {budget}: orchestration counts steps of work, as in 500k, 100M or 2G")
     dag = graph if isinstance(graph, Dag) else of_graph(graph)
     hops = hops_between(chip)
-    asked = _digest(dag), str(budget)
+    question = _digest(dag), str(budget)
 
-    def schedule() -> _Kept:
+    def schedule() -> _StoredPlan:
         tries = max(2, int(steps * _LISTS) // max(1, len(dag)))
-        found = solved(dag, len(hops), tries, steps * _EXACT / _WORK, _heard(on_progress))
-        return _Kept(numbers(found.plan.cores), numbers(found.plan.starts), found.bound)
+        solution = solved(dag, len(hops), tries, steps * _EXACT / _WORK, _heard(on_progress))
+        return _StoredPlan(numbers(solution.plan.cores), numbers(solution.plan.starts), solution.bound)
 
-    def mapping() -> _Kept:
+    def mapping() -> _StoredPlan:
         plan = greedy(dag, _plan(first).starts, hops)
         plan = annealed(dag, plan, hops, int(steps * _ANNEALING) // _MOVE)
         if len(dag.edges) * len(hops) <= _MAPPED and hop_words(dag, plan.cores, hops):
             work = steps * (1 - _LISTS - _EXACT - _ANNEALING) / _WORK
             plan = Plan(mapped_by_cp_sat(dag, plan, hops, work).cores, plan.starts)
-        return _Kept(numbers(plan.cores), numbers(plan.starts), first.bound)
+        return _StoredPlan(numbers(plan.cores), numbers(plan.starts), first.bound)
 
-    first = _once(memory, ("schedule", *asked), schedule)
-    last = _plan(_once(memory, ("mapping", *asked), mapping))
+    first = _once(memory, ("schedule", *question), schedule)
+    last = _plan(_once(memory, ("mapping", *question), mapping))
     check(dag, last, len(hops))
     if delays is not None:
         last = retimed(dag, last, delays)
@@ -110,13 +110,13 @@ def orchestrate(
     return Orchestration(tuple(numbers(last.cores)), tuple(numbers(last.starts)), end, first.bound)
 
 
-def _once(memory: SearchCache | None, asked: object, find: Callable[[], _Kept]) -> _Kept:
-    found = None if memory is None else memory.get(asked, _FORM)
-    if found is None:
-        found = find()
+def _once(memory: SearchCache | None, question: object, find: Callable[[], _StoredPlan]) -> _StoredPlan:
+    stored = None if memory is None else memory.get(question, _FORM)
+    if stored is None:
+        stored = find()
         if memory is not None:
-            memory.put(asked, _FORM, found)
-    return found
+            memory.put(question, _FORM, stored)
+    return stored
 
 
 def _heard(on_progress: OnProgress | None) -> Callable[[int, int], None]:
@@ -127,12 +127,12 @@ def _heard(on_progress: OnProgress | None) -> Callable[[int, int], None]:
     return heard
 
 
-def _plan(kept: _Kept) -> Plan:
-    return Plan(np.array(kept.cores, np.int64), np.array(kept.starts, np.int64))
+def _plan(stored: _StoredPlan) -> Plan:
+    return Plan(np.array(stored.cores, np.int64), np.array(stored.starts, np.int64))
 
 
 def _digest(dag: Dag) -> str:
-    found = sha256()
+    total = sha256()
     for array in (dag.cycles, dag.edges, dag.words):
-        found.update(f"{array.shape}".encode() + array.tobytes())
-    return found.hexdigest()
+        total.update(f"{array.shape}".encode() + array.tobytes())
+    return total.hexdigest()

@@ -24,10 +24,10 @@ def pack(sizes: Sequence[int], begins: Sequence[int]) -> list[int]:
         held[share].append(piece)
     for _ in range(_STEPS):
         last = max(range(len(ends)), key=ends.__getitem__)
-        found = _swap(sizes, ends, held, last)
-        if found is None:
+        swap = _swap(sizes, ends, held, last)
+        if swap is None:
             break
-        give, take, other = found
+        give, take, other = swap
         held[last].remove(give)
         held[other].append(give)
         shares[give] = other
@@ -74,7 +74,7 @@ def _swap(
     """The piece that the last share gives away, the one that it takes for it (-1: none), and the other share: those
     after which the later of both ends soonest; None if it ends no sooner."""
     best: tuple[int, int] | None = None
-    found: tuple[int, int, int] | None = None
+    swap: tuple[int, int, int] | None = None
     mine = {sizes[piece]: piece for piece in held[last]}
     for other, end in enumerate(ends):
         room = ends[last] - end
@@ -87,5 +87,5 @@ def _swap(
                 if 0 < change < room:
                     key = max(ends[last] - change, end + change), abs(other - last)
                     if best is None or key < best:
-                        best, found = key, (give, take, other)
-    return found
+                        best, swap = key, (give, take, other)
+    return swap

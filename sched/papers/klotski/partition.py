@@ -57,12 +57,12 @@ class Partition:
         return cls(extent.rows, extent.columns, extent.depth * chip.lanes, extent.planes * chip.cols)
 
 
-def fit(work: Work, chip: ChipConfig, wanted: Extent) -> Extent:
+def fit(work: Work, chip: ChipConfig, extent_of_plan: Extent) -> Extent:
     """The size nearest to the wanted one that fits a core: the fewest halvings of its dimensions, of equal ones the
     largest. A part fits if half of each memory holds what it reads and makes, so that the next one's operands can come
     meanwhile. Raises DoesNotFit, naming the layer, when not even one word of the result does."""
-    for times in range(sum((size - 1).bit_length() for size in vars(wanted).values()) + 1):
-        fitting = [extent for extent in _halved(wanted, times) if not work.too_large(chip, extent)]
+    for times in range(sum((size - 1).bit_length() for size in vars(extent_of_plan).values()) + 1):
+        fitting = [extent for extent in _halved(extent_of_plan, times) if not work.too_large(chip, extent)]
         if fitting:
             return max(fitting, key=lambda e: (e.pixels * e.planes * e.depth, e.depth, e.rows, e.columns, e.planes))
     raise DoesNotFit(
@@ -83,10 +83,10 @@ def _halved(extent: Extent, times: int) -> Iterator[Extent]:
 def fitted(all_works: Sequence[Work], chip: ChipConfig, partitions: Partition | Sequence[Partition]) -> list[Extent]:
     """The sizes of the micro-ops of each stage: those of one partition for all of them, or of one for each, or the
     nearest that fit. Raises DoesNotFit, and ValueError when there are more or fewer partitions than stages."""
-    given = [partitions] * len(all_works) if isinstance(partitions, Partition) else list(partitions)
-    if len(given) != len(all_works):
-        raise ValueError(f"{len(given)} partitions for {len(all_works)} stages: give one for each, or one for all")
-    return [fit(work, chip, each.extent(work, chip)) for work, each in zip(all_works, given, strict=True)]
+    extents = [partitions] * len(all_works) if isinstance(partitions, Partition) else list(partitions)
+    if len(extents) != len(all_works):
+        raise ValueError(f"{len(extents)} partitions for {len(all_works)} stages: give one for each, or one for all")
+    return [fit(work, chip, each.extent(work, chip)) for work, each in zip(all_works, extents, strict=True)]
 
 
 def cutting(stages: Stages, chip: ChipConfig, partitions: Partition | Sequence[Partition]) -> Cutting:
@@ -107,19 +107,19 @@ def micro_ops(stages: Stages, chip: ChipConfig, partitions: Partition | Sequence
     return listed(cutting(stages, chip, partitions), chip)
 
 
-def listed(found: Cutting, chip: ChipConfig) -> MuGraph:
+def listed(cutting: Cutting, chip: ChipConfig) -> MuGraph:
     """The micro-ops and edges of a cutting, one by one."""
     ops: list[MuOp] = []
-    for grid in found.grids:
+    for grid in cutting.grids:
         ops += _ops(grid, chip)
-    links = found.links
-    names = [found.grids[op.stage].work.stage.y for op in ops]
+    links = cutting.links
+    names = [cutting.grids[op.stage].work.stage.y for op in ops]
     columns = (links.producer, links.consumer, links.operand, *links.regions.T)
     edges: list[Edge] = []
     rows: Iterator[list[int]] = map(list, zip(*(column.tolist() for column in columns), strict=True))
     for producer, consumer, operand, *bounds in rows:
         edges.append(Edge(producer, consumer, names[producer], _region(bounds), operand < 0))
-    return MuGraph(found.stages, tuple(ops), tuple(edges))
+    return MuGraph(cutting.stages, tuple(ops), tuple(edges))
 
 
 def _ops(grid: Grid, chip: ChipConfig) -> Iterator[MuOp]:

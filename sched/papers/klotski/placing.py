@@ -32,11 +32,11 @@ class Affinity:
 
 def bottom_levels(graph: MuGraph) -> list[int]:
     """Cycles from the start of each micro-op to the end of the last one that depends on it, without waiting."""
-    found = [0] * len(graph.ops)
+    levels = [0] * len(graph.ops)
     for op in reversed(graph.ops):
-        tail = max((found[edge.consumer] for edge in graph.after[op.number]), default=0)
-        found[op.number] = op.cycles + tail
-    return found
+        tail = max((levels[edge.consumer] for edge in graph.after[op.number]), default=0)
+        levels[op.number] = op.cycles + tail
+    return levels
 
 
 def placed(graph: MuGraph, chip: ChipConfig, affinity: Affinity | None = None) -> Orchestration:
@@ -78,12 +78,14 @@ class _Listing:
         edges, count = self.graph.before[op.number], len(self.links)
         begin, dear = self.free[op.unit].copy(), np.zeros(count)
         if edges:
-            made = np.array([self.core[edge.producer] for edge in edges])
+            producers = np.array([self.core[edge.producer] for edge in edges])
             ends = np.array([self.ends[edge.producer] for edge in edges]) + self.drain
             words = np.array([edge.words for edge in edges])
-            away = made[:, None] != np.arange(count)[None]
+            away = producers[:, None] != np.arange(count)[None]
             late = (
-                ends[:, None] + HANDOVER + np.where(away, self.links[made] + words[:, None] // 2, words[:, None] // 4)
+                ends[:, None]
+                + HANDOVER
+                + np.where(away, self.links[producers] + words[:, None] // 2, words[:, None] // 4)
             )
             begin = np.maximum(begin, late.max(axis=0))
             here = np.array([self.operands.setdefault(edge.producer, np.zeros(count, np.bool_)) for edge in edges])
@@ -134,9 +136,9 @@ class _Settling:
         for op in ops:
             head = op.number if op.sums is None else head
             work[head] = work.get(head, 0) + op.cycles
-        taken = [self._home(op) for op in heads]
-        if all(core >= 0 for core in taken):
-            shares = taken
+        head_homes = [self._home(op) for op in heads]
+        if all(core >= 0 for core in head_homes):
+            shares = head_homes
         else:
             free = self.free[ops[0].unit]
             first = min(self._ready(op) for op in heads)

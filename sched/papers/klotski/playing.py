@@ -33,7 +33,7 @@ from .muops import Orchestration
 
 class _Ops(NamedTuple):
     """The micro-ops of a cutting, int64 of each: its `cycles`; words that come for it from DRAM, always (`plain`) and
-    unless its core has just used the same (`weights`, `same`); `key`: what is high comes first; `given`: its core, or
+    unless its core has just used the same (`weights`, `same`); `key`: what is high comes first; `fixed`: its core, or
     -1; `step`: none begins before all of earlier steps have ended."""
 
     cycles: Ints
@@ -41,7 +41,7 @@ class _Ops(NamedTuple):
     weights: Ints
     same: Ints
     key: Ints
-    given: Ints
+    fixed: Ints
     step: Ints
 
 
@@ -110,7 +110,7 @@ def _play(ops: _Ops, arcs: _Arcs, chip: _Chip, starts: Ints, where: Ints) -> int
             step, free[:] = ops.step[op], last
         best, near, chosen = -1, -1, 0
         for core in range(cores):
-            if ops.given[op] >= 0 and core != ops.given[op]:
+            if ops.fixed[op] >= 0 and core != ops.fixed[op]:
                 continue
             there, come, local = _arrive(op, core, ops, arcs, chip, starts, where)
             fetched = ops.plain[op] + (0 if held[core] == ops.same[op] else ops.weights[op])
@@ -168,8 +168,8 @@ class Played:
         return Orchestration(tuple(self.cores.tolist()), tuple(self.starts.tolist()), self.makespan, self.bound)
 
 
-def play(cutting: Cutting, cores: Cores, given: Ints | None = None, barrier: bool = False) -> Played:
-    """Schedules the micro-ops of a cutting. `given`: their cores, -1 for any (None: any for all). What has the highest
+def play(cutting: Cutting, cores: Cores, fixed: Ints | None = None, barrier: bool = False) -> Played:
+    """Schedules the micro-ops of a cutting. `fixed`: their cores, -1 for any (None: any for all). What has the highest
     bottom level comes first; with a `barrier` between stages, they come in their order."""
     size, links = cutting.count, cutting.links
     by_producer = np.argsort(links.producer, kind="stable")
@@ -187,7 +187,7 @@ def play(cutting: Cutting, cores: Cores, given: Ints | None = None, barrier: boo
         cutting.weights,
         cutting.same,
         key=-np.arange(size) if barrier else levels,
-        given=np.full(size, -1, np.int64) if given is None else given,
+        fixed=np.full(size, -1, np.int64) if fixed is None else fixed,
         step=cutting.stage * barrier,
     )
     makespan = _play(ops, arcs, _Chip(cores.hops, cores.share, cores.tail, cores.longest), starts, where)

@@ -35,7 +35,7 @@ def program(
     homes.outputs()
     interleaver = Interleaver(nodes, chip, in_order=rounds is not None)
     best, at_once = (
-        min((interleaver.run(horizon, at_once) for horizon in HORIZONS), key=lambda found: found.cycles)
+        min((interleaver.run(horizon, at_once) for horizon in HORIZONS), key=lambda interleaving: interleaving.cycles)
         for at_once in (False, True)
     )
     if best.cycles > CHOKED * at_once.cycles:
@@ -55,9 +55,9 @@ def program(
 
 def hops_bytes(schedule: Schedule, chip: ChipConfig) -> int:
     """Bytes that go from core to core, times the links that they pass (of each move: rows and columns between)."""
-    found = 0
+    total = 0
     for op in schedule.operations:
         if isinstance(op, Move) and chip.tiles[op.src.tile] is chip.tiles[op.dst.tile] is TileKind.CORE:
             (x, y), (to_x, to_y) = tile_position(op.src.tile), tile_position(op.dst.tile)
-            found += op.words * chip.lanes * (abs(x - to_x) + abs(y - to_y))
-    return found
+            total += op.words * chip.lanes * (abs(x - to_x) + abs(y - to_y))
+    return total

@@ -28,11 +28,11 @@ def proven(graph: MuGraph, cores: int) -> int:
     matrix = np.array([op.unit is Unit.MATRIX for op in graph.ops], np.bool_)
     vector = -(-int(dag.cycles[~matrix].sum()) // cores)
     array = Dag(np.where(matrix, dag.cycles, 0), dag.edges, dag.words, dag.order)
-    found = 0
+    total = 0
     for chosen in segments(dag):
         part, alone = dag.part(chosen), array.part(chosen)
         best = max(int(levels(part).max()), by_chains(part, alone.cycles, cores))
         if len(chosen) <= DEEP:
             best = max(best, bound(alone, cores, intervals=len(chosen) <= INTERVALS).best)
-        found += best
-    return max(found, vector)
+        total += best
+    return max(total, vector)

@@ -58,10 +58,10 @@ class Memory:
         needed at any price. None if there is no room.
         """
         self._release(position)
-        found = self._best(words, position)
-        if found is None:
+        place = self._best(words, position)
+        if place is None:
             return None
-        soonest, at = found
+        soonest, at = place
         if soonest < NEVER and least < NEVER and soonest <= least:
             return None
         residency = Residency(at, words, uses)
@@ -161,26 +161,26 @@ class Memory:
         for victim in victims.values():
             self.drop(victim, position)
         self._next = min(self._next, residency.uses[-1] if residency.uses else _FRESH)
-        found: list[_Segment] = []
+        segments: list[_Segment] = []
         for segment in self._segments:
             if segment.end <= at or segment.start >= end:
-                found.append(segment)
+                segments.append(segment)
                 continue
             if segment.start == at:  # a residency begins where a segment does
-                found.append(_Segment(at, end, residency, _FRESH))
+                segments.append(_Segment(at, end, residency, _FRESH))
             if segment.end > end:
-                found.append(_Segment(end, segment.end, None, segment.freed))
-        self._segments = found
+                segments.append(_Segment(end, segment.end, None, segment.freed))
+        self._segments = segments
         self._merge()
         return list(victims.values())
 
     def _merge(self) -> None:
         """Neighbours that have been free for as long are one."""
-        found: list[_Segment] = []
+        segments: list[_Segment] = []
         for segment in self._segments:
-            last = found[-1] if found else None
+            last = segments[-1] if segments else None
             if last and last.residency is None and segment.residency is None and last.freed == segment.freed:
                 last.end = segment.end
             else:
-                found.append(segment)
-        self._segments = found
+                segments.append(segment)
+        self._segments = segments

@@ -47,7 +47,7 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchOutcome:
     """What a search has found: the trial with the highest value, and all of them in their order."""
 
     best: Trial
@@ -66,7 +66,7 @@ class _Proposer(Protocol):
 def search(
     judge: Judge, method: Method, form: Form = Form.SIZES, objective: Objective = Objective.ENTROPY,
     budget: int = BUDGET, seed: int = 1, progress: Progress | None = None,
-) -> Found:  # fmt: skip
+) -> SearchOutcome:  # fmt: skip
     """The best of `budget` partitions; a layer-wise search takes form LAYERS. `progress`: called with the number of
     those looked at, the budget, and the best so far; what it raises ends the search, and what was looked at is kept
     (`Judge.memory`). Raises ValueError for a budget below 1 or a layer-wise search of another form."""
@@ -96,7 +96,7 @@ def search(
         if progress:
             progress(number + 1, budget, trials[int(np.argmax(values))])
     best = int(np.argmax(values))
-    return Found(trials[best], values[best], tuple(trials))
+    return SearchOutcome(trials[best], values[best], tuple(trials))
 
 
 class _Random:

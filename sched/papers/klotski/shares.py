@@ -28,25 +28,25 @@ LATE = 0.3
 def shared(works: Sequence[Work], chip: ChipConfig, fineness: float = 1.0, bared: float = BARED) -> list[Partition]:
     """A partition for each stage. `fineness`: how much it counts that results come early; `bared`: part of the cycles
     of moving words that is not hidden behind computing. Raises DoesNotFit."""
-    known: dict[object, Extent] = {}
-    found: list[Extent] = []
-    made: dict[str, int] = {}
+    extents: dict[object, Extent] = {}
+    parts: list[Extent] = []
+    stage_of: dict[str, int] = {}
     for number, work in enumerate(works):
         key = work.problem, work.op, work.whole, work.weighted
-        other = _taken_up(work.stage.layer, works, made)
-        if other is not None and not work.too_large(chip, like := _like(found[other], work)):
-            found.append(like)
+        other = _taken_up(work.stage.layer, works, stage_of)
+        if other is not None and not work.too_large(chip, like := _like(parts[other], work)):
+            parts.append(like)
         else:
-            if key not in known:
-                known[key] = _best(work, chip, fineness, bared)
-            found.append(known[key])
-        made[work.stage.y] = number
-    return [Partition.of(part, chip) for part in found]
+            if key not in extents:
+                extents[key] = _best(work, chip, fineness, bared)
+            parts.append(extents[key])
+        stage_of[work.stage.y] = number
+    return [Partition.of(part, chip) for part in parts]
 
 
-def _taken_up(layer: Layer, works: Sequence[Work], made: dict[str, int]) -> int | None:
+def _taken_up(layer: Layer, works: Sequence[Work], stage_of: dict[str, int]) -> int | None:
     """The stage of the convolution whose result an addition takes up: the later of its operands."""
-    stages = [made[name] for name in layer.inputs if name in made] if layer.kind == "add" else []
+    stages = [stage_of[name] for name in layer.inputs if name in stage_of] if layer.kind == "add" else []
     last = max(stages, default=-1)
     return last if last >= 0 and works[last].op is None else None
 
@@ -58,14 +58,14 @@ def _like(part: Extent, work: Work) -> Extent:
 def _best(work: Work, chip: ChipConfig, fineness: float, bared: float) -> Extent:
     whole, cores = work.whole, len(chip.cores)
     most = 16 * cores
-    found: list[tuple[float, tuple[int, int], Extent]] = []
+    candidates: list[tuple[float, tuple[int, int], Extent]] = []
     for rows in _sizes(whole.rows):
         bands = ceil(whole.rows / rows)
         for planes in _sizes(whole.planes):
             part = Extent(rows, whole.columns, planes, whole.depth)
             if bands * ceil(whole.planes / planes) <= most and not work.too_large(chip, part):
-                found.append((_cost(work, chip, part, fineness, bared), (bands, planes), part))
-    return min(found, key=lambda entry: entry[:2])[2] if found else fit(work, chip, whole)
+                candidates.append((_cost(work, chip, part, fineness, bared), (bands, planes), part))
+    return min(candidates, key=lambda entry: entry[:2])[2] if candidates else fit(work, chip, whole)
 
 
 def _sizes(whole: int) -> list[int]:

@@ -99,11 +99,11 @@ class Space:
 
     def mended(self, points: Point) -> Point:
         """The nearest points of the grid, or of those with too many micro-ops, one on the way to the coarsest."""
-        found = np.rint(np.clip(points, 0, 1) * GRID) / GRID
+        rounded = np.rint(np.clip(points, 0, 1) * GRID) / GRID
         coarsest = 1.0 if self.form is Form.SIZES else 0.0
-        far = np.arange(len(found))
-        while len(far := far[(self.counts(found[far]) > self.most) & (found[far] != coarsest).any(axis=1)]):
-            left = coarsest - found[far]
+        far = np.arange(len(rounded))
+        while len(far := far[(self.counts(rounded[far]) > self.most) & (rounded[far] != coarsest).any(axis=1)]):
+            left = coarsest - rounded[far]
             step = np.minimum(np.abs(left), np.maximum(np.abs(left) / 8, 1 / GRID))
-            found[far] = np.rint((found[far] + np.sign(left) * step) * GRID) / GRID
-        return found
+            rounded[far] = np.rint((rounded[far] + np.sign(left) * step) * GRID) / GRID
+        return rounded

@@ -64,68 +64,68 @@ class Trying:
         self.chip, self.budget, self.memory, self.tell = chip, budget, memory, tell
         self.graph = form(graph)
         self.began, self.steps = process_time(), 0
-        self.found: dict[int, Outcome] = {}  # by number of the try
-        self.made: tuple[int, NetworkSchedule] | None = None  # the quickest, if it has been made
+        self.outcomes: dict[int, Outcome] = {}  # by number of the try
+        self.fastest: tuple[int, NetworkSchedule] | None = None  # the quickest, if it has been made
 
     def quickest(self, tries: Sequence[Try]) -> NetworkSchedule:
         """The schedule that ends first; of equal ones that of the earlier try. Those that do not fit are left out.
         Raises the DoesNotFit of the first if none does."""
         troubles: list[DoesNotFit] = []
         for number, one in enumerate(tries):
-            if self.found and self._over():
+            if self.outcomes and self._over():
                 break
             if self.tell:
-                best = min((each.cycles for each in self.found.values()), default=None)
+                best = min((each.cycles for each in self.outcomes.values()), default=None)
                 self.tell(one.what + (f", best {best:,} cycles" if best is not None else ""), number, len(tries))
             try:
                 if (alone := self._look(one, number, number + 1 == len(tries))) is not None:
                     return alone
             except DoesNotFit as error:
                 troubles.append(error)
-        if not self.found:
+        if not self.outcomes:
             raise troubles[0]
-        return self._taken(tries)
+        return self._fastest(tries)
 
     def _over(self) -> bool:
         return self.budget is not None and self.budget.over(self.steps, process_time() - self.began)
 
     def _look(self, one: Try, number: int, last: bool) -> NetworkSchedule | None:
         """Makes one, unless its outcome is kept, and plays it; returns it if nothing is to be compared with it."""
-        asked = self.graph, one.asked
-        outcome = self.memory.get(asked, _FORM)
+        question = self.graph, one.asked
+        outcome = self.memory.get(question, _FORM)
         if outcome is not None:
             self._count(outcome.figures)
         else:
             with uncollected():
-                made = one.make()
-            self._count(made.micro_ops)
-            if not self.found and (last or self._over()):
-                return made
-            outcome = Outcome(_cycles(made, self.chip), made.micro_ops)
-            self.memory.put(asked, _FORM, outcome)
-            if all(outcome.cycles < each.cycles for each in self.found.values()):
-                self.made = number, made
-        self.found[number] = outcome
+                result = one.make()
+            self._count(result.micro_ops)
+            if not self.outcomes and (last or self._over()):
+                return result
+            outcome = Outcome(_cycles(result, self.chip), result.micro_ops)
+            self.memory.put(question, _FORM, outcome)
+            if all(outcome.cycles < each.cycles for each in self.outcomes.values()):
+                self.fastest = number, result
+        self.outcomes[number] = outcome
         return None
 
     def _count(self, figures: MicroOps | None) -> None:
         self.steps += figures.count if figures is not None else 0
 
-    def _taken(self, tries: Sequence[Try]) -> NetworkSchedule:
+    def _fastest(self, tries: Sequence[Try]) -> NetworkSchedule:
         """The quickest. What has no micro-ops says how many the quickest of those would have that have some."""
-        number = min(self.found, key=lambda each: self.found[each].cycles)
-        taken = self.made[1] if self.made is not None and self.made[0] == number else tries[number].make()
-        if taken.micro_ops is not None:
-            return taken
-        others = [each for each in self.found.values() if each.figures is not None]
+        number = min(self.outcomes, key=lambda each: self.outcomes[each].cycles)
+        result = self.fastest[1] if self.fastest is not None and self.fastest[0] == number else tries[number].make()
+        if result.micro_ops is not None:
+            return result
+        others = [each for each in self.outcomes.values() if each.figures is not None]
         figures = min(others, key=lambda each: each.cycles).figures if others else None
-        return replace(taken, micro_ops=figures and replace(figures, taken=tries[number].name))
+        return replace(result, micro_ops=figures and replace(figures, taken=tries[number].name))
 
 
-def _cycles(made: NetworkSchedule, chip: ChipConfig) -> int:
+def _cycles(result: NetworkSchedule, chip: ChipConfig) -> int:
     """Of a schedule, in the timeline model."""
     from ...lowering.semaphores.lower import lower
     from ...model.timeline import play
 
     with uncollected():
-        return play(lower(made.schedule, chip), chip).cycles
+        return play(lower(result.schedule, chip), chip).cycles

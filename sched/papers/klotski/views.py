@@ -89,11 +89,11 @@ def _run(planes: int, rows: int, wide: int, plane: int, row: int) -> tuple[int, 
     loops, or a longer stride than there is."""
     size = rows * wide
     if planes == 1:
-        found = (size, size) if row == wide or rows == 1 else (wide, row)
+        run = (size, size) if row == wide or rows == 1 else (wide, row)
     elif row == wide or rows == 1:
-        found = (planes * size, planes * size) if plane == size else (size, plane)
+        run = (planes * size, planes * size) if plane == size else (size, plane)
     elif plane == rows * row:
-        found = (wide, row)
+        run = (wide, row)
     else:
         return None
-    return found if found[1] <= MAX_STRIDE else None
+    return run if run[1] <= MAX_STRIDE else None

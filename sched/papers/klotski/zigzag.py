@@ -24,10 +24,10 @@ def snake(chip: ChipConfig) -> list[int]:
     for index, core in enumerate(chip.cores):
         x, y = tile_position(core)
         rows.setdefault(y, []).append((x, index))
-    found: list[int] = []
+    order: list[int] = []
     for number, y in enumerate(sorted(rows)):
-        found += [index for _, index in sorted(rows[y], reverse=number % 2 == 1)]
-    return found
+        order += [index for _, index in sorted(rows[y], reverse=number % 2 == 1)]
+    return order
 
 
 def undivided(works: Sequence[Work], chip: ChipConfig) -> list[Partition]:

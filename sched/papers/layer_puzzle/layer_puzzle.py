@@ -61,7 +61,7 @@ class LayerPuzzle:
         starving.sort(key=lambda one: (-self._skipped[one.number], one.number))
         room, passed = launching.room, list[int]()
         for instance in (*starving, *others):
-            taken, version = self._take(view, launching, instance, room)
+            cores, version = self._take(view, launching, instance, room)
             if version is None:
                 passed.append(instance.number)
                 if instance in starving:
@@ -70,7 +70,7 @@ class LayerPuzzle:
             self._skipped[instance.number] = 0
             value = f"priority {priority(instance, view):+.3f}"
             launching.launch(instance, version, value + (", starving" if instance in starving else ""))
-            room = min(room - taken, launching.room)
+            room = min(room - cores, launching.room)
             if self.skips == "overtaken":
                 self._skip(passed)
                 passed.clear()
@@ -90,12 +90,12 @@ class LayerPuzzle:
         if not self.literal:
             best = beside([version for version in instance.layer.versions if version.cores <= room])
             return (best.cores if best else 0), best
-        taken, last = 0, None
+        total, last = 0, None
         for cores, versions in groupby(instance.layer.versions, key=lambda version: version.cores):
-            if cores <= room - taken:
+            if cores <= room - total:
                 last = beside(versions)
-                taken += cores
-        return taken, last
+                total += cores
+        return total, last
 
 
 def priority(instance: Instance, view: View) -> float:

@@ -20,14 +20,14 @@ class Planaria:
     """The scheduler, for one run."""
 
     name: str = "planaria"
-    _known: tuple[int, ...] = ()
+    _numbers: tuple[int, ...] = ()
     _cores: dict[int, int] = field(default_factory=dict[int, int])
 
     def decide(self, view: View) -> list[Decision]:
         """The next layer of each waiting network that has cores, on as many of them as are free by now."""
-        known = tuple(instance.number for instance in view.instances)
-        if known != self._known:
-            self._cores, self._known = divide(view), known
+        numbers = tuple(instance.number for instance in view.instances)
+        if numbers != self._numbers:
+            self._cores, self._numbers = divide(view), numbers
         launching = Launching(view)
         reserved = sum(max(0, self._cores[one.instance] - one.version.cores) for one in view.running)
         for instance in view.pending:

@@ -26,7 +26,7 @@ class Prema:
     name: str = "prema"
     _tokens: dict[int, float] = field(default_factory=dict[int, float])
     _since: dict[int, int] = field(default_factory=dict[int, int])
-    _known: tuple[int, ...] = ()
+    _numbers: tuple[int, ...] = ()
     _current: int = -1
     _chosen: int = 0
 
@@ -34,10 +34,10 @@ class Prema:
         """The next layer of the chosen network, when nothing runs."""
         if view.running:
             return []
-        known = tuple(instance.number for instance in view.instances)
-        if known != self._known or view.now >= self._chosen + self.period:
+        numbers = tuple(instance.number for instance in view.instances)
+        if numbers != self._numbers or view.now >= self._chosen + self.period:
             self._choose(view)
-            self._known = known
+            self._numbers = numbers
         chosen = next(instance for instance in view.instances if instance.number == self._current)
         self._since[chosen.number] = view.now
         launching = Launching(view)

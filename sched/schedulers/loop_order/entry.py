@@ -59,11 +59,11 @@ def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Co
     from ..network.storage import Between
 
     sharing = SharingOptions(Between(options.between), options.fused, options.tight)
-    made = refined(graph, chip, context.on_layer, search_cache(context.folder, chip), sharing, options.refine)
+    result = refined(graph, chip, context.on_layer, search_cache(context.folder, chip), sharing, options.refine)
     name = options.named("loop_order")
     if name == "loop_order":
-        return made  # under the name that it gives itself
-    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))
+        return result  # under the name that it gives itself
+    return replace(result, schedule=result.schedule.model_copy(update={"scheduler": name}))
 
 
 LOOP_ORDER = Scheduler(

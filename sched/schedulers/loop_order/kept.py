@@ -22,13 +22,13 @@ def schedule(shape: ConvShape, chip: ChipConfig, scale: int, effort: float, fold
     """What `scheduler.schedule` makes with the timeline model, operation by operation. What the search chose is kept
     below `folder` (None: nowhere), by layer, chip, effort and the code that decides it. Raises DoesNotFit."""
     memory = SearchCache(folder, chip, "loop_order-layer", __name__.partition(".")[2])
-    asked = shape, effort
-    found = memory.get(asked, _CANDIDATE)
-    if found is None:
+    question = shape, effort
+    candidate = memory.get(question, _CANDIDATE)
+    if candidate is None:
         leader = search(shape, chip, scale, effort=effort).ranked[0]
-        memory.put(asked, _CANDIDATE, leader.candidate)
+        memory.put(question, _CANDIDATE, leader.candidate)
         if leader.schedule is not None:
             return leader.schedule
-        found = leader.candidate
-    made = to_schedule(emit(shape, chip, found, scale), shape, chip)
-    return made.model_copy(update={"predicted": timeline(made, chip)})
+        candidate = leader.candidate
+    result = to_schedule(emit(shape, chip, candidate, scale), shape, chip)
+    return result.model_copy(update={"predicted": timeline(result, chip)})

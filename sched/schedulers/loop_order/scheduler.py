@@ -99,18 +99,18 @@ class _Searcher:
         """Has a candidate predicted by the model."""
         if self.predict is None or ranked.candidate in self.predicted:
             return
-        made = to_schedule(emit(self.shape, self.chip, ranked.candidate, self.scale), self.shape, self.chip)
-        made = made.model_copy(update={"predicted": self.predict(made, self.chip)})
+        schedule = to_schedule(emit(self.shape, self.chip, ranked.candidate, self.scale), self.shape, self.chip)
+        schedule = schedule.model_copy(update={"predicted": self.predict(schedule, self.chip)})
         self.model_left -= max(ranked.operations, LEAST)
-        self.predicted[ranked.candidate] = replace(ranked, schedule=made)
+        self.predicted[ranked.candidate] = replace(ranked, schedule=schedule)
 
     def run(self) -> Search:
         problem = pose(self.shape, self.chip)
         pool, space = best(problem, self.chip, POOL, self.shape.name)
-        for found in _turns(pool, lambda entry: (*kind_of(entry.candidate), entry.candidate.order)):
+        for turn in _turns(pool, lambda entry: (*kind_of(entry.candidate), entry.candidate.order)):
             if self.replay_left < self.replay_budget / 2 and self._leaders():
                 break
-            self.replay(replace(found.candidate, ramp_k=True), found.cycles)
+            self.replay(replace(turn.candidate, ramp_k=True), turn.cycles)
         if not self._leaders():
             raise self.error or DoesNotFit(f"layer {self.shape.name}: none of {space} candidates could be emitted")
         self._predict_best(self.model_budget / 2)

@@ -35,7 +35,7 @@ class _Planner:
             y=task.y,
             dram=dram,
             packed=task.packed,
-            result=task.made,
+            result=task.result,
         )
         self.author(layer)
         return ConvNodes(layer.operations(), layer.constants())
@@ -46,5 +46,5 @@ def schedule(
 ) -> NetworkSchedule:
     """The schedule of a network whose convolutions `author` schedules, under the scheduler's `name`. Raises DoesNotFit,
     and what `author` raises."""
-    made = network(graph, chip, on_layer, sharing=replace(LAYERWISE, planner=_Planner(chip, author)))
-    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))
+    result = network(graph, chip, on_layer, sharing=replace(LAYERWISE, planner=_Planner(chip, author)))
+    return replace(result, schedule=result.schedule.model_copy(update={"scheduler": name}))

@@ -30,7 +30,7 @@ from .storage import STAGING_SHARE, kind_of, staging_words
 #: Candidates of the closed form, and how many of them are replayed.
 POOL, REPLAYS = 400, 10
 #: Candidates that a search remembers, for those who can tell better which one suits the layers around.
-KEPT = 3
+LEADERS = 3
 #: Operations that the replays of one layer may have in all.
 REPLAYED = 12000
 
@@ -50,7 +50,7 @@ class ConvTask:
     y: Stored
     r: Stored | None
     packed: bool
-    made: str
+    result: str
     epilogue: Epilogue | None
     fixed: dict[str, int]
     before: Prologue | None = None
@@ -66,7 +66,7 @@ class _NetworkTensors(Tensors):
         ramp: list[int], dram: Allocator,
     ) -> None:  # fmt: skip
         self._share(problem, chip, candidate, work)
-        self.made, self.bias_rows = task.made, bias_rows(task.fixed)
+        self.result, self.bias_rows = task.result, bias_rows(task.fixed)
         flat = problem.flat
         self._before = task.before.place(dram, chip) if task.before else {}
         self.y = task.y.flattened() if flat else task.y
@@ -173,8 +173,8 @@ def decisive(task: ConvTask) -> tuple[object, ...]:
 
 
 def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
-    """The candidates with the shortest replays, `KEPT` at most, the best first. Raises DoesNotFit when nothing fits the
-    chip."""
+    """The candidates with the shortest replays, `LEADERS` at most, the best first. Raises DoesNotFit when nothing fits
+    the chip."""
     problem = problem_of(task, chip)
     if task.before and isinstance(task.before.x, Expansion):
         return _choose_expanding(task, problem, task.before, task.before.x, chip)
@@ -187,7 +187,7 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     seen: set[Candidate] = set()
     tried = operations = 0
     # Staging inputs helps a layer by itself, but in a network the scratchpad's movers have enough to do.
-    ordered = sorted((found.candidate for found in pool), key=lambda candidate: candidate.x_spm)
+    ordered = sorted((entry.candidate for entry in pool), key=lambda candidate: candidate.x_spm)
     # If nothing staged fits what a network leaves of the scratchpad, nothing is staged.
     for index, candidate in enumerate([*ordered, *(replace(c, x_spm=False, w_spm=False) for c in ordered)]):
         if played and (candidate.x_spm or index >= len(ordered)):
@@ -219,8 +219,8 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
             played.append((replay(nodes, chip), variant))
     if not played:
         raise DoesNotFit(f"layer {task.shape.name}: {error or f'none of {space} candidates could be emitted'}")
-    played.sort(key=lambda found: found[0])
-    return [candidate for _, candidate in played[:KEPT]]
+    played.sort(key=lambda entry: entry[0])
+    return [candidate for _, candidate in played[:LEADERS]]
 
 
 def _choose_expanding(
@@ -250,8 +250,8 @@ def _choose_expanding(
         played.append((replay(nodes, chip), candidate))
     if not played:
         raise DoesNotFit(f"layer {task.shape.name}: {error}")
-    played.sort(key=lambda found: found[0])
-    return [candidate for _, candidate in played[:KEPT]]
+    played.sort(key=lambda entry: entry[0])
+    return [candidate for _, candidate in played[:LEADERS]]
 
 
 def _expanding(problem: Problem, chip: ChipConfig) -> Iterator[Candidate]:

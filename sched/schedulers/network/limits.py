@@ -68,12 +68,12 @@ def _shared_links(schedule: Schedule, chip: ChipConfig, layer: Callable[[str], s
         owner = source if source in drams else target if target in drams else -1
         for link in pairwise(route or dimension_ordered(source, target, chip.noc.data_routing)):
             loads[name, *link][owner] += flits
-    found: dict[str, float] = {}
+    cycles: dict[str, float] = {}
     for (name, *_), owners in loads.items():
         load = sum(owners.values())
         if all(owner < 0 or flits * (1 + NEAR) < load for owner, flits in owners.items()):
-            found[name] = max(found.get(name, 0.0), load)
-    return found
+            cycles[name] = max(cycles.get(name, 0.0), load)
+    return cycles
 
 
 def _busiest(schedule: Schedule, chip: ChipConfig, layer: Callable[[str], str]) -> dict[str, dict[str, float]]:
@@ -82,17 +82,17 @@ def _busiest(schedule: Schedule, chip: ChipConfig, layer: Callable[[str], str]) 
     loads: defaultdict[tuple[str, str], _Loads] = defaultdict(lambda: defaultdict(float))
     for label, resource, place, cycles in _uses(schedule, chip):
         loads[layer(label), resource][place] += cycles
-    found: dict[str, dict[str, float]] = {}
+    cycles_of: dict[str, dict[str, float]] = {}
     for (name, resource), places in loads.items():
-        found.setdefault(name, dict.fromkeys(RESOURCES, 0.0))[resource] = max(places.values())
+        cycles_of.setdefault(name, dict.fromkeys(RESOURCES, 0.0))[resource] = max(places.values())
     for name, cycles in _shared_links(schedule, chip, layer).items():
-        found[name]["noc"] = max(found[name]["noc"], cycles)
-    return found
+        cycles_of[name]["noc"] = max(cycles_of[name]["noc"], cycles)
+    return cycles_of
 
 
-def busy(made: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]:
+def busy(result: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]:
     """For each layer, the cycles for which its operations keep the busiest of each kind of resource."""
-    return _busiest(made.schedule, chip, layer_of)
+    return _busiest(result.schedule, chip, layer_of)
 
 
 def totals(schedule: Schedule, chip: ChipConfig) -> dict[str, float]:
@@ -118,12 +118,12 @@ def bounding(loads: Mapping[str, float]) -> str:
     return "+".join(names)
 
 
-def limits(made: NetworkSchedule, chip: ChipConfig) -> dict[str, str]:
+def limits(result: NetworkSchedule, chip: ChipConfig) -> dict[str, str]:
     """What bounds each layer, as `bounding` names it."""
-    return {layer: bounding(cycles) for layer, cycles in busy(made, chip).items()}
+    return {layer: bounding(cycles) for layer, cycles in busy(result, chip).items()}
 
 
 def limit(schedule: Schedule, chip: ChipConfig) -> str:
     """What bounds the schedule of a single layer, as `bounding` names it; empty without operations."""
-    found = _busiest(schedule, chip, lambda _: "")
-    return bounding(found[""]) if found else ""
+    cycles = _busiest(schedule, chip, lambda _: "")
+    return bounding(cycles[""]) if cycles else ""

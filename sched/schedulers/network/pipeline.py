@@ -25,12 +25,12 @@ def pipelined(
 
 def in_turns(streams: Sequence[Sequence[list[Node]]]) -> list[Node]:
     """The groups of all cores, one of each core after the other."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     for position in range(max((len(stream) for stream in streams), default=0)):
         for stream in streams:
             if position < len(stream):
-                found += stream[position]
-    return found
+                nodes += stream[position]
+    return nodes
 
 
 def shared(

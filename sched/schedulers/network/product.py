@@ -42,13 +42,14 @@ _EACH = 60
 
 @dataclass(frozen=True)
 class ProductTask:
-    """A product with the places of its tensors; the planes of a group follow each other. `made`: its name in boxes."""
+    """A product with the places of its tensors; the planes of a group follow each other. `result`: its name in
+    boxes."""
 
     layer: Layer
     a: Stored
     b: Stored
     y: Stored
-    made: str
+    result: str
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,8 @@ class _Emitter:
             before = items[index - 1] if index else None
             same = before is not None and (before.group, before.blocks) == (item.group, item.blocks)
             filters.append(filters[-1] + (not same) if filters else 0)
-            found = self._load_a(core, item, index % self.slots * a_slot)
-            return found if same else [*self._load_b(core, item, filters[-1] % self.slots * b_slot), *found]
+            loads = self._load_a(core, item, index % self.slots * a_slot)
+            return loads if same else [*self._load_b(core, item, filters[-1] % self.slots * b_slot), *loads]
 
         def work(index: int) -> list[Node]:
             slot = index % self.slots
@@ -171,13 +172,13 @@ class _Emitter:
         return [t.load(core, label) for t in moves]
 
     def _load_b(self, core: int, item: _Item, at: int) -> list[Node]:
-        found: list[Node] = []
+        loads: list[Node] = []
         cols, planes = self.chip.cols, (item.group * self.depth, (item.group + 1) * self.depth)
         for block in range(*item.blocks):
             first, end = block * cols, min((block + 1) * cols, self.filters)
             label = f"b g{item.group} n{block}"
             moves = self.b.transfers(planes, (first, end, 1), (0, 1), core, address(Region.B, at), cols)
-            found += [t.load(core, label) for t in moves]
+            loads += [t.load(core, label) for t in moves]
             missing = first + cols - end
             if missing:
                 assert self.zeros is not None
@@ -186,9 +187,9 @@ class _Emitter:
                 target = Run(core, address(Region.B, at + end - first), missing, cols)
                 if self.depth == 1:
                     target = Run(core, target.address, words, words)
-                found.append(Node(core, [], f"{label} zeros", Run(home, start, words, words), target, words))
+                loads.append(Node(core, [], f"{label} zeros", Run(home, start, words, words), target, words))
             at += self.depth * cols
-        return found
+        return loads
 
     def _work(self, core: int, item: _Item, a_at: int, b_at: int, y_at: int) -> list[Node]:
         layer, pixels, blocks = self.task.layer, item.pixels, item.blocks[1] - item.blocks[0]
@@ -200,7 +201,7 @@ class _Emitter:
         first = item.group * self.blocks
         planes = first + item.blocks[0], first + item.blocks[1]
         box = Box(
-            tensor=self.task.made, plane=planes[0], planes=blocks, row=item.rows[0],
+            tensor=self.task.result, plane=planes[0], planes=blocks, row=item.rows[0],
             rows=item.rows[1] - item.rows[0], column=item.columns[0], columns=item.columns[1] - item.columns[0],
         )  # fmt: skip
         label = f"product g{item.group} n{item.blocks[0]} y{item.rows[0]} x{item.columns[0]}"

@@ -121,7 +121,7 @@ def refined(
         search.go_through(lambda layer: _toggles(layer, layer in fusible, layer in wide))
     names = [layer.output for layer in graph.layers]
     search.jump([toggle for name in names for toggle in _toggles(name, name in fusible, name in wide)])
-    return search.made or schedule(graph, chip, progress, memory, search.best)
+    return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
 def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
@@ -133,12 +133,12 @@ def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
 
 def expansions(graph: Graph, chip: ChipConfig, fusible: Sequence[str]) -> dict[str, str]:
     """Those of the convolutions `fusible` that the one before the depthwise one can go with, too, and that one."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name in fusible:
         for stage in cut(graph, chip, pastes=True, expanded=(name,), by_channel=True).stages:
             if stage.expand:
-                found[name] = stage.expand.output
-    return found
+                result[name] = stage.expand.output
+    return result
 
 
 def _fusing(layer: str, fusible: bool, wide: bool) -> Iterator[_Toggle]:
@@ -163,16 +163,16 @@ def _toggles(layer: str, fusible: bool, wide: bool) -> Iterator[_Toggle]:
 
 
 def _waits(
-    made: NetworkSchedule, prediction: Prediction, chip: ChipConfig, owners: Mapping[str, str]
+    result: NetworkSchedule, prediction: Prediction, chip: ChipConfig, owners: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The layers of a schedule, those first before whose GEMMs the arrays wait longest. `owners`: with which layers
     others may be computed, which then store nothing of their own."""
     free = dict.fromkeys(chip.cores, 0)
-    alone = {layer_of(op.label) for op in made.schedule.operations if isinstance(op, Move)}
+    alone = {layer_of(op.label) for op in result.schedule.operations if isinstance(op, Move)}
     waits: Counter[str] = Counter()
     turns = sorted(zip(prediction.start, range(len(prediction.start)), strict=True))
     for start, index in turns:
-        op = made.schedule.operations[index]
+        op = result.schedule.operations[index]
         if isinstance(op, Gemm):
             layer = layer_of(op.label)
             waits[layer if layer in alone else owners.get(layer, layer)] += start - free[op.core]
@@ -193,7 +193,7 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
 
 
 class _Search:
-    """The best so far: `best`, its schedule `made` if that is at hand, and its layers, the `worst` first; those that
+    """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
     could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`."""
 
     def __init__(
@@ -204,7 +204,7 @@ class _Search:
         self.left, self.most = most, most
         self._owners = owners
         self.best = SharingOptions()
-        self.made: NetworkSchedule | None = None
+        self.result: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
         self.alone: tuple[str, ...] = ()
         self._best: _Played | None = None
@@ -224,20 +224,20 @@ class _Search:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
         key = "refined", self._form, *_decisive(sharing)
         played = self.memory.get(key, _PLAYED) if self.memory else None
-        made: NetworkSchedule | None = None
+        result: NetworkSchedule | None = None
         if played is None or (played.cycles is None and not self._hopeless(played.estimate)):
             try:
-                made = schedule(self.graph, self.chip, self.progress if first else None, self.memory, sharing)
+                result = schedule(self.graph, self.chip, self.progress if first else None, self.memory, sharing)
             except DoesNotFit:
                 if first:
                     raise
                 played = _Played(FOREVER)
             else:
-                played = self._play(made)
+                played = self._play(result)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
         if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
-            self.best, self.made, self._best = sharing, made, played
+            self.best, self.result, self._best = sharing, result, played
             self.worst, self.alone = played.worst, played.alone
 
     def go_through(self, toggles: Callable[[str], Iterable[_Toggle]]) -> None:
@@ -267,12 +267,12 @@ class _Search:
     def _hopeless(self, estimate: int) -> bool:
         return self._best is not None and estimate > HOPELESS * self._best.estimate
 
-    def _play(self, made: NetworkSchedule) -> _Played:
+    def _play(self, result: NetworkSchedule) -> _Played:
         """What a schedule takes; not played if it cannot be the best, or is the best one once more."""
-        if self._hopeless(made.estimate):
-            return _Played(made.estimate)
-        if self._best and self.made and made.schedule.operations == self.made.schedule.operations:
+        if self._hopeless(result.estimate):
+            return _Played(result.estimate)
+        if self._best and self.result and result.schedule.operations == self.result.schedule.operations:
             return self._best
-        prediction = predict(made.schedule, self.chip)
-        worst = _waits(made, prediction, self.chip, self._owners)
-        return _Played(made.estimate, prediction.cycles, worst, made.alone)
+        prediction = predict(result.schedule, self.chip)
+        worst = _waits(result, prediction, self.chip, self._owners)
+        return _Played(result.estimate, prediction.cycles, worst, result.alone)

@@ -31,17 +31,17 @@ def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSched
     for tensor in schedule.tensors:
         if tensor.role == "constant":
             layer, _, kind = tensor.name.rpartition("/")
-            if layer in layers and (known := words_of(layers[layer], kind, tensor, chip.lanes)) is not None:
-                _fits(tensor, known.shape)
-                constants[tensor.name] = known
+            if layer in layers and (words := words_of(layers[layer], kind, tensor, chip.lanes)) is not None:
+                _fits(tensor, words.shape)
+                constants[tensor.name] = words
                 continue
             if layer not in layers or kind not in ("w", "bias") or layers[layer].w is None:
                 raise _unknown(tensor, graph, "LAYER/w or LAYER/bias, /table or /zeros, of a layer that has them")
             packed = isinstance(tensor.layout, WeightLayout) and tensor.layout.packed_kw
-            made = filters(lanes[layer], chip) if layers[layer].kind == "conv" else None
-            found = constant(layers[layer], kind, lanes[layers[layer].inputs[0]], packed, made)
-            _fits(tensor, found.shape)
-            constants[tensor.name] = found
+            filter_lanes = filters(lanes[layer], chip) if layers[layer].kind == "conv" else None
+            array = constant(layers[layer], kind, lanes[layers[layer].inputs[0]], packed, filter_lanes)
+            _fits(tensor, array.shape)
+            constants[tensor.name] = array
         elif tensor.role == "input":
             source = tensor.name.partition("@")[0] if tensor.name not in inputs else tensor.name
             if source not in inputs or not isinstance(tensor.layout, ActivationLayout):
@@ -71,8 +71,8 @@ def words_of(layer: Layer, kind: str, tensor: Tensor, lanes: int) -> NDArray[Any
     return np.zeros((1, lanes, 1, words), np.int8)
 
 
-def _unknown(tensor: Tensor, graph: Graph, known: str) -> ScheduleError:
-    return ScheduleError(f"network {graph.name} has no {tensor.role} {tensor.name!r}; name it as {known}")
+def _unknown(tensor: Tensor, graph: Graph, names: str) -> ScheduleError:
+    return ScheduleError(f"network {graph.name} has no {tensor.role} {tensor.name!r}; name it as {names}")
 
 
 def _fits(tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -75,18 +75,18 @@ class NetworkSchedule:
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
         """All arrays that the host writes, by schedule tensor, for network inputs int8 [1, C, H, W]."""
-        found = dict(self.constants)
+        result = dict(self.constants)
         for name, (source, packed) in self.copies.items():
             array = inputs[source]
-            found[name] = array if packed else spread(array, self.lanes[source])
-        return found
+            result[name] = array if packed else spread(array, self.lanes[source])
+        return result
 
     def output(self, name: str, array: NDArray[np.int8]) -> NDArray[np.int8]:
         """A result int8 [1, C, H, W] from what the schedule's output tensor holds (a channel for each lane)."""
         lanes = self.lanes[name]
-        found = np.empty((1, int(lanes.max()) + 1, *array.shape[2:]), np.int8)
-        found[:, lanes[lanes >= 0]] = array[:, lanes >= 0]
-        return found
+        output = np.empty((1, int(lanes.max()) + 1, *array.shape[2:]), np.int8)
+        output[:, lanes[lanes >= 0]] = array[:, lanes >= 0]
+        return output
 
 
 def layer_of(label: str) -> str:
@@ -130,19 +130,19 @@ class _Builder:
         for index, stage in enumerate(self.cut.stages):
             if self.progress:
                 self.progress(stage.layer.output, index, len(self.cut.stages))
-            made = self._stage(stage, index)
-            for node in made:
+            emitted = self._stage(stage, index)
+            for node in emitted:
                 node.label = f"{_layer_of(node, stage)}: {node.label}"
-            self._push(stage, made)
-            shifter.shift(made)
-            nodes += made
+            self._push(stage, emitted)
+            shifter.shift(emitted)
+            nodes += emitted
         for name in dict.fromkeys(self.graph.outputs):
             self.tensors.output(name, self._whole(name))
         if self.progress:
             self.progress("overlapping layers", len(self.cut.stages), len(self.cut.stages))
         interleaver = Interleaver(nodes, self.chip)
         horizons = HORIZONS if self.sharing.horizon is None else (self.sharing.horizon,)
-        best = min((interleaver.run(horizon) for horizon in horizons), key=lambda found: found.cycles)
+        best = min((interleaver.run(horizon) for horizon in horizons), key=lambda interleaving: interleaving.cycles)
         schedule = Schedule(
             chip=self.chip.name,
             chip_digest=self.chip.digest,
@@ -193,10 +193,10 @@ class _Builder:
 
     def _product(self, layer: Layer) -> list[Node]:
         a, b, y = (self._whole(name) for name in (*layer.inputs, layer.output))
-        made = product.emit(product.ProductTask(layer, a, b, y, layer.output), self.chip, self.dram)
-        if made.zeros is not None:
-            self.tensors.zeros(layer.output, made.zeros)
-        return made.nodes
+        emitted = product.emit(product.ProductTask(layer, a, b, y, layer.output), self.chip, self.dram)
+        if emitted.zeros is not None:
+            self.tensors.zeros(layer.output, emitted.zeros)
+        return emitted.nodes
 
     def _transpose(self, layer: Layer) -> list[Node]:
         x, y = (self._whole(name) for name in (*layer.inputs, layer.output))
@@ -213,22 +213,22 @@ class _Builder:
             y=self._whole(stage.y),
             r=self._whole(stage.r) if stage.r else None,
             packed=packed,
-            made=layer.output,
+            result=layer.output,
             epilogue=self._behind(stage),
             fixed=layer.fixed,
             before=before,
             whole=packed and self.tensors.whole(layer),
             staging=self.sharing.staging,
         )
-        made = self._planned(task, stage, index) or self._nests(task, stage, index)
-        self.tensors.conv_constants(layer, made.constants)
+        emitted = self._planned(task, stage, index) or self._nests(task, stage, index)
+        self.tensors.conv_constants(layer, emitted.constants)
         if stage.before:
-            constants = {name: made.constants[f"before {name}"] for name in ("w", "bias")}
+            constants = {name: emitted.constants[f"before {name}"] for name in ("w", "bias")}
             self.tensors.depthwise_constants(stage.before, constants)
         if stage.expand:
-            constants = {name: made.constants[f"before expand {name}"] for name in ("w", "bias")}
+            constants = {name: emitted.constants[f"before expand {name}"] for name in ("w", "bias")}
             self.tensors.conv_constants(stage.expand, constants)
-        return made.nodes
+        return emitted.nodes
 
     def _planned(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes | None:
         """The operations of a convolution by who makes it instead of the loop nests; None if nobody does, or can."""
@@ -272,10 +272,10 @@ class _Builder:
         key = conv.decisive(task)
         if key not in self.choices:
             self.choices[key] = self._choose(key, task, stage)
-        found = self.choices[key]
+        candidates = self.choices[key]
         name = stage.layer.output
         rank = 2 if name in self.sharing.third else int(name in self.sharing.second)
-        candidate = found[min(len(found) - 1, rank)]
+        candidate = candidates[min(len(candidates) - 1, rank)]
         switches: dict[str, Any] = {
             switch: not getattr(candidate, switch) for layer, switch in self.sharing.turned if layer == name
         }
@@ -286,17 +286,17 @@ class _Builder:
 
     def _choose(self, key: tuple[object, ...], task: conv.ConvTask, stage: Stage) -> list[Candidate]:
         """The candidates that were found before for the same task, or by a new search."""
-        found = self.memory.get(key, _CANDIDATES) if self.memory else None
-        if found is None:
+        candidates = self.memory.get(key, _CANDIDATES) if self.memory else None
+        if candidates is None:
             try:
-                found = conv.choose(task, self.chip)
+                candidates = conv.choose(task, self.chip)
             except DoesNotFit as error:
                 if task.epilogue or task.before:
-                    raise _Apart(task.made, stage.expand is not None) from error
+                    raise _Apart(task.result, stage.expand is not None) from error
                 raise
             if self.memory:
-                self.memory.put(key, _CANDIDATES, found)
-        return found
+                self.memory.put(key, _CANDIDATES, candidates)
+        return candidates
 
     def _behind(self, stage: Stage) -> Epilogue | None:
         """The addition or max pool behind a convolution."""
@@ -334,17 +334,17 @@ class _Builder:
             x=self._whole(stage.x),
             y=self._whole(stage.y) if place is None else Placed(self._whole(stage.y), place),
             r=self._whole(layer.inputs[1]) if layer.kind in ("add", "mul") else None,
-            made=layer.output if layer.output in self.graph.values else "",
+            result=layer.output if layer.output in self.graph.values else "",
             rows_first=self._by_rows(stage.x),
         )
         if task.rows_first:
             self.by_rows.add(stage.y)
-        made = vector.emit(task, self.chip, self.dram)
+        emitted = vector.emit(task, self.chip, self.dram)
         if layer.kind == "depthwise":
-            self.tensors.depthwise_constants(layer, made.constants)
+            self.tensors.depthwise_constants(layer, emitted.constants)
         if layer.table is not None:
-            self.tensors.table(layer.output, layer.table, made.constants["table"])
-        return made.nodes
+            self.tensors.table(layer.output, layer.table, emitted.constants["table"])
+        return emitted.nodes
 
 
 def _layer_of(node: Node, stage: Stage) -> str:
@@ -380,5 +380,5 @@ def schedule(
         try:
             with uncollected():
                 return _Builder(graph, chip, progress, memory, apart, close, sharing).build()
-        except _Apart as found:
-            (close if found.expanded else apart).add(found.name)
+        except _Apart as refusal:
+            (close if refusal.expanded else apart).add(refusal.name)

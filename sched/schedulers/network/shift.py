@@ -53,10 +53,10 @@ class Shifter:
 
     def _used(self, nodes: list[Node]) -> dict[Region, int]:
         """Words of each memory, counted from 0, that a layer uses in some core."""
-        found: dict[Region, int] = {}
+        used: dict[Region, int] = {}
 
         def use(region: Region, end: int) -> None:
-            found[region] = max(found.get(region, 0), end)
+            used[region] = max(used.get(region, 0), end)
 
         for node in nodes:
             if node.fields is None:
@@ -74,7 +74,7 @@ class Shifter:
                 if node.fields["op"] == VectorOp.TRANSPOSE:
                     pixels = -(-pixels // self.chip.lanes) * self.chip.lanes
                 use(Region.VEC, node.fields["dest_base"] + node.fields["blocks"] * pixels)
-        return found
+        return used
 
 
 def _fields(fields: dict[str, int], vec: bool, by: dict[Region, int]) -> dict[str, int]:

@@ -56,9 +56,9 @@ class _Cursor:
         self.at = at
 
     def take(self, tile: int, words: int) -> int:
-        found = self.at[tile]
+        address = self.at[tile]
         self.at[tile] += words
-        return found
+        return address
 
 
 def staging_words(chip: ChipConfig, share: int = STAGING_SHARE) -> int:
@@ -76,11 +76,11 @@ def lives(cut: Stages) -> list[LiveRange]:
             last[cut.roots[name][0]] = index
     for name in cut.graph.outputs:
         last[cut.roots[name][0]] = len(cut.stages)
-    found: list[LiveRange] = []
+    ranges: list[LiveRange] = []
     for name, begin in first.items():
         value = cut.values[name]
-        found.append(LiveRange(name, tuple(cut.members[name]), value.height, value.width, begin, last[name]))
-    return found
+        ranges.append(LiveRange(name, tuple(cut.members[name]), value.height, value.width, begin, last[name]))
+    return ranges
 
 
 def homes(members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list[int], Callable[[int, int], int]]:
@@ -89,16 +89,16 @@ def homes(members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list
     if sum(members) == 1:
         cuts = [low for low, _ in even(0, rows, min(count, rows))]
         return cuts, lambda _, segment: tiles[segment % count]
-    found: list[int] = []
+    banks: list[int] = []
     single = 0
     for planes in members:
         if planes < count:
-            found += [tiles[(single + index) % count] for index in range(planes)]
+            banks += [tiles[(single + index) % count] for index in range(planes)]
             single += planes
         else:
             for tile, (low, high) in zip(tiles, even(0, planes, count), strict=True):
-                found += [tile] * (high - low)
-    return [0], lambda plane, _: found[plane]
+                banks += [tile] * (high - low)
+    return [0], lambda plane, _: banks[plane]
 
 
 def banded(_members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list[int], Callable[[int, int], int]]:
@@ -121,9 +121,10 @@ def place(
 
     Outputs of the network lie in DRAM, and so does what is spilled. Raises DoesNotFit when DRAM is too small.
     """
-    found: dict[str, Stored] = {}
+    places: dict[str, Stored] = {}
     spilled: set[str] = set()
-    taken: dict[int, list[tuple[int, int, int, int]]] = {bank: [] for bank in chip.spms}  # from, to, first, last stage
+    # of each bank: from, to, first, last stage
+    occupied: dict[int, list[tuple[int, int, int, int]]] = {bank: [] for bank in chip.spms}
     outputs = {cut.roots[name][0] for name in cut.graph.outputs}
     begin = staging_words(chip, staging)
     for life in sorted(lives(cut), key=lambda life: (life.words * (life.last - life.first + 1), life.first)):
@@ -133,10 +134,10 @@ def place(
         need = dict.fromkeys(chip.spms, 0)
         _stored(life, chip.spms, need)
         # One stage more than needed, so that what takes its place need not wait for its readers; else to the stage.
-        at = _fit(taken, need, life, begin, chip, 1) or _fit(taken, need, life, begin, chip, 0)
+        at = _fit(occupied, need, life, begin, chip, 1) or _fit(occupied, need, life, begin, chip, 0)
         if at is not None:
-            _occupy(taken, at, need, life)
-            found[life.name] = _stored(life, chip.spms, dict(at))
+            _occupy(occupied, at, need, life)
+            places[life.name] = _stored(life, chip.spms, dict(at))
             spilled.remove(life.name)
     there: dict[
         str, dict[int, tuple[int, int]]
@@ -147,29 +148,29 @@ def place(
         )
         for life in by_plane:
             if life.name in spilled and life.name not in outputs:
-                there[life.name] = _planes(taken, life, begin, chip)
+                there[life.name] = _planes(occupied, life, begin, chip)
     for life in lives(cut):
         if life.name in spilled:
-            found[life.name] = _spilled(life, chip, dram, there.get(life.name, {}))
-    return found, spilled
+            places[life.name] = _spilled(life, chip, dram, there.get(life.name, {}))
+    return places, spilled
 
 
 def _occupy(
-    taken: dict[int, list[tuple[int, int, int, int]]], at: dict[int, int], need: dict[int, int], life: LiveRange
+    occupied: dict[int, list[tuple[int, int, int, int]]], at: dict[int, int], need: dict[int, int], life: LiveRange
 ) -> None:
     for bank, words in need.items():
         if words:
-            taken[bank].append((at[bank], at[bank] + words, life.first, life.last))
+            occupied[bank].append((at[bank], at[bank] + words, life.first, life.last))
 
 
 def _planes(
-    taken: dict[int, list[tuple[int, int, int, int]]], life: LiveRange, begin: int, chip: ChipConfig
+    occupied: dict[int, list[tuple[int, int, int, int]]], life: LiveRange, begin: int, chip: ChipConfig
 ) -> dict[int, tuple[int, int]]:
     """How many planes of a spilled tensor each bank still has room for, and where: in all banks as many."""
     for count in range((sum(life.members) - 1) // len(chip.spms), 0, -1):
         need = dict.fromkeys(chip.spms, count * life.rows * life.width)
-        if (at := _fit(taken, need, life, begin, chip, 0)) is not None:
-            _occupy(taken, at, need, life)
+        if (at := _fit(occupied, need, life, begin, chip, 0)) is not None:
+            _occupy(occupied, at, need, life)
             return {bank: (count, address) for bank, address in at.items()}
     return {}
 
@@ -200,7 +201,7 @@ class _Shared(_Cursor):
 
 
 def _fit(
-    taken: dict[int, list[tuple[int, int, int, int]]],
+    occupied: dict[int, list[tuple[int, int, int, int]]],
     need: dict[int, int],
     life: LiveRange,
     begin: int,
@@ -208,11 +209,11 @@ def _fit(
     margin: int,
 ) -> dict[int, int] | None:
     """Addresses in all banks from word `begin` up, the best fit in each; None if some bank has no room."""
-    found: dict[int, int] = {}
+    places: dict[int, int] = {}
     for bank, words in need.items():
         busy = sorted(
             (low, high)
-            for low, high, first, last in taken[bank]
+            for low, high, first, last in occupied[bank]
             if first <= life.last + margin and life.first <= last + margin
         )
         at, best = begin, None
@@ -222,8 +223,8 @@ def _fit(
             at = max(at, high)
         if best is None and words:
             return None
-        found[bank] = best[1] if best else 0
-    return found
+        places[bank] = best[1] if best else 0
+    return places
 
 
 def kind_of(stored: Stored, chip: ChipConfig) -> TileKind:

@@ -89,16 +89,18 @@ class NetworkTensors:
     def conv_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
         """Weights ("w") and biases ("bias") of a convolution, which lie in these pieces. `copy`: behind their names."""
         chip, lanes = self.chip, self.cut.lanes[layer.inputs[0]]
-        made = filters(self.cut.lanes[layer.output], chip)
+        filter_lanes = filters(self.cut.lanes[layer.output], chip)
         shape, packed = self.conv_shape(layer)
         layout = WeightLayout(
             out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
             packed_kh=packed and self.whole(layer),
         )  # fmt: skip
-        self._of_layer(layer, "w", copy, layout, pieces, lambda: constant(layer, "w", lanes, packed, made))
+        self._of_layer(layer, "w", copy, layout, pieces, lambda: constant(layer, "w", lanes, packed, filter_lanes))
         bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols, scaled=layer.scales is not None)
-        self._of_layer(layer, "bias", copy, bias, pieces, lambda: constant(layer, "bias", lanes, made=made))
+        self._of_layer(
+            layer, "bias", copy, bias, pieces, lambda: constant(layer, "bias", lanes, filter_lanes=filter_lanes)
+        )
 
     def depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
         """The same of a depthwise convolution."""

@@ -33,13 +33,13 @@ _VEC = INSTRUCTIONS[Opcode.VEC]
 
 @dataclass(frozen=True)
 class TransposeTask:
-    """A transpose with the places of its tensors. `lanes`: of x; `made`: name of the result in boxes."""
+    """A transpose with the places of its tensors. `lanes`: of x; `result`: name of the result in boxes."""
 
     layer: Layer
     x: Stored
     y: Stored
     lanes: Lanes
-    made: str
+    result: str
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class _Emitter:
         """Blocks of a group whose words are full but for the last one's, and their channels."""
         lanes = self.chip.lanes
         counts = [int((word >= 0).sum()) for word in self.task.lanes.reshape(-1, lanes)[: self.blocks]]
-        found: list[tuple[Range, Range]] = []
+        runs: list[tuple[Range, Range]] = []
         begin = channel = first = 0
         for index, count in enumerate(counts):
             channel += count
             if count < lanes or index == len(counts) - 1:
-                found.append(((begin, index + 1), (first, channel)))
+                runs.append(((begin, index + 1), (first, channel)))
                 begin, first = index + 1, channel
-        return found
+        return runs
 
     def _cut(self) -> tuple[int, list[_Item]]:
         """How many tiles are under way, and all tiles. Raises DoesNotFit."""
@@ -146,7 +146,7 @@ class _Emitter:
         first, sheets = item.group * ceil(self.pixels / lanes), ceil(pixels / lanes)
         planes = first + item.pixels[0] // lanes, first + item.pixels[0] // lanes + sheets
         box = Box(
-            tensor=self.task.made, plane=planes[0], planes=sheets, row=0, rows=1, column=item.channels[0],
+            tensor=self.task.result, plane=planes[0], planes=sheets, row=0, rows=1, column=item.channels[0],
             columns=item.channels[1] - item.channels[0],
         )  # fmt: skip
         label = f"transpose g{item.group} b{item.blocks[0]} p{item.pixels[0]}"

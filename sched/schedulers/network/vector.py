@@ -48,7 +48,7 @@ UNFAIR = 1.15
 class VectorTask:
     """A layer of the vector unit with the places of its tensors. `r`: second operand of an addition or product.
 
-    `made`: name of its result in boxes; empty for copies, which are not compared. `rows_first`: its input is made by
+    `result`: name of its result in boxes; empty for copies, which are not compared. `rows_first`: its input is made by
     cores that share out rows, so it had better do the same: then all cores find finished rows from the beginning.
     """
 
@@ -56,7 +56,7 @@ class VectorTask:
     x: Stored
     y: Stored | Placed
     r: Stored | None
-    made: str
+    result: str
     rows_first: bool = False
 
 
@@ -190,8 +190,8 @@ class _Emitter:
                 break
             deep = min(count, room_x // x, room_y // y, 255)
             parts = ceil(have / high) * len(columns)
-            wanted = ceil(LEAST_TILES / parts)
-            deep = max(1, min(deep, max(ceil(count / wanted), ceil(LEAST_WORDS / y))))
+            tiles_each = ceil(LEAST_TILES / parts)
+            deep = max(1, min(deep, max(ceil(count / tiles_each), ceil(LEAST_WORDS / y))))
             # Input words fetched (halos count again), and a cost for each tile.
             cost = parts * ceil(count / deep) * 40 + parts * count * x
             if best is None or cost < best[0]:
@@ -224,12 +224,12 @@ class _Emitter:
             list(self._core(core, list(self.tiles(blocks, rows)), blocks))
             for core, (blocks, rows) in zip(self.chip.cores, self.shares(), strict=False)
         ]
-        found: list[Node] = []
+        nodes: list[Node] = []
         for position in range(max(len(stream) for stream in streams)):
             for stream in streams:
                 if position < len(stream):
-                    found += stream[position]
-        return found
+                    nodes += stream[position]
+        return nodes
 
     def _core(self, core: int, tiles: list[_Tile], blocks: Range) -> Iterator[list[Node]]:
         """Groups of operations: what the first tiles need, then VEC, its stores and what a later tile needs."""
@@ -243,13 +243,13 @@ class _Emitter:
         def load(index: int) -> list[Node]:
             tile, slot = tiles[index], index % SLOTS
             after = [vecs[index - SLOTS]] if index >= SLOTS else []
-            found = self._loads(core, tile, slot * x_slot, slot * y_slot, after)
+            operand_loads = self._loads(core, tile, slot * x_slot, slot * y_slot, after)
             fresh: list[Node] = []
             mine = blocks if "table" in self.constants else tile.blocks
             if self.constants and mine not in constants:
                 fresh = constants[mine] = self._constants(core, mine, blocks)
-            loads.append([*found, *constants.get(mine, [])])
-            return [*fresh, *found]
+            loads.append([*operand_loads, *constants.get(mine, [])])
+            return [*fresh, *operand_loads]
 
         ahead = min(SLOTS - 1, len(tiles))
         yield [node for index in range(ahead) for node in load(index)]
@@ -325,9 +325,9 @@ class _Emitter:
         if self.op is VectorOp.MAC and not self.whole:
             body |= bias_fields(layer.fixed, bias_rows(layer.fixed) * first)
         box = None
-        if self.task.made:
+        if self.task.result:
             box = Box(
-                tensor=self.task.made,
+                tensor=self.task.result,
                 plane=tile.blocks[0],
                 planes=blocks,
                 row=tile.rows[0],

@@ -163,11 +163,11 @@ class Drive:
     def view(self) -> View:
         """What the scheduler would see now."""
         platform = self.executor.platform
-        taken = {core for each in (self._busy, self._after) for placement in each.values() for core in placement.cores}
+        busy = {core for each in (self._busy, self._after) for placement in each.values() for core in placement.cores}
         return View(
             self.executor.now,
             platform,
-            tuple(core for core in platform.cores if core not in taken),
+            tuple(core for core in platform.cores if core not in busy),
             platform.programs - len(self._busy),
             tuple(life.instance for _, life in sorted(self._lives.items()) if not life.over),
             tuple(sorted(self._busy.values(), key=lambda placement: placement.instance)),

@@ -18,7 +18,7 @@ from ..failures import ended, failure
 from .interface import Decision, Instance, Network, OnlineScheduler, Placement, Platform, View
 
 #: Number, network (as sent before), arrival, deadline, next, running.
-_Known = tuple[int, int, int, int | None, int, bool]
+_Instance = tuple[int, int, int, int | None, int, bool]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Request:
     now: int
     free: tuple[int, ...]
     slots: int
-    instances: tuple[_Known, ...]
+    instances: tuple[_Instance, ...]
     running: tuple[Placement, ...]
     successors: tuple[Placement, ...]
     networks: dict[int, Network]
@@ -58,15 +58,15 @@ class Elsewhere:
 
     def decide(self, view: View) -> list[Decision]:
         new: dict[int, Network] = {}
-        known: list[_Known] = []
+        networks: list[_Instance] = []
         for one in view.instances:
             if id(one.network) not in self._networks:
                 number = len(self._networks)
                 self._networks[id(one.network)] = number, one.network  # which thereby stays where it is
                 new[number] = one.network
             number = self._networks[id(one.network)][0]
-            known.append((one.number, number, one.arrival, one.deadline, one.next, one.running))
-        request = _Request(view.now, view.free, view.slots, tuple(known), view.running, view.successors, new)
+            networks.append((one.number, number, one.arrival, one.deadline, one.next, one.running))
+        request = _Request(view.now, view.free, view.slots, tuple(networks), view.running, view.successors, new)
         return self._answer(f"in cycle {view.now}", request)
 
     def _answer(self, where: str, request: _Request | None = None) -> list[Decision]:

@@ -209,8 +209,8 @@ class View:
     @cached_property
     def open(self) -> tuple[Instance, ...]:
         """Instances of which a layer runs that may be given a successor: it has none, and is not the last."""
-        taken = {placement.instance for placement in self.successors}
-        return tuple(one for one in self.instances if one.running and one.following and one.number not in taken)
+        followed = {placement.instance for placement in self.successors}
+        return tuple(one for one in self.instances if one.running and one.following and one.number not in followed)
 
     @cached_property
     def pending(self) -> tuple[Instance, ...]:

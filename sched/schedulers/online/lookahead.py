@@ -255,8 +255,8 @@ class Lookahead:
 
 def _ahead(cores: _Cores, instance: Instance) -> tuple[Layer, ...]:
     """The layers of a network for which nothing has been decided."""
-    known = (*cores.decisions, *cores.view.running, *cores.view.successors)
-    return instance.network.layers[instance.next + sum(one.instance == instance.number for one in known) :]
+    planned = (*cores.decisions, *cores.view.running, *cores.view.successors)
+    return instance.network.layers[instance.next + sum(one.instance == instance.number for one in planned) :]
 
 
 def _end(cores: _Cores, instance: Instance) -> int:

@@ -143,15 +143,15 @@ def fixed(shape: LayerShape, kind: str, cores: int) -> tuple[Scheme, ...]:
     return tuple(scheme for scheme in cuts if scheme in schemes(shape, scheme.cores))
 
 
-_known: dict[tuple[LayerShape, str, Predictor], tuple[Scheme, ...]] = {}
+_schemes: dict[tuple[LayerShape, str, Predictor], tuple[Scheme, ...]] = {}
 
 
 def _worth(shape: LayerShape, chip: ChipConfig, predict: Predictor) -> tuple[Scheme, ...]:
     """The schemes that are kept of a layer, found once: many layers have one shape."""
     key = shape, chip.digest, predict
-    if key not in _known:
-        _known[key] = select_choices(shape, chip, predict=predict).schemes
-    return _known[key]
+    if key not in _schemes:
+        _schemes[key] = select_choices(shape, chip, predict=predict).schemes
+    return _schemes[key]
 
 
 def compiled(
@@ -183,12 +183,12 @@ def compiled(
 def predicted(net: ServedNetwork, predict: Predictor = queued) -> Network:
     """A network whose versions are predicted and not compiled: what is kept of each layer."""
     layers: list[Layer] = []
-    known: dict[LayerShape, tuple[Version, ...]] = {}
+    by_shape: dict[LayerShape, tuple[Version, ...]] = {}
     for stage, shape in zip(net.stages, net.shapes, strict=True):
-        if shape not in known:
+        if shape not in by_shape:
             worth = _worth(shape, net.chip, predict)
-            known[shape] = tuple(_version(shape, scheme, net.chip, predict) for scheme in worth)
-        layers.append(Layer(stage.y, shape.macs, known[shape]))
+            by_shape[shape] = tuple(_version(shape, scheme, net.chip, predict) for scheme in worth)
+        layers.append(Layer(stage.y, shape.macs, by_shape[shape]))
     return Network(net.graph.name, net.batch, tuple(layers))
 
 

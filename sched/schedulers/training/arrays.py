@@ -17,16 +17,16 @@ def shared(step: TrainingStep, name: str, array: NDArray[Any]) -> dict[str, NDAr
     return {f"{name}@{core}": array[first:end] for core, (first, end) in enumerate(step.shares)}
 
 
-def joined(step: TrainingStep, name: str, found: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+def joined(step: TrainingStep, name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """The map of the whole batch from the cores' tensors."""
-    return np.concatenate([found[f"{name}@{core}"] for core in range(len(step.shares))])
+    return np.concatenate([arrays[f"{name}@{core}"] for core in range(len(step.shares))])
 
 
-def scores(step: TrainingStep, found: Mapping[str, NDArray[Any]]) -> NDArray[np.int32]:
+def scores(step: TrainingStep, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int32]:
     """The last layer's sums, int32 [images, classes], of the tensors `sums`."""
     last = step.layers[-1]
     parts = [
-        found[f"sums@{core}"].reshape(last.nb, end - first, last.cols).transpose(1, 0, 2).reshape(end - first, -1)
+        arrays[f"sums@{core}"].reshape(last.nb, end - first, last.cols).transpose(1, 0, 2).reshape(end - first, -1)
         for core, (first, end) in enumerate(step.shares)
     ]
     return np.concatenate(parts)[:, : step.net.classes]

@@ -40,7 +40,7 @@ class Backward:
         self.name = layer.layer.name
         #: Sizes in the units of orders: images, blocks.
         self.m, self.k, self.n = core.images, layer.kb, layer.nb
-        self._made: dict[tuple[str, Range, Range], int] = {}
+        self._places: dict[tuple[str, Range, Range], int] = {}
         self._sums: dict[tuple[str, Range, Range], int] = {}
 
     def emit(self, order: Order, only: str = "") -> None:
@@ -87,9 +87,9 @@ class Backward:
         self.core.a.free(self.x, self.dy)
 
     def _free(self) -> None:
-        for (name, _, _), at in self._made.items():
+        for (name, _, _), at in self._places.items():
             (self.core.a if name == "x" else self.core.b).free(at)
-        self._made.clear()
+        self._places.clear()
 
     def _steps(self, order: Order) -> list[Step]:
         lanes = self.core.chip.lanes
@@ -164,11 +164,11 @@ class Backward:
     def _weights(self, k: Range, n: Range) -> int:
         """Wᵀ of a tile in B: [k block][n block][flipped tap][input channel]."""
         key = "w", k, n
-        if key in self._made:
-            return self._made[key]
+        if key in self._places:
+            return self._places[key]
         core, layer, cols, lanes = self.core, self.layer, self.core.chip.cols, self.core.chip.lanes
         wide, taps = n[1] - n[0], layer.taps
-        at = self._made[key] = core.b.take((k[1] - k[0]) * wide * taps * cols)
+        at = self._places[key] = core.b.take((k[1] - k[0]) * wide * taps * cols)
         many = max(1, core.vec.words // 2 // lanes)
         for block in range(*k):
             for output in range(*n):
@@ -248,11 +248,11 @@ class Backward:
     def _columns(self, k: Range, m: Range) -> int:
         """X of a tile in A with images as lanes: [channel][pixel], of a fully connected layer [block][channel]."""
         key = "x", k, m
-        if key in self._made:
-            return self._made[key]
+        if key in self._places:
+            return self._places[key]
         core, layer, lanes = self.core, self.layer, self.core.chip.lanes
         channels = [layer.channels(block) for block in range(*k)]
-        at = self._made[key] = core.a.take(sum(channels) * layer.x_pixels)
+        at = self._places[key] = core.a.take(sum(channels) * layer.x_pixels)
         place = at
         for block, count in zip(range(*k), channels, strict=True):
             base = self.x + m[0] * layer.x_words + block * layer.x_pixels
@@ -271,11 +271,11 @@ class Backward:
     def _kernels(self, n: Range, m: Range) -> int:
         """dY of a tile in B with images as lanes: [n block][pixel][output channel]."""
         key = "dy", n, m
-        if key in self._made:
-            return self._made[key]
+        if key in self._places:
+            return self._places[key]
         core, layer = self.core, self.layer
         cols, lanes = core.chip.cols, core.chip.lanes
-        at = self._made[key] = core.b.take((n[1] - n[0]) * layer.y_pixels * cols)
+        at = self._places[key] = core.b.take((n[1] - n[0]) * layer.y_pixels * cols)
         for block in range(*n):
             base = self.dy + m[0] * layer.y_words + block * layer.y_pixels
             words = [base + pixel for pixel in range(layer.y_pixels)]
@@ -293,7 +293,7 @@ def backward(
     layer by name of its input `x:`, weights `w:`, gradients `dx:` and `dw:`; of all layers but the last the map `y:`
     if it has a pool, and the gradient `g:` at its sums unless `keep` (`across.Across`). With `update` dW is left to
     `update.updates`, which takes what is returned: the gradients layer by layer. Raises DoesNotFit."""
-    last, made = layers[-1], list[Backward]()
+    last, result = layers[-1], list[Backward]()
     dy = core.a.take(core.images * last.y_words)
     core.move("dy", places["dy"], core.in_a(dy), core.images * last.y_words)
     for index in range(len(layers) - 1, -1, -1):
@@ -308,7 +308,7 @@ def backward(
         one = Backward(core, layer, (x, w, dy, dx), places, first)
         one.emit(order, "dx" if update else "")
         if update:
-            made.append(one)
+            result.append(one)
         else:
             core.a.free(dy)
         if not first:
@@ -319,7 +319,7 @@ def backward(
             core.a.free(dx)
         if not update:
             core.a.free(x)
-    return made
+    return result
 
 
 def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[str, Place], keep: bool) -> None:
@@ -327,7 +327,7 @@ def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: d
     sums of the layer. OUT holds a quarter for each of result, map and positions. `keep`: the result comes from A by way
     of VEC, and the gradient stays."""
     name, pool = layer.layer.name, layer.layer.pool
-    result, given, dy = at
+    result, output, dy = at
     for first, end in core.share(layer.y_words, core.out, 4):
         small, words = (end - first) * layer.pooled_words, (end - first) * layer.y_words
         after, source = first * layer.pooled_words, f"{'p' if pool > 1 else 'y'}:{name}"
@@ -341,7 +341,7 @@ def _activation(core: Core, layer: Geometry, at: tuple[int, int, int], places: d
             tile, place = places[source]
             core.move(f"{name} relu", (tile, place + after), core.in_out(out), small)
         vec = core.vec.once(small)
-        pair_of(core, f"{name} relu", Pair.MASK, (given + after, out, vec), (small, 1, 1))
+        pair_of(core, f"{name} relu", Pair.MASK, (output + after, out, vec), (small, 1, 1))
         if pool > 1:
             held = core.a.once(small)
             core.move(f"{name} relu", core.in_vec(vec), core.in_a(held), small)

@@ -108,14 +108,14 @@ class Pair:
         sums: Literal["dx", "dw"] | None = None
         if len(ranges) > 1 and self.split is not Split.K:
             sums = "dw" if self.split is Split.M else "dx"
-        found: list[Part] = []
+        parts: list[Part] = []
         for number, (core, (low, high)) in enumerate(zip(self.chip.cores, ranges, strict=False)):
             first, size = [0, 0, 0], list(whole)
             first[at], size[at] = low * unit, min(high * unit, whole[at]) - low * unit
             shared = None if sums == "dx" and self.layer.first else sums
             begin = first[0], first[1], first[2]
-            found.append(Part(core, size[0], size[1], size[2], begin, shared, number, len(ranges)))
-        return tuple(found)
+            parts.append(Part(core, size[0], size[1], size[2], begin, shared, number, len(ranges)))
+        return tuple(parts)
 
     def _stored(self, dram: Dram, planes: int, rows: int, width: int = 1) -> Stored:
         homes = self.chip.drams
@@ -127,7 +127,7 @@ class Pair:
         def layout(channels: int, pixels: int, block: int) -> ActivationLayout:
             return ActivationLayout(batch=1, channels=channels, height=1, width=pixels, block=block)
 
-        found = [
+        tensors = [
             Tensor(name="x", role="input", layout=layout(self.k, self.m, self.lanes), pieces=self.x.pieces()),
             Tensor(name="w", role="constant", layout=layout(self.k, self.n, self.lanes), pieces=self.w.pieces()),
             Tensor(name="dy", role="input", layout=layout(self.n, self.m, self.lanes), pieces=self.dy.pieces()),
@@ -135,8 +135,8 @@ class Pair:
         ]
         if not self.layer.first:
             dx = layout(self.k, self.m, self.cols)
-            found.append(Tensor(name="dx", role="output", layout=dx, pieces=self.dx.pieces()))
-        return tuple(found)
+            tensors.append(Tensor(name="dx", role="output", layout=dx, pieces=self.dx.pieces()))
+        return tuple(tensors)
 
     # -- tiles, in words ----------------------------------------------------------------------------------------------
 

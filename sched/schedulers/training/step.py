@@ -155,9 +155,9 @@ def training_step(
         check_sums(f"{layer.name} dw", batch * s.out_h * s.out_w, "take a smaller batch")
     layers, shares = tuple(geometry(layer, chip) for layer in net.layers), shares_of(batch, chip)
     try:
-        made = _backward(net, chip, shares, layers, order, Across.KEEP in across, update)
+        half = _backward(net, chip, shares, layers, order, Across.KEEP in across, update)
         first = _half(_forward(net, chip, shares, layers), net, chip, "forward", across, on_progress)
-        second = _half(made, net, chip, "backward", across, on_progress)
+        second = _half(half, net, chip, "backward", across, on_progress)
     except DoesNotFit as error:
         raise DoesNotFit(
             f"a batch of {batch} of {net.name} does not fit {chip.name}: {error}; take a smaller batch, another order "
@@ -166,15 +166,15 @@ def training_step(
     return TrainingStep(net, chip, batch, order, across, update, shares, layers, first, second)
 
 
-_Made = tuple[Step, list[Tensor]]
+_Draft = tuple[Step, list[Tensor]]
 _Shares = tuple[tuple[int, int], ...]
 
 
 def _half(
-    made: _Made, net: TrainingNet, chip: ChipConfig, what: str, across: frozenset[Across],
+    draft: _Draft, net: TrainingNet, chip: ChipConfig, what: str, across: frozenset[Across],
     on_progress: Callable[[str], None],
 ) -> Half:  # fmt: skip
-    step, tensors = made
+    step, tensors = draft
     multipliers = step.multipliers
     schedule = Schedule(
         chip=chip.name,
@@ -188,11 +188,11 @@ def _half(
         on_progress(f"{what}: ordering its operations")
         other = reordered(schedule, multipliers, chip, ranks)
         schedule, multipliers = other.schedule, other.multipliers
-    found = planned(schedule, chip, lambda said: on_progress(f"{what}: {said}"))
-    return Half(found.schedule, found.program, found.timeline, multipliers)
+    plan = planned(schedule, chip, lambda message: on_progress(f"{what}: {message}"))
+    return Half(plan.schedule, plan.program, plan.timeline, multipliers)
 
 
-def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...]) -> _Made:
+def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...]) -> _Draft:
     dram = Dram(chip)
     step, tensors = Step(chip, dram), _Tensors(chip, dram)
     weights = {f"w:{layer.name}": tensors.weights(layer, number) for number, layer in enumerate(net.layers)}
@@ -216,11 +216,11 @@ def _backward(
     order: Order,
     keep: bool,
     update: bool,
-) -> _Made:
+) -> _Draft:
     dram = Dram(chip)
     step, tensors = Step(chip, dram), _Tensors(chip, dram)
     weights = {f"w:{layer.name}": tensors.weights(layer, number) for number, layer in enumerate(net.layers) if number}
-    made, rows = list[list[Backward]](), dict[str, Place]()
+    gradients, rows = list[list[Backward]](), dict[str, Place]()
     for number, (layer, sizes) in enumerate(zip(net.layers, layers, strict=True) if update else ()):
         for name, role in (("v", "input"), ("w'", "output")):
             rows[f"{name}:{layer.name}"] = tensors.rows(f"{name}:{layer.name}", role, sizes.sums, number)
@@ -229,20 +229,20 @@ def _backward(
         places = weights | {"dy": tensors.maps("dy", "input", core, net.layers[-1].y_shape)}
         for number, (layer, sizes) in enumerate(zip(net.layers, layers, strict=True)):
             name, shape = layer.name, layer.shape.x_shape[1:]
-            given = tensors.maps(f"x:{name}", "input", core, shape)
-            places[f"x:{name}"] = given
+            place = tensors.maps(f"x:{name}", "input", core, shape)
+            places[f"x:{name}"] = place
             if not update:
                 places[f"dw:{name}"] = tensors.sums(f"dw:{name}", core, sizes.sums)
             if not number:
                 continue
             places[f"dx:{name}"] = tensors.maps(f"dx:{name}", "output", core, shape)
             before = net.layers[number - 1]
-            places[f"{'p' if before.pool > 1 else 'y'}:{before.name}"] = given
+            places[f"{'p' if before.pool > 1 else 'y'}:{before.name}"] = place
             if before.pool > 1:
                 places[f"y:{before.name}"] = tensors.maps(f"y:{before.name}", "input", core, before.y_shape)
             if not keep:
                 places[f"g:{before.name}"] = tensors.maps(f"g:{before.name}", "output", core, before.y_shape)
-        made.append(backward(core, list(layers), places, order, keep, update))
+        gradients.append(backward(core, list(layers), places, order, keep, update))
     if update:
-        updates(made, rows)
+        updates(gradients, rows)
     return step, tensors.listed

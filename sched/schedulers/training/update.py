@@ -50,10 +50,10 @@ def _pieces(of: Backward, cores: int) -> Iterator[_Piece]:
             yield _Piece(k, some * rows, some * rows, some * rows, k[0] * rows)
 
 
-def updates(made: Sequence[Sequence[Backward]], places: Mapping[str, Place]) -> None:
-    """Emits all updates. `made`: the gradients of each core, layer by layer, whose dX are emitted; `places`: in DRAM,
-    for each layer by name of W in the rows of dW, `v:`, and of W', `w':`. Raises DoesNotFit."""
-    for of in zip(*made, strict=True):
+def updates(gradients: Sequence[Sequence[Backward]], places: Mapping[str, Place]) -> None:
+    """Emits all updates. `gradients`: the gradients of each core, layer by layer, whose dX are emitted; `places`: in
+    DRAM, for each layer by name of W in the rows of dW, `v:`, and of W', `w':`. Raises DoesNotFit."""
+    for of in zip(*gradients, strict=True):
         for number, piece in enumerate(_pieces(of[0], len(of))):
             begin = number % len(of)
             _update(piece, [*of[begin:], *of[:begin]], places)

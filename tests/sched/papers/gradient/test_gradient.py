@@ -19,7 +19,7 @@ from meshloom.sched.mapping.tiling.arena import NEVER, Arena
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.papers.gradient import search as search_module
 from meshloom.sched.papers.gradient.emit import Emitter
-from meshloom.sched.papers.gradient.scheduler import Found, Refused, Searches, Slower, schedule
+from meshloom.sched.papers.gradient.scheduler import BestTiling, Refused, Searches, Slower, schedule
 from meshloom.sched.papers.gradient.search import Search, tilings
 from meshloom.sched.papers.gradient.sharing import begun, groups, links
 from meshloom.sched.schedulers.registry import SchedulerError, find_gradient
@@ -399,11 +399,11 @@ def test_what_is_certainly_slower_is_not_played() -> None:
     one = layer("gemm:40x50x60")
     whole = Searches(QUAD8, effort=0.1)
     searches = Searches(QUAD8, effort=0.1)
-    played: list[Found | Refused | Slower] = []
+    played: list[BestTiling | Refused | Slower] = []
     for order in (Order.SEQUENTIAL, Order.PLAIN, Order.DX_MAJOR):
         for split in Split:
             found = whole.find(one, order, 4, split)
-            assert isinstance(found, Found)
+            assert isinstance(found, BestTiling)
             for enough in (1, found.cycles // 2, found.cycles, found.cycles + 1):
                 asked = Searches(QUAD8, effort=0.1).find(one, order, 4, split, enough)
                 played.append(asked)
@@ -412,11 +412,11 @@ def test_what_is_certainly_slower_is_not_played() -> None:
                 else:
                     assert asked == found
             assert isinstance(searches.find(one, order, 4, split, 1), Slower)
-            assert isinstance(searches.known(one, order, 4, split, 1), Slower)
-            assert searches.known(one, order, 4, split) is None
+            assert isinstance(searches.stored(one, order, 4, split, 1), Slower)
+            assert searches.stored(one, order, 4, split) is None
             assert searches.find(one, order, 4, split) == found
-            assert searches.known(one, order, 4, split, 1) == found
-    assert {type(each) for each in played} == {Found, Slower}
+            assert searches.stored(one, order, 4, split, 1) == found
+    assert {type(each) for each in played} == {BestTiling, Slower}
 
 
 def test_a_schedule_is_the_best_of_all_splits() -> None:
@@ -424,7 +424,7 @@ def test_a_schedule_is_the_best_of_all_splits() -> None:
     one = layer("gemm:40x50x60")
     made = schedule(one, QUAD8, (Order.PLAIN,), effort=0.1)
     every = [Searches(QUAD8, effort=0.1).find(one, Order.PLAIN, 4, split) for split in Split]
-    best = min(each.cycles for each in every if isinstance(each, Found))
+    best = min(each.cycles for each in every if isinstance(each, BestTiling))
     assert made.predicted == {Order.PLAIN: best}
     assert made.schedule.predicted is not None
     assert made.schedule.predicted.cycles == best
