@@ -298,3 +298,14 @@ def test_what_files_declare(tmp_path: Path) -> None:
     a, b = declared(helper.make_model(graph), "net")
     assert (a.type, a.shape, str(a)) == (np.float32, (1, 0), "input a of network net is int8 or float32 [1, ?]")
     assert (b.type, b.shape, b.shapes[0]) == (np.float64, (1, 40, 64), (1, 40, 1, 64))
+
+
+def test_a_file_that_is_no_array_says_how_to_save_one(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(b"1, 2, 3")
+    with pytest.raises(InputError, match=r"cannot be read as an \.npy file \(.*\); save it with numpy\.save$"):
+        read_samples(tmp_path / "a.npy", one(np.int8, 4, 6))
+
+
+def test_an_array_of_no_samples_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.npy: holds no sample, int8\[0, 1, 4, 6\]; "):
+        read_samples(stored(tmp_path, np.zeros((0, 1, 4, 6), np.int8)), one(np.int8, 1, 4, 6))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,3 +161,9 @@ def test_the_first_frame_counts(tmp_path):
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "p.gif", save_all=True, append_images=frames[1:])
     assert open_picture(tmp_path / "p.gif", (8, 8), "net").convert("RGB").getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_an_array_of_several_inputs_is_not_one_picture(tmp_path: Path) -> None:
+    np.save(tmp_path / "three.npy", np.zeros((3, 3, 4, 6), np.int8))
+    with pytest.raises(InputError, match=r"three\.npy: holds 3 inputs, not one$"):
+        read_picture(tmp_path / "three.npy", RGB)

@@ -181,3 +181,22 @@ def test_every_example_in_the_texts_is_taken() -> None:
     assert len(shown) >= 4
     for text in shown:
         sql.checked(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("select a from points; select n from points", "holds more than one statement$"),
+        ("drop table points", "must begin with SELECT, VALUES, FROM or WITH$"),
+        ("with t as (select a from points) delete from t", "must go on with SELECT behind WITH, not DELETE$"),
+    ],
+)
+def test_a_statement_that_does_not_select_is_refused(text: str, message: str) -> None:
+    with pytest.raises(sql.SqlError, match=message):
+        sql.checked(text)
+
+
+def test_an_unknown_column_is_named_without_the_list_of_all() -> None:
+    with pytest.raises(query.QueryError, match="missing") as error:
+        query.select(_frame(), "select missing from points")
+    assert "; valid columns" not in str(error.value)

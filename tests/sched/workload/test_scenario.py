@@ -72,7 +72,7 @@ HEAD = 'name = "s"\n[[network]]\nname = "vww"\n'
         (HEAD + "bach = 3\n", r"network 1 \(vww\): bach: there is no such field; did you mean batch"),
         (HEAD + "batch = 0\n", r"network 1 \(vww\): batch = 0 must be at least 1"),
         (HEAD + "[[network]]\nbatch = 1\n", r"network 2 \(without a name\): name: is missing"),
-        (HEAD.replace("vww", "vw"), r"unknown network 'vw'; did you mean vww"),
+        (HEAD.replace("vww", "vw"), r"name: unknown network 'vw'; did you mean vww"),
         (HEAD.replace("vww", "a.onnx"), "there is no file .*a.onnx"),
         (HEAD + "arrival = -1\n", r"arrival = -1 must be a cycle, a list of cycles, \{ poisson"),
         (HEAD + "arrival = { rate = 1 }\n", "arrival has rate; it must be"),
