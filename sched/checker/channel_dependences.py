@@ -19,7 +19,7 @@ from meshloom.hw.spec.isa import Opcode
 from ..program.names import Names
 from ..program.routes import Route, default_route
 from .problems import Problems
-from .static import Step
+from .static import DecodedInstruction
 
 #: Who sends packets: an instruction as (stream, position), or another source by name.
 Maker = tuple[int, int] | str
@@ -86,7 +86,7 @@ class DependenceGraph:
         return best
 
 
-def check_channel_cycles(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
+def check_channel_cycles(steps: Sequence[Sequence[DecodedInstruction]], names: Names, problems: Problems) -> None:
     """Adds one problem if data packets of a program can deadlock: those of its MOVEs, whoever issues them, and those
     that bring its code. Names each link of a shortest cycle, and a sender whose packet holds that link while it waits
     for the next."""

@@ -35,7 +35,7 @@ from meshloom.hw.spec.isa import Opcode
 
 from ..program.names import Names
 from .accesses import Access
-from .static import Step
+from .static import DecodedInstruction
 from .tokens import Poster, Semaphore, posts_of
 
 Clock = npt.NDArray[np.int32]
@@ -67,7 +67,7 @@ class Posts:
 
 
 @dataclass(frozen=True)
-class Event:
+class TimedAccess:
     """An access with its place in the order: `begin` is the clock at its start, and it ends at `tick` of `chain`."""
 
     stream: int
@@ -102,7 +102,9 @@ class Order:
     chain with its instruction), `posts` and `waits` per semaphore.
     """
 
-    def __init__(self, steps: Sequence[Sequence[Step]], order: Sequence[tuple[int, int]], names: Names) -> None:
+    def __init__(
+        self, steps: Sequence[Sequence[DecodedInstruction]], order: Sequence[tuple[int, int]], names: Names
+    ) -> None:
         self.steps, self.names = steps, names
         self.chains: dict[tuple[int, ...], int] = {}
         self.last: list[tuple[int, int, int]] = []  # per chain: last tick, stream, position
@@ -123,14 +125,14 @@ class Order:
                 break
             claimed = claims
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[TimedAccess]:
         """All accesses, in a possible order."""
         for plan, begin, land_begin in zip(self._plans, self._begins, self._land_begins, strict=True):
             for access in self.steps[plan.stream][plan.position].accesses:
                 if plan.land >= 0 and access.write:
-                    yield Event(plan.stream, plan.position, access, land_begin, plan.land, plan.land_tick)
+                    yield TimedAccess(plan.stream, plan.position, access, land_begin, plan.land, plan.land_tick)
                 else:
-                    yield Event(plan.stream, plan.position, access, begin, plan.run, plan.run_tick)
+                    yield TimedAccess(plan.stream, plan.position, access, begin, plan.run, plan.run_tick)
 
     def _own(self, plan: _Plan) -> bool:
         tile = int(self.names.streams[plan.stream].tile)

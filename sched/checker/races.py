@@ -16,9 +16,9 @@ from meshloom.hw.spec.isa import Opcode, Region
 
 from ..program.names import Names
 from .accesses import Strided, Windowed
-from .order import Clock, Event, Kind, Order
+from .order import Clock, Kind, Order, TimedAccess
 from .problems import Problems
-from .static import Step
+from .static import DecodedInstruction
 
 #: (tile, word offset in region MAIN, words).
 Extent = tuple[int, int, int]
@@ -69,7 +69,7 @@ class RaceCheck:
 
     def __init__(
         self,
-        steps: Sequence[Sequence[Step]],
+        steps: Sequence[Sequence[DecodedInstruction]],
         order: Order,
         names: Names,
         problems: Problems,
@@ -137,7 +137,7 @@ class RaceCheck:
                 memory.readers[where] = fresh[sets]
         self._check_outputs()
 
-    def _ordered(self, earlier: int, event: Event) -> bool:
+    def _ordered(self, earlier: int, event: TimedAccess) -> bool:
         """Whether event number `earlier` has ended, in every timing, when `event` begins."""
         first = self.events[earlier]
         if first.stream == event.stream and first.position == event.position:
@@ -159,7 +159,7 @@ class RaceCheck:
 
     # -- problems ---------------------------------------------------------------------------------------------
 
-    def _words(self, event: Event, memory: _Memory, where: slice | Places, chosen: npt.NDArray[np.bool_]) -> str:
+    def _words(self, event: TimedAccess, memory: _Memory, where: slice | Places, chosen: npt.NDArray[np.bool_]) -> str:
         """Names the first stretch of chosen segments."""
         segments = np.arange(len(memory.cuts))[where][chosen]
         first = int(segments[0])
@@ -169,7 +169,7 @@ class RaceCheck:
         access = event.access
         return self.names.words(access.tile, access.region, int(memory.cuts[first]), int(memory.cuts[last + 1]))
 
-    def _unwritten(self, event: Event, memory: _Memory, where: slice | Places) -> None:
+    def _unwritten(self, event: TimedAccess, memory: _Memory, where: slice | Places) -> None:
         if self._seen("unwritten", event.stream, event.position):
             return
         words = self._words(event, memory, where, memory.writer[where] == NOBODY)
@@ -179,7 +179,7 @@ class RaceCheck:
     def _race(
         self,
         earlier: int,
-        event: Event,
+        event: TimedAccess,
         memory: _Memory,
         where: slice | Places,
         marks: Places,

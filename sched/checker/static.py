@@ -46,7 +46,7 @@ _RIGHTS = ("slot", "cores", "first_page", "end_page")
 
 
 @dataclass(frozen=True)
-class Step:
+class DecodedInstruction:
     """A decoded instruction: all fields, the accesses, and for a MOVE the route of its packets."""
 
     opcode: Opcode
@@ -60,10 +60,12 @@ class StaticCheck:
 
     def __init__(self, program: Program, chip: ChipConfig, names: Names, problems: Problems) -> None:
         self.program, self.chip, self.names, self.problems = program, chip, names, problems
-        self.steps: list[list[Step]] = []
+        self.steps: list[list[DecodedInstruction]] = []
         #: Code intervals [begin, end) of each DRAM tile, with the number of the stream.
         self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.channels}
-        self._route: tuple[int, Step] | None = None  # position and step of a ROUTE that no MOVE has used yet
+        self._route: tuple[int, DecodedInstruction] | None = (
+            None  # position and step of a ROUTE that no MOVE has used yet
+        )
         self._intervals = 0  # that the instructions so far touch
         self._earliest = 0  # earliest cycle in which the instruction can fire
 
@@ -161,7 +163,7 @@ class StaticCheck:
     # -- instructions -----------------------------------------------------------------------------------------
 
     def _stream(self, number: int, stream: Stream) -> None:
-        steps: list[Step] = []
+        steps: list[DecodedInstruction] = []
         self._route, self._earliest = None, 0
         for position, instruction in enumerate(stream.instructions):
             if self.problems.full:
@@ -169,21 +171,27 @@ class StaticCheck:
             step = self._decode(number, position, instruction)
             if step is not None:
                 step = self._instruction(number, position, stream, step)
-            steps.append(step if step is not None else Step(Opcode.SYNC, dict.fromkeys(("wait_n", "post_n", "n"), 0)))
+            steps.append(
+                step
+                if step is not None
+                else DecodedInstruction(Opcode.SYNC, dict.fromkeys(("wait_n", "post_n", "n"), 0))
+            )
         self.steps.append(steps)
         self._unused(number)
 
-    def _decode(self, number: int, position: int, instruction: Instruction) -> Step | None:
+    def _decode(self, number: int, position: int, instruction: Instruction) -> DecodedInstruction | None:
         try:
             opcode = Opcode(instruction.opcode)
-            return Step(*decode(encode(opcode, **instruction.fields)))
+            return DecodedInstruction(*decode(encode(opcode, **instruction.fields)))
         except (ValueError, TypeError) as error:
             where = self.names.instruction(number, position)
             fix = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
             self.problems.add(where, f"does not encode: {error}", fix)
             return None
 
-    def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
+    def _instruction(
+        self, number: int, position: int, stream: Stream, step: DecodedInstruction
+    ) -> DecodedInstruction | None:
         """Checks the fields for this chip; returns the step with its accesses, None if they are invalid."""
         chip, fields, opcode = self.chip, step.fields, step.opcode
         before = len(self.problems.list)
@@ -253,7 +261,7 @@ class StaticCheck:
         self._count(accesses)
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
-        return Step(opcode, fields, accesses, route)
+        return DecodedInstruction(opcode, fields, accesses, route)
 
     def _count(self, accesses: Sequence[Access]) -> None:
         """Raises CheckError if the program touches more intervals of words than can be followed."""
@@ -292,7 +300,9 @@ class StaticCheck:
             self._earliest = max(self._earliest, fire)
         self._earliest += ISSUE_CYCLES
 
-    def _take_route(self, number: int, position: int, step: Step, problem: Callable[[str, str], None]) -> None:
+    def _take_route(
+        self, number: int, position: int, step: DecodedInstruction, problem: Callable[[str, str], None]
+    ) -> None:
         """Stores a ROUTE for the next MOVE of its stream; that MOVE decides whether it leads to its destination."""
         noc = self.chip.noc
         if noc.data_vcs == 1 and not noc.route_hops:

@@ -14,7 +14,7 @@ from meshloom.hw.spec.isa import Opcode
 
 from ..program.names import Names
 from .problems import Problems
-from .static import Step
+from .static import DecodedInstruction
 from .waitfor import Waiting, cycle_of, in_words
 
 #: (tile, number) of a semaphore.
@@ -29,7 +29,7 @@ class Poster(IntEnum):
     DELIVERED = 2  #: the notify of a MOVE
 
 
-def posts_of(step: Step, tile: int) -> Iterator[tuple[Poster, Semaphore, int]]:
+def posts_of(step: DecodedInstruction, tile: int) -> Iterator[tuple[Poster, Semaphore, int]]:
     """All posts of an instruction of a stream on `tile`."""
     fields = step.fields
     executing = fields["src_tile"] if step.opcode is Opcode.MOVE else tile
@@ -50,7 +50,7 @@ class TokenRun:
     left: dict[Semaphore, int]
 
 
-def run_tokens(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> TokenRun:
+def run_tokens(steps: Sequence[Sequence[DecodedInstruction]], names: Names, problems: Problems) -> TokenRun:
     """Runs until no stream can advance. Adds a problem per semaphore with several consumers, and per blocked stream."""
     tiles = [int(stream.tile) for stream in names.streams]
     number_of = {(int(stream.tile), int(stream.unit)): i for i, stream in enumerate(names.streams)}
@@ -98,7 +98,7 @@ def run_tokens(steps: Sequence[Sequence[Step]], names: Names, problems: Problems
     return TokenRun(order, value)
 
 
-def _check_post_paths(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
+def _check_post_paths(steps: Sequence[Sequence[DecodedInstruction]], names: Names, problems: Problems) -> None:
     """A stream's posts to its own tile by header and by SYNC's `n` take different paths and may overtake each other."""
     for stream, program in enumerate(steps):
         by_header: dict[int, bool] = {}
@@ -117,7 +117,7 @@ def _check_post_paths(steps: Sequence[Sequence[Step]], names: Names, problems: P
 
 
 def _report_hang(
-    steps: Sequence[Sequence[Step]],
+    steps: Sequence[Sequence[DecodedInstruction]],
     names: Names,
     problems: Problems,
     position: list[int],

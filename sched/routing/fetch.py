@@ -83,7 +83,7 @@ RESIDENCY, MOVE, EXTENSION, COUNTS, FAILURE, COMMON = (
 )
 
 
-class Work(NamedTuple):
+class RoutingArrays(NamedTuple):
     """Program, memories and results for compiled code; arrays are int64 unless said otherwise.
 
     Pages: `flits`, `words`, `region`, `result_region`, `head` (its latest residency, -1: none). Tasks: `tile`, `start`
@@ -125,7 +125,7 @@ class Work(NamedTuple):
 
 
 @jit
-def add_residency(work: Work, page: int, memory: int, since: int, ready: int, until: int, brought: int) -> int:
+def add_residency(work: RoutingArrays, page: int, memory: int, since: int, ready: int, until: int, brought: int) -> int:
     """Notes that a page is in a memory, and takes its room (of unlimited memories none); the residency's number."""
     number = work.counts.residencies
     work.counts.residencies += 1
@@ -140,7 +140,7 @@ def add_residency(work: Work, page: int, memory: int, since: int, ready: int, un
 
 
 @jit
-def extend(work: Work, number: int, until: int, entry: int) -> int:
+def extend(work: RoutingArrays, number: int, until: int, entry: int) -> int:
     """Keeps a page longer; -1, or the first cycle in which its memory has no room. `entry`: next of the journal."""
     residency = work.residencies[number]
     end = residency.until
@@ -158,7 +158,9 @@ def extend(work: Work, number: int, until: int, entry: int) -> int:
 
 
 @jit
-def gather(work: Work, space: Space, question: Question, page: int, memory: int, latest: int, reach: int) -> None:
+def gather(
+    work: RoutingArrays, space: Space, question: Question, page: int, memory: int, latest: int, reach: int
+) -> None:
     """Lists who holds a page and could send it by `latest`. Residencies may be extended by `reach` cycles at most."""
     target, flits = question.query.tile, work.flits[page]
     count, least, most, parities, soonest, longest = ZERO, FOREVER, ZERO, ZERO, FOREVER, ZERO
@@ -198,7 +200,9 @@ def gather(work: Work, space: Space, question: Question, page: int, memory: int,
 
 
 @jit
-def fetch(work: Work, space: Space, question: Question, task: int, index: int, due: int, after: int, entry: int) -> int:
+def fetch(
+    work: RoutingArrays, space: Space, question: Question, task: int, index: int, due: int, after: int, entry: int
+) -> int:
     """Brings the page of input `index` to its task's tile by cycle `due`, or as early as can be after it.
 
     It stays for `after` cycles from the later of `due` and its arrival. Returns its arrival, at most `due` if it is in
@@ -276,7 +280,7 @@ def fetch(work: Work, space: Space, question: Question, task: int, index: int, d
 
 
 @jit
-def _note(work: Work, index: int, source: int, into: int, departure: int, arrival: int, hops: int) -> None:
+def _note(work: RoutingArrays, index: int, source: int, into: int, departure: int, arrival: int, hops: int) -> None:
     move = work.moves[index]
     move.source, move.residency, move.departure = source, into, departure
     move.arrival, move.hops, move.way = arrival, hops, work.counts.way_entries
@@ -286,7 +290,7 @@ def _note(work: Work, index: int, source: int, into: int, departure: int, arriva
 
 @jit
 def _commit(
-    work: Work,
+    work: RoutingArrays,
     space: Space,
     question: Question,
     index: int,

@@ -96,8 +96,8 @@ class Late:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A planned program. Arrays are those of `fetch.Work`: `move` [input] of `MoveRecord`, `ways`, `residency_table`
-    [residency] of `ResidencyRecord`, `begun` [task].
+    """A planned program. Arrays are those of `fetch.RoutingArrays`: `move` [input] of `MoveRecord`, `ways`,
+    `residency_table` [residency] of `ResidencyRecord`, `begun` [task].
 
     `searches`, `looked_at`: searches for a way, and tiles that they looked at. `retries`: attempts taken back.
     """

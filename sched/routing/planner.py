@@ -15,7 +15,7 @@ from .plan import Ints, Plan, Records, Settings
 from .program import Program
 
 if TYPE_CHECKING:
-    from .fetch import Work
+    from .fetch import RoutingArrays
     from .levels import Levels
     from .search import Question, Space
 
@@ -190,7 +190,7 @@ def _queues(program: Program) -> tuple[Ints, Ints]:
     return _flat([tuple(queue) for queue in queues])
 
 
-def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question]:
+def _tables(program: Program, settings: Settings) -> tuple[RoutingArrays, Space, Question]:
     from . import fetch
 
     mesh, pages, todo = program.mesh, program.pages, program.tasks
@@ -219,7 +219,7 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
     common = np.zeros(1, fetch.COMMON)[0]
     common.regions, common.landing, common.launch = mesh.regions, mesh.landing, mesh.launch
     common.horizon = 64 * space.busy.shape[1] - _MARGIN
-    work = fetch.Work(
+    work = fetch.RoutingArrays(
         flits=flits,
         words=np.array([page.words for page in pages], np.int64),
         region=np.array([page.region for page in pages], np.int64),

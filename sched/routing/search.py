@@ -49,7 +49,7 @@ class Tally:
     shift: int
 
 
-class Step:
+class WayTile:
     """A tile of the way that is being tried: its number; the next way back from it; 1 if tiles of this way stood in the
     way behind it, otherwise 0."""
 
@@ -80,7 +80,7 @@ class Answer:
     hops: int
 
 
-RULES, TALLY, STEP, QUERY, ANSWER = (layout(kind) for kind in (Rules, Tally, Step, Query, Answer))
+RULES, TALLY, STEP, QUERY, ANSWER = (layout(kind) for kind in (Rules, Tally, WayTile, Query, Answer))
 
 
 class Space(NamedTuple):
@@ -99,7 +99,7 @@ class Space(NamedTuple):
     eject: Array
     busy: Array
     failed: Array
-    stack: Table[Step]
+    stack: Table[WayTile]
     on_path: Array
     path: Array
     tally: Tally

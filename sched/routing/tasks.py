@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .compiled import jit
-from .fetch import Work, add_residency, extend, fetch, occupy
+from .fetch import RoutingArrays, add_residency, extend, fetch, occupy
 from .levels import add_words, last_full
 from .search import FOREVER, Question, Space
 from .tables import NONE, ONE, ZERO
@@ -28,7 +28,7 @@ _LOST: Any = np.int64(FOREVER + 1)
 
 
 @jit
-def _take_back(work: Work, space: Space, first: int, last: int, residencies: int, moves: int) -> None:
+def _take_back(work: RoutingArrays, space: Space, first: int, last: int, residencies: int, moves: int) -> None:
     """Frees what tasks `first` .. `last` have reserved since there were `residencies` residencies and `moves` moves."""
     for index in range(work.in_first[first], work.in_first[last + 1]):
         move = work.moves[index]
@@ -53,7 +53,7 @@ def _take_back(work: Work, space: Space, first: int, last: int, residencies: int
 
 
 @jit
-def place(work: Work, space: Space, question: Question, task: int, start: int) -> int:
+def place(work: RoutingArrays, space: Space, question: Question, task: int, start: int) -> int:
     """Plans one task from cycle `start` on: -1 if it is done, otherwise the cycle from which to try again; `_LONGER` if
     the tables end too early, `_LOST` if an input is nowhere any more. What it has reserved by then is not taken back.
     """
@@ -102,7 +102,7 @@ def place(work: Work, space: Space, question: Question, task: int, start: int) -
 
 
 @jit
-def _group_end(work: Work, task: int) -> int:
+def _group_end(work: RoutingArrays, task: int) -> int:
     """The last of the deliveries of a task's results that follow it at once; the task itself if there is none."""
     last = task
     while last + 1 < len(work.tile) and work.cycles[last + 1] == 0 and work.cycles[task] > 0:
@@ -117,7 +117,7 @@ def _group_end(work: Work, task: int) -> int:
 
 
 @jit
-def _next(work: Work) -> int:
+def _next(work: RoutingArrays) -> int:
     """The queue whose turn it is: that of the tile which could begin its next task first, of those whose next task's
     inputs are made; of equals the task first in the program. -1 if all queues are empty."""
     best, soonest, number = NONE, ZERO, ZERO
@@ -142,7 +142,7 @@ def _next(work: Work) -> int:
 
 
 @jit
-def plan_tasks(work: Work, space: Space, question: Question) -> int:
+def plan_tasks(work: RoutingArrays, space: Space, question: Question) -> int:
     """Plans tasks until all are done, or one needs larger tables (and `plan_tasks` goes on there), or is stuck.
 
     Tiles take turns as their work ends, so that none takes the network for what it needs much later. A task and the

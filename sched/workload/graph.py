@@ -95,7 +95,7 @@ def scalable(layer: Layer) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class PastePlace:
     """Where an operand of a `paste` goes: its rows to rows top, top + step_h, ..., its columns likewise."""
 
     top: int
@@ -111,7 +111,7 @@ class Place:
         return self.top + (self.rows - 1) * self.step_h + 1, self.left + (self.columns - 1) * self.step_w + 1
 
 
-def pasted_pixels(places: Sequence[Place]) -> NDArray[np.int64]:
+def pasted_pixels(places: Sequence[PastePlace]) -> NDArray[np.int64]:
     """For each row and column of a `paste` the number of its pixel among those of all operands, one after the other.
 
     Raises ValueError where two operands meet or none is.
@@ -168,7 +168,7 @@ class Layer:
     w: NDArray[np.int8] | None = None
     bias: NDArray[np.int32] | None = None
     scales: NDArray[np.int32] | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[PastePlace, ...] = ()
     table: NDArray[np.int8] | None = None
     times16: bool = False
     repeat: int = 1

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .graph import Graph
 from .layers import ConvShape, gemm_shape
-from .plan import BRANCH_SPREAD, Plan
+from .plan import BRANCH_SPREAD, NetworkDraft
 
 
 def resnet50() -> tuple[ConvShape, ...]:
@@ -44,7 +44,7 @@ def vgg19() -> tuple[ConvShape, ...]:
     return _flattened(_vgg19())
 
 
-def _flattened(plan: Plan) -> tuple[ConvShape, ...]:
+def _flattened(plan: NetworkDraft) -> tuple[ConvShape, ...]:
     """The layers of a VGG network, fc6 as the product that it is."""
     fc6 = f"{plan.name}/fc6"
     flat = {fc6: gemm_shape(fc6, 1, 4096, 25088, relu=True)}
@@ -116,15 +116,15 @@ def inputs(name: str) -> dict[str, tuple[int, int, int]]:
     return GRAPHS[name]().inputs
 
 
-def _resnet50() -> Plan:
+def _resnet50() -> NetworkDraft:
     return _bottlenecks("resnet50", (3, 4, 6, 3))
 
 
-def _resnet152() -> Plan:
+def _resnet152() -> NetworkDraft:
     return _bottlenecks("resnet152", (3, 8, 36, 3))
 
 
-def _bottlenecks(name: str, counts: tuple[int, ...]) -> Plan:
+def _bottlenecks(name: str, counts: tuple[int, ...]) -> NetworkDraft:
     """A residual network with so many blocks of three convolutions in stages 2 to 5."""
     plan = _resnet_stem(name)
     for stage, (blocks, width) in enumerate(zip(counts, (64, 128, 256, 512), strict=True), start=2):
@@ -140,7 +140,7 @@ def _bottlenecks(name: str, counts: tuple[int, ...]) -> Plan:
     return _classifier(plan)
 
 
-def _resnet18() -> Plan:
+def _resnet18() -> NetworkDraft:
     plan = _resnet_stem("resnet18")
     for stage, width in enumerate((64, 128, 256, 512), start=2):
         for block in (1, 2):
@@ -154,29 +154,29 @@ def _resnet18() -> Plan:
     return _classifier(plan)
 
 
-def _resnet_stem(name: str) -> Plan:
-    plan = Plan(name, 224)
+def _resnet_stem(name: str) -> NetworkDraft:
+    plan = NetworkDraft(name, 224)
     plan.conv("conv1", 64, 7, 2)
     plan.max_pool("pool1", 3, 2, (1, 1))
     return plan
 
 
-def _classifier(plan: Plan) -> Plan:
+def _classifier(plan: NetworkDraft) -> NetworkDraft:
     plan.global_average("pool")
     plan.conv("fc", 1000, relu=False)
     return plan
 
 
-def _vgg16() -> Plan:
+def _vgg16() -> NetworkDraft:
     return _vgg("vgg16", (2, 2, 3, 3, 3))
 
 
-def _vgg19() -> Plan:
+def _vgg19() -> NetworkDraft:
     return _vgg("vgg19", (2, 2, 4, 4, 4))
 
 
-def _vgg(name: str, counts: tuple[int, ...]) -> Plan:
-    plan = Plan(name, 224)
+def _vgg(name: str, counts: tuple[int, ...]) -> NetworkDraft:
+    plan = NetworkDraft(name, 224)
     for stage, (count, width) in enumerate(zip(counts, (64, 128, 256, 512, 512), strict=True), start=1):
         for index in range(1, count + 1):
             plan.conv(f"conv{stage}_{index}", width, 3)
@@ -187,8 +187,8 @@ def _vgg(name: str, counts: tuple[int, ...]) -> Plan:
     return plan
 
 
-def _mobilenet_v1() -> Plan:
-    plan = Plan("mobilenet_v1", 224)
+def _mobilenet_v1() -> NetworkDraft:
+    plan = NetworkDraft("mobilenet_v1", 224)
     plan.conv("conv1", 32, 3, 2)
     outputs = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
     for index, width in enumerate(outputs, start=1):
@@ -211,9 +211,9 @@ _INCEPTION = {
 }
 
 
-def _googlenet() -> Plan:
+def _googlenet() -> NetworkDraft:
     # Pools of stride 2 count a part of a window at the far edges as a window (112 -> 56, not 55): hence padding there
-    plan = Plan("googlenet", 224)
+    plan = NetworkDraft("googlenet", 224)
     plan.conv("conv1", 64, 7, 2)
     plan.max_pool("pool1", 3, 2, (0, 1))
     plan.conv("conv2_1", 64)
@@ -261,8 +261,8 @@ _MIXED: dict[str, tuple[tuple[tuple[_Step, ...], ...], int]] = {
 }
 
 
-def _inception_v3() -> Plan:
-    plan = Plan("inception_v3", 299)
+def _inception_v3() -> NetworkDraft:
+    plan = NetworkDraft("inception_v3", 299)
     plan.conv("conv1_1", 32, 3, 2, pad=0)
     plan.conv("conv1_2", 32, 3, pad=0)
     plan.conv("conv1_3", 64, 3)
@@ -282,7 +282,7 @@ def _inception_v3() -> Plan:
     return _classifier(plan)
 
 
-def _branch(plan: Plan, name: str, steps: tuple[_Step, ...], source: str, stride: int = 1) -> str:
+def _branch(plan: NetworkDraft, name: str, steps: tuple[_Step, ...], source: str, stride: int = 1) -> str:
     """Convolutions one behind the other; the last one has the stride, and no padding if that is not 1."""
     for index, (width, kernel) in enumerate(steps, start=1):
         last = index == len(steps) and stride > 1
@@ -292,27 +292,27 @@ def _branch(plan: Plan, name: str, steps: tuple[_Step, ...], source: str, stride
     return source
 
 
-def _pooled(plan: Plan, name: str, width: int, source: str) -> str:
+def _pooled(plan: NetworkDraft, name: str, width: int, source: str) -> str:
     """An average pool and a projection."""
     plan.average_pool(f"pool{name}", 3, source=source)
     return plan.conv(f"conv{name}_projection", width)
 
 
-def _mixed(plan: Plan, name: str) -> None:
+def _mixed(plan: NetworkDraft, name: str) -> None:
     """A module with one concatenation (figures 5 and 6)."""
     source, (branches, projection) = plan.last, _MIXED[name]
     parts = [_branch(plan, f"conv{name}_{index}", steps, source) for index, steps in enumerate(branches, start=1)]
     plan.concat(f"concat{name}", *parts, _pooled(plan, name, projection, source))
 
 
-def _reduction(plan: Plan, name: str, *branches: tuple[_Step, ...]) -> None:
+def _reduction(plan: NetworkDraft, name: str, *branches: tuple[_Step, ...]) -> None:
     """A module that halves the map (figure 10)."""
     source = plan.last
     parts = [_branch(plan, f"conv{name}_{index}", steps, source, 2) for index, steps in enumerate(branches, start=1)]
     plan.concat(f"concat{name}", *parts, plan.max_pool(f"pool{name}", 3, 2, source=source))
 
 
-def _expanded(plan: Plan, name: str) -> None:
+def _expanded(plan: NetworkDraft, name: str) -> None:
     """A module whose branches end in a row and a column side by side (figure 7)."""
     source, conv = plan.last, f"conv{name}"
     parts = [plan.conv(f"{conv}_1_1", 320, source=source)]
@@ -322,8 +322,8 @@ def _expanded(plan: Plan, name: str) -> None:
     plan.concat(f"concat{name}", *parts, _pooled(plan, name, 192, source))
 
 
-def _yolov2() -> Plan:
-    plan = Plan("yolov2", 416)
+def _yolov2() -> NetworkDraft:
+    plan = NetworkDraft("yolov2", 416)
     # Darknet-19 without its classifier: 3x3 and 1x1 convolutions take turns, the latter with half the channels
     passthrough = ""
     for stage, (count, width) in enumerate(((1, 32), (1, 64), (3, 128), (3, 256), (5, 512), (5, 1024)), start=1):
@@ -343,8 +343,8 @@ def _yolov2() -> Plan:
     return plan
 
 
-def _ncf() -> Plan:
-    plan = Plan("ncf", inputs={"embeddings": (256, 1, 1), "factors": (64, 1, 1)})
+def _ncf() -> NetworkDraft:
+    plan = NetworkDraft("ncf", inputs={"embeddings": (256, 1, 1), "factors": (64, 1, 1)})
     for index, width in enumerate((256, 128, 64), start=1):
         plan.conv(f"mlp{index}", width)
     plan.concat("concat", plan.last, "factors")
@@ -358,8 +358,8 @@ TOKENS = 32
 _MODEL, _INNER, _VOCABULARY = 512, 2048, 33708
 
 
-def _transformer() -> Plan:
-    plan = Plan("transformer", inputs={"source": (_MODEL, 1, TOKENS), "target": (_MODEL, 1, TOKENS)})
+def _transformer() -> NetworkDraft:
+    plan = NetworkDraft("transformer", inputs={"source": (_MODEL, 1, TOKENS), "target": (_MODEL, 1, TOKENS)})
     encoded = "source"
     for index in range(1, 7):
         encoded = _attention(plan, f"encoder{index}_self", encoded, encoded)
@@ -373,7 +373,7 @@ def _transformer() -> Plan:
     return plan
 
 
-def _attention(plan: Plan, name: str, queries: str, values: str) -> str:
+def _attention(plan: NetworkDraft, name: str, queries: str, values: str) -> str:
     """The projections of one attention, and its residual sum."""
     for part, source in (("q", queries), ("k", values), ("v", values)):
         plan.conv(f"{name}_{part}", _MODEL, source=source, relu=False)
@@ -381,7 +381,7 @@ def _attention(plan: Plan, name: str, queries: str, values: str) -> str:
     return plan.add(f"{name}_add", queries, branch, relu=False)
 
 
-def _feed_forward(plan: Plan, name: str, source: str) -> str:
+def _feed_forward(plan: NetworkDraft, name: str, source: str) -> str:
     """Two products with ReLU between them, and their residual sum."""
     plan.conv(f"{name}_ff1", _INNER, source=source)
     branch = plan.conv(f"{name}_ff2", _MODEL, relu=False, spread=BRANCH_SPREAD)
@@ -389,7 +389,7 @@ def _feed_forward(plan: Plan, name: str, source: str) -> str:
 
 
 #: Every network here by name, and what draws it up.
-GRAPHS: dict[str, Callable[[], Plan]] = {
+GRAPHS: dict[str, Callable[[], NetworkDraft]] = {
     "resnet18": _resnet18,
     "resnet50": _resnet50,
     "resnet152": _resnet152,

@@ -1,7 +1,7 @@
 """Networks of which only the shapes are known, and the random numbers that make them run.
 
-A `Plan` is drawn up layer by layer, without a single weight, so that tables of shapes cost nothing; `Plan.graph` draws
-the weights.
+A `NetworkDraft` is drawn up layer by layer, without a single weight, so that tables of shapes cost nothing. Its `graph`
+draws the weights.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Step:
     shape: ConvShape | None
 
 
-class Plan:
+class NetworkDraft:
     """Draws up a network over one square RGB picture of `size` rows, whose tensor is called "picture", or over `inputs`
     by name (channels, rows, columns) of any int8 values; `size` is 0 then.
 

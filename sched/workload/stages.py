@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig
 
 from .fusion import fuse
-from .graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
+from .graph import PLACED, TABLE_SIZE, Graph, Layer, PastePlace, Value, Window
 from .layers import WorkloadError
 
 #: Kinds whose results have zeros in lanes without a channel, whatever their operands have there.
@@ -79,7 +79,7 @@ class Stages:
     #: Planes of the tensors that a root consists of, in order.
     members: dict[str, list[int]]
     #: The rows and columns of the root where copies of a paste's operands lie; all other tensors have all of them.
-    places: dict[str, Place]
+    places: dict[str, PastePlace]
 
 
 def blocks_of(channels: int, block: int, lanes: int) -> Lanes:
@@ -160,7 +160,7 @@ class _Placing:
         self.values, self.lanes, self._outputs = dict(graph.values), lanes, graph.outputs
         self.members: dict[str, list[int]] = {}
         self.copies: dict[str, list[Stage]] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, PastePlace] = {}
         self._direct: dict[str, tuple[str, int]] = {}
         self._computed = {layer.output for layer in graph.layers}
         for layer in graph.layers:

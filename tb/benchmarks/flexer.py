@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.papers.flexer.judge import PLAYED_CYCLES
-from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
 from meshloom.sched.workload.catalog import find
 
@@ -154,7 +154,7 @@ def weighed(costs: Sequence[LayerCost]) -> Sheet:
     for name in WEIGHED:
         if name not in baseline:
             continue
-        layer = Layer(find(name)[0].shape, load(FIGURE_9), 1 << 15, OUTPUT / "schedules", BUDGET)
+        layer = LayerSearch(find(name)[0].shape, load(FIGURE_9), 1 << 15, OUTPUT / "schedules", BUDGET)
         made, base = layer.best(TRANSFERS, "flexer"), baseline[name].costs["paper_static"]
         plain = baseline[name].costs["flexer"]
         rows.append(
@@ -182,7 +182,7 @@ def reuses() -> dict[tuple[str, str], Reuse]:
             ("flexer", chip, PAPER),
             ("nest", chip, OURS),
         ):
-            layer = Layer(shape, arch, 1 << 15, OUTPUT / "schedules", BUDGET)
+            layer = LayerSearch(shape, arch, 1 << 15, OUTPUT / "schedules", BUDGET)
             found[name, label] = reuse(layer, layer.decided(policy).choice, policy)
     return found
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.tiling.problem import Problem, pose
 from meshloom.sched.papers.flexer.flows import flows
-from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.playing import attempt
 from meshloom.sched.papers.flexer.policy import PAPER, PAPER_STATIC, Choice, Policy
 from meshloom.sched.papers.flexer.tiles import Tiles, viable
@@ -116,8 +116,8 @@ EVERYWHERE = tuple(one for one in ASSUMPTIONS if one.static == _APART and not on
 Pair = tuple[Point, Point]
 
 
-def _layer(name: str, arch: str, assumed: Assumption) -> Layer:
-    return Layer(same(find(name)[0].shape), assumed.chip(arch), 1 << 15, OUTPUT / "schedules", BUDGET)
+def _layer(name: str, arch: str, assumed: Assumption) -> LayerSearch:
+    return LayerSearch(same(find(name)[0].shape), assumed.chip(arch), 1 << 15, OUTPUT / "schedules", BUDGET)
 
 
 def estimated(name: str, arch: str, assumed: Assumption) -> Pair:

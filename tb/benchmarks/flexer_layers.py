@@ -71,10 +71,10 @@ def same(shape: ConvShape) -> ConvShape:
 
 def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
     """Costs of a layer by scheduler, and whose schedule the hybrid takes. Raises DoesNotFit."""
-    from meshloom.sched.papers.flexer.layer import Layer
+    from meshloom.sched.papers.flexer.layer import LayerSearch
     from meshloom.sched.papers.flexer.scheduler import candidates
 
-    layer = Layer(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
+    layer = LayerSearch(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
     found = candidates(layer)
     best = min(found, key=lambda name: found[name].cycles)
     costs = {name: (made.cycles, made.words) for name, made in found.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.playing import play
 from meshloom.sched.papers.flexer.policy import Choice, Policy
 from meshloom.sched.papers.flexer.state import LOAD, NEXT, RUN, STORE
@@ -36,7 +36,7 @@ def unlimited(chip: ChipConfig) -> ChipConfig:
     return chip.model_copy(update={"name": f"{chip.name}_all", "spm_words": 1 << 20})
 
 
-def reuse(layer: Layer, choice: Choice, policy: Policy) -> Reuse:
+def reuse(layer: LayerSearch, choice: Choice, policy: Policy) -> Reuse:
     """Plays a choice and counts."""
     _, cycles, _, log = play(layer.problem, layer.chip, choice, policy, record=True)
     events: list[list[int]] = log.tolist()

@@ -13,7 +13,7 @@ import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.tiling.problem import Problem, pose
-from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.playing import play
 from meshloom.sched.papers.flexer.policy import PAPER, Choice, Policy
 from meshloom.sched.papers.flexer.search import SearchResult, bounds, search
@@ -102,7 +102,7 @@ def search_time(on_progress: OnEvent, network: str = "resnet50", arch: str = "ar
     seconds = time.monotonic() - wall, time.process_time() - cpu
     hurried: list[float] = []
     for shape, end in zip(shapes, found, strict=True):
-        layer = Layer(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
+        layer = LayerSearch(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
         least, best = (
             min(PAPER.metric(one.cycles, one.words) for one in some) for some in (layer.choices(PAPER), end.choices)
         )
@@ -158,7 +158,7 @@ def _small(choices: Iterator[Choice], problem: Problem, chip: ChipConfig) -> Ite
 
 
 def _best(arch: str, name: str, label: str, policy: Policy) -> tuple[str, str, str, float, float]:
-    layer = Layer(find(name)[0].shape, load(arch), 1 << 15, OUTPUT / "schedules", COMPARED, threads=1)
+    layer = LayerSearch(find(name)[0].shape, load(arch), 1 << 15, OUTPUT / "schedules", COMPARED, threads=1)
     leader = min(layer.choices(policy), key=lambda choice: PAPER.metric(choice.cycles, choice.words))
     return arch, name, label, leader.cycles, leader.words
 

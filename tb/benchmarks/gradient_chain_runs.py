@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Move
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.papers.gradient.chain_plan import Plan, Update
+from meshloom.sched.papers.gradient.chain_plan import ChainPlan, Update
 from meshloom.sched.papers.gradient.chain_search import schedule as chained
 from meshloom.sched.papers.gradient.scheduler import Refused, Searches, ways
 from meshloom.sched.papers.gradient.scheduler import schedule as fastest
@@ -223,9 +223,9 @@ def taken(chip: str, chain: Chain, way: str) -> Taken | None:
     return _memory(chip).get((way, chain.name), _TAKEN)
 
 
-def _plan(chip: ChipConfig, way: str) -> Plan:
+def _plan(chip: ChipConfig, way: str) -> ChainPlan:
     keep, defer = WAYS.get(way, (True, True))
-    return Plan(0, 0, 0, len(chip.cores), keep, defer, UPDATES.get(way, Update.NONE))
+    return ChainPlan(0, 0, 0, len(chip.cores), keep, defer, UPDATES.get(way, Update.NONE))
 
 
 def measure(chip: str, networks: Sequence[str], on_progress: OnEvent) -> None:

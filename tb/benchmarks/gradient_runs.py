@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, load
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.papers.gradient.scheduler import Found, Refused, Searches, ways
+from meshloom.sched.papers.gradient.scheduler import BestTiling, Refused, Searches, ways
 from meshloom.sched.papers.gradient.search import LEADERS, Slower
 from meshloom.sched.schedulers.training.orders import Order, selected
-from meshloom.sched.schedulers.training.pair import MOST_PRODUCTS, Pair, Split
+from meshloom.sched.schedulers.training.pair import MOST_PRODUCTS, GradientPair, Split
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.training import TrainingLayer, find, setting_of
@@ -109,7 +109,7 @@ def _chip(name: str, bytes_per_cycle: int | None, roomy: bool) -> ChipConfig:
 @cache
 def _fits(case: Case, layer: TrainingLayer) -> bool:
     try:
-        Pair(layer, case.config)
+        GradientPair(layer, case.config)
     except DoesNotFit:
         return False
     return True
@@ -140,8 +140,8 @@ def _ways(case: Case, layer: TrainingLayer) -> list[tuple[int, Split]]:
 # -- in the model -----------------------------------------------------------------------------------------------------
 
 #: What a layer takes in an order and a way to share it, or at least, or why it cannot be done so.
-Taken = dict[tuple[Order, int, Split], Found | Refused | Slower]
-_Find = Callable[[TrainingLayer, Order, int, Split, float], Found | Refused | Slower | None]
+Taken = dict[tuple[Order, int, Split], BestTiling | Refused | Slower]
+_Find = Callable[[TrainingLayer, Order, int, Split, float], BestTiling | Refused | Slower | None]
 #: Splits in the order in which they are tried.
 _SPLITS = (Split.K, Split.M, Split.N)
 
@@ -157,7 +157,7 @@ def _searches_of(case: Case, roomy: bool, leaders: int) -> Searches:
 
 def taken(case: Case, layer: TrainingLayer) -> Taken | None:
     """What is kept of a layer; None unless that is all."""
-    return _each(case, layer, _searches(case, layer).known)
+    return _each(case, layer, _searches(case, layer).stored)
 
 
 def measure(case: Case, layer: TrainingLayer, on_progress: OnEvent) -> None:
@@ -180,7 +180,7 @@ def _each(case: Case, layer: TrainingLayer, find: _Find) -> Taken | None:
             one = find(layer, order, cores, split, enough)
             if one is None:
                 return None
-            if isinstance(one, Found):
+            if isinstance(one, BestTiling):
                 fastest[order] = min(one.cycles, fastest.get(order, inf))
             found[order, cores, split] = one
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from meshloom.sched.papers.gradient.scheduler import Found
+from meshloom.sched.papers.gradient.scheduler import BestTiling
 from meshloom.sched.papers.gradient.search import Slower
 from meshloom.sched.schedulers.training.orders import Order, selected
 from meshloom.sched.schedulers.training.pair import Split
@@ -42,7 +42,7 @@ class Sum:
     dram: int = 0
     spilled: int = 0
 
-    def plus(self, one: Found, times: int, lanes: int) -> Sum:
+    def plus(self, one: BestTiling, times: int, lanes: int) -> Sum:
         """With `times` layers more."""
         return Sum(
             self.cycles + times * one.cycles,
@@ -53,17 +53,17 @@ class Sum:
 
 def fits(found: Taken) -> bool:
     """Whether there is any schedule of a layer."""
-    return any(isinstance(one, Found) for one in found.values())
+    return any(isinstance(one, BestTiling) for one in found.values())
 
 
-def chosen(layer: TrainingLayer, found: Taken, way: str) -> Found:
+def chosen(layer: TrainingLayer, found: Taken, way: str) -> BestTiling:
     """What a layer takes if its order and split are chosen in some way; where that cannot be done, what `sequential`
     takes by the same split. `plain`, `interleaved` and `algorithm 1` share by rows of the batch, as is usual; a layer
     with too few of them stays on one core."""
-    there = {key: one for key, one in found.items() if isinstance(one, Found)}
+    there = {key: one for key, one in found.items() if isinstance(one, BestTiling)}
     usual = next((key[1:] for key in found if key[2] is Split.M), None) or min(key[1:] for key in found)
 
-    def fastest(orders: Sequence[Order], only: tuple[int, Split] | None = None) -> Found | None:
+    def fastest(orders: Sequence[Order], only: tuple[int, Split] | None = None) -> BestTiling | None:
         some = [one for key, one in there.items() if key[0] in orders and only in (None, key[1:])]
         return min(some, key=lambda one: one.cycles, default=None)
 
@@ -207,7 +207,7 @@ def _samples(chip: str) -> list[Sample]:
         sizes = layer.m, layer.k, layer.n
         order = selected(*sizes)
         some = {key[2].value: one for key, one in taken.items() if key[0] is order}
-        cycles = {split: one.cycles for split, one in some.items() if isinstance(one, Found | Slower)}
+        cycles = {split: one.cycles for split, one in some.items() if isinstance(one, BestTiling | Slower)}
         if len(cycles) > 1:
             found.append(Sample(sizes, cycles, chosen(layer, taken, "plain").cycles))
     return found

@@ -13,7 +13,7 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import PAGE_WORDS
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
 from meshloom.sched.lowering.templates.relocate import place_program, relocated
-from meshloom.sched.lowering.templates.template import Place, Template
+from meshloom.sched.lowering.templates.template import ProgramPlace, Template
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.sched.workload.workload_sets import NETWORKS
 
@@ -36,11 +36,11 @@ def three(found: Sequence[Found]) -> dict[str, Found]:
     return {"smallest": order[0], "median": order[len(order) // 2], "largest": order[-1]}
 
 
-def spot(template: Template, code_page: int, chip: ChipConfig) -> Place:
+def spot(template: Template, code_page: int, chip: ChipConfig) -> ProgramPlace:
     """The last cores of the chip, and the end of its memory: other ones than it was compiled for."""
     end = chip.dram.words // PAGE_WORDS
     code = end - -(-template.code_words // PAGE_WORDS)
-    return Place(chip.cores[-len(template.cores) :], code - code_page, code, end)
+    return ProgramPlace(chip.cores[-len(template.cores) :], code - code_page, code, end)
 
 
 def microseconds(work: Callable[[], object]) -> float:

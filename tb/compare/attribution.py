@@ -20,7 +20,7 @@ from meshloom.sched.program.program import Program
 
 from ..results.legend import GROUPS, CycleCause
 from .causes import Activity, AttributionError, Causes, Step
-from .records import Place, T, locate, operations
+from .records import InstructionPlace, T, locate, operations
 
 #: Memories of a core that GEMMs and VECs write.
 _RESULTS = (Region.ACC, Region.OUT, Region.VEC)
@@ -85,7 +85,7 @@ def attribute(
 
 def spent_by_layer(
     causes: Causes[T],
-    number: Callable[[Place], int],
+    number: Callable[[InstructionPlace], int],
     schedule: Schedule,
     cycles: int,
     layer_of: Callable[[Operation], str],
@@ -154,7 +154,7 @@ class Gap(NamedTuple):
         return self.stop - self.start
 
 
-def gap(causes: Causes[T], gemm: Place, first: int) -> list[Gap]:
+def gap(causes: Causes[T], gemm: InstructionPlace, first: int) -> list[Gap]:
     """The cycles from `first`, in which the previous GEMM of the core ended its windows, to the start of a GEMM, by
     cause, the last ones first."""
     at = causes.records[gemm].start
@@ -173,7 +173,7 @@ def gap(causes: Causes[T], gemm: Place, first: int) -> list[Gap]:
     return gaps
 
 
-def _explained(causes: Causes[T], gemm: Place) -> Iterator[tuple[int, CycleCause, Step]]:
+def _explained(causes: Causes[T], gemm: InstructionPlace) -> Iterator[tuple[int, CycleCause, Step]]:
     """Steps back from the start of a GEMM, each with the cause of the time between it and the previous step.
 
     What lies before another GEMM's end is all that GEMM's business; so is, for a full result buffer, what lies before.
@@ -254,7 +254,11 @@ def _on_the_way(causes: Causes[T], step: Step) -> CycleCause:
 
 
 def _tail(
-    causes: Causes[T], gemms: Sequence[Place], mine: list[tuple[int, str]], longest: list[tuple[int, str]], cycles: int
+    causes: Causes[T],
+    gemms: Sequence[InstructionPlace],
+    mine: list[tuple[int, str]],
+    longest: list[tuple[int, str]],
+    cycles: int,
 ) -> dict[str, Counter[CycleCause]]:
     """How a core's time after its last GEMM is spent, by the layer in which the last core to finish then is."""
     at = mine[-1][0] if mine else 0

@@ -22,7 +22,7 @@ from meshloom.sched.program.program import Instruction, Program
 
 from .idle import ideal_move_cycles
 from .links import routes_of
-from .records import Place, T
+from .records import InstructionPlace, T
 
 
 class AttributionError(ValueError):
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
     since: int
     activity: Activity
-    place: Place
+    place: InstructionPlace
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Post:
     """A post to a semaphore, made by `place`; `delivered`: on delivery of its MOVE's last word, not when that was
     sent."""
 
-    place: Place
+    place: InstructionPlace
     delivered: bool = False
 
 
@@ -71,18 +71,18 @@ class Causes(Generic[T]):
     Raises AttributionError if records are missing.
     """
 
-    def __init__(self, program: Program, records: Mapping[Place, T], chip: ChipConfig) -> None:
+    def __init__(self, program: Program, records: Mapping[InstructionPlace, T], chip: ChipConfig) -> None:
         self.chip, self.records = chip, records
         self._routes = routes_of(program, chip)
         self.code: dict[tuple[int, Unit], tuple[Instruction, ...]] = {
             (stream.tile, stream.unit): stream.instructions for stream in (*program.streams, program.boot)
         }
         self._posts: dict[tuple[int, int], list[tuple[int, int, _Post]]] = defaultdict(list)
-        self._waits: dict[tuple[int, int], list[tuple[int, Place, int]]] = defaultdict(list)
+        self._waits: dict[tuple[int, int], list[tuple[int, InstructionPlace, int]]] = defaultdict(list)
         missing: Counter[int] = Counter()
         for (tile, unit), code in self.code.items():
             for index, instruction in enumerate(code):
-                fields, place = instruction.fields, Place(tile, unit, index)
+                fields, place = instruction.fields, InstructionPlace(tile, unit, index)
                 if instruction.opcode is Opcode.END or fields.get("tag", 0) == FETCH_TAG:
                     continue
                 done = self.executing(place)
@@ -99,7 +99,7 @@ class Causes(Generic[T]):
                 f"keeps {chip.trace_records}; raise trace_records in chip {chip.name}"
             )
 
-    def _enter(self, place: Place, done: Place, instruction: Instruction) -> None:
+    def _enter(self, place: InstructionPlace, done: InstructionPlace, instruction: Instruction) -> None:
         """Stores what an instruction waits for and posts; `done`: the part that completes it."""
         fields, end = instruction.fields, self.records[done].end
         if count := fields.get("wait_n", 0):
@@ -117,9 +117,9 @@ class Causes(Generic[T]):
             self._posts[target, fields["notify_sem"]].append((end + distance, 1, _Post(done, delivered=True)))
 
     @cached_property
-    def critical(self) -> dict[Place, _Post]:
+    def critical(self) -> dict[InstructionPlace, _Post]:
         """For each instruction that waits, the last post that it needed: posts are taken in order of arrival."""
-        result: dict[Place, _Post] = {}
+        result: dict[InstructionPlace, _Post] = {}
         for key, waits in self._waits.items():
             posts = sorted(self._posts[key], key=lambda post: post[0])
             number = have = used = 0
@@ -133,50 +133,54 @@ class Causes(Generic[T]):
         return result
 
     @cached_property
-    def _previous(self) -> dict[Place, Place]:
+    def _previous(self) -> dict[InstructionPlace, InstructionPlace]:
         """For each GEMM the one before on its core."""
         return {after: before for core in self.chip.cores for before, after in pairwise(self.gemms(core))}
 
     @cached_property
-    def _sent_before(self) -> dict[Place, Place]:
+    def _sent_before(self) -> dict[InstructionPlace, InstructionPlace]:
         """For each MOVE the one that its mover executed before."""
-        by_mover: dict[int, list[tuple[int, Place]]] = defaultdict(list)
+        by_mover: dict[int, list[tuple[int, InstructionPlace]]] = defaultdict(list)
         for place, record in self.records.items():
             if record.opcode is Opcode.MOVE and self.executing(place) == place:
                 by_mover[record.tile].append((record.start, place))
         return {after: before for moves in by_mover.values() for (_, before), (_, after) in pairwise(sorted(moves))}
 
-    def queued_behind(self, place: Place) -> Place | None:
+    def queued_behind(self, place: InstructionPlace) -> InstructionPlace | None:
         """The MOVE that the mover which executes `place` executed before it; None if it was its first."""
         return self._sent_before.get(self.executing(place))
 
     # -- properties of an instruction -----------------------------------------------------------------------------
 
-    def instruction(self, place: Place) -> Instruction:
+    def instruction(self, place: InstructionPlace) -> Instruction:
         return self.code[place.tile, place.unit][place.index]
 
-    def executing(self, place: Place) -> Place:
+    def executing(self, place: InstructionPlace) -> InstructionPlace:
         """The part that executes an instruction: for a pull, the mover of another tile."""
         instruction = self.instruction(place)
         away = instruction.opcode is Opcode.MOVE and instruction.fields["src_tile"] != place.tile
         return place._replace(remote=away)
 
-    def gemms(self, core: int) -> list[Place]:
+    def gemms(self, core: int) -> list[InstructionPlace]:
         """The GEMMs of a core, in order."""
         code = self.code.get((core, Unit.MATRIX), ())
-        return [Place(core, Unit.MATRIX, i) for i, instruction in enumerate(code) if instruction.opcode is Opcode.GEMM]
+        return [
+            InstructionPlace(core, Unit.MATRIX, i)
+            for i, instruction in enumerate(code)
+            if instruction.opcode is Opcode.GEMM
+        ]
 
-    def occupancy(self, place: Place) -> int:
+    def occupancy(self, place: InstructionPlace) -> int:
         """Cycles of a GEMM's operand windows."""
         f = self.instruction(place).fields
         shape = GemmShape(f["pixels"], f["n_blocks"], f["k_blocks"], f["kernel_h"], f["kernel_w"])
         return gemm_occupancy(self.chip, shape)
 
-    def windows_end(self, place: Place) -> int:
+    def windows_end(self, place: InstructionPlace) -> int:
         """The cycle after a GEMM's last window."""
         return self.records[place].start + self.occupancy(place)
 
-    def idle_rows(self, place: Place) -> int:
+    def idle_rows(self, place: InstructionPlace) -> int:
         """PE cycles of a GEMM in rows of the array without a pixel."""
         f = self.instruction(place).fields
         windows = f["n_blocks"] * f["k_blocks"] * f["kernel_h"] * f["kernel_w"] * self.chip.lanes
@@ -195,9 +199,9 @@ class Causes(Generic[T]):
 
     # -- the walk back --------------------------------------------------------------------------------------------
 
-    def walk(self, place: Place) -> Iterator[Step]:
+    def walk(self, place: InstructionPlace) -> Iterator[Step]:
         """Steps back from the start of an instruction to cycle 0."""
-        seen = set[Place]()
+        seen = set[InstructionPlace]()
         while place not in seen:
             seen.add(place)
             record, before = self.records[place], self.before(place)
@@ -222,7 +226,7 @@ class Causes(Generic[T]):
             place = post.place._replace(remote=False)
         yield Step(0, Activity.POST, place)  # posts that came at nearly the same time were taken in another order
 
-    def trace(self, place: Place) -> Iterator[Step]:
+    def trace(self, place: InstructionPlace) -> Iterator[Step]:
         """Steps back from the end of an instruction to cycle 0."""
         yield from self._done(_Post(self.executing(place)))
         yield from self.walk(place)
@@ -241,7 +245,7 @@ class Causes(Generic[T]):
             case _:  # a SYNC, or a FETCH
                 yield Step(done.start, Activity.POST, post.place)
 
-    def _issued(self, before: Place, start: int) -> Iterator[Step]:
+    def _issued(self, before: InstructionPlace, start: int) -> Iterator[Step]:
         """Back from an instruction that waited for no post to the start of the previous one of its stream."""
         last = self.records[before]
         match self.instruction(before).opcode:
@@ -275,7 +279,7 @@ class Causes(Generic[T]):
         else:
             yield Step(self._offered(issued), Activity.QUEUE, issued)
 
-    def behind_dram(self, place: Place) -> bool:
+    def behind_dram(self, place: InstructionPlace) -> bool:
         """Whether a request or post that waits to be sent does so behind a DRAM's full queue: its own, or that of the
         previous one of its stream."""
         for result in (place, self.before(place)):
@@ -284,18 +288,18 @@ class Causes(Generic[T]):
                 return True
         return False
 
-    def before(self, place: Place) -> Place | None:
+    def before(self, place: InstructionPlace) -> InstructionPlace | None:
         """The previous instruction of the stream that left a record."""
         for index in range(place.index - 1, -1, -1):
             if (result := place._replace(index=index)) in self.records:
                 return result
         return None
 
-    def _busy(self, before: Place, cycle: int) -> bool:
+    def _busy(self, before: InstructionPlace, cycle: int) -> bool:
         """Whether a VEC was still running in a cycle."""
         return self.instruction(before).opcode is Opcode.VEC and self.records[before].end > cycle
 
-    def _offered(self, place: Place) -> int:
+    def _offered(self, place: InstructionPlace) -> int:
         """When an own MOVE was offered to the mover, if its code had arrived."""
         record, before = self.records[place], self.before(place)
         if before is None:

@@ -13,7 +13,7 @@ from meshloom.sched.program.program import Program
 
 from ..devices.interface import Run
 from ..devices.readout import records_expected
-from .records import Match, Place, Timed, label_of
+from .records import InstructionPlace, Match, Timed, label_of
 
 
 class Completeness(TypedDict, total=False):
@@ -71,7 +71,9 @@ def _problem(match: Match, run: Run, due: Mapping[int, int], counts: Mapping[int
     return ""
 
 
-def _instruction(entry: Timed, place: Place | None, program: Program, schedule: Schedule, chip: ChipConfig) -> str:
+def _instruction(
+    entry: Timed, place: InstructionPlace | None, program: Program, schedule: Schedule, chip: ChipConfig
+) -> str:
     """Names the instruction of a missing record."""
     if place is not None:
         names = Names(chip, program, [op.label for op in schedule.operations])

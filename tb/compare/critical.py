@@ -15,10 +15,12 @@ from ..results.legend import CycleCause
 from .attribution import Gap, cause_of, gap
 from .causes import Activity, Causes, Step
 from .finished import Entry
-from .records import Place
+from .records import InstructionPlace
 
 
-def critical_path(causes: Causes[Entry], last: Place, end: int, who: Callable[[Place], Who]) -> CriticalPath:
+def critical_path(
+    causes: Causes[Entry], last: InstructionPlace, end: int, who: Callable[[InstructionPlace], Who]
+) -> CriticalPath:
     """The path to cycle `end`, from the end of the instruction `last` backwards."""
     steps: list[PathStep] = []
     at = end
@@ -47,11 +49,11 @@ def _chain(first: Step, rest: Iterable[Step]) -> Iterable[Step]:
 
 
 def costly_waits(
-    causes: Causes[Entry], most: int, who: Callable[[Place], Who], chosen: Callable[[Place], bool]
+    causes: Causes[Entry], most: int, who: Callable[[InstructionPlace], Who], chosen: Callable[[InstructionPlace], bool]
 ) -> tuple[Wait, ...]:
     """The `most` longest waits of arrays before GEMMs that are `chosen`, the longest first; fill and drain of the array
     is none."""
-    values: list[tuple[int, int, Place, list[Gap]]] = []
+    values: list[tuple[int, int, InstructionPlace, list[Gap]]] = []
     for core in causes.chip.cores:
         first = 0
         for place in causes.gemms(core):
@@ -67,15 +69,19 @@ def _waits(part: Gap) -> bool:
     return part.cause is not CycleCause.PIPELINE
 
 
-def _behind(causes: Causes[Entry], place: Place, activity: str, who: Callable[[Place], Who]) -> Who | None:
+def _behind(
+    causes: Causes[Entry], place: InstructionPlace, activity: str, who: Callable[[InstructionPlace], Who]
+) -> Who | None:
     """In a queue for a mover, the MOVE that it executed before."""
     before = causes.queued_behind(place) if activity == Activity.QUEUE else None
     return None if before is None else who(before)
 
 
-def _wait(causes: Causes[Entry], gemm: Place, parts: list[Gap], who: Callable[[Place], Who]) -> Wait:
+def _wait(
+    causes: Causes[Entry], gemm: InstructionPlace, parts: list[Gap], who: Callable[[InstructionPlace], Who]
+) -> Wait:
     spent = Counter[str]()
-    blamed = Counter[tuple[Place, str]]()
+    blamed = Counter[tuple[InstructionPlace, str]]()
     for part in parts:
         spent[part.cause] += part.cycles
         blamed[part.step.place, part.step.activity] += part.cycles

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Part, Unit, decode
-from meshloom.sched.checker.static import Step
+from meshloom.sched.checker.static import DecodedInstruction
 from meshloom.sched.checker.tokens import Poster, Semaphore, posts_of
 from meshloom.sched.checker.waitfor import Waiting, cycle_of, ends_of, in_words
 from meshloom.sched.program.names import Names, address_name, tile_name
@@ -34,7 +34,7 @@ class Labelled(Protocol):
     def operations(self) -> Sequence[object]: ...
 
 
-class Place(NamedTuple):
+class GraphNode(NamedTuple):
     """A node of the graph: a part of a tile. `stream` is the index of the stream in the program, -1 if it is none."""
 
     tile: int
@@ -97,11 +97,11 @@ class _Hang:
         self.streams = self.names.streams
         self.steps = [[_step(instruction) for instruction in stream.instructions] for stream in self.streams]
         numbers = {(stream.tile, stream.unit): number for number, stream in enumerate(self.streams)}
-        self.reports: dict[Place, BlockedStatus] = {}
+        self.reports: dict[GraphNode, BlockedStatus] = {}
         for report in blocked_status:
             number = numbers.get((report.tile, report.unit), -1) if report.part is Part.STREAM else -1
             if report.part is not Part.STREAM or number >= 0:
-                self.reports[Place(report.tile, report.part, number)] = report
+                self.reports[GraphNode(report.tile, report.part, number)] = report
         #: How many instructions of each stream have been issued: all of them for streams that report nothing.
         self.position = [len(steps) for steps in self.steps]
         for place, report in self.reports.items():
@@ -130,15 +130,15 @@ class _Hang:
         exact = [at for at in tagged if at in fitting] if report.waits is not BlockedOn.TIME else []
         return next(iter(exact or tagged), 0)
 
-    def graph(self) -> dict[Place, Waiting[Place]]:
+    def graph(self) -> dict[GraphNode, Waiting[GraphNode]]:
         """A node for each blocked part. Units that the program does not use are left out."""
         return {place: self._node(place, report) for place, report in self.reports.items()}
 
-    def waits(self, place: Place) -> BlockedOn:
+    def waits(self, place: GraphNode) -> BlockedOn:
         """What a part waits for."""
         return self.reports[place].waits
 
-    def _node(self, place: Place, report: BlockedStatus) -> Waiting[Place]:
+    def _node(self, place: GraphNode, report: BlockedStatus) -> Waiting[GraphNode]:
         if place.stream >= 0:
             return self._stream(place, report)
         where = tile_name(self.chip, place.tile)
@@ -160,7 +160,7 @@ class _Hang:
                 what = f"has raised {report.cause.name} (tag {report.tag}, value {report.detail:#x})"
                 return Waiting(where, f"{what}, which has not reached the host", {})
 
-    def _stream(self, place: Place, report: BlockedStatus) -> Waiting[Place]:
+    def _stream(self, place: GraphNode, report: BlockedStatus) -> Waiting[GraphNode]:
         number, position = place.stream, self.position[place.stream]
         who = self.names.instruction(number, position) if position < len(self.steps[number]) else ""
         peer = tile_name(self.chip, report.peer)
@@ -191,7 +191,7 @@ class _Hang:
     def _is_mover(self, number: int) -> bool:
         return self.streams[number].unit is Unit.MOVER
 
-    def _start(self, number: int) -> Waiting[Place]:
+    def _start(self, number: int) -> Waiting[GraphNode]:
         stream = self.streams[number]
         who = f"the {self.names.stream(number)}"
         for by, steps in enumerate(self.steps):
@@ -204,10 +204,10 @@ class _Hang:
                     return Waiting(who, "was never started", {self._place(by): f"which {fetch} would do"})
         return Waiting(who, "was never started: no FETCH does", {})
 
-    def _place(self, number: int) -> Place:
-        return Place(self.streams[number].tile, Part.STREAM, number)
+    def _place(self, number: int) -> GraphNode:
+        return GraphNode(self.streams[number].tile, Part.STREAM, number)
 
-    def _semaphore(self, number: int, position: int, report: BlockedStatus) -> Waiting[Place]:
+    def _semaphore(self, number: int, position: int, report: BlockedStatus) -> Waiting[GraphNode]:
         tile = self.streams[number].tile
         key = (tile, report.sem)
         who = self.names.instruction(number, position)
@@ -223,7 +223,7 @@ class _Hang:
         )
         issued = [post for post in posts if post.position < self.position[post.stream]]
         owed = sum(post.count for post in issued) - result - report.has
-        helped: dict[Place, str] = {}
+        helped: dict[GraphNode, str] = {}
         lost: list[str] = []
         for post in self._last(issued, owed):
             by = self.names.instruction(post.stream, post.position)
@@ -256,7 +256,7 @@ class _Hang:
                 left[post.stream] -= post.count
                 yield post
 
-    def _under_way(self, post: _Post, key: Semaphore) -> tuple[Place | None, str]:
+    def _under_way(self, post: _Post, key: Semaphore) -> tuple[GraphNode | None, str]:
         """Where an issued instruction is, if a part of the chip reports it, and its state."""
         step, tile = self.steps[post.stream][post.position], self.streams[post.stream].tile
         if step.opcode is not Opcode.MOVE:
@@ -264,19 +264,19 @@ class _Hang:
         fields = step.fields
         source, target = fields["src_tile"], fields["dst_tile"]
         for part, how in ((Part.MOVER, "which that mover is sending"), (Part.QUEUE, "whose request waits there")):
-            place = Place(source, part)
+            place = GraphNode(source, part)
             report = self.reports.get(place)
             mine = report is not None and report.waits is not BlockedOn.FLITS
             if report is not None and mine and (report.tag == fields["tag"] or (part is Part.QUEUE and source != tile)):
                 return place, how
         if post.poster is Poster.DELIVERED:
             for part in (Part.DELIVERY, Part.DRAM):
-                if Place(target, part) in self.reports:
-                    return Place(target, part), "whose words are being written"
+                if GraphNode(target, part) in self.reports:
+                    return GraphNode(target, part), "whose words are being written"
             return None, f"has been issued, but its words have not been delivered to {tile_name(self.chip, target)}"
         return None, f"has been issued to the mover of {tile_name(self.chip, source)}"
 
-    def _mover(self, place: Place, report: BlockedStatus, who: str) -> Waiting[Place]:
+    def _mover(self, place: GraphNode, report: BlockedStatus, who: str) -> Waiting[GraphNode]:
         match report.waits:
             case BlockedOn.DATA_PLANE:
                 to = tile_name(self.chip, report.peer)
@@ -289,11 +289,11 @@ class _Hang:
             case _:
                 return Waiting(who, "waits for the semaphores or the trace memory to take what it leaves", {})
 
-    def _delivery(self, place: Place, report: BlockedStatus, where: str) -> Waiting[Place]:
+    def _delivery(self, place: GraphNode, report: BlockedStatus, where: str) -> Waiting[GraphNode]:
         who = f"{where} with a packet for {address_name(report.detail)}"
         if report.waits is BlockedOn.FLITS:
             rest = f"waits for its last {report.tag} words" if report.tag else "waits for its tail"
-            helped: dict[Place, str] = {
+            helped: dict[GraphNode, str] = {
                 other: "whose mover has to send them"
                 for other, sender in self.reports.items()
                 if sender.part is Part.MOVER and sender.peer == place.tile
@@ -305,9 +305,9 @@ class _Hang:
         what = "its memory to take a word" if report.waits is BlockedOn.MEMORY else "the semaphores to take a post"
         return Waiting(who, f"waits for {what}", {})
 
-    def _if_there(self, tile: int, part: Part, how: str) -> dict[Place, str]:
+    def _if_there(self, tile: int, part: Part, how: str) -> dict[GraphNode, str]:
         """How a part of a tile would help, if it has reported."""
-        place = Place(tile, part)
+        place = GraphNode(tile, part)
         return {place: how} if place in self.reports else {}
 
     def _move(self, tile: int, tag: int) -> str:
@@ -319,10 +319,12 @@ class _Hang:
         return f"MOVE tag {tag}"
 
 
-def _step(instruction: Instruction) -> Step:
+def _step(instruction: Instruction) -> DecodedInstruction:
     """An instruction with all its fields, even if it cannot be encoded."""
     try:
         opcode, fields = decode(instruction.encode())
     except ValueError:
-        return Step(instruction.opcode, dict.fromkeys(INSTRUCTIONS[instruction.opcode].offsets, 0) | instruction.fields)
-    return Step(opcode, fields)
+        return DecodedInstruction(
+            instruction.opcode, dict.fromkeys(INSTRUCTIONS[instruction.opcode].offsets, 0) | instruction.fields
+        )
+    return DecodedInstruction(opcode, fields)

@@ -15,7 +15,7 @@ from .causes import AttributionError, Causes
 from .critical import costly_waits, critical_path
 from .energy import energy_of
 from .finished import Entry, FinishedRun, finished_run
-from .records import Place
+from .records import InstructionPlace
 from .spread import spread
 from .waterfall import waterfall
 
@@ -64,7 +64,7 @@ def explained_all(
     return runs, failed
 
 
-def times(run: FinishedRun, model: bool) -> tuple[Mapping[Place, Entry], int]:
+def times(run: FinishedRun, model: bool) -> tuple[Mapping[InstructionPlace, Entry], int]:
     """The records and the cycles of a run, measured or the model's. Raises ExplainError where there are none."""
     if model:
         return run.predicted, run.row.model_cycles
@@ -97,7 +97,7 @@ def explained(
         raise ExplainError(f"{run.row.workload} has no layer {layer!r}; it has {', '.join(sorted(there))}")
     last, end = _last(run, records, operation, cycles)
 
-    def chosen(place: Place) -> bool:
+    def chosen(place: InstructionPlace) -> bool:
         number = run.number(place)
         if number is None:
             return False
@@ -119,7 +119,9 @@ def explained(
     )
 
 
-def _last(run: FinishedRun, records: Mapping[Place, Entry], operation: int | None, cycles: int) -> tuple[Place, int]:
+def _last(
+    run: FinishedRun, records: Mapping[InstructionPlace, Entry], operation: int | None, cycles: int
+) -> tuple[InstructionPlace, int]:
     """The instruction at which the path ends, and the cycle of its end; that of the run, if it is the last of all."""
     if operation is None:
         place = max(records, key=lambda place: records[place].end)

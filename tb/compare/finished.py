@@ -17,7 +17,7 @@ from meshloom.sched.workload.layout import ActivationLayout, WeightLayout
 from ..results.artefacts import Artefacts
 from ..results.explanation import Who
 from ..results.schema import Row, Status
-from .records import Place, numbered
+from .records import InstructionPlace, numbered
 
 _UNITS = {unit.name.lower(): unit for unit in Unit}
 
@@ -43,16 +43,16 @@ class FinishedRun:
     chip: ChipConfig
     schedule: Schedule
     program: Program
-    measured: Mapping[Place, Entry]
-    predicted: Mapping[Place, Entry]
+    measured: Mapping[InstructionPlace, Entry]
+    predicted: Mapping[InstructionPlace, Entry]
     unmatched: int
     _numbers: Mapping[tuple[int, Unit, int], int] = field(repr=False)
 
-    def number(self, place: Place) -> int | None:
+    def number(self, place: InstructionPlace) -> int | None:
         """The operation of an instruction; None if lowering added it."""
         return self._numbers.get(place[:3])
 
-    def label(self, place: Place) -> str:
+    def label(self, place: InstructionPlace) -> str:
         """Label of its operation; empty if lowering added the instruction."""
         number = self.number(place)
         return "" if number is None else self.schedule.operations[number].label
@@ -62,7 +62,7 @@ class FinishedRun:
         named = self.row.network is not None and bool(self.row.network.layers)
         return layer_of(op.label) if named else self.row.workload
 
-    def who(self, place: Place) -> Who:
+    def who(self, place: InstructionPlace) -> Who:
         """An instruction by name."""
         entry, number = self.measured.get(place) or self.predicted[place], self.number(place)
         return Who(
@@ -106,8 +106,8 @@ def finished_run(artefacts: Artefacts) -> FinishedRun:
     table = artefacts.tables["instructions"]
     columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in table.column_names}
     units, opcodes = [_UNITS[unit] for unit in columns["unit"]], [Opcode[name] for name in columns["opcode"]]
-    measured: dict[Place, Entry] = {}
-    predicted: dict[Place, Entry] = {}
+    measured: dict[InstructionPlace, Entry] = {}
+    predicted: dict[InstructionPlace, Entry] = {}
     unmatched = 0
     ahead = artefacts.program.ahead  # looks at all instructions
     for row, tile in enumerate(columns["tile"]):
@@ -117,7 +117,7 @@ def finished_run(artefacts: Artefacts) -> FinishedRun:
             continue
         stream = columns["stream_tile"][row]
         remote = not ahead and tile != stream
-        place = Place(stream, _UNITS[columns["stream_unit"][row]], columns["position"][row], remote)
+        place = InstructionPlace(stream, _UNITS[columns["stream_unit"][row]], columns["position"][row], remote)
         kind = tile, units[row], opcodes[row], columns["tag"][row]
         if start is not None:
             times = (columns[name][row] for name in ("wait", "start", "end", "stall"))

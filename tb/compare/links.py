@@ -28,7 +28,7 @@ from ..devices.interface import Run
 from ..devices.readout import Record
 from ..results.figures import Congestion, LinkFigures, PacketFigures, SourceFigures
 from .idle import idle_move, steady_cycles
-from .records import Place, locate
+from .records import InstructionPlace, locate
 
 
 class LinksError(ValueError):
@@ -107,7 +107,7 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
     moved = [record for record in run.records if record.opcode is Opcode.MOVE and record.unit is Unit.MOVER]
     timed = {(record.tile, record.tag): record for record in moved}
     for stream, index, fields, route in _moves(program, chip):
-        place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
+        place = InstructionPlace(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
         record = timed.get((fields["src_tile"], fields["tag"])) if program.ahead else records.get(place)
         if record is None:
             raise LinksError(

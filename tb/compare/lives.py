@@ -15,7 +15,7 @@ from meshloom.sched.program.names import region_name, tile_name
 
 from ..results.tracks import Occupancy
 from .finished import Entry, FinishedRun
-from .records import Place
+from .records import InstructionPlace
 
 Ints = NDArray[np.int64]
 
@@ -50,7 +50,7 @@ class _Memory:
             self.lives.append(np.column_stack((lives, count)))
 
 
-def occupancy(run: FinishedRun, records: Mapping[Place, Entry]) -> list[Occupancy]:
+def occupancy(run: FinishedRun, records: Mapping[InstructionPlace, Entry]) -> list[Occupancy]:
     """Each memory of cores and scratchpads that the run writes and reads, in floorplan order.
 
     A word counts from the start of the operation that writes it to the end of the last one that reads it, or to the
@@ -82,7 +82,7 @@ def occupancy(run: FinishedRun, records: Mapping[Place, Entry]) -> list[Occupanc
     return occupancies
 
 
-def _times(run: FinishedRun, records: Mapping[Place, Entry]) -> dict[int, tuple[int, int]]:
+def _times(run: FinishedRun, records: Mapping[InstructionPlace, Entry]) -> dict[int, tuple[int, int]]:
     """First and last cycle of each operation; those of a pull begin with its execution."""
     pairs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for place, entry in records.items():

@@ -25,7 +25,7 @@ from ..devices.interface import FILL
 from ..devices.observe import Mismatch, Observed, maker
 from ..devices.readout import Record
 from ..results.figures import Maker, WrongByte
-from .records import Match, Place, numbered
+from .records import InstructionPlace, Match, numbered
 
 Words = NDArray[np.uint8]
 
@@ -162,7 +162,9 @@ class Makers:
             values = tile, unit_of(operation), instruction.opcode, instruction.fields["tag"]
             measured = (pair.measured for pair in self._match.pairs)
             return next((one for one in measured if (one.tile, one.unit, one.opcode, one.tag) == values), None)
-        place = Place(stream.tile, stream.unit, index, instruction.opcode is Opcode.MOVE and tile != stream.tile)
+        place = InstructionPlace(
+            stream.tile, stream.unit, index, instruction.opcode is Opcode.MOVE and tile != stream.tile
+        )
         return next((pair.measured for pair in self._match.pairs if pair.place == place), None)
 
     def maker(self, operation: int) -> Maker:

@@ -46,7 +46,7 @@ class Timed(Protocol):
 T = TypeVar("T", bound=Timed)
 
 
-class Place(NamedTuple):
+class InstructionPlace(NamedTuple):
     """Instruction `index` of the stream of a unit. `remote`: its execution by the mover of another tile (a pull leaves
     two records: request and execution)."""
 
@@ -57,12 +57,12 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pair:
+class InstructionPair:
     """One instruction, measured and predicted; `place` if the program is known."""
 
     measured: Record
     predicted: Executed
-    place: Place | None = None
+    place: InstructionPlace | None = None
 
     @property
     def differs(self) -> bool:
@@ -73,12 +73,12 @@ class Pair:
 class _Due(NamedTuple):
     """An instruction whose record is the next of its kind. `after`: the one that must have started before it."""
 
-    place: Place
+    place: InstructionPlace
     tag: int
-    after: Place | None
+    after: InstructionPlace | None
 
 
-def locate(records: Sequence[T], program: Program, strange: list[T] | None = None) -> dict[Place, T]:
+def locate(records: Sequence[T], program: Program, strange: list[T] | None = None) -> dict[InstructionPlace, T]:
     """Each record of a run, measured or predicted, by its instruction, in the order of start.
 
     Records of one kind are in the order of their stream: what a front end does, what its own mover executes, and what
@@ -87,7 +87,7 @@ def locate(records: Sequence[T], program: Program, strange: list[T] | None = Non
     to none is added to `strange`; if that is not given, CompareError is raised.
     """
     queues = _queues(program)
-    items: dict[Place, T] = {}
+    items: dict[InstructionPlace, T] = {}
     for record in sorted(records, key=lambda record: record.start):
         if record.unit is Unit.NONE:
             continue  # of a packet that has arrived, not of an instruction
@@ -120,7 +120,7 @@ def _queues(program: Program) -> dict[tuple[int, Unit, Opcode], list[deque[_Due]
             tag = fields.get("tag", 0)
             if opcode is Opcode.END or (opcode is Opcode.MOVE and tag == FETCH_TAG):
                 continue  # they leave no record
-            place = Place(stream.tile, stream.unit, index)
+            place = InstructionPlace(stream.tile, stream.unit, index)
             pulled = opcode is Opcode.MOVE and fields["src_tile"] != stream.tile
             queues = dues[stream.tile, stream.unit, opcode]
             queues.setdefault((False, stream.tile, pulled), deque()).append(_Due(place, tag, before))
@@ -177,9 +177,9 @@ class Match:
     """Records and predictions of a run, matched. `pairs`: in the order of measured start. `strange`: records without a
     prediction. `absent`: predictions without a record, in the order of start, with their place if known."""
 
-    pairs: list[Pair]
+    pairs: list[InstructionPair]
     strange: list[Record]
-    absent: list[tuple[Executed, Place | None]]
+    absent: list[tuple[Executed, InstructionPlace | None]]
 
 
 def match(records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None) -> Match:
@@ -193,9 +193,11 @@ def match(records: Sequence[Record], executed: Sequence[Executed], program: Prog
     strange: list[Record] = []
     predicted = locate(executed, program)
     measured = locate(records, program, strange)
-    pairs = [Pair(record, predicted[place], place) for place, record in measured.items() if place in predicted]
+    pairs = [
+        InstructionPair(record, predicted[place], place) for place, record in measured.items() if place in predicted
+    ]
     strange += [record for place, record in measured.items() if place not in predicted]
-    absent: list[tuple[Executed, Place | None]] = [
+    absent: list[tuple[Executed, InstructionPlace | None]] = [
         (entry, place) for place, entry in predicted.items() if place not in measured
     ]
     arrived = [record for record in records if record.unit is Unit.NONE]
@@ -208,7 +210,9 @@ def match(records: Sequence[Record], executed: Sequence[Executed], program: Prog
     return Match(pairs, strange, absent)
 
 
-def pair(records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None) -> list[Pair]:
+def pair(
+    records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None
+) -> list[InstructionPair]:
     """The pairs of `match`, without unmatched records and predictions."""
     return match(records, executed, program).pairs
 
@@ -218,11 +222,11 @@ def _in_turn(records: Sequence[Record], executed: Sequence[Executed]) -> Match:
     predictions: dict[_Key, deque[Executed]] = defaultdict(deque)
     for entry in sorted(executed, key=lambda entry: entry.start):
         predictions[_key(entry)].append(entry)
-    pairs: list[Pair] = []
+    pairs: list[InstructionPair] = []
     strange: list[Record] = []
     for record in sorted(records, key=lambda record: record.start):
         if due := predictions[_key(record)]:
-            pairs.append(Pair(record, due.popleft()))
+            pairs.append(InstructionPair(record, due.popleft()))
         else:
             strange.append(record)
     absent = sorted((entry for left in predictions.values() for entry in left), key=lambda entry: entry.start)
@@ -234,7 +238,10 @@ def _key(record: Timed) -> _Key:
 
 
 def first_divergence(
-    pairs: Sequence[Pair], schedule: Schedule, operation_of_tag: Mapping[int, int], program: Program | None = None
+    pairs: Sequence[InstructionPair],
+    schedule: Schedule,
+    operation_of_tag: Mapping[int, int],
+    program: Program | None = None,
 ) -> Divergence | None:
     """The first instruction, by measured start, that did not run when predicted. Its operation is found by its place in
     the program, if both are known, otherwise by its tag (which wraps around in long programs)."""

@@ -11,7 +11,7 @@ from meshloom.sched.program.names import tile_name
 from ..results.explanation import Spread, StreamLag
 from ..results.figures import Divergence
 from .finished import FinishedRun
-from .records import Place
+from .records import InstructionPlace
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Lag:
 def spread(run: FinishedRun) -> Spread:
     """How the records of a run differ from their predictions, by unit, in the order in which the difference came."""
     lags: dict[tuple[int, Unit], _Lag] = {}
-    first: Place | None = None
+    first: InstructionPlace | None = None
     pairs = [(place, value) for place, value in run.measured.items() if place in run.predicted]
     pairs.sort(key=lambda pair: pair[1].start)
     for place, entry in pairs:
@@ -56,7 +56,7 @@ def spread(run: FinishedRun) -> Spread:
     )
 
 
-def _divergence(run: FinishedRun, place: Place) -> Divergence:
+def _divergence(run: FinishedRun, place: InstructionPlace) -> Divergence:
     entry, expected = run.measured[place], run.predicted[place]
     return Divergence(
         tile=entry.tile,
@@ -71,7 +71,7 @@ def _divergence(run: FinishedRun, place: Place) -> Divergence:
     )
 
 
-def mechanism(run: FinishedRun, place: Place) -> str:
+def mechanism(run: FinishedRun, place: InstructionPlace) -> str:
     """What made the first instruction differ, as far as its record tells: nothing that began before it did."""
     entry, expected = run.measured[place], run.predicted[place]
     if entry.start != expected.start:
@@ -91,17 +91,17 @@ def mechanism(run: FinishedRun, place: Place) -> str:
             return f"it began in time, and lasted {longer}: the unit's contract in hw/spec/timing.py"
 
 
-def _fields(run: FinishedRun, place: Place) -> dict[str, int]:
+def _fields(run: FinishedRun, place: InstructionPlace) -> dict[str, int]:
     streams = (*run.program.streams, run.program.boot)
     stream = next(one for one in streams if (one.tile, one.unit) == (place.tile, place.unit))
     return dict(stream.instructions[place.index].fields)
 
 
-def _source(run: FinishedRun, place: Place) -> int:
+def _source(run: FinishedRun, place: InstructionPlace) -> int:
     return _fields(run, place)["src_tile"]
 
 
-def _of_move(run: FinishedRun, place: Place) -> str:
+def _of_move(run: FinishedRun, place: InstructionPlace) -> str:
     fields = _fields(run, place)
     source, target = fields["src_tile"], fields["dst_tile"]
     channels = [tile_name(run.chip, tile) for tile in (source, target) if tile in run.chip.drams]

@@ -18,10 +18,10 @@ from ..devices.readout import Record
 from ..devices.simulated import Run
 from ..results.artefacts import TABLES, Columns
 from .links import links, routes_of
-from .records import Place, match, numbered
+from .records import InstructionPlace, match, numbered
 
 #: A record, its prediction (either may be missing), and the instruction, if known.
-_Entry = tuple[Record | None, Executed | None, Place | None]
+_Entry = tuple[Record | None, Executed | None, InstructionPlace | None]
 
 
 def tables(run: Run, timeline: Timeline, program: Program, schedule: Schedule, chip: ChipConfig) -> dict[str, Columns]:
@@ -111,10 +111,10 @@ def _moved(fields: Mapping[str, int] | None, route: Any, chip: ChipConfig) -> tu
     return fields["words"], fields["words"] * chip.lanes, *ends, route.channel, route.hops
 
 
-def _places_of_tags(program: Program) -> dict[tuple[Opcode, int], Place]:
+def _places_of_tags(program: Program) -> dict[tuple[Opcode, int], InstructionPlace]:
     """For a program that is timed ahead, whose operations have unique tags."""
     return {
-        (instruction.opcode, instruction.fields["tag"]): Place(stream.tile, stream.unit, index)
+        (instruction.opcode, instruction.fields["tag"]): InstructionPlace(stream.tile, stream.unit, index)
         for stream in program.streams
         for index, instruction in enumerate(stream.instructions)
         if instruction.opcode in OPERATIONS

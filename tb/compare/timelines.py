@@ -16,7 +16,7 @@ from meshloom.sched.program.names import tile_name
 from ..results.tracks import Flow, RunTimeline, Slices, Track
 from .finished import Entry, FinishedRun
 from .links import routes_of
-from .records import Place
+from .records import InstructionPlace
 
 _OPCODES = tuple(opcode.name for opcode in Opcode)
 _INDEX = {opcode: number for number, opcode in enumerate(Opcode)}
@@ -51,7 +51,7 @@ def timeline(run: FinishedRun, links: bool = True, flows: bool = True) -> RunTim
 
 
 def _rows(
-    run: FinishedRun, records: Mapping[Place, Entry], routes: Mapping[tuple[int, Unit, int], object]
+    run: FinishedRun, records: Mapping[InstructionPlace, Entry], routes: Mapping[tuple[int, Unit, int], object]
 ) -> Iterator[_Row]:
     """Track, start, end, opcode, operation, and whether it is the operation itself."""
     drams = set(run.chip.drams)

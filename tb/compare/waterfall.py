@@ -15,10 +15,12 @@ from ..results.legend import CycleCause
 from .attribution import spent_by_layer
 from .causes import Causes
 from .finished import Entry, FinishedRun
-from .records import Place
+from .records import InstructionPlace
 
 
-def waterfall(run: FinishedRun, causes: Causes[Entry] | None, records: Mapping[Place, Entry], cycles: int) -> Waterfall:
+def waterfall(
+    run: FinishedRun, causes: Causes[Entry] | None, records: Mapping[InstructionPlace, Entry], cycles: int
+) -> Waterfall:
     """The waterfall of a run that took `cycles`, by its records, measured or predicted.
 
     `causes`: of the same records, None for a program timed ahead. Raises AttributionError if the layers' products are
@@ -34,7 +36,7 @@ def waterfall(run: FinishedRun, causes: Causes[Entry] | None, records: Mapping[P
     else:
         number = run.number
 
-        def operation(place: Place) -> int:
+        def operation(place: InstructionPlace) -> int:
             index = number(place)
             assert index is not None, "a GEMM is an operation"
             return index
@@ -61,7 +63,7 @@ def _all_products(run: FinishedRun) -> dict[str, int]:
 
 
 def _planned(
-    run: FinishedRun, records: Mapping[Place, Entry], cycles: int, macs: Mapping[str, int]
+    run: FinishedRun, records: Mapping[InstructionPlace, Entry], cycles: int, macs: Mapping[str, int]
 ) -> dict[str, Counter[CycleCause]]:
     """PE cycles of a program timed ahead: fed, or planned not to be."""
     chip = run.chip

@@ -191,7 +191,7 @@ def _in_time(schedule: Schedule, program: Program, timeline: Timeline) -> Schedu
     keys: dict[int, int] = {}
     latest: dict[tuple[int, Unit], int] = {}
     for (tile, unit, index), number in records.operations(program, schedule).items():
-        own = [begin.get(records.Place(tile, unit, index, remote), 0) for remote in (False, True)]
+        own = [begin.get(records.InstructionPlace(tile, unit, index, remote), 0) for remote in (False, True)]
         keys[number] = latest[tile, unit] = max(latest.get((tile, unit), 0), *own)
     order = sorted(range(len(schedule.operations)), key=keys.__getitem__)
     return schedule.model_copy(update={"operations": tuple(schedule.operations[number] for number in order)})

@@ -25,7 +25,7 @@ from ..results.schema import Row, Settings, Status
 from ..runs.batch import simulate
 from ..runs.options import RunOptions
 from ..runs.runner import prepare_all
-from .record import Record
+from .record import SoakRecord
 
 #: Programs in all.
 PROGRAMS = 280
@@ -76,7 +76,7 @@ NAME = "dtt"
 Plan = Sequence[tuple[ChipConfig, Sequence[str]]]
 
 
-def record_of(plan: Plan, folder: Path | None = None) -> Record[list[int]]:
+def record_of(plan: Plan, folder: Path | None = None) -> SoakRecord[list[int]]:
     """Arrivals and cycles of the good programs, made and run by the same sources; below `folder`, or in the cache."""
     code = provenance.digest("sched.papers.dtt.entry", "sched.lowering.programs")
     keys: dict[str, str] = {}
@@ -84,7 +84,7 @@ def record_of(plan: Plan, folder: Path | None = None) -> Record[list[int]]:
         build = ingredients(chip, "verilator", False)
         for name in names:
             keys[f"{chip.name} {name}"] = key(f"ahead-{chip.name}", workload=name, code=code, **build)
-    return Record(keys, TypeAdapter(list[int]), folder)
+    return SoakRecord(keys, TypeAdapter(list[int]), folder)
 
 
 def wrong_with(row: Row) -> str:
@@ -96,7 +96,7 @@ def wrong_with(row: Row) -> str:
     return ""
 
 
-def run(plan: Plan, record: Record[list[int]], jobs: int, on_progress: Callable[[str], None]) -> list[str]:
+def run(plan: Plan, record: SoakRecord[list[int]], jobs: int, on_progress: Callable[[str], None]) -> list[str]:
     """Runs what is left of the plan; returns what went wrong, in words."""
     wrong: list[str] = []
     total = sum(len(names) for _, names in plan)

@@ -22,7 +22,7 @@ from meshloom.sched.store.store import key
 from ..build.builder import BuildError
 from ..devices.noc.build import Mesh, ingredients
 from ..devices.noc.traffic import Counters, TrafficError, soak
-from .record import Record
+from .record import SoakRecord
 
 #: Flits that a whole soak sends at least.
 FLITS = 10_000_000
@@ -100,14 +100,14 @@ def left_out(plan: Sequence[Dose], done: Mapping[str, Counters]) -> list[str]:
     return words
 
 
-def record_of(plan: Sequence[Dose], folder: Path | None = None) -> Record[Counters]:
+def record_of(plan: Sequence[Dose], folder: Path | None = None) -> SoakRecord[Counters]:
     """What has been done of a plan, with the same gateware, bench and tools; below `folder`, or in the cache."""
     builds = {mesh: ingredients(mesh) for mesh in {dose.mesh for dose in plan}}
     keys = {dose.name: key(f"noc-{dose.mesh.name}", dose=dose.name, **builds[dose.mesh]) for dose in plan}
-    return Record(keys, TypeAdapter(Counters), folder)
+    return SoakRecord(keys, TypeAdapter(Counters), folder)
 
 
-def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, on_progress: Callable[[str], None]) -> list[str]:
+def run(plan: Sequence[Dose], record: SoakRecord[Counters], jobs: int, on_progress: Callable[[str], None]) -> list[str]:
     """Runs what is left of the plan, `jobs` meshes at a time; returns what went wrong, in words."""
     left = [dose for dose in plan if dose.name not in record.done]
     meshes = dict.fromkeys(dose.mesh for dose in left)

@@ -16,7 +16,7 @@ from ..build.builder import OUTPUT
 T = TypeVar("T")
 
 
-class Record(Generic[T]):
+class SoakRecord(Generic[T]):
     """Results of runs, each an entry of its own, so that soaks at the same time lose nothing of each other.
 
     `keys`: the runs of the plan, and what each is kept under. What is damaged or of another form counts as not done.

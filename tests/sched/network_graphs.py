@@ -13,7 +13,7 @@ from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Operation, Tensor, Vec, writes
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
-from meshloom.sched.workload.graph import PLACED, Graph, Layer, Place, Value, Window
+from meshloom.sched.workload.graph import PLACED, Graph, Layer, PastePlace, Value, Window
 from meshloom.sched.workload.normalisation import softmax, standardise
 from meshloom.sched.workload.stages import unclean, words
 from meshloom.tb.devices.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
@@ -75,7 +75,7 @@ class Grower:
     def concat(self, name: str, *parts: str) -> str:
         return self.take(Layer("concat", name, parts))
 
-    def paste(self, name: str, parts: tuple[str, ...], *places: Place) -> str:
+    def paste(self, name: str, parts: tuple[str, ...], *places: PastePlace) -> str:
         return self.take(Layer("paste", name, parts, places=places))
 
     def slice(self, name: str, x: str, top: int, left: int, step: tuple[int, int]) -> str:
@@ -128,13 +128,13 @@ def placed() -> Graph:
     g = Grower(3, Value("x", 5, 7, 6, 0.5))
     g.conv("a", "x", 6, square(3, 1, 1))
     g.conv("b", "x", 6)
-    g.paste("turns", ("a", "b", "a", "b"), *(Place(y, x, 2, 2, 7, 6) for y in (0, 1) for x in (0, 1)))
-    g.paste("thrice", ("x", "x", "x"), *(Place(0, x, 1, 3, 7, 6) for x in range(3)))
-    g.paste("below", ("a", "b"), Place(0, 0, 1, 1, 7, 6), Place(7, 0, 1, 1, 7, 6))
-    g.paste("stripes", ("a", "b"), Place(0, 0, 2, 1, 7, 6), Place(1, 0, 2, 1, 7, 6))
+    g.paste("turns", ("a", "b", "a", "b"), *(PastePlace(y, x, 2, 2, 7, 6) for y in (0, 1) for x in (0, 1)))
+    g.paste("thrice", ("x", "x", "x"), *(PastePlace(0, x, 1, 3, 7, 6) for x in range(3)))
+    g.paste("below", ("a", "b"), PastePlace(0, 0, 1, 1, 7, 6), PastePlace(7, 0, 1, 1, 7, 6))
+    g.paste("stripes", ("a", "b"), PastePlace(0, 0, 2, 1, 7, 6), PastePlace(1, 0, 2, 1, 7, 6))
     g.take(Layer("slice", "middle", ("turns",), Window(1, 1, 1, 2, 1, 2, 3, 1)))
     g.take(Layer("slice", "first", ("a",), Window(1, 1, 1, 1, 0, 0, 6, 0)))
-    g.paste("edge", ("first", "a"), Place(0, 0, 1, 1, 1, 6), Place(1, 0, 1, 1, 7, 6))
+    g.paste("edge", ("first", "a"), PastePlace(0, 0, 1, 1, 1, 6), PastePlace(1, 0, 1, 1, 7, 6))
     g.conv("z", "turns", 3, square(3, 2, 1))
     g.concat("both", "below", "stripes")
     g.pool("peak", "middle", square(2))

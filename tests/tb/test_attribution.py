@@ -20,7 +20,15 @@ from meshloom.sched.workload.catalog import find
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.attribution import Attribution, AttributionError, Share, attribute
 from meshloom.tb.compare.causes import Activity, Causes
-from meshloom.tb.compare.records import CompareError, Place, first_divergence, label_of, locate, operations, pair
+from meshloom.tb.compare.records import (
+    CompareError,
+    InstructionPlace,
+    first_divergence,
+    label_of,
+    locate,
+    operations,
+    pair,
+)
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.devices.simulated import SimulatedDevice
@@ -59,7 +67,7 @@ def gemm(core: int, label: str, pixels: int = 64, k_blocks: int = 4, a: int = 0,
 
 def ask(
     schedule: Schedule, chip: ChipConfig, macs: dict[str, int], timeline: Timeline | None = None
-) -> tuple[Attribution, Program, dict[Place, Executed]]:
+) -> tuple[Attribution, Program, dict[InstructionPlace, Executed]]:
     """The attribution of a schedule as the model plays it."""
     program = lower(schedule, chip)
     timeline = timeline or play(program, chip)
@@ -104,10 +112,10 @@ def test_one_gemm_by_hand() -> None:
     attribution, program, records = ask(schedule, CHIP, {"conv": useful})
     mover, matrix = ((CORE, unit) for unit in (Unit.MOVER, Unit.MATRIX))
     streams = {(stream.tile, stream.unit): stream.instructions for stream in program.streams}
-    request = records[Place(*mover, 1)]
-    weights = records[Place(*mover, 1, remote=True)]
+    request = records[InstructionPlace(*mover, 1)]
+    weights = records[InstructionPlace(*mover, 1, remote=True)]
     index = next(i for i, instruction in enumerate(streams[matrix]) if instruction.opcode is Opcode.GEMM)
-    ran = records[Place(*matrix, index)]
+    ran = records[InstructionPlace(*matrix, index)]
     (share,) = attribution.layers
     windows = gemm_occupancy(CHIP, GemmShape(pixels, k_blocks=k_blocks))
     # "pull: request taken by the sender in t" of docs/architecture/timing.md, one hop
@@ -147,7 +155,7 @@ def test_data_of_another_core_is_waited_for() -> None:
     one, two = attribution.layers
     first = next(record for record in records.values() if record.opcode is Opcode.GEMM and record.tile == FIRST)
     second = next(record for record in records.values() if record.opcode is Opcode.GEMM and record.tile == SECOND)
-    store = records[Place(FIRST, Unit.MOVER, 0)]
+    store = records[InstructionPlace(FIRST, Unit.MOVER, 0)]
     # all that lies before the first GEMM's end, and the post that tells of it, is its business
     assert first.end < store.start < first.end + 5
     assert two.cycles["operands"] == pes(QUAD) * store.start
@@ -205,7 +213,7 @@ def test_a_layer_of_the_vector_unit_is_waited_for() -> None:
     (pool,) = (record for record in records.values() if record.opcode is Opcode.VEC)
     assert [share.layer for share in attribution.layers] == ["one", "two"]
     share = attribution.layers[1]
-    pooled = records[Place(FIRST, Unit.MOVER, 0)]
+    pooled = records[InstructionPlace(FIRST, Unit.MOVER, 0)]
     assert pool.end < pooled.start < pool.end + 5
     assert share.cycles["vector"] == pes(QUAD) * (pooled.start - pool.start)
     # the windows of the first end `gemm_tail` before it does; the post to the vector unit is part of the waiting
@@ -374,15 +382,17 @@ def test_records_and_schedules_of_other_programs_are_refused() -> None:
 # -- long programs, whose tags come again ---------------------------------------------------------------------------
 
 
-def long_program(count: int, pick: Callable[[int], int]) -> tuple[Schedule, Program, list[Record], list[Place]]:
+def long_program(
+    count: int, pick: Callable[[int], int]
+) -> tuple[Schedule, Program, list[Record], list[InstructionPlace]]:
     """`count` pulls from DRAM, operation i issued by core `pick(i)`; records as two movers would leave them: the second
     core's pulls are executed 50 operations late."""
     streams: dict[int, list[Instruction]] = {FIRST: [], SECOND: []}
-    moments: list[tuple[int, int, Place]] = []
+    moments: list[tuple[int, int, InstructionPlace]] = []
     ops = {core: move(core, (QUAD.drams[0], Region.MAIN, 0), (core, Region.MAIN, 0), 4, "") for core in streams}
     for number in range(count):
         core = pick(number)
-        place = Place(core, Unit.MOVER, len(streams[core]))
+        place = InstructionPlace(core, Unit.MOVER, len(streams[core]))
         streams[core].append(Instruction(Opcode.MOVE, ops[core].body | {"tag": next_tag(number)}))
         moments.append((10 * number, number, place))
         moments.append((10 * (number + (50 if core == SECOND else 1)) + 5, number, place._replace(remote=True)))
@@ -421,7 +431,7 @@ def test_a_divergence_in_a_long_program_is_of_the_right_operation() -> None:
     ]
     schedule = schedule.model_copy(update={"operations": tuple(named)})
     predicted = [Executed(r.tile, r.unit, r.opcode, r.tag, r.wait, r.start, r.end) for r in records]
-    index = next(i for i, place in enumerate(places) if place == Place(FIRST, Unit.MOVER, 5, remote=True))
+    index = next(i for i, place in enumerate(places) if place == InstructionPlace(FIRST, Unit.MOVER, 5, remote=True))
     predicted[index] = replace(predicted[index], end=predicted[index].end + 3)
     pairs = pair(records, predicted[::-1], program)
     assert [value.place for value in pairs] == places
@@ -447,10 +457,10 @@ def test_hand_made_streams_may_share_tags() -> None:
         return Record(tile, Unit.MOVER, Opcode.MOVE, 7, 0, 0, start, start + 5)
 
     records = locate([record(SECOND, 4), record(FIRST, 1), record(FIRST, 9), record(FIRST, 20)], shared)
-    expected: Sequence[tuple[Place, int]] = [
-        (Place(FIRST, Unit.MOVER, 0), 1),
-        (Place(FIRST, Unit.MOVER, 0, remote=True), 4),
-        (Place(FIRST, Unit.MOVER, 1), 9),
-        (Place(FIRST, Unit.MOVER, 2), 20),
+    expected: Sequence[tuple[InstructionPlace, int]] = [
+        (InstructionPlace(FIRST, Unit.MOVER, 0), 1),
+        (InstructionPlace(FIRST, Unit.MOVER, 0, remote=True), 4),
+        (InstructionPlace(FIRST, Unit.MOVER, 1), 9),
+        (InstructionPlace(FIRST, Unit.MOVER, 2), 20),
     ]
     assert [(place, record.start) for place, record in records.items()] == expected

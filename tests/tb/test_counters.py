@@ -15,7 +15,7 @@ from meshloom.sched.lowering.templates.compiling import compile_stage
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.lowering.templates.template import Place
+from meshloom.sched.lowering.templates.template import ProgramPlace
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Completion, Launch
@@ -65,7 +65,7 @@ def script(chip: ChipConfig, seed: int) -> dict[int, Launch]:
             scheme = random.choice([one for n in range(1, min(3, len(free)) + 1) for one in schemes(shape, n)])
             cores = tuple(random.sample(free, scheme.cores))
             free = [core for core in free if core not in cores]
-            place = Place(cores, pages * slot, pages * slot + net.code_page, pages * (slot + 1), slot)
+            place = ProgramPlace(cores, pages * slot, pages * slot + net.code_page, pages * (slot + 1), slot)
             at = max(at, session.now) + random.randint(1, 200)
             launches[at] = Launch(slot, place_program(compile_stage(net, stages[slot], scheme), chip, place))
             running[slot] = cores

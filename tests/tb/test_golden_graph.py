@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
+from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.inputs.golden.graph import GoldenError, golden_values
 
@@ -42,9 +42,15 @@ def test_maps_put_together_from_others():
 @pytest.mark.parametrize(
     ("places", "message"),
     [
-        ((Place(0, 0, 1, 1, 4, 4), Place(0, 0, 1, 1, 4, 4)), "have 32 pixels and do not cover 4x4 exactly once"),
-        ((Place(0, 0, 1, 1, 4, 4), Place(5, 0, 1, 1, 4, 4)), "do not cover 9x4"),
-        ((Place(0, 0, 1, 1, 4, 4), Place(4, 0, 1, 1, 4, 3)), "its places are not of the size of its operands"),
+        (
+            (PastePlace(0, 0, 1, 1, 4, 4), PastePlace(0, 0, 1, 1, 4, 4)),
+            "have 32 pixels and do not cover 4x4 exactly once",
+        ),
+        ((PastePlace(0, 0, 1, 1, 4, 4), PastePlace(5, 0, 1, 1, 4, 4)), "do not cover 9x4"),
+        (
+            (PastePlace(0, 0, 1, 1, 4, 4), PastePlace(4, 0, 1, 1, 4, 3)),
+            "its places are not of the size of its operands",
+        ),
     ],
 )
 def test_places_that_do_not_fit(places, message):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshloom.sched.papers.gradient.scheduler import Refused
-from meshloom.sched.papers.gradient.search import Candidate, Found
+from meshloom.sched.papers.gradient.search import BestTiling, Candidate
 from meshloom.sched.schedulers.training.orders import Nest, Order
 from meshloom.sched.schedulers.training.pair import Split, Tiling
 from meshloom.sched.workload.training_chain import Chain
@@ -22,8 +22,8 @@ from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.results.training import TrainingResults
 
 
-def answer_of(order: Order, cycles: int, words: int, spilled: int = 0) -> Found:
-    return Found(Candidate(order, (Nest(Tiling(8, 8, 8)),), "dx"), 2, cycles, words, spilled, 1, 1)
+def answer_of(order: Order, cycles: int, words: int, spilled: int = 0) -> BestTiling:
+    return BestTiling(Candidate(order, (Nest(Tiling(8, 8, 8)),), "dx"), 2, cycles, words, spilled, 1, 1)
 
 
 ONE = 1, Split.K

@@ -13,7 +13,7 @@ from meshloom.sched.lowering.templates.compiling import compile_stage
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.lowering.templates.template import Place
+from meshloom.sched.lowering.templates.template import ProgramPlace
 from meshloom.sched.model.timeline import play
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.tb.build.builder import build
@@ -53,7 +53,7 @@ def test_bytes_and_cycles_of_templates(name: str) -> None:
         every = [scheme for cores in range(1, len(chip.cores) + 1) for scheme in schemes(shape, cores)]
         scheme = every[(5 * index + 3) % len(every)]
         template = compile_stage(net, index, scheme)
-        place = Place(chip.cores[::-1][: scheme.cores], PAGE, PAGE + net.code_page, PAGE + net.code_page + 2)
+        place = ProgramPlace(chip.cores[::-1][: scheme.cores], PAGE, PAGE + net.code_page, PAGE + net.code_page + 2)
         program = place_program(template, chip, place, alone=True)
         before = windows(net, memories, chip)
         functional.execute(net.schedule(index, scheme, chip.cores[: scheme.cores]).operations, memories)

@@ -17,8 +17,7 @@ from meshloom.sched.checker.problems import CheckError
 from meshloom.sched.checker.problems import Problem as CheckProblem
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx.errors import Problem as OnnxProblem
-from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.errors import NodeRefusal, UnsupportedError
 from meshloom.tb.inputs.sources import NetworkSource
 from meshloom.tb.results.events import Event, Stage
 from meshloom.tb.runs.workers import EVERY, report_progress, workers
@@ -29,7 +28,7 @@ from .layer_runs import run
 @pytest.mark.parametrize(
     "error",
     [
-        UnsupportedError("m.onnx", [OnnxProblem("n", "Sin", "no"), OnnxProblem("o", "Elu", "no")]),
+        UnsupportedError("m.onnx", [NodeRefusal("n", "Sin", "no"), NodeRefusal("o", "Elu", "no")]),
         CheckError((CheckProblem("tile 1", "waits for ever", "post it"),)),
         DoesNotFit("too big"),
         WorkloadError("wrong"),

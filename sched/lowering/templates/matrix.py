@@ -23,9 +23,9 @@ from ...mapping.nodes import Run
 from ...mapping.tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
 from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
-from .plans import Plan, Sizes, Tile, row_tiles, rows_read, sizes_of
+from .plans import Sizes, TemplateTiling, Tile, row_tiles, rows_read, sizes_of
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import Listing, Ring, Step, lay_out, push, window_of
+from .steps import CoreVisit, Listing, Ring, lay_out, push, window_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ def visits_of(tiles: Sequence[tuple[Tile, Range]], link: int, links: int, slots:
                 yield Visit((phase * links + turn) * each + index, tile, n, turn == 0, turn == links - 1)
 
 
-def emit(task: MatrixTask, chip: ChipConfig, scheme: Scheme, plan: Plan, cores: Sequence[int]) -> list[Operation]:
+def emit(
+    task: MatrixTask, chip: ChipConfig, scheme: Scheme, plan: TemplateTiling, cores: Sequence[int]
+) -> list[Operation]:
     """All operations of a layer on these cores, in order. Raises DoesNotFit when the plan does not fit."""
     parts = split(task.shape, scheme)
     sizes = sizes_of(task.shape, chip, parts, plan, scheme.input)
@@ -88,7 +90,7 @@ class _Core:
     """One core of a group. `tiles`: it and the one that it sends partial sums to."""
 
     def __init__(
-        self, task: MatrixTask, chip: ChipConfig, plan: Plan, sizes: Sizes, part: SubTile, links: int,
+        self, task: MatrixTask, chip: ChipConfig, plan: TemplateTiling, sizes: Sizes, part: SubTile, links: int,
         tiles: tuple[int, int], index: int,
     ) -> None:  # fmt: skip
         self.task, self.chip, self.plan, self.sizes, self.part = task, chip, plan, sizes, part
@@ -142,13 +144,13 @@ class _Core:
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CoreVisit]:
         """Its GEMMs: for each visit one for each piece of K."""
         tiles = row_tiles(self.task.shape, self.part, self.plan.rows)
         count = ceil((self.part.n[1] - self.part.n[0]) / self.plan.blocks)
         ns = turned(even(*self.part.n, count), 0 if self.links > 1 else self.index // len(self.ks))
         nest = [(m, n) for m in tiles for n in ns] if self.plan.rows_outer else [(m, n) for n in ns for m in tiles]
-        steps: list[Step] = []
+        steps: list[CoreVisit] = []
         for visit in visits_of(nest, self.part.link, self.links, self.sizes.sum_slots):
             result = -1
             if visit.last:
@@ -163,7 +165,7 @@ class _Core:
                 folds = (visit.n[1] - visit.n[0]) * ceil(pixels / self.problem.rows)
                 cycles = folds * (k[1] - k[0]) * self.problem.taps * self.problem.lanes
                 position = visit.position * len(self.ks) + piece
-                steps.append(Step(position, uses, cycles, self._make(visit, piece, k, result)))
+                steps.append(CoreVisit(position, uses, cycles, self._make(visit, piece, k, result)))
         return steps
 
     def _make(

@@ -41,7 +41,7 @@ Tile = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class TemplateTiling:
     """How each core cuts its part: rows of a tile, output blocks of a tile, pieces of K; `rows_outer`: the loop over
     row tiles is the outer one. `cycles`: what the closed form below says of the slowest core."""
 
@@ -196,7 +196,9 @@ def _room(shape: LayerShape, chip: ChipConfig, parts: Sequence[SubTile], plans: 
     return _Room(a, b, out, a_slots, b_slots, out_slots, sums, sum_slots, fits)
 
 
-def sizes_of(shape: LayerShape, chip: ChipConfig, parts: Sequence[SubTile], plan: Plan, links: int) -> Sizes | None:
+def sizes_of(
+    shape: LayerShape, chip: ChipConfig, parts: Sequence[SubTile], plan: TemplateTiling, links: int
+) -> Sizes | None:
     """Where everything goes; None if a tile is too large."""
     one = _room(shape, chip, parts, _Plans.of(shape, parts, [plan.pieces], [plan.blocks], [plan.rows]), links)
     if not one.fits.all():
@@ -258,7 +260,7 @@ def _moves(chip: ChipConfig, planes: Ints) -> Ints:
     return np.where(planes >= len(chip.drams), len(chip.drams), np.maximum(planes, 2))
 
 
-def best_plan(shape: LayerShape, chip: ChipConfig, scheme: Scheme) -> Plan:
+def best_plan(shape: LayerShape, chip: ChipConfig, scheme: Scheme) -> TemplateTiling:
     """The plan with the shortest estimate. Raises DoesNotFit when none fits the cores."""
     parts = split(shape, scheme)
     rows = max(r1 - r0 for part in parts for _, r0, r1 in part.segments)
@@ -275,4 +277,4 @@ def best_plan(shape: LayerShape, chip: ChipConfig, scheme: Scheme) -> Plan:
             f"{shape.problem.in_rows}x{shape.problem.in_w} fits the memories of a {chip.name} core; cut it finer"
         )
     k, n, m, order = (int(index) for index in np.unravel_index(at, cycles.shape))
-    return Plan(high[m], wide[n], pieces[k], not order, float(cycles.flat[at]))
+    return TemplateTiling(high[m], wide[n], pieces[k], not order, float(cycles.flat[at]))

@@ -17,7 +17,7 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, PAGE_WORDS, Opcode
 from ...program.decoding import decoded
 from ...program.program import Program, ProgramError, Stream, next_tag, to_words
 from .network import Varying
-from .template import Place, Template, boot_stream
+from .template import ProgramPlace, Template, boot_stream
 
 Words = NDArray[np.uint64]
 
@@ -100,7 +100,7 @@ def _sites(template: Template, host: int, dram_tiles: tuple[int, ...]) -> _Sites
     return _Sites(tuple(tiles), tuple(addresses), np.flatnonzero(to_host))
 
 
-def relocated(template: Template, chip: ChipConfig, place: Place) -> Words:
+def relocated(template: Template, chip: ChipConfig, place: ProgramPlace) -> Words:
     """The template's code at its place, uint64 [instructions, 4].
 
     Raises ProgramError when the place has another number of cores, one twice, or DRAM words that do not exist.
@@ -139,7 +139,7 @@ def reformed(words: Words, chip: ChipConfig, old: Varying, new: Varying) -> Word
     return words
 
 
-def _check(template: Template, chip: ChipConfig, place: Place) -> None:
+def _check(template: Template, chip: ChipConfig, place: ProgramPlace) -> None:
     name = f"{template.network}/{template.stage}"
     if len(place.cores) != len(template.cores) or len({*place.cores} & {*chip.cores}) != len(template.cores):
         raise ProgramError(
@@ -155,7 +155,7 @@ def _check(template: Template, chip: ChipConfig, place: Place) -> None:
         raise ProgramError(f"{name}: slot {place.slot} is no semaphore of the host: there are {chip.semaphores}")
 
 
-def place_program(template: Template, chip: ChipConfig, place: Place, *, alone: bool = False) -> Program:
+def place_program(template: Template, chip: ChipConfig, place: ProgramPlace, *, alone: bool = False) -> Program:
     """The program of a template at its place, to be launched there, or (`alone`) to be run by itself.
 
     Its code lies behind the window's `code_page`. Raises ProgramError as `relocated` does, and when the code does not

@@ -46,7 +46,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Step:
+class CoreVisit:
     """One visit of a core at `position` of the whole layer; positions of a core rise.
 
     `uses`: the tile of each ring that it reads. `make(at)`: its operations, and the moves of what it has made, when its
@@ -112,7 +112,7 @@ def window_of(shape: LayerShape, tile: Tile) -> tuple[int, Extent]:
 
 
 def lay_out(
-    core: int, steps: list[Step], rings: dict[str, Ring], listing: Listing, drams: Sequence[int], turn: int
+    core: int, steps: list[CoreVisit], rings: dict[str, Ring], listing: Listing, drams: Sequence[int], turn: int
 ) -> None:
     """Adds the operations of one core to the listing. What comes for the same step is asked of one DRAM tile after the
     other, beginning with number `turn`, so that cores that begin together go round without meeting.

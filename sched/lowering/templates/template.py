@@ -88,7 +88,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProgramPlace:
     """Where a program goes: its cores, in the order of the template's; the window of its instance, pages [`first_page`,
     `end_page`), whose code begins with `code_page`; the slot of the host that it reports to."""
 
@@ -104,7 +104,7 @@ def boot_length(streams: int) -> int:
     return streams + -(-streams // 63) + 1
 
 
-def boot_stream(template: Template, place: Place, chip: ChipConfig, *, alone: bool = False) -> Stream:
+def boot_stream(template: Template, place: ProgramPlace, chip: ChipConfig, *, alone: bool = False) -> Stream:
     """The boot stream of a placed template, one FETCH for each stream, with the rights of its instance.
 
     `alone`: for a chip that runs one program at a time: without rights, and it waits for all streams and ends the run.

@@ -22,7 +22,7 @@ from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Tile, row_tiles, rows_read
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import Listing, Ring, Step, lay_out, push, window_of
+from .steps import CoreVisit, Listing, Ring, lay_out, push, window_of
 
 #: Tiles that are under way at a time.
 SLOTS = 4
@@ -172,9 +172,9 @@ class _Core:
         rows = self._rows(tile, (tile[1], tile[2]), self.problem.out_rows)
         return list(self.task.r.transfers(planes, rows, self.core, at))
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CoreVisit]:
         """Its VECs, planes outermost."""
-        steps: list[Step] = []
+        steps: list[CoreVisit] = []
         for planes in self.planes:
             for tile in row_tiles(self.task.shape, self.part, self.high):
                 uses: dict[str, Hashable] = {"x": (tile, planes)}
@@ -183,7 +183,7 @@ class _Core:
                 if self.task.r is not None:
                     uses["r"] = tile, planes
                 cycles = _cycles(self.task, self.chip, tile, planes[1] - planes[0])
-                steps.append(Step(len(steps), uses, cycles, self._make(tile, planes, len(steps))))
+                steps.append(CoreVisit(len(steps), uses, cycles, self._make(tile, planes, len(steps))))
         return steps
 
     def _make(

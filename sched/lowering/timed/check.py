@@ -17,7 +17,7 @@ from ...checker.accesses import region_words, words_of
 from ...checker.check import tensors_inside
 from ...checker.problems import Problems, Report
 from ...checker.races import Extent
-from ...checker.static import Step
+from ...checker.static import DecodedInstruction
 from ...ir.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec
 from ...program.names import Names
 from ...program.program import OPERATIONS, Instruction, Program
@@ -82,7 +82,7 @@ def _tensors(schedule: Schedule | None, chip: ChipConfig) -> tuple[list[Extent],
 
 
 def _positions(
-    program: Program, steps: Sequence[Step], schedule: Schedule | None, problems: Problems, names: Names
+    program: Program, steps: Sequence[DecodedInstruction], schedule: Schedule | None, problems: Problems, names: Names
 ) -> list[int]:
     """The position of each operation in the controller's stream."""
     positions: dict[int, int] = {}
@@ -104,7 +104,7 @@ def _positions(
     return [positions[index] for index in sorted(positions)]
 
 
-def _operation(step: Step, tile: int) -> Operation:
+def _operation(step: DecodedInstruction, tile: int) -> Operation:
     """The schedule operation of an instruction. `tile`: where it is executed."""
     fields = step.fields
     if step.opcode is Opcode.MOVE:
@@ -137,7 +137,7 @@ def _compare(
 
 
 def _defined(
-    steps: Sequence[tuple[int, Step]],
+    steps: Sequence[tuple[int, DecodedInstruction]],
     initial: Iterable[Extent],
     outputs: Iterable[Extent],
     chip: ChipConfig,

@@ -42,8 +42,8 @@ from .boot import boot_of
 from .windows import (
     OPERANDS,
     WRITE_DONE,
+    ComputeWindow,
     FetchedCode,
-    Work,
     arrival,
     bursts,
     code_there,
@@ -79,7 +79,7 @@ class _Seen:
     path: tuple[int, ...] = ()
     departure: int = 0
     length: int = 0
-    does: Work | None = None
+    does: ComputeWindow | None = None
 
     @property
     def arrival(self) -> int:

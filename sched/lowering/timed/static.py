@@ -11,7 +11,7 @@ from meshloom.hw.spec.isa import ACCEPTS, AHEAD_ACCEPTS, Opcode, Region, Unit, a
 
 from ...checker.accesses import Access
 from ...checker.problems import Problems
-from ...checker.static import StaticCheck, Step
+from ...checker.static import DecodedInstruction, StaticCheck
 from ...program.names import Names, opcode_name
 from ...program.program import Program, Stream
 from .orders import rebuilt
@@ -31,7 +31,7 @@ class OrdersCheck(StaticCheck):
     def __init__(self, program: Program, chip: ChipConfig, names: Names, problems: Problems) -> None:
         super().__init__(program, chip, names, problems)
         self.executing: list[int] = []
-        self._order: Step | None = None  # an ORDER that no instruction has followed yet
+        self._order: DecodedInstruction | None = None  # an ORDER that no instruction has followed yet
         self._next = chip.ring(TileKind.DTT)  # the first instruction that has not been brought
 
     def run(self) -> None:
@@ -67,7 +67,9 @@ class OrdersCheck(StaticCheck):
             what = "does not notify the host"
             self.problems.add(self.names.stream(number), what, "SYNC must be its last instruction")
 
-    def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
+    def _instruction(
+        self, number: int, position: int, stream: Stream, step: DecodedInstruction
+    ) -> DecodedInstruction | None:
         if number == 0:
             return super()._instruction(number, position, stream, step)
 
@@ -92,7 +94,9 @@ class OrdersCheck(StaticCheck):
             return self._end(position, stream, step, problem)
         return self._sent(number, position, stream, step, order, problem)
 
-    def _end(self, position: int, stream: Stream, step: Step, problem: _Problem) -> Step | None:
+    def _end(
+        self, position: int, stream: Stream, step: DecodedInstruction, problem: _Problem
+    ) -> DecodedInstruction | None:
         target = tuple(step.fields[name] for name in ("tile", "sem", "n"))
         if position != len(stream.instructions) - 1:
             problem("the controller waits here", "only its last instruction may be SYNC")
@@ -101,8 +105,14 @@ class OrdersCheck(StaticCheck):
         return step
 
     def _sent(
-        self, number: int, position: int, stream: Stream, step: Step, order: Step | None, problem: _Problem
-    ) -> Step | None:
+        self,
+        number: int,
+        position: int,
+        stream: Stream,
+        step: DecodedInstruction,
+        order: DecodedInstruction | None,
+        problem: _Problem,
+    ) -> DecodedInstruction | None:
         """An instruction that is executed elsewhere: its fields must fit that unit."""
         tile, fields = step.fields.get("src_tile", 0), step.fields
         if step.opcode is not Opcode.MOVE:
@@ -126,7 +136,7 @@ class OrdersCheck(StaticCheck):
                 self._code(stream, fields, problem)
         return replace(instruction, fields=fields)
 
-    def _ordered_route(self, fields: dict[str, int], order: Step | None, problem: _Problem) -> None:
+    def _ordered_route(self, fields: dict[str, int], order: DecodedInstruction | None, problem: _Problem) -> None:
         """Waypoints must lead to the destination as the controller can rebuild it."""
         chip, count = self.chip, order.fields["count"] if order is not None else 0
         if order is not None and order.fields["channel"] > chip.noc.data_vcs:

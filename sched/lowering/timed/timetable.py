@@ -44,7 +44,7 @@ from .windows import (
     FIRST_WRITE,
     OPERANDS,
     WRITE_DONE,
-    Work,
+    ComputeWindow,
     arrival,
     bursts,
     hops,
@@ -296,7 +296,7 @@ class Timetabler:
         ends = start + does.cycles, start + does.occupied, start + does.first_write
         return Timed(index, op, start - does.lead, start, *ends)
 
-    def _compute_clash(self, core: int, does: Work, start: int) -> int:
+    def _compute_clash(self, core: int, does: ComputeWindow, start: int) -> int:
         for first, end in does.writes:
             if (busy := self._port(core, does.region).clash(start + first, start + end)) >= 0:
                 return busy - first

@@ -144,7 +144,7 @@ def write_beats(chip: ChipConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Work:
+class ComputeWindow:
     """A computation; all cycles count from its start (first operand address).
 
     `lead`: from its fire time to its start. `occupied`: until the unit's next one can start, when all operands have
@@ -163,11 +163,11 @@ class Work:
     walks: bool = False
 
 
-def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
+def work(op: Gemm | Vec, chip: ChipConfig) -> ComputeWindow:
     """The windows of a GEMM or VEC."""
     if isinstance(op, Vec):
         vec = VecShape.of(op.body)
-        return Work(
+        return ComputeWindow(
             OFFER_CYCLES + VEC_ISSUE_CYCLES,
             vec_occupancy(chip, vec),
             vec_cycles(chip, vec),
@@ -179,7 +179,7 @@ def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
         )
     shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
     rows = drained(chip, op.fields, 0)
-    return Work(
+    return ComputeWindow(
         OFFER_CYCLES + GEMM_ISSUE_CYCLES,
         gemm_occupancy(chip, shape),
         gemm_cycles(chip, shape),

@@ -15,7 +15,7 @@ from ..memory.staging import Pull, Staging
 from ..memory.tensors import Chunk, Tensors
 from ..nodes import Node
 from ..tiling.arena import Residency
-from ..tiling.plan import Plan, Step, a_key, box, windows
+from ..tiling.plan import CorePlan, GemmStep, a_key, box, windows
 from ..tiling.tiles import Candidate, Pooling, Range
 from . import step_bodies
 from .fields import bias_fields
@@ -79,7 +79,7 @@ class Core:
         self,
         chip: ChipConfig,
         tensors: Tensors,
-        plan: Plan,
+        plan: CorePlan,
         candidate: Candidate,
         fixed: dict[str, int],
         epilogue: Epilogue | None = None,
@@ -277,7 +277,7 @@ class Core:
             return address(Region.MAIN, self.plan.r_base + residency.slot * self.plan.out_slot)
         return address(Region.B, residency.slot * self.plan.b_slot)
 
-    def _vec(self, step: Step, r: _Load | None, after: list[Node]) -> Node:
+    def _vec(self, step: GemmStep, r: _Load | None, after: list[Node]) -> Node:
         """The VEC behind a finished result; `r`: the other operand of an addition."""
         assert self.epilogue is not None
         if self.epilogue.pooling:
@@ -292,12 +292,12 @@ class Core:
         box = self._box(step, self.epilogue.name, self.epilogue.pooling)
         return Node(self.tile, after, label, fields=fields | self.epilogue.fixed, cycles=cycles, vec=True, result=box)
 
-    def _extent(self, step: Step, pooling: Pooling | None) -> tuple[Range, Range]:
+    def _extent(self, step: GemmStep, pooling: Pooling | None) -> tuple[Range, Range]:
         """Rows and columns of what a step makes, before or behind a pool."""
         m = step.item.m
         return (self.plan.pooled[m], (0, pooling.width)) if pooling else ((m.r0, m.r1), (m.c0, m.c1))
 
-    def _box(self, step: Step, name: str, pooling: Pooling | None = None) -> Box | None:
+    def _box(self, step: GemmStep, name: str, pooling: Pooling | None = None) -> Box | None:
         """What a step that completes its sums computes, if the tensor has a name."""
         m, n = step.item.m, step.piece.n
         if not name or m.image:
@@ -313,7 +313,7 @@ class Core:
             columns=c1 - c0,
         )
 
-    def _store(self, step: Step, done: Node, region: Region) -> list[Node]:
+    def _store(self, step: GemmStep, done: Node, region: Region) -> list[Node]:
         """The moves of a finished result to where it is kept."""
         m, n = step.item.m, step.piece.n
         pooling = self.epilogue.pooling if self.epilogue else None
@@ -334,6 +334,6 @@ class Core:
         ]
 
 
-def _label(step: Step) -> str:
+def _label(step: GemmStep) -> str:
     m, piece = step.item.m, step.piece
     return f"i{m.image} y{m.r0} x{m.c0} n{piece.n[0]} k{piece.k[0]}.{piece.ky[0]}"

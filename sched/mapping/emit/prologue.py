@@ -24,7 +24,7 @@ from ..memory.block_constants import BlockConstants, place
 from ..memory.placement import Allocator, Stored
 from ..memory.tensors import Chunk
 from ..nodes import Node, Run
-from ..tiling.plan import Plan
+from ..tiling.plan import CorePlan
 from ..tiling.problem import MAX_IN_WIDTH, DoesNotFit
 from ..tiling.tiles import MTile, Range
 from .expansion import Expander, Expansion, Words, words_of
@@ -145,7 +145,7 @@ def remaining(prologue: Prologue, chip: ChipConfig, layout: Layout) -> ChipConfi
     return chip.model_copy(update={"core": core.model_copy(update=left)})
 
 
-def after(layout: Layout, plan: Plan, prologue: Prologue) -> Layout:
+def after(layout: Layout, plan: CorePlan, prologue: Prologue) -> Layout:
     """The layout in the words after those that the layer's plan uses."""
     a = plan.r_base if plan.r else (max(residency.slot for residency in plan.a) + 1) * plan.a_slot
     if plan.r:

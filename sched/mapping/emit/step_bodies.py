@@ -5,12 +5,12 @@ from __future__ import annotations
 from meshloom.hw.spec.isa import Addend, VectorOp
 
 from ...ir import bodies
-from ..tiling.plan import Plan, Step, box
+from ..tiling.plan import CorePlan, GemmStep, box
 from ..tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, Problem
 from ..tiling.tiles import Pooling
 
 
-def addition(problem: Problem, plan: Plan, step: Step, r_at: int) -> dict[str, int]:
+def addition(problem: Problem, plan: CorePlan, step: GemmStep, r_at: int) -> dict[str, int]:
     """The body, without `relu` and `clamp`, of the VEC that adds a step's result to the tile at word `r_at` of A."""
     item, piece = step.item, step.piece
     pixels, out_w = item.m.pixels, item.m.c1 - item.m.c0
@@ -30,7 +30,7 @@ def addition(problem: Problem, plan: Plan, step: Step, r_at: int) -> dict[str, i
     )
 
 
-def pool(plan: Plan, step: Step, pooling: Pooling) -> dict[str, int]:
+def pool(plan: CorePlan, step: GemmStep, pooling: Pooling) -> dict[str, int]:
     """The body, without `relu` and `clamp`, of the VEC that pools a step's result."""
     item, piece = step.item, step.piece
     low, high = plan.pooled[item.m]
@@ -54,7 +54,7 @@ def pool(plan: Plan, step: Step, pooling: Pooling) -> dict[str, int]:
     )
 
 
-def product(problem: Problem, plan: Plan, step: Step, a_at: int, b_at: int, bias_at: int) -> dict[str, int]:
+def product(problem: Problem, plan: CorePlan, step: GemmStep, a_at: int, b_at: int, bias_at: int) -> dict[str, int]:
     """The body of a step's GEMM, without `scale`, `relu` and `clamp`.
 
     `a_at`, `b_at`: words where its input tile and weight tile lie; `bias_at`: ACC word of the bias of its first block.

@@ -17,7 +17,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...ir.schedule import Piece
-from ...workload.graph import Place
+from ...workload.graph import PastePlace
 from ..nodes import Node, Run
 from ..tiling.problem import DoesNotFit
 
@@ -187,7 +187,7 @@ class Placed:
     """The rows and columns of an array that one operand of a paste has (`workload.graph.Place`), as an array of
     `planes` x `rows` x `width` words to write."""
 
-    def __init__(self, whole: Stored, place: Place) -> None:
+    def __init__(self, whole: Stored, place: PastePlace) -> None:
         self.planes, self.rows, self.width = whole.planes, place.rows, place.columns
         self._whole, self._at = whole, place
 

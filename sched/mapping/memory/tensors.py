@@ -11,8 +11,7 @@ from meshloom.hw.spec.config import ChipConfig
 from ...ir.schedule import Piece, Tensor
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
-from ..tiling.plan import AKey, box, windows
-from ..tiling.plan import Piece as WeightPiece
+from ..tiling.plan import AKey, KernelPiece, box, windows
 from ..tiling.problem import Problem
 from ..tiling.tiles import Candidate, MTile, Part, Range, even, k_tiles, m_tiles
 from .placement import Allocator, Dram, Stored, Transfer
@@ -232,7 +231,7 @@ class Tensors:
         return Chunk("bias", (0, 1), (*n, 1), (0, wide), 0, wide * (n[1] - n[0]), (), 0, f"bias n{n[0]}")
 
 
-def ramp_edges(problem: Problem, pieces: Iterable[WeightPiece]) -> list[int]:
+def ramp_edges(problem: Problem, pieces: Iterable[KernelPiece]) -> list[int]:
     """Windows at which the pieces of a first weight tile begin and end."""
     return [edge for piece in pieces for edge in windows(problem, piece)]
 

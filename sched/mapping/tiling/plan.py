@@ -26,7 +26,7 @@ AKey = tuple[tuple[Range, Range], int, Range]
 
 
 @dataclass(frozen=True)
-class Piece:
+class KernelPiece:
     """Windows of a weight tile: output blocks x input blocks x kernel rows."""
 
     n: Range
@@ -35,11 +35,11 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Step:
+class GemmStep:
     """One GEMM: a visit, or a piece of it. `sums`: ACC slot of its partial sums (-1: none)."""
 
     item: Item
-    piece: Piece
+    piece: KernelPiece
     first: bool
     last: bool
     sums: int
@@ -48,11 +48,11 @@ class Step:
 
 
 @dataclass
-class Plan:
+class CorePlan:
     """One core's steps, the stays of its operands (times are step indices) and the layout of its memories (words)."""
 
     part: Part
-    steps: list[Step]
+    steps: list[GemmStep]
     a: list[Residency]
     b: list[Residency]
     bias: list[Residency]
@@ -66,7 +66,7 @@ class Plan:
     #: Input rows that lie in A for each output tile: its own, or those of the strip that it belongs to.
     held: dict[MTile, Range]
     #: Pieces in which the first weight tile arrives (one if it comes whole).
-    pieces: list[Piece]
+    pieces: list[KernelPiece]
     #: The other operand of a residual addition: its stays, and the word of A where its slots (of `out_slot`) begin.
     r: list[Residency]
     r_base: int
@@ -84,7 +84,7 @@ def box(problem: Problem, m: MTile) -> tuple[Range, Range, int, int]:
     return (i0, i1), (j0, j1), top, left
 
 
-def windows(problem: Problem, piece: Piece) -> Range:
+def windows(problem: Problem, piece: KernelPiece) -> Range:
     """The windows along K that a piece covers, counted in one output block."""
     taps, wide = problem.taps, problem.kernel_w
     return piece.k[0] * taps + piece.ky[0] * wide, (piece.k[1] - 1) * taps + piece.ky[1] * wide
@@ -95,7 +95,7 @@ def _width(problem: Problem, m: MTile) -> int:
     return j1 - j0
 
 
-def a_key(problem: Problem, held: dict[MTile, Range], step: Step) -> AKey:
+def a_key(problem: Problem, held: dict[MTile, Range], step: GemmStep) -> AKey:
     """The contents of A that a step reads."""
     m = step.item.m
     return (held[m], box(problem, m)[1]), m.image, step.item.k
@@ -140,7 +140,7 @@ def plan(
     residual: bool = False,
     pooling: Pooling | None = None,
     bias_rows: int = 1,
-) -> Plan:
+) -> CorePlan:
     """The plan of one part. Raises DoesNotFit when a tile is too large for its memory.
 
     `frugal`: keeps no tile that is not used again, so that what follows finds room. `residual`: results are added to
@@ -203,7 +203,7 @@ def plan(
         (t, (part.n0, part.n1) if whole else s.item.n) for t, s in enumerate(steps) if s.first or (scaled and s.last)
     ]
     try:
-        return Plan(
+        return CorePlan(
             part=part,
             steps=steps,
             a=place([(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
@@ -234,48 +234,48 @@ def may_end_with_one_window(problem: Problem, candidate: Candidate) -> bool:
     return len(ks) > 1 and any((high - low) * problem.taps == 1 for low, high in ks)
 
 
-def _single(problem: Problem, piece: Piece) -> bool:
+def _single(problem: Problem, piece: KernelPiece) -> bool:
     """Whether a piece is a single window along K."""
     return (piece.k[1] - piece.k[0]) * (piece.ky[1] - piece.ky[0]) * problem.kernel_w == 1
 
 
-def _ramp(problem: Problem, m: MTile, n: Range, k: Range) -> list[Piece]:
+def _ramp(problem: Problem, m: MTile, n: Range, k: Range) -> list[KernelPiece]:
     """The first weight tile in pieces that grow: kernel rows, then channel blocks, then output blocks."""
     kernel = problem.kernel_h
     first, windows = (n[0], n[0] + 1), problem.kernel_w
-    pieces: list[Piece] = []
+    pieces: list[KernelPiece] = []
     rows = box(problem, m)[0]
     reach = (kernel - 1) * problem.dilation - box(problem, m)[2]  # input row where the last kernel row begins
     k0 = k[0]
     if kernel > 1 and reach < rows[1] - rows[0]:
         step = max(1, ceil(PIECE_CYCLES / gemm_cycles(problem, 1, m.pixels, windows)))
-        pieces = [Piece(first, (k0, k0 + 1), (y, min(y + step, kernel))) for y in range(0, kernel, step)]
+        pieces = [KernelPiece(first, (k0, k0 + 1), (y, min(y + step, kernel))) for y in range(0, kernel, step)]
         k0 += 1
     size = max(1, ceil(PIECE_CYCLES / gemm_cycles(problem, 1, m.pixels, problem.taps)))
     while k0 < k[1]:
         stop = min(k0 + size, k[1])
         if k[1] - stop < size:
             stop = k[1]
-        pieces.append(Piece(first, (k0, stop), (0, kernel)))
+        pieces.append(KernelPiece(first, (k0, stop), (0, kernel)))
         k0, size = stop, size * 2
     if n[1] - n[0] > 1:
-        pieces.append(Piece((n[0] + 1, n[1]), k, (0, kernel)))
+        pieces.append(KernelPiece((n[0] + 1, n[1]), k, (0, kernel)))
     return pieces
 
 
-def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) -> list[Step]:
+def _steps(problem: Problem, items: list[Item], pieces: list[KernelPiece], sums: int) -> list[GemmStep]:
     """Visits as GEMMs: the first in pieces, the last one output block at a time (its stores start earlier)."""
-    steps: list[Step] = []
+    steps: list[GemmStep] = []
     place: dict[tuple[MTile, Range], int] = {}  # partial sums by output tile; freed when complete
     free = list(range(sums))
     result = 0
     for index, item in enumerate(items):
-        whole = Piece(item.n, item.k, (0, problem.kernel_h))
+        whole = KernelPiece(item.n, item.k, (0, problem.kernel_h))
         parts = [whole]
         if not index and len(pieces) > 1:
             parts = pieces
         elif index == len(items) - 1 and item.n[1] - item.n[0] > 1 and item.last:
-            parts = [Piece((n, n + 1), item.k, whole.ky) for n in range(*item.n)]
+            parts = [KernelPiece((n, n + 1), item.k, whole.ky) for n in range(*item.n)]
         slot = -1
         if not (item.first and item.last):
             slot = place[item.m, item.n] if not item.first else free.pop(0)
@@ -287,7 +287,7 @@ def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) 
             same = at_k[piece.n]
             windows = (piece.k[1] - piece.k[0]) * (piece.ky[1] - piece.ky[0]) * problem.kernel_w
             steps.append(
-                Step(
+                GemmStep(
                     item=item,
                     piece=piece,
                     first=item.first and piece == same[0],

@@ -16,7 +16,7 @@ from .jit import compiled, inlined, inner
 from .machine import apart, bound, commit, flush, latency, metric
 from .nests import Sequence, sequence
 from .sets import WIDTH, Looked, Scratch, better, enumerate_levels, look, possible_sums, survey
-from .state import Array, Dims, Start, State, Work
+from .state import Array, CoreState, Dims, LayerConstants, Start
 
 #: Sets of one size that a partial schedule is continued with, at most.
 BRANCHES = 12
@@ -27,7 +27,7 @@ _COPIED = 8
 
 
 class Beam(NamedTuple):
-    """Partial schedules, by the number of their place. `states`: the fields of `State` with one more axis in front;
+    """Partial schedules, by the number of their place. `states`: the fields of `CoreState` with one more axis in front;
     `scores`: lower bounds of the metric, infinite where there is none; `marks` [place, 5]: clocks and counts; `pairs`,
     `sizes` [place, operation]: what has been scheduled, and in sets of which sizes; `sets`: how many of these."""
 
@@ -57,13 +57,13 @@ def beam_of(start: Start, width: int) -> Beam:
     scores = np.full(places, np.inf)
     scores[0] = 0.0
     counts = np.zeros((places, total), np.int64)
-    return Beam(State(*fields), scores, np.zeros((places, 5)), counts, counts.copy(), np.zeros(places, np.int64))
+    return Beam(CoreState(*fields), scores, np.zeros((places, 5)), counts, counts.copy(), np.zeros(places, np.int64))
 
 
 @inlined
-def _at(states: Any, place: int) -> State:
+def _at(states: Any, place: int) -> CoreState:
     """One of several states."""
-    return State(
+    return CoreState(
         states.tiles[place], states.pairs[place], states.spm[place], states.trial[place], states.time[place],
         states.trial_time[place], states.there[place], states.queue[place], states.clock[place], states.free[place],
         states.began[place], states.slots[place], states.open[place], states.stored[place], states.log[place],
@@ -133,7 +133,7 @@ def _few(ready: int, size: int) -> bool:
 
 @inner
 def _continue(
-    work: Work, state: State, room: Scratch, branches: Branches, size: int, priority: int, policy: int
+    work: LayerConstants, state: CoreState, room: Scratch, branches: Branches, size: int, priority: int, policy: int
 ) -> None:
     """All sets of a size that are possible, if there are few."""
     ready = state.totals.ready
@@ -156,7 +156,9 @@ def _continue(
 
 
 @inner
-def _branch(work: Work, state: State, room: Scratch, branches: Branches, priority: int, policy: int) -> None:
+def _branch(
+    work: LayerConstants, state: CoreState, room: Scratch, branches: Branches, priority: int, policy: int
+) -> None:
     """The best sets of each size."""
     most = min(work.dims.cores, state.totals.ready)
     branches.counts[:] = 0
@@ -182,9 +184,17 @@ def _branch(work: Work, state: State, room: Scratch, branches: Branches, priorit
 
 @inner
 def _enter(
-    work: Work, beam: Beam, trial: int, first: int, width: int, chosen: Array, size: int, done: int, weights: Array,
+    work: LayerConstants,
+    beam: Beam,
+    trial: int,
+    first: int,
+    width: int,
+    chosen: Array,
+    size: int,
+    done: int,
+    weights: Array,
     limit: float,
-) -> int:  # fmt: skip
+) -> int:
     """The schedule in place `trial`, which has come from `done` operations by one more set, takes one of `width` places
     from `first` on if it is among the best; steps of work."""
     state, total = _at(beam.states, trial), work.dims.m * work.dims.n * work.dims.k
@@ -221,9 +231,17 @@ def _spent(totals: Any) -> int:
 
 @compiled
 def climb(
-    work: Work, beam: Beam, room: Scratch, branches: Branches, width: int, priority: int, policy: int, weights: Array,
-    limit: float, most: int,
-) -> tuple[int, int]:  # fmt: skip
+    work: LayerConstants,
+    beam: Beam,
+    room: Scratch,
+    branches: Branches,
+    width: int,
+    priority: int,
+    policy: int,
+    weights: Array,
+    limit: float,
+    most: int,
+) -> tuple[int, int]:
     """Continues the empty schedule until all operations are done: the place of the best schedule whose metric is below
     `limit` (-1: there is none, or it has taken more than `most` steps), and the steps of work."""
     dims = work.dims

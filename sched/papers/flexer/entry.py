@@ -111,9 +111,9 @@ class StaticLayerOptions(StaticOptions, LayerOptions):
 
 def _layers(kind: Kind, name: str) -> Maker:
     def make(shape: ConvShape, chip: ChipConfig, scale: int, options: PolicyOptions, context: Context) -> Schedule:
-        from .layer import Layer
+        from .layer import LayerSearch
 
-        layer = Layer(shape, chip, scale, context.folder, options.budget, context.on_progress)
+        layer = LayerSearch(shape, chip, scale, context.folder, options.budget, context.on_progress)
         return layer.best(options.policy(kind), name).schedule
 
     return Maker(make, StaticLayerOptions if kind == "static" else ListLayerOptions)

@@ -24,7 +24,7 @@ from .memory import FIRST_FIT, FRAGMENTATION, FUTURE, SMALL
 from .nests import Sequence, follow, replay, sequence
 from .policy import Policy
 from .sets import Scratch, scratch
-from .state import Array, Order, Start, State, Work, begin
+from .state import Array, CoreState, LayerConstants, Order, Start, begin
 from .tiles import Tiles, Tiling
 
 #: Operations that a layer may be tiled into.
@@ -77,7 +77,7 @@ def sequences(pairs: int, k: int, cores: int) -> Sequences:
 
 
 @inner
-def _reset(state: State, fresh: State) -> None:
+def _reset(state: CoreState, fresh: CoreState) -> None:
     """Everything as at the beginning."""
     for index in range(len(fresh.tiles)):
         one, other = state.tiles[index], fresh.tiles[index]
@@ -107,9 +107,18 @@ def _reset(state: State, fresh: State) -> None:
 
 @compiled
 def _all(
-    work: Work, fresh: State, state: State, room: Scratch, pairs: Array, ks: Array, firsts: Array, sets: Array,
-    policies: Array, cycles: Array, words: Array,
-) -> None:  # fmt: skip
+    work: LayerConstants,
+    fresh: CoreState,
+    state: CoreState,
+    room: Scratch,
+    pairs: Array,
+    ks: Array,
+    firsts: Array,
+    sets: Array,
+    policies: Array,
+    cycles: Array,
+    words: Array,
+) -> None:
     """Fills `cycles` and `words` [sequence, policy]; infinite if a sequence cannot be played."""
     weights = np.ones(2)
     for number in range(len(pairs)):

@@ -40,7 +40,7 @@ _DECISION = TypeAdapter(Decision)
 _NEST = TypeAdapter(tuple[Candidate, int])
 
 
-class Layer(Judge):
+class LayerSearch(Judge):
     """One layer on one chip: what is searched for it, and what has been found.
 
     `folder`: where results are kept (None: nowhere); `budget`: of each search (None: to the end); `on_progress` is

@@ -12,14 +12,22 @@ import numpy as np
 from .jit import compiled
 from .machine import apart, commit, flush, hopeless, latency
 from .sets import Scratch, choose
-from .state import Array, State, Work
+from .state import Array, CoreState, LayerConstants
 
 
 @compiled
 def make(
-    work: Work, state: State, room: Scratch, pruning: int, priority: int, policy: int, weights: Array, limit: float,
-    most: int, record: bool,
-) -> tuple[bool, float, int, Array]:  # fmt: skip
+    work: LayerConstants,
+    state: CoreState,
+    room: Scratch,
+    pruning: int,
+    priority: int,
+    policy: int,
+    weights: Array,
+    limit: float,
+    most: int,
+    record: bool,
+) -> tuple[bool, float, int, Array]:
     """GetSchedule: (finished, cycles, words moved, log).
 
     `weights`: of cycles and words in the metric. Gives up, unfinished, as soon as it must end above `limit`,

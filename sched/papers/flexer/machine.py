@@ -14,17 +14,31 @@ from ...support.records import Table
 from . import policy as rules
 from .jit import compiled, inner
 from .memory import place
-from .state import DROP, EVENT, GIVE, LOAD, NEXT, RUN, STORE, Array, Pair, Segment, State, Totals, Work
+from .state import (
+    DROP,
+    EVENT,
+    GIVE,
+    LOAD,
+    NEXT,
+    RUN,
+    STORE,
+    Array,
+    CoreState,
+    LayerConstants,
+    OutputPair,
+    Segment,
+    Totals,
+)
 
 
 @inner
-def sums_of(work: Work, pair: int) -> int:
+def sums_of(work: LayerConstants, pair: int) -> int:
     """The number of a pair's partial sums among the tiles."""
     return (work.dims.m + work.dims.n) * work.dims.k + pair
 
 
 @inner
-def operand(pairs: Table[Pair], pair: int, kind: int) -> int:
+def operand(pairs: Table[OutputPair], pair: int, kind: int) -> int:
     """The input tile (kind 0) or the weight tile (1) of a pair's next operation."""
     return pairs[pair].input if kind == 0 else pairs[pair].weight
 
@@ -44,7 +58,7 @@ def log_event(log: Array, totals: Totals, kind: int, what: int, where: int, word
 
 
 @inner
-def dram(work: Work, state: State, words: int, code: float, after: float) -> float:
+def dram(work: LayerConstants, state: CoreState, words: int, code: float, after: float) -> float:
     """DRAM moves words and code from `after` on at the earliest; when it is done.
 
     What has to wait holds up no other move: whatever is ready goes first (see `emit`).
@@ -55,7 +69,7 @@ def dram(work: Work, state: State, words: int, code: float, after: float) -> flo
 
 
 @inner
-def leave(work: Work, state: State, tile: int, row: int, log: Array, record: bool) -> tuple[float, Array]:
+def leave(work: LayerConstants, state: CoreState, tile: int, row: int, log: Array, record: bool) -> tuple[float, Array]:
     """A live tile is given up; cycle from which its words may be overwritten (if later than they are read), the log."""
     words, kind, done = state.tiles[tile].words, DROP, 0.0
     state.totals.spilled += words
@@ -73,7 +87,9 @@ def leave(work: Work, state: State, tile: int, row: int, log: Array, record: boo
 
 
 @inner
-def come(work: Work, state: State, tile: int, free: float, partial: bool, log: Array, record: bool) -> Array:
+def come(
+    work: LayerConstants, state: CoreState, tile: int, free: float, partial: bool, log: Array, record: bool
+) -> Array:
     """A tile comes to its place, whose words are free from cycle `free` on; the log. `partial`: sums that are new."""
     words, kind = state.tiles[tile].words, GIVE
     state.there[tile] = free
@@ -88,7 +104,7 @@ def come(work: Work, state: State, tile: int, free: float, partial: bool, log: A
 
 
 @inner
-def _locate(state: State) -> None:
+def _locate(state: CoreState) -> None:
     """Enters in the table of tiles what lies in the scratchpad."""
     row = 0
     for index in range(state.totals.segments):
@@ -108,9 +124,17 @@ def segment_of(spm: Table[Segment], tile: int) -> int:
 
 @inner
 def bring(
-    work: Work, state: State, missing_tiles: Array, gone: Array, pairs: Array, size: int, policy: int, now: int, log:
-    Array, record: bool,
-) -> Array:  # fmt: skip
+    work: LayerConstants,
+    state: CoreState,
+    missing_tiles: Array,
+    gone: Array,
+    pairs: Array,
+    size: int,
+    policy: int,
+    now: int,
+    log: Array,
+    record: bool,
+) -> Array:
     """Gives the tiles of a possible set their places, and moves them there; the log.
 
     Places depend on the clock, so nothing may have advanced it since `sets.look` found the set possible.
@@ -157,7 +181,7 @@ def bring(
 
 
 @compiled
-def flush(work: Work, state: State, log: Array, record: bool) -> Array:
+def flush(work: LayerConstants, state: CoreState, log: Array, record: bool) -> Array:
     """Everything leaves the scratchpad; the log."""
     time, row = 0.0, 0
     state.totals.steps += state.totals.segments
@@ -177,7 +201,7 @@ def flush(work: Work, state: State, log: Array, record: bool) -> Array:
 
 
 @inner
-def apart(work: Work, state: State) -> None:
+def apart(work: LayerConstants, state: CoreState) -> None:
     """Without overlap: what comes next comes when all that is scheduled has ended. Called before a set is looked at."""
     if work.dims.overlap:
         return
@@ -188,7 +212,7 @@ def apart(work: Work, state: State) -> None:
 
 
 @inner
-def gathered(work: Work, state: State, pairs: Array, size: int) -> None:
+def gathered(work: LayerConstants, state: CoreState, pairs: Array, size: int) -> None:
     """Without overlap: no tile of a set can be read before all of them have come."""
     come, first = 0.0, sums_of(work, 0)
     for index in range(size):
@@ -224,7 +248,7 @@ def _holds(slots: Array, tile: int, room: int) -> bool:
 
 
 @inner
-def _gain(work: Work, state: State, pair: int, core: int) -> int:
+def _gain(work: LayerConstants, state: CoreState, pair: int, core: int) -> int:
     """Words that a pair's next operation finds in a core's own memories; its sums count twice, for they would come and
     go."""
     gain, slots = 0, state.slots[core]
@@ -238,7 +262,7 @@ def _gain(work: Work, state: State, pair: int, core: int) -> int:
 
 
 @inner
-def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> bool:
+def assign(work: LayerConstants, state: CoreState, pairs: Array, size: int, cores: Array) -> bool:
     """Each operation of a set to the core that holds most of its tiles, the best match first.
 
     Sums that stay at home decide alone; a new pair then needs a core with room for one more. If no core without an
@@ -280,7 +304,7 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> b
 
 
 @inner
-def _sums(work: Work, state: State, pair: int, core: int) -> tuple[int, float]:
+def _sums(work: LayerConstants, state: CoreState, pair: int, core: int) -> tuple[int, float]:
     """Words of partial sums that an operation pulls, and when they are there."""
     rates, tile = work.rates, sums_of(work, pair)
     resident = _hold(state.slots[core, 2], pair, work.dims.sum_slots) and state.pairs[pair].core == core
@@ -294,7 +318,7 @@ def _sums(work: Work, state: State, pair: int, core: int) -> tuple[int, float]:
 
 
 @inner
-def _run(work: Work, state: State, pair: int, core: int) -> None:
+def _run(work: LayerConstants, state: CoreState, pair: int, core: int) -> None:
     """Runs an operation whose tiles are in the scratchpad, or on their way there."""
     rates, deep, k = work.rates, state.pairs[pair].depth, work.dims.k
     one, two, sums = state.pairs[pair].input, state.pairs[pair].weight, sums_of(work, pair)
@@ -351,7 +375,7 @@ def _run(work: Work, state: State, pair: int, core: int) -> None:
 
 
 @inner
-def position(work: Work, state: State, pair: int) -> int:
+def position(work: LayerConstants, state: CoreState, pair: int) -> int:
     """Place of a pair's next operation in the loop nest."""
     return (
         state.pairs[pair].m * work.place.m + state.pairs[pair].n * work.place.n + state.pairs[pair].depth * work.place.k
@@ -359,7 +383,7 @@ def position(work: Work, state: State, pair: int) -> int:
 
 
 @inner
-def _wake(work: Work, state: State, pair: int) -> None:
+def _wake(work: LayerConstants, state: CoreState, pair: int) -> None:
     """The next operation of a pair takes its place in the ready queue; a pair that is done leaves it."""
     queue, count = state.queue, state.totals.ready
     at = 0
@@ -385,7 +409,7 @@ def _wake(work: Work, state: State, pair: int) -> None:
 
 
 @inner
-def run_one(work: Work, state: State, pair: int, core: int, log: Array, record: bool) -> Array:
+def run_one(work: LayerConstants, state: CoreState, pair: int, core: int, log: Array, record: bool) -> Array:
     """An operation on its core; the log."""
     if record:
         k = state.pairs[pair].input - state.pairs[pair].m * work.dims.k
@@ -396,7 +420,9 @@ def run_one(work: Work, state: State, pair: int, core: int, log: Array, record: 
 
 
 @inner
-def run_set(work: Work, state: State, pairs: Array, cores: Array, size: int, log: Array, record: bool) -> Array:
+def run_set(
+    work: LayerConstants, state: CoreState, pairs: Array, cores: Array, size: int, log: Array, record: bool
+) -> Array:
     """The operations of a set on their cores, and what they wake up; the log."""
     for index in range(size):
         log = run_one(work, state, pairs[index], cores[index], log, record)
@@ -407,9 +433,17 @@ def run_set(work: Work, state: State, pairs: Array, cores: Array, size: int, log
 
 @compiled
 def commit(
-    work: Work, state: State, missing_tiles: Array, gone: Array, pairs: Array, size: int, policy: int, now: int, log:
-    Array, record: bool,
-) -> Array:  # fmt: skip
+    work: LayerConstants,
+    state: CoreState,
+    missing_tiles: Array,
+    gone: Array,
+    pairs: Array,
+    size: int,
+    policy: int,
+    now: int,
+    log: Array,
+    record: bool,
+) -> Array:
     """Schedules a possible set: memory operations, its operations on the cores, what they wake up; the log."""
     cores = np.zeros(size, np.int64)
     fits = assign(work, state, pairs, size, cores)
@@ -423,13 +457,13 @@ def commit(
 
 
 @inner
-def latency(work: Work, state: State) -> float:
+def latency(work: LayerConstants, state: CoreState) -> float:
     """Cycles of what is scheduled."""
     return max(state.clock.dram, state.clock.end) + work.rates.end
 
 
 @inner
-def bound(work: Work, state: State) -> float:
+def bound(work: LayerConstants, state: CoreState) -> float:
     """Cycles that a schedule takes at least, whatever follows."""
     arrays = (state.free.sum() + state.totals.left) / work.dims.cores + work.rates.drain
     moves = state.clock.dram + state.totals.least * work.rates.dram
@@ -446,7 +480,7 @@ def metric(cycles: float, words: float, weights: Array) -> float:
 
 
 @inner
-def hopeless(work: Work, state: State, weights: Array, limit: float, most: int) -> bool:
+def hopeless(work: LayerConstants, state: CoreState, weights: Array, limit: float, most: int) -> bool:
     """Whether a schedule must end above a limit of the metric, or has taken more than `most` steps of work."""
     return (
         state.totals.steps > most

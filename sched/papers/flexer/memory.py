@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...support.records import Table
 from .jit import compiled, inner
-from .state import Array, Segment, Tile
+from .state import Array, BufferTile, Segment
 
 #: Policies: Algorithm 2; Table 2's "first-fit spill" and "small spill"; ours, for a sequence of sets that is known:
 #: what is needed again last leaves first.
@@ -49,7 +49,7 @@ def _replace(spm: Table[Segment], time: Array, count: int, first: int, last: int
 
 
 @inner
-def _best_fit(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int, size: int) -> int:
+def _best_fit(spm: Table[Segment], count: int, tiles: Table[BufferTile], stamp: int, size: int) -> int:
     """The first segment of the smallest sufficient run of free and dead ones; -1: there is none."""
     best, best_size = -1, _NEVER
     index = 0
@@ -79,7 +79,7 @@ def _until(spm: Table[Segment], first: int, size: int) -> int:
 
 @inner
 def _victims(
-    spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int, now: int, size: int, policy: int
+    spm: Table[Segment], count: int, tiles: Table[BufferTile], stamp: int, now: int, size: int, policy: int
 ) -> tuple[int, int]:
     """First and last segment of the sequence to spill; (-1, -1) if tiles that are needed leave no room."""
     if policy == FIRST_FIT:
@@ -117,7 +117,7 @@ def _victims(
 
 
 @inner
-def _smallest(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int) -> int:
+def _smallest(spm: Table[Segment], count: int, tiles: Table[BufferTile], stamp: int) -> int:
     """The segment of the smallest live tile that may leave; -1: there is none."""
     best = -1
     for index in range(count):
@@ -133,7 +133,7 @@ def _smallest(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int) -
 
 
 @inner
-def _in_place(spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, size: int) -> int:
+def _in_place(spm: Table[Segment], time: Array, count: int, tiles: Table[BufferTile], stamp: int, size: int) -> int:
     """The segment of a dead tile of exactly this size, of several the one that is read no more first; -1: none."""
     best = -1
     for index in range(count):
@@ -145,7 +145,9 @@ def _in_place(spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], 
 
 
 @inner
-def _idle(spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, size: int, when: float) -> int:
+def _idle(
+    spm: Table[Segment], time: Array, count: int, tiles: Table[BufferTile], stamp: int, size: int, when: float
+) -> int:
     """The first segment of the best fit, if nobody reads its words from cycle `when` on; -1: there is none such."""
     first = _best_fit(spm, count, tiles, stamp, size)
     if first >= 0:
@@ -157,7 +159,7 @@ def _idle(spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stam
 
 @compiled
 def place(
-    spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, now: int, tiles_to_place: Array,
+    spm: Table[Segment], time: Array, count: int, tiles: Table[BufferTile], stamp: int, now: int, tiles_to_place: Array,
     missing: int, policy: int, when: float, gone: Array,
 ) -> tuple[int, int]:  # fmt: skip
     """Places the first `missing` tiles of `tiles_to_place`, which it uses up, in `count` segments.

@@ -16,7 +16,7 @@ from .jit import compiled, inner
 from .machine import apart, assign, bring, flush, gathered, hopeless, latency, log_event, run_one
 from .memory import FUTURE
 from .sets import Scratch, look
-from .state import NEXT, RUN, Array, Dims, State, Work
+from .state import NEXT, RUN, Array, CoreState, Dims, LayerConstants
 
 Ints = NDArray[np.int64]
 
@@ -100,7 +100,7 @@ def nest(dims: Dims, tall: int, wide: int, by_rows: bool, group: int) -> Sequenc
 
 
 @inner
-def _point(work: Work, state: State, sequence: Sequence, begin: int, end: int) -> None:
+def _point(work: LayerConstants, state: CoreState, sequence: Sequence, begin: int, end: int) -> None:
     """Pairs go on with the input blocks that a sequence says."""
     for index in range(begin, end):
         pair, k = sequence.pairs[index], sequence.k[index]
@@ -110,9 +110,17 @@ def _point(work: Work, state: State, sequence: Sequence, begin: int, end: int) -
 
 @inner
 def _together(
-    work: Work, state: State, room: Scratch, sequence: Sequence, begin: int, end: int, now: int, policy: int,
-    log: Array, record: bool,
-) -> tuple[bool, Array]:  # fmt: skip
+    work: LayerConstants,
+    state: CoreState,
+    room: Scratch,
+    sequence: Sequence,
+    begin: int,
+    end: int,
+    now: int,
+    policy: int,
+    log: Array,
+    record: bool,
+) -> tuple[bool, Array]:
     """Schedules operations begin..end as one set; whether cores and scratchpad have room for it (else nothing is
     done), and the log. A single operation gets an empty scratchpad if need be."""
     size = end - begin
@@ -140,9 +148,16 @@ def _together(
 
 @compiled
 def replay(
-    work: Work, state: State, room: Scratch, sequence: Sequence, policy: int, weights: Array, limit: float,
-    most: int, record: bool,
-) -> tuple[bool, float, int, Array]:  # fmt: skip
+    work: LayerConstants,
+    state: CoreState,
+    room: Scratch,
+    sequence: Sequence,
+    policy: int,
+    weights: Array,
+    limit: float,
+    most: int,
+    record: bool,
+) -> tuple[bool, float, int, Array]:
     """Schedules a sequence: (finished, cycles, words moved, log); arguments as of `listing.make`.
 
     Sets for which there is no room are taken operation by operation. A sequence is given up, unfinished, at an

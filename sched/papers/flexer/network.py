@@ -26,7 +26,7 @@ from ...schedulers.network.sharing import LAYERWISE, SharingOptions
 from ...schedulers.network.storage import Between
 from ...workload.graph import Graph
 from .judge import Decision
-from .layer import Layer
+from .layer import LayerSearch
 from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
 from .search import OnProgress
 from .striping import Places
@@ -39,7 +39,7 @@ MIXED = 20
 
 
 class Planner:
-    """Makes the operations of a network's convolutions: the best that any of the policies finds (see `Layer`).
+    """Makes the operations of a network's convolutions: the best that any of the policies finds (see `LayerSearch`).
 
     `policies`: by what decides between their choices; the first of equals is taken.
     """
@@ -69,7 +69,9 @@ class Planner:
             if room[0] == room[1]:
                 raise DoesNotFit(f"layer {task.shape.name}: no word of the scratchpad is free")
             chip = chip.model_copy(update={"spm_words": room[1] - room[0]})
-        layer = Layer(task.shape, chip, task.fixed["scale"], self.folder, self.budget, self.on_progress, self.threads)
+        layer = LayerSearch(
+            task.shape, chip, task.fixed["scale"], self.folder, self.budget, self.on_progress, self.threads
+        )
         assert layer.problem.packed == task.packed, "who packs the input decides how the layer is posed"
         if layer.problem.flat:
             x, y = x.flattened(), y.flattened()
@@ -82,7 +84,7 @@ class Planner:
         constants = {"w": places.w.pieces(), "bias": places.bias.pieces()}
         return ConvNodes([emitted.nodes[index] for index in order], constants)
 
-    def decide(self, layer: Layer) -> tuple[Policy, Decision]:
+    def decide(self, layer: LayerSearch) -> tuple[Policy, Decision]:
         """The policy whose schedule is shortest, and that schedule. Raises DoesNotFit if none fits."""
         best: tuple[Policy, Decision] | None = None
         error: DoesNotFit | None = None

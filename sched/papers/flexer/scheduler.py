@@ -10,12 +10,12 @@ from ...ir.schedule import Schedule
 from ...mapping.tiling.problem import DoesNotFit
 from ...schedulers.budget import Budget, labelled
 from ...workload.layers import ConvShape
-from .layer import Layer, LayerSchedule
+from .layer import LayerSchedule, LayerSearch
 from .policy import FASTEST, OURS, PAPER, PAPER_STATIC
 from .search import OnProgress
 
 
-def candidates(layer: Layer) -> dict[str, LayerSchedule]:
+def candidates(layer: LayerSearch) -> dict[str, LayerSchedule]:
     """What `hybrid` chooses from, by name; what does not fit is left out. Raises DoesNotFit if nothing does."""
     schedules: dict[str, LayerSchedule] = {}
     error: DoesNotFit | None = None
@@ -44,6 +44,6 @@ def hybrid(
     on_progress: OnProgress | None = None,
 ) -> Schedule:
     """The fastest of the static orders, the paper's schedule and ours, by the timeline model. Raises DoesNotFit."""
-    layer = Layer(shape, chip, scale, folder, budget, on_progress)
+    layer = LayerSearch(shape, chip, scale, folder, budget, on_progress)
     best = min(candidates(layer).values(), key=lambda schedule: schedule.cycles)
     return best.schedule.model_copy(update={"scheduler": labelled("hybrid", budget)})

@@ -32,7 +32,7 @@ from .playing import UNLIMITED, attempt
 from .policy import Choice, Policy
 from .ready import Heard, ready
 from .state import rates
-from .tiles import Space, viable
+from .tiles import TilingSpace, viable
 from .turns import WINDOW, in_turn, seen
 
 Floats = NDArray[np.float64]
@@ -121,7 +121,7 @@ class _Tried(NamedTuple):
     steps: int
 
 
-def bounds(space: Space, chip: ChipConfig) -> tuple[Floats, Floats]:
+def bounds(space: TilingSpace, chip: ChipConfig) -> tuple[Floats, Floats]:
     """Least cycles and least words of each tiling, whatever the schedule."""
     rate = rates(chip)
     words = (space.in_words + space.wt_words + space.out_words).astype(float)

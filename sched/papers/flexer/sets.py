@@ -18,7 +18,7 @@ from ...support.records import Table, layout
 from .jit import compiled, inner
 from .machine import operand, sums_of
 from .memory import place
-from .state import Array, Dims, Pair, Segment, Start, State, Tile, Work
+from .state import Array, BufferTile, CoreState, Dims, LayerConstants, OutputPair, Segment, Start
 
 EVERY, PRUNED, LEVELS, BEAM = range(4)
 #: Orders of priority: the paper's; Table 2's "min transfer" and "min spilling".
@@ -144,7 +144,7 @@ def _begin(marks: Marks) -> None:
 
 
 @inner
-def _shares(pairs: Table[Pair], chosen: Array, size: int, pair: int) -> tuple[bool, int, int]:
+def _shares(pairs: Table[OutputPair], chosen: Array, size: int, pair: int) -> tuple[bool, int, int]:
     """Whether a pair is in a set, how many operations there use its input, and how many its weight."""
     one, two = pairs[pair].input, pairs[pair].weight
     inside, same_in, same_wt = False, 0, 0
@@ -157,7 +157,9 @@ def _shares(pairs: Table[Pair], chosen: Array, size: int, pair: int) -> tuple[bo
 
 
 @inner
-def _clash(dims: Dims, opened: Array, pairs: Table[Pair], chosen: Array, size: int, bound: int, pair: int) -> bool:
+def _clash(
+    dims: Dims, opened: Array, pairs: Table[OutputPair], chosen: Array, size: int, bound: int, pair: int
+) -> bool:
     """Whether sums that stay in their cores forbid adding a pair to a set: two of one core, or no room for a new
     one."""
     if not dims.home or dims.k == 1:
@@ -181,9 +183,16 @@ def _clash(dims: Dims, opened: Array, pairs: Table[Pair], chosen: Array, size: i
 
 @inner
 def _add(
-    tiles: Table[Tile], pairs: Table[Pair], keys: Array, sums: int, pair: int, same_in: int, same_wt: int, about: About,
+    tiles: Table[BufferTile],
+    pairs: Table[OutputPair],
+    keys: Array,
+    sums: int,
+    pair: int,
+    same_in: int,
+    same_wt: int,
+    about: About,
     new: About,
-) -> None:  # fmt: skip
+) -> None:
     """Writes to `new` what `about` becomes with one more operation, which shares as many tiles. `sums`: its tile."""
     flow, reused, needed, fetched = about.flow, about.reused, about.needed, about.fetched
     deep = pairs[pair].depth
@@ -214,7 +223,7 @@ def _add(
 
 @inner
 def _keep(
-    work: Work, state: State, room: Scratch, base: int, number: int, pair: int, same_in: int, same_wt: int
+    work: LayerConstants, state: CoreState, room: Scratch, base: int, number: int, pair: int, same_in: int, same_wt: int
 ) -> None:
     """Adds a pair to set `number` of `base` operations, if it may be and the data flow is new."""
     size = base + 1
@@ -236,7 +245,7 @@ def _keep(
 
 
 @inner
-def _sort_ready(work: Work, state: State, room: Scratch) -> int:
+def _sort_ready(work: LayerConstants, state: CoreState, room: Scratch) -> int:
     """Ready pairs by which of their tiles are there, in the order of the queue; most words that one of them reuses."""
     k, cap, tiles, pairs = work.dims.k, room.lists.shape[2], state.tiles, state.pairs
     room.group_counts[:] = 0
@@ -269,7 +278,7 @@ def _sort_ready(work: Work, state: State, room: Scratch) -> int:
 
 
 @inner
-def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> None:
+def _grow(work: LayerConstants, state: CoreState, room: Scratch, size: int, number: int) -> None:
     """All data flows that one more operation can make of a set."""
     pairs, looks = state.pairs, 0
     chosen, bound = room.sets[size, number], room.about[size, number].bound
@@ -315,7 +324,7 @@ def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> No
 
 
 @inner
-def survey(work: Work, state: State, room: Scratch) -> None:
+def survey(work: LayerConstants, state: CoreState, room: Scratch) -> None:
     """Enters in `room.rows` the rows that nobody needs, then those of live tiles that lose 1, 2, ... uses if
     spilled."""
     rows = room.rows
@@ -348,7 +357,9 @@ def promise(about: About, rows: Array, density: float, priority: int) -> int:
 
 
 @compiled
-def enumerate_levels(work: Work, state: State, room: Scratch, most: int, priority: int, beam: int, floor: int) -> None:
+def enumerate_levels(
+    work: LayerConstants, state: CoreState, room: Scratch, most: int, priority: int, beam: int, floor: int
+) -> None:
     """One set of each data flow for each size up to `most`.
 
     `beam`: sets of a size that are grown, 0: all but those that cannot come up to a benefit of `floor` (or what comes
@@ -380,7 +391,7 @@ def enumerate_levels(work: Work, state: State, room: Scratch, most: int, priorit
 
 
 @compiled
-def data_flow(work: Work, state: State, room: Scratch, chosen: Array, size: int) -> int:
+def data_flow(work: LayerConstants, state: CoreState, room: Scratch, chosen: Array, size: int) -> int:
     """A hash of a set's dataflow map; the order of the operations plays no part."""
     about = np.zeros(1, ABOUT)
     for index in range(size):
@@ -391,7 +402,7 @@ def data_flow(work: Work, state: State, room: Scratch, chosen: Array, size: int)
 
 
 @inner
-def _occupied(spm: Table[Segment], count: int, tiles: Table[Tile]) -> int:
+def _occupied(spm: Table[Segment], count: int, tiles: Table[BufferTile]) -> int:
     """Rows of live tiles."""
     rows = 0
     for index in range(count):
@@ -402,7 +413,9 @@ def _occupied(spm: Table[Segment], count: int, tiles: Table[Tile]) -> int:
 
 
 @compiled
-def look(work: Work, state: State, room: Scratch, chosen: Array, size: int, policy: int, now: int) -> Looked:
+def look(
+    work: LayerConstants, state: CoreState, room: Scratch, chosen: Array, size: int, policy: int, now: int
+) -> Looked:
     """What a set would do.
 
     Benefit = reused - spilled words, the latter times the uses that are lost (at most one for each core).
@@ -465,7 +478,7 @@ def better(first: Looked, second: Looked, priority: int) -> bool:
 
 
 @inner
-def possible_sums(work: Work, state: State, chosen: Array, size: int) -> bool:
+def possible_sums(work: LayerConstants, state: CoreState, chosen: Array, size: int) -> bool:
     """Whether sums that stay in their cores allow a set."""
     bound = 0
     for index in range(size):
@@ -479,7 +492,14 @@ def possible_sums(work: Work, state: State, chosen: Array, size: int) -> bool:
 
 @inner
 def _combinations(
-    work: Work, state: State, room: Scratch, size: int, pruning: int, priority: int, policy: int, best: Array
+    work: LayerConstants,
+    state: CoreState,
+    room: Scratch,
+    size: int,
+    pruning: int,
+    priority: int,
+    policy: int,
+    best: Array,
 ) -> bool:
     """The best of all sets of `size` ready operations, written to `best`; whether any is possible."""
     ready = state.totals.ready
@@ -520,7 +540,9 @@ def _reached(outlook: Looked, priority: int) -> int:
 
 
 @inner
-def _best_of(work: Work, state: State, room: Scratch, size: int, priority: int, policy: int) -> tuple[int, int]:
+def _best_of(
+    work: LayerConstants, state: CoreState, room: Scratch, size: int, priority: int, policy: int
+) -> tuple[int, int]:
     """The number of the set of `size` operations with the highest priority, the first of equals (-1: none fits), and
     what it has reached."""
     promising, most = -1, 0
@@ -549,7 +571,9 @@ def _best_of(work: Work, state: State, room: Scratch, size: int, priority: int, 
 
 
 @compiled
-def choose(work: Work, state: State, room: Scratch, pruning: int, priority: int, policy: int, best: Array) -> int:
+def choose(
+    work: LayerConstants, state: CoreState, room: Scratch, pruning: int, priority: int, policy: int, best: Array
+) -> int:
     """The set of highest priority, written to `best`; its size.
 
     Of the largest size of which one is possible; 0 if not even a single operation finds room beside what it needs.

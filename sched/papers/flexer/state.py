@@ -66,7 +66,7 @@ class Rates(NamedTuple):
     end: float
 
 
-class Place(NamedTuple):
+class LoopPlace(NamedTuple):
     """Weights of m, n and k in an operation's place in the loop nest."""
 
     m: int
@@ -74,16 +74,16 @@ class Place(NamedTuple):
     k: int
 
 
-class Work(NamedTuple):
+class LayerConstants(NamedTuple):
     """What does not change while a schedule is made. `cycles` [M * N, K]: of the array."""
 
     dims: Dims
     cycles: Array
-    place: Place
+    place: LoopPlace
     rates: Rates
 
 
-class Tile:
+class BufferTile:
     """Rows in the scratchpad (0: it has no place there), words between it and DRAM, its row (-1: not there), uses that
     are left, whether DRAM lacks it, stamp of the set that needed it last, number of the set that needs it next (if
     that is known)."""
@@ -97,7 +97,7 @@ class Tile:
     following: int
 
 
-class Pair:
+class OutputPair:
     """A tile of pixels and one of output blocks; next tile of input blocks; input and weight tile of that; core that
     made the last partial sums (-1: none); words of the result."""
 
@@ -142,7 +142,7 @@ class Totals:
     steps: int
 
 
-class Event:
+class LogEntry:
     """An entry of a log: one of the kinds below, tile or operation, row or core, words."""
 
     kind: int
@@ -151,10 +151,12 @@ class Event:
     words: int
 
 
-TILE, PAIR, SEGMENT, CLOCK, TOTALS, EVENT = (layout(kind) for kind in (Tile, Pair, Segment, Clock, Totals, Event))
+TILE, PAIR, SEGMENT, CLOCK, TOTALS, EVENT = (
+    layout(kind) for kind in (BufferTile, OutputPair, Segment, Clock, Totals, LogEntry)
+)
 
 
-class State(NamedTuple):
+class CoreState(NamedTuple):
     """What changes, in few arrays, because every call of a compiled function copies all of them.
 
     `pairs` [m * N + n]. `spm`: the scratchpad from row 0 upwards, `totals.segments` of it; `time` from which a
@@ -164,8 +166,8 @@ class State(NamedTuple):
     finished), `stored` (cycles from which its slots of OUT can be written, the earliest first).
     """
 
-    tiles: Table[Tile]
-    pairs: Table[Pair]
+    tiles: Table[BufferTile]
+    pairs: Table[OutputPair]
     spm: Table[Segment]
     trial: Table[Segment]
     time: Array
@@ -178,7 +180,7 @@ class State(NamedTuple):
     slots: Array
     open: Array
     stored: Array
-    log: Table[Event]
+    log: Table[LogEntry]
     totals: Totals
 
 
@@ -194,14 +196,14 @@ class Order:
 
     loops: str
 
-    def places(self, shape: tuple[int, int, int]) -> Place:
+    def places(self, shape: tuple[int, int, int]) -> LoopPlace:
         """How the nest counts its operations."""
         sizes = dict(zip("mnk", shape, strict=True))
         weight, weights = 1, dict[str, int]()
         for loop in reversed(self.loops):
             weights[loop] = weight
             weight *= sizes[loop]
-        return Place(**weights)
+        return LoopPlace(**weights)
 
 
 #: The data flows of Algorithm 1.
@@ -242,11 +244,11 @@ def bias_rows(tiles: Tiles, chip: ChipConfig) -> int:
 class Start:
     """A tiled layer on a chip, ready to be scheduled as often as one likes."""
 
-    work: Work
+    work: LayerConstants
     tiles: NDArray[Any]
     pairs: NDArray[Any]
 
-    def fresh(self, steps: int = 0) -> State:
+    def fresh(self, steps: int = 0) -> CoreState:
         """The state before the first set: an empty scratchpad, all first operations ready. `steps`: of work so far."""
         work, dims = self.work, self.work.dims
         room = 2 * min(len(self.tiles), dims.rows) + 3
@@ -258,7 +260,7 @@ class Start:
         totals["least"] = self.tiles["words"][: (dims.m + dims.n) * dims.k].sum() + self.pairs["result"].sum()
         totals["left"], totals["ready"], totals["segments"] = work.cycles.sum(), dims.m * dims.n, 1
         totals["steps"] = steps
-        return State(
+        return CoreState(
             tiles=cast(Any, self.tiles.copy()),
             pairs=cast(Any, self.pairs.copy()),
             spm=cast(Any, spm),
@@ -301,7 +303,7 @@ def begin(
     pairs["m"], pairs["n"] = np.repeat(np.arange(m), n), np.tile(np.arange(n), m)
     pairs["input"], pairs["weight"] = pairs["m"] * k, (m + pairs["n"]) * k
     pairs["core"], pairs["result"] = -1, tiles.out_words.ravel()
-    work = Work(
+    work = LayerConstants(
         dims=Dims(m, n, k, len(chip.cores), chip.spm_words, *slots, home, results, overlap, private),
         cycles=tiles.cycles.reshape(-1, k),
         place=order.places(tiles.shape),

@@ -17,7 +17,7 @@ import numpy as np
 from .jit import compiled, inner
 from .machine import apart, assign, come, gathered, hopeless, latency, leave, log_event, operand, run_set, sums_of
 from .policy import Regions
-from .state import NEXT, Array, Order, Start, State, Work
+from .state import NEXT, Array, CoreState, LayerConstants, Order, Start
 
 #: Numbers of the loops.
 M, N, K = range(3)
@@ -58,7 +58,7 @@ def divisions(start: Start, order: Order, shares: Regions = "best") -> Iterator[
     yield from sorted(slots_of_regions)
 
 
-def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> State:
+def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> CoreState:
     """The state before the first set: three regions of empty slots. `steps`: of work so far."""
     m, n, k = start.work.dims[:3]
     state = start.fresh(steps)
@@ -72,7 +72,7 @@ def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> State:
 
 
 @inner
-def _take(work: Work, state: State, at: int, tile: int, partial: bool, log: Array, record: bool) -> Array:
+def _take(work: LayerConstants, state: CoreState, at: int, tile: int, partial: bool, log: Array, record: bool) -> Array:
     """A tile takes a slot, and what lies there leaves it; the log."""
     row, stored = 0, 0.0
     state.totals.steps += at
@@ -91,7 +91,14 @@ def _take(work: Work, state: State, at: int, tile: int, partial: bool, log: Arra
 
 @inner
 def _bring(
-    work: Work, state: State, slots: Array, turns: Array, pairs: Array, size: int, log: Array, record: bool
+    work: LayerConstants,
+    state: CoreState,
+    slots: Array,
+    turns: Array,
+    pairs: Array,
+    size: int,
+    log: Array,
+    record: bool,
 ) -> Array:
     """Moves the tiles of a set into the slots whose turn it is; the log."""
     state.totals.stamp += 1
@@ -119,7 +126,14 @@ def _bring(
 
 @compiled
 def unroll(
-    work: Work, state: State, loops: Array, slots: Array, weights: Array, limit: float, most: int, record: bool
+    work: LayerConstants,
+    state: CoreState,
+    loops: Array,
+    slots: Array,
+    weights: Array,
+    limit: float,
+    most: int,
+    record: bool,
 ) -> tuple[bool, float, int, Array]:
     """Plays a loop nest: (finished, cycles, words moved, log).
 

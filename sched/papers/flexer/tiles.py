@@ -174,7 +174,7 @@ def _sizes(limit: int, unit: int, most: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Space:
+class TilingSpace:
     """All viable tilings of a layer on a chip as columns of one table (see `Tiles` for the units).
 
     `k_tiles`: tiles of input blocks; `cycles`: of all operations on one array; `in_words`, `wt_words`, `out_words`:
@@ -201,7 +201,7 @@ class Space:
         return Tiling(rows, columns, n, k)
 
 
-def viable(problem: Problem, chip: ChipConfig, layer: str) -> Space:
+def viable(problem: Problem, chip: ChipConfig, layer: str) -> TilingSpace:
     """Every tiling whose largest operation fits a core's memories and the scratchpad.
 
     Raises DoesNotFit naming the memory that is too small for the smallest tile, or that there is no scratchpad.
@@ -269,7 +269,7 @@ def viable(problem: Problem, chip: ChipConfig, layer: str) -> Space:
     deep = problem.taps * problem.lanes
     least_n = problem.n_blocks - (n_count - 1) * tn
     least_k = problem.k_blocks - (k_count - 1) * tk
-    return Space(
+    return TilingSpace(
         tilings=np.stack([th, tw, tn, tk], 1),
         operations=problem.images * m_rows * m_columns * n_count * k_count,
         k_tiles=k_count,

@@ -30,7 +30,7 @@ from ...schedulers.training.pair import cut
 from ...workload.training_chain import Chain
 from ...workload.training_data import scales_of
 from .chain_operations import ChainCore, ChainOperations
-from .chain_plan import Plan, Tensors, Update
+from .chain_plan import ChainPlan, Tensors, Update
 
 
 @dataclass
@@ -51,7 +51,7 @@ class ChainEmitter(ChainOperations):
     """The operations of a plan, in `operations`. Words to and from DRAM: `dram_words`. Raises DoesNotFit when
     something has no room."""
 
-    def __init__(self, chain: Chain, chip: ChipConfig, plan: Plan) -> None:
+    def __init__(self, chain: Chain, chip: ChipConfig, plan: ChainPlan) -> None:
         if plan.update is not Update.NONE and chip.cols != chip.lanes:
             raise DoesNotFit(
                 f"{chain.name}: words of W have {chip.lanes} channels on {chip.name}, those of results {chip.cols}; "

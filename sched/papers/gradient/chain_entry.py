@@ -33,11 +33,11 @@ class ChainOptions(Options):
 
 
 def _chain(chain: Chain, chip: ChipConfig, options: ChainOptions, context: Context) -> ChainSchedule:
-    from .chain_plan import Plan, Update
+    from .chain_plan import ChainPlan, Update
     from .chain_search import schedule
 
     cores = min(options.cores or len(chip.cores), len(chip.cores))
-    plan = Plan(0, 0, 0, cores, options.keep, options.defer, Update(options.update))
+    plan = ChainPlan(0, 0, 0, cores, options.keep, options.defer, Update(options.update))
     return schedule(chain, chip, plan, options.named("chain"), context.folder)
 
 

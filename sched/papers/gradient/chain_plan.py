@@ -24,7 +24,7 @@ class Update(StrEnum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChainPlan:
     """How a chain is computed: rows (`m`) and blocks of columns of X (`k`) of a tile, columns of W (`n`) of a piece of
     dW; cores that share it; whether dX stays in the cores, and dW is put off."""
 
@@ -43,7 +43,7 @@ class Plan:
 class Tensors:
     """Where a chain's tensors lie in DRAM. Raises DoesNotFit if it is too small, or if sums may leave int32."""
 
-    def __init__(self, chain: Chain, chip: ChipConfig, plan: Plan) -> None:
+    def __init__(self, chain: Chain, chip: ChipConfig, plan: ChainPlan) -> None:
         self.chain, self.chip = chain, chip
         for layer in chain.layers:
             check_sums(f"{layer.name} dw", layer.m, "take a smaller batch")

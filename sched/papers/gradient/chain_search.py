@@ -26,7 +26,7 @@ from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.training_chain import Chain
 from .chain import ChainEmitter
-from .chain_plan import Plan
+from .chain_plan import ChainPlan
 
 #: Plans that the timeline model decides between.
 LEADERS = 3
@@ -40,14 +40,14 @@ _BLOCKS, _PIECES = (1, 2, 3, 4, 6, 8), (1, 2, 4)
 class _Outcome:
     """A plan, and the order of its operations (indices into what it emits)."""
 
-    plan: Plan
+    plan: ChainPlan
     order: tuple[int, ...]
 
 
 _OUTCOME = TypeAdapter(_Outcome)
 
 
-def plans(chain: Chain, chip: ChipConfig, request: Plan) -> Iterator[Plan]:
+def plans(chain: Chain, chip: ChipConfig, request: ChainPlan) -> Iterator[ChainPlan]:
     """All plans that are tried: `request` with other tiles, and if it puts dW off, also such that do not."""
     cols, lanes = chip.cols, chip.lanes
     columns = max(ceil(layer.k / cols) for layer in chain.layers)
@@ -65,7 +65,9 @@ def plans(chain: Chain, chip: ChipConfig, request: Plan) -> Iterator[Plan]:
                     yield replace(request, m=m, k=k, n=n * cols, defer=defer)
 
 
-def schedule(chain: Chain, chip: ChipConfig, request: Plan, name: str, folder: Path | None = None) -> ChainSchedule:
+def schedule(
+    chain: Chain, chip: ChipConfig, request: ChainPlan, name: str, folder: Path | None = None
+) -> ChainSchedule:
     """The best schedule of a chain with `request`'s cores, and what it keeps, puts off and makes of dW; its tiles count
     for nothing. `name`: of the scheduler; `folder`: where what is found is kept. Deterministic. Raises DoesNotFit with
     why, if no plan fits."""
@@ -85,7 +87,7 @@ def schedule(chain: Chain, chip: ChipConfig, request: Plan, name: str, folder: P
     )
 
 
-def _emitted(chain: Chain, chip: ChipConfig, plan: Plan, name: str) -> tuple[ChainEmitter, Schedule]:
+def _emitted(chain: Chain, chip: ChipConfig, plan: ChainPlan, name: str) -> tuple[ChainEmitter, Schedule]:
     emitter = ChainEmitter(chain, chip, plan)
     return emitter, Schedule(
         chip=chip.name,
@@ -97,8 +99,8 @@ def _emitted(chain: Chain, chip: ChipConfig, plan: Plan, name: str) -> tuple[Cha
     )
 
 
-def _search(chain: Chain, chip: ChipConfig, request: Plan) -> _Outcome:
-    tried: list[tuple[int, Plan, Schedule]] = []
+def _search(chain: Chain, chip: ChipConfig, request: ChainPlan) -> _Outcome:
+    tried: list[tuple[int, ChainPlan, Schedule]] = []
     why: DoesNotFit | None = None
     with uncollected():
         for plan in plans(chain, chip, request):

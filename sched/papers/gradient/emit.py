@@ -23,14 +23,14 @@ from ...mapping.memory.placement import Stored, Transfer
 from ...mapping.nodes import Node, Run
 from ...mapping.tiling.arena import NEVER, Arena
 from ...mapping.tiling.tiles import Range
-from ...schedulers.training.orders import Key, Step
-from ...schedulers.training.pair import Pair, Part
+from ...schedulers.training.orders import Key, TileProduct
+from ...schedulers.training.pair import GradientPair, Part
 from ...workload.training_data import Scales
 from .sharing import Passed, links
 
 
 @dataclass
-class Work:
+class StepCosts:
     """What a sequence of steps takes. Words: loaded from and stored to DRAM (`spilled`: those of partial sums among
     them, both ways), moved within the core. Cycles: of the array, of the vector unit, and `pipelined`, of all of it, if
     the words of a step may come during the step before and leave during the next."""
@@ -63,7 +63,7 @@ class _Pipeline:
     """When steps end if DRAM, vector unit and array each take one after the other, with room for two steps. The cores
     of a pair share the channels evenly."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: GradientPair) -> None:
         chip = pair.chip
         self._word = len(pair.parts) * chip.lanes / chip.dram.bytes_per_cycle / len(chip.drams)  # cycles
         self._dram = self._vector = self._owed = 0.0
@@ -97,8 +97,8 @@ class Emitter:
 
     def __init__(
         self,
-        pair: Pair,
-        steps: Sequence[Step],
+        pair: GradientPair,
+        steps: Sequence[TileProduct],
         scales: Scales,
         record: bool = True,
         part: Part | None = None,
@@ -108,7 +108,7 @@ class Emitter:
         self.pair, self.scales, self.record = pair, scales, record
         self.part = pair.parts[0] if part is None else part
         self.core = self.part.core
-        self.nodes, self.work = list[Node](), Work()
+        self.nodes, self.work = list[Node](), StepCosts()
         self.gives, self.takes = dict[int, Passed](), dict[int, Passed]()
         chip = pair.chip
         core, limit = chip.core, f"of a {chip.name} core"
@@ -156,7 +156,7 @@ class Emitter:
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: TileProduct) -> None:
         pair, key = self.pair, step.result
         if step.of == "dx":
             pixels, rows = step.m, self._plain("dy", step.n, step.m)
@@ -192,7 +192,9 @@ class Emitter:
         if mine and not (first and last):
             self.acc.free(key)
 
-    def _finish(self, step: Step, fields: dict[str, int], count: int, depth: int, columns: int, scale: int) -> None:
+    def _finish(
+        self, step: TileProduct, fields: dict[str, int], count: int, depth: int, columns: int, scale: int
+    ) -> None:
         """The last product of a tile of a result, in parts of as many blocks of columns as half of OUT holds."""
         pair = self.pair
         at_once = max(1, pair.chip.core.out_words // 2 // count)
@@ -210,7 +212,7 @@ class Emitter:
             self._needed += blocks * count
             self._store(f"{step.of} k{planes[0]} p{pixels[0]}", stored, planes, pixels, place, blocks * count)
 
-    def _gemm(self, step: Step, fields: dict[str, int], own: dict[str, int], depth: int, part: int) -> None:
+    def _gemm(self, step: TileProduct, fields: dict[str, int], own: dict[str, int], depth: int, part: int) -> None:
         """A product; `own`: fields besides those of its step (`fields`, none unless operations are recorded)."""
         rows = step.m if step.of == "dx" else step.n
         cycles = self.pair.gemm_cycles(rows[1] - rows[0], own["n_blocks"], depth)
@@ -407,7 +409,7 @@ class Emitter:
         return queue[0] if queue else NEVER
 
 
-def _operands(step: Step) -> tuple[Key, Key]:
+def _operands(step: TileProduct) -> tuple[Key, Key]:
     """Keys of what a step reads: of A, of B."""
     if step.of == "dx":
         return ("dy", step.n, step.m), ("w", step.k, step.n)

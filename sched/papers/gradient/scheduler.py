@@ -18,7 +18,7 @@ from ...ir.schedule import Prediction, Schedule
 from ...lowering.predict import predict
 from ...mapping.tiling.problem import DoesNotFit
 from ...schedulers.training.orders import Order
-from ...schedulers.training.pair import Pair, Split
+from ...schedulers.training.pair import GradientPair, Split
 from ...schedulers.training.schedules import GradientSchedule
 from ...store.findings import SearchCache
 from ...workload.training import TrainingLayer
@@ -52,7 +52,7 @@ class Searches:
     ) -> None:
         self.chip, self._name, self._effort, self._leaders, self._predict = chip, name, effort, leaders, predict
         self._memory = SearchCache(folder, chip, "gradients", __name__.partition(".")[2])
-        self._open: tuple[Pair, Search] | None = None  # the last one, which other orders share
+        self._open: tuple[GradientPair, Search] | None = None  # the last one, which other orders share
 
     def stored(
         self, layer: TrainingLayer, order: Order, cores: int, split: Split, enough: float = inf
@@ -89,7 +89,7 @@ class Searches:
         """That of a layer. Raises DoesNotFit."""
         pair = self._open[0] if self._open else None
         if pair is None or (pair.layer, len(pair.parts), pair.split) != (layer, cores, split):
-            pair = Pair(layer, self.chip, cores, split)
+            pair = GradientPair(layer, self.chip, cores, split)
             self._open = pair, Search(pair, self._name, self._predict, self._effort, self._leaders)
         assert self._open is not None
         return self._open[1]
@@ -103,7 +103,7 @@ class Searches:
 def ways(layer: TrainingLayer, chip: ChipConfig, cores: int, splits: Sequence[Split]) -> list[tuple[int, Split]]:
     """The different ways to share a layer among at most `cores` cores: how many do something, and the split. Raises
     DoesNotFit."""
-    options = [(len(Pair(layer, chip, cores, split).parts), split) for split in splits]
+    options = [(len(GradientPair(layer, chip, cores, split).parts), split) for split in splits]
     several = [way for way in options if way[0] > 1]
     return several + [way for way in options if way[0] == 1][:1]
 

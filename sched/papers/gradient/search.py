@@ -21,11 +21,11 @@ from ...ir.schedule import Prediction, Schedule
 from ...mapping.play.interleave import Interleaver
 from ...mapping.tiling.problem import DoesNotFit
 from ...schedulers.network.limits import totals
-from ...schedulers.training.orders import LOOPS, Nest, Order, Step, alone, moved, nests, steps
-from ...schedulers.training.pair import Pair, Part, Split, Tiling, cut
+from ...schedulers.training.orders import LOOPS, Nest, Order, TileProduct, alone, moved, nests, steps
+from ...schedulers.training.pair import GradientPair, Part, Split, Tiling, cut
 from ...support.garbage import uncollected
 from ...workload.training_data import scales_of
-from .emit import Emitter, Least, Work
+from .emit import Emitter, Least, StepCosts
 from .sharing import begun, together
 
 #: Steps that the search of an order may play in all, and those that one nest may have.
@@ -84,12 +84,12 @@ def _sizes(end: int, unit: int) -> list[int]:
     })  # fmt: skip
 
 
-def largest(pair: Pair) -> Part:
+def largest(pair: GradientPair) -> Part:
     """The part with the most products, the first of several."""
     return max(pair.parts, key=lambda part: part.m * part.k * part.n)
 
 
-def tilings(pair: Pair) -> list[Tiling]:
+def tilings(pair: GradientPair) -> list[Tiling]:
     """All tilings of the largest part whose tiles a core can hold. Where parts add to the same sums, all have one tile
     in the dimension that is shared, or all have several: else they would not complete sums in the same order. Raises
     DoesNotFit with what a smallest one lacks, if there is none."""
@@ -120,7 +120,7 @@ class Search:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: GradientPair,
         name: str,
         predict: Callable[[Schedule, ChipConfig], Prediction],
         effort: float = 1.0,
@@ -131,7 +131,7 @@ class Search:
         self.scales = scales_of(pair.layer)
         self.tilings = tilings(pair)
         # orders have walks in common where loops have a single trip: what they take, or at least; what they lead to
-        self._works: dict[tuple[object, ...], Work | float | None] = {}
+        self._works: dict[tuple[object, ...], StepCosts | float | None] = {}
         self._best: dict[tuple[object, ...], tuple[int, int]] = {}
         self._why = ""  # the last nest did not fit
 
@@ -142,7 +142,7 @@ class Search:
         with uncollected():
             separate = order is Order.SEQUENTIAL or self.pair.layer.first
             candidates = self._sequential() if separate else self._together(order)
-            finalists: list[tuple[tuple[int, int], Candidate, Work]] = []
+            finalists: list[tuple[tuple[int, int], Candidate, StepCosts]] = []
             slower: list[int] = []
             for one, work in candidates[: self.leaders]:
                 took = self._predicted(one, enough)
@@ -162,22 +162,22 @@ class Search:
         words, spilled = sum(each.dram for each in works), sum(each.spilled for each in works)
         return BestTiling(one, horizon, cycles, words, spilled, work.array, work.vector)
 
-    def _together(self, order: Order) -> list[tuple[Candidate, Work]]:
+    def _together(self, order: Order) -> list[tuple[Candidate, StepCosts]]:
         part = self.part
 
-        def some(nest: Nest) -> list[Step]:
+        def some(nest: Nest) -> list[TileProduct]:
             return moved(steps(part, order, nest, lambda walk: begun(walk, part)), part.first)
 
         fused = order not in (Order.PLAIN, Order.INTERLEAVED)
         played = self._played("fused" if fused else order, lambda tiling: nests(order, tiling), some, ("dx", "dw"))
         return [(Candidate(order, (nest,), "dx"), work) for nest, work in played]
 
-    def _sequential(self) -> list[tuple[Candidate, Work]]:
+    def _sequential(self) -> list[tuple[Candidate, StepCosts]]:
         """Each product by itself with its best nests, then both, one after the other."""
         part = self.part
 
         def of(result: str) -> list[Nest]:
-            def some(nest: Nest) -> list[Step]:
+            def some(nest: Nest) -> list[TileProduct]:
                 return moved(begun(alone(part, "dx" if result == "dx" else "dw", nest), part), part.first)
 
             def all_of(tiling: Tiling) -> list[Nest]:
@@ -191,7 +191,7 @@ class Search:
         else:
             dx = of("dx")
             pairs = [((one, two), first) for one in dx for two in dw for first in ("dx", "dw")]
-        candidates: list[tuple[Candidate, Work]] = []
+        candidates: list[tuple[Candidate, StepCosts]] = []
         for chosen, first in pairs:
             one = Candidate(Order.SEQUENTIAL, chosen, first)
             try:
@@ -204,16 +204,16 @@ class Search:
         self,
         kind: str,
         all_of: Callable[[Tiling], Sequence[Nest]],
-        some: Callable[[Nest], list[Step]],
+        some: Callable[[Nest], list[TileProduct]],
         products: tuple[str, ...],
-    ) -> list[tuple[Nest, Work]]:
+    ) -> list[tuple[Nest, StepCosts]]:
         """Nests of `products` and what they take, best first: tilings with the fewest steps first, until the budget is
         spent. `all_of`: those of a tiling; `some`: the steps of one; `kind`: by name, what decides the latter.
 
         Left out are those that certainly take longer than the leaders. They count as played all the same, so that what
         is found is what would be found if all were played."""
         left = PLAYED * self.effort
-        entries: list[tuple[int, int, Nest, Work]] = []
+        entries: list[tuple[int, int, Nest, StepCosts]] = []
         for tiling in sorted(self.tilings, key=lambda tiling: (self._steps(tiling), tiling.m, tiling.k)):
             count = len(products) * self._steps(tiling)
             if count > LONGEST and entries:
@@ -235,8 +235,8 @@ class Search:
         return [(nest, work) for _, _, nest, work in sorted(entries, key=lambda one: one[:2])]
 
     def _work(
-        self, key: tuple[object, ...], nest: Nest, some: Callable[[Nest], list[Step]], least: Least, most: float
-    ) -> Work | None:
+        self, key: tuple[object, ...], nest: Nest, some: Callable[[Nest], list[TileProduct]], least: Least, most: float
+    ) -> StepCosts | None:
         """What a nest takes; None if that is more than `most`, or if it does not fit."""
         stored = self._works.get(key, 0.0)  # a number: it certainly takes more than so many cycles
         if isinstance(stored, float) and stored < most:
@@ -247,7 +247,7 @@ class Search:
             else:
                 stored = float(most) if played.late else played.work
             self._works[key] = stored
-        return stored if isinstance(stored, Work) else None
+        return stored if isinstance(stored, StepCosts) else None
 
     def _least(self, tiling: Tiling, products: tuple[str, ...]) -> Least:
         """What some products of the largest part take at least."""
@@ -337,7 +337,7 @@ class Search:
             yield horizon, order, schedule
 
 
-def _in_turn(part: Part, chosen: Sequence[Nest], first: str) -> list[Step]:
+def _in_turn(part: Part, chosen: Sequence[Nest], first: str) -> list[TileProduct]:
     """One product after the other; `chosen`: the nests of dX and of dW, of a first layer only of dW."""
     dw = begun(alone(part, "dw", chosen[-1]), part)
     if len(chosen) == 1:

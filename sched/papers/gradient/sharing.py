@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from ...mapping.nodes import Node
 from ...mapping.tiling.problem import DoesNotFit
-from ...schedulers.training.orders import Key, Step
+from ...schedulers.training.orders import Key, TileProduct
 from ...schedulers.training.pair import Part
 
 
-def groups(some: Sequence[Step], sums: str) -> list[int]:
+def groups(some: Sequence[TileProduct], sums: str) -> list[int]:
     """The steps at which no sums of `sums` are open, and those of a tile begin."""
     last = {step.result: index for index, step in enumerate(some) if step.of == sums}
     result: list[int] = []
@@ -29,7 +29,7 @@ def groups(some: Sequence[Step], sums: str) -> list[int]:
     return result
 
 
-def begun(some: list[Step], part: Part) -> list[Step]:
+def begun(some: list[TileProduct], part: Part) -> list[TileProduct]:
     """The same steps, from the tile on with which a part begins.
 
     Raises DoesNotFit if products of both results take turns and all sums are open from the first step to the last: each
@@ -48,7 +48,7 @@ def begun(some: list[Step], part: Part) -> list[Step]:
     return some[cut:] + some[:cut]
 
 
-def links(some: Sequence[Step], part: Part) -> dict[Key, tuple[int | None, int | None]]:
+def links(some: Sequence[TileProduct], part: Part) -> dict[Key, tuple[int | None, int | None]]:
     """Of each tile whose sums the parts share: the part that adds to it before this one, and the one after, by number.
     `some`: its steps as `begun` gives them, of tiles that are named as in all parts."""
     if part.sums is None:

@@ -10,7 +10,7 @@ from meshloom.hw.spec.config import ChipConfig
 
 from .partition import fit
 from .playing import Cores
-from .work import Extent, Work
+from .work import Extent, StageWork
 
 #: Turns of all cores that a layer may take, if more are not asked for; more of them only cost more operands.
 _TURNS = 4
@@ -18,7 +18,7 @@ _TURNS = 4
 _COLUMNS, _DEPTH = (1, 2, 4), (1, 2)
 
 
-def alone(work: Work, chip: ChipConfig, cores: Cores, turns: int = 1) -> Extent:
+def alone(work: StageWork, chip: ChipConfig, cores: Cores, turns: int = 1) -> Extent:
     """The size with which a layer takes the fewest cycles when its operands are there: as many turns as cores need for
     its micro-ops, each as long as its unit computes or its words come (weights from DRAM, the rest from cores). There
     are at least `turns` of them, if it can be cut so: then layers can overlap. Raises DoesNotFit."""
@@ -33,7 +33,7 @@ def alone(work: Work, chip: ChipConfig, cores: Cores, turns: int = 1) -> Extent:
     return best[3] if best else fit(work, chip, work.whole)
 
 
-def _sizes(work: Work, most: int) -> Iterator[tuple[Extent, int]]:
+def _sizes(work: StageWork, most: int) -> Iterator[tuple[Extent, int]]:
     """Sizes that cut a layer into no more than so many micro-ops, and how many these are."""
     whole = work.whole
     choices = (
@@ -54,7 +54,7 @@ def _steps(size: int, parts: range | tuple[int, ...]) -> list[tuple[int, int]]:
     return [(step, ceil(size / step)) for step in steps]
 
 
-def _turn(work: Work, chip: ChipConfig, cores: Cores, extent: Extent) -> float:
+def _turn(work: StageWork, chip: ChipConfig, cores: Cores, extent: Extent) -> float:
     columns = (0, extent.columns)
     (r0, r1), (c0, c1) = work.rows_read((0, extent.rows)), work.columns_read(columns)
     deep = extent.depth if work.op is None else extent.planes

@@ -19,7 +19,7 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ...workload.stages import Stages
 from .muops import Range
-from .work import Extent, Work
+from .work import Extent, StageWork
 
 Ints = NDArray[np.int64]
 #: (interval, tile, first, end): what intervals have in common with tiles.
@@ -39,7 +39,7 @@ class Grid:
     that add up the same sums follow one another.
     """
 
-    work: Work
+    work: StageWork
     first: int
     part: Extent
 
@@ -185,7 +185,7 @@ class Cutting:
         return np.repeat(np.arange(len(self.grids)), [grid.count for grid in self.grids])
 
 
-def lay_grids(all_works: Sequence[Work], parts: Sequence[Extent]) -> tuple[Grid, ...]:
+def lay_grids(all_works: Sequence[StageWork], parts: Sequence[Extent]) -> tuple[Grid, ...]:
     """The grids of all stages, numbered one after the other."""
     grids: list[Grid] = []
     first = 0
@@ -195,7 +195,7 @@ def lay_grids(all_works: Sequence[Work], parts: Sequence[Extent]) -> tuple[Grid,
     return tuple(grids)
 
 
-def cut_up(stages: Stages, all_works: Sequence[Work], parts: Sequence[Extent], chip: ChipConfig) -> Cutting:
+def cut_up(stages: Stages, all_works: Sequence[StageWork], parts: Sequence[Extent], chip: ChipConfig) -> Cutting:
     """The network with each stage in parts of its size."""
     grids = lay_grids(all_works, parts)
     links = link(stages, grids)

@@ -24,14 +24,14 @@ from ...mapping.nodes import Node, Run
 from ...mapping.tiling.problem import DoesNotFit
 from .homes import Homes
 from .muops import MuGraph, MuOp, Orchestration, Region
-from .residency import NEVER, Memory, Residency
+from .residency import NEVER, HeldWords, Memory
 from .rounds import Barriers
 from .units import Units, extent, named
 from .views import View, copies
 
 
 @dataclass(eq=False)
-class Tile:
+class LocalOperand:
     """An operand in the memory of a core, for all micro-ops there that read the same of it.
 
     `name`: the tensor whose planes `part` counts; `fed`: the micro-ops that make it and what of it each makes, none if
@@ -48,7 +48,7 @@ class Tile:
     fed: dict[int, Region] = field(default_factory=dict[int, Region])
     uses: list[int] = field(default_factory=list[int])
     direct: int = -1
-    residency: Residency | None = None
+    residency: HeldWords | None = None
     spilled: bool = False
     pushes: list[Node] = field(default_factory=list[Node])
 
@@ -103,13 +103,13 @@ class Emitter:
         self.dropped: set[int] = set()
         self.emitted: dict[int, _Emitted] = {}
         self.stored: set[int] = set()
-        self.constants: dict[tuple[object, ...], Residency] = {}
+        self.constants: dict[tuple[object, ...], HeldWords] = {}
         self.constant_uses: dict[tuple[object, ...], list[int]] = {}
-        self.owners: dict[int, Tile] = {}  # by identity of their residencies
+        self.owners: dict[int, LocalOperand] = {}  # by identity of their residencies
         self.spilled_words = 0
-        self.tiles: list[list[Tile]] = []  # operands of each micro-op
-        self.sums: dict[int, Tile] = {}  # the sums that a micro-op goes on with
-        self.readers: dict[int, list[Tile]] = {}  # the tiles that each one feeds
+        self.tiles: list[list[LocalOperand]] = []  # operands of each micro-op
+        self.sums: dict[int, LocalOperand] = {}  # the sums that a micro-op goes on with
+        self.readers: dict[int, list[LocalOperand]] = {}  # the tiles that each one feeds
         self._find_tiles()
 
     def emit(self) -> list[Node]:
@@ -144,7 +144,7 @@ class Emitter:
     def _find_tiles(self) -> None:
         """The operands of all micro-ops; those of one core that are the same are one."""
         self.tiles = [[] for _ in self.graph.ops]
-        tiles_of: dict[tuple[object, ...], Tile] = {}
+        tiles_of: dict[tuple[object, ...], LocalOperand] = {}
         for position, number in enumerate(self.order):
             op, work = self.graph.ops[number], self.works[self.graph.ops[number].stage]
             for operand, (name, part) in enumerate(op.reads):
@@ -153,20 +153,20 @@ class Emitter:
                 step = work.problem.row_step if not operand else 1
                 place = Place.OUT if operand and work.op is VectorOp.ADD else Place.MAIN
                 key = self.core[number], place, root, part, step
-                tile = tiles_of.setdefault(key, Tile(self.core[number], place, root, part, step))
+                tile = tiles_of.setdefault(key, LocalOperand(self.core[number], place, root, part, step))
                 tile.uses.append(position)
                 self.tiles[number].append(tile)
                 self._feed(tile, number)
             for constant in self._constants(op):
                 self.constant_uses.setdefault((self.core[number], *constant), []).append(position)
             if op.sums is not None:
-                tile = Tile(self.core[number], Place.ACC, f"sums {number}", op.result, unit=4)
+                tile = LocalOperand(self.core[number], Place.ACC, f"sums {number}", op.result, unit=4)
                 tile.fed, tile.uses = {op.sums: op.result}, [position]
                 self.sums[number] = tile
                 self.readers.setdefault(op.sums, []).append(tile)
         self._share_results()
 
-    def _feed(self, tile: Tile, number: int) -> None:
+    def _feed(self, tile: LocalOperand, number: int) -> None:
         """Who makes what a micro-op reads of a tile."""
         for edge in self.graph.before[number]:
             root, first = self.homes.root(edge.tensor)
@@ -193,7 +193,7 @@ class Emitter:
 
     def _take(
         self, core: int, place: Place, words: int, uses: Sequence[int], position: int, least: int = NEVER
-    ) -> Residency | None:
+    ) -> HeldWords | None:
         """Room in a memory; whoever loses theirs has to come again."""
         room = self.memories[core, place].take(words, uses, position, least)
         if room is None:
@@ -210,7 +210,7 @@ class Emitter:
 
     def _must_take(
         self, core: int, place: Place, words: int, uses: Sequence[int], position: int, what: str
-    ) -> Residency:
+    ) -> HeldWords:
         residency = self._take(core, place, words, uses, position)
         if residency is None:
             op = self.graph.ops[self.order[position]]
@@ -220,7 +220,7 @@ class Emitter:
             )
         return residency
 
-    def _need(self, tile: Tile, position: int) -> View:
+    def _need(self, tile: LocalOperand, position: int) -> View:
         """An operand in its place: it is pulled from DRAM if it has none."""
         if not tile.resident:
             unit = tile.words // tile.unit
@@ -232,7 +232,7 @@ class Emitter:
             self._pull(stored, tile, position)
         return tile.view
 
-    def _pull(self, stored: Stored, tile: Tile, position: int) -> None:
+    def _pull(self, stored: Stored, tile: LocalOperand, position: int) -> None:
         part, view = tile.part, tile.view
         if tile.unit > 1:
             transfers = stored.transfers((0, 1), (0, 1, 1), (0, view.words), tile.core, view.address)
@@ -243,7 +243,7 @@ class Emitter:
         for t in transfers:
             self.groups[position].append(t.load(tile.core, label))
 
-    def _push(self, tile: Tile, number: int, position: int) -> None:
+    def _push(self, tile: LocalOperand, number: int, position: int) -> None:
         """What a micro-op has just made goes to a tile that needs it, if there is room or something less urgent."""
         if tile.direct == number or tile.spilled:
             return

@@ -21,7 +21,7 @@ from ...support.cpsat import solve
 from .bounds import Bounds, bound
 from .dag import Dag, Ints, numbers
 from .flexibility import levels
-from .listing import Plan, makespan, searched
+from .listing import OpPlacement, makespan, searched
 
 #: Micro-ops of a segment that CP-SAT is asked for, at most; longer ones are left to lists.
 WHOLE = 150
@@ -36,7 +36,7 @@ OnBetter = Callable[[int, int], None]
 class Solved:
     """A schedule and what is proven. `bound`: cycles below which there is none; `work`: deterministic time spent."""
 
-    plan: Plan
+    plan: OpPlacement
     makespan: int
     bound: int
     work: float
@@ -47,7 +47,7 @@ class Solved:
         return self.makespan / self.bound - 1 if self.bound else 0.0
 
 
-def laid(dag: Dag, starts: Ints, cores: int) -> Plan:
+def laid(dag: Dag, starts: Ints, cores: int) -> OpPlacement:
     """Starts of which at most `cores` overlap, with a core for each: the lowest that is idle."""
     where = np.zeros(len(dag), np.int64)
     idle, busy = list(range(cores)), list[tuple[int, int]]()
@@ -56,10 +56,12 @@ def laid(dag: Dag, starts: Ints, cores: int) -> Plan:
             heapq.heappush(idle, heapq.heappop(busy)[1])
         where[op] = core = heapq.heappop(idle)
         heapq.heappush(busy, (int(starts[op] + dag.cycles[op]), core))
-    return Plan(where, starts)
+    return OpPlacement(where, starts)
 
 
-def whole(dag: Dag, cores: int, plan: Plan, bounds: Bounds, work: float, on_better: OnBetter | None = None) -> Solved:
+def whole(
+    dag: Dag, cores: int, plan: OpPlacement, bounds: Bounds, work: float, on_better: OnBetter | None = None
+) -> Solved:
     """A schedule at least as good as `plan`, which is the solver's first hint. `work`: deterministic time."""
     from ortools.sat.python import cp_model
 
@@ -118,7 +120,7 @@ def solved(dag: Dag, cores: int, tries: int, work: float, on_better: OnBetter | 
     """The best schedule that `tries` lists of each segment find and CP-SAT in deterministic time `work`, which segments
     share by the gap that lists leave."""
     parts = [(chosen, dag.part(chosen)) for chosen in segments(dag)]
-    plans, bounds = list[Plan](), list[Bounds]()
+    plans, bounds = list[OpPlacement](), list[Bounds]()
     for _, part in parts:
         known = bound(part, cores, intervals=len(part) <= _INTERVALS)
         plans.append(searched(part, cores, [-levels(part), -known.tails], tries, known.best))
@@ -148,4 +150,4 @@ def solved(dag: Dag, cores: int, tries: int, work: float, on_better: OnBetter | 
     for (chosen, _), plan, end in zip(parts, plans, ends, strict=True):
         where[chosen], starts[chosen] = plan.cores, plan.starts + now
         now += end
-    return Solved(Plan(where, starts), now, sum(least), spent)
+    return Solved(OpPlacement(where, starts), now, sum(least), spent)

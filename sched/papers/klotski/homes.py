@@ -12,7 +12,7 @@ from ...schedulers.network.storage import banded, homes
 from ...schedulers.network.tensors import NetworkTensors
 from ...workload.stages import Stages
 from .muops import MuOp
-from .work import Work
+from .work import StageWork
 
 #: Words that a DRAM tile may send more than another for being nearer by one link, in words of the pull.
 NEAR = 4
@@ -34,7 +34,7 @@ class Homes:
     """Places tensors in DRAM when they are first asked for. `copies`: constants may lie there more than once. Raises
     DoesNotFit when DRAM is full."""
 
-    def __init__(self, stages: Stages, works: Sequence[Work], chip: ChipConfig, copies: bool = True) -> None:
+    def __init__(self, stages: Stages, works: Sequence[StageWork], chip: ChipConfig, copies: bool = True) -> None:
         self.stages, self.works, self.chip, self.copies = stages, works, chip, copies
         self.dram = _Room(chip)
         self.tensors = NetworkTensors(stages, chip, self.dram, banded)

@@ -20,7 +20,7 @@ import numpy as np
 
 from .dag import Dag, GraphError, Ints
 from .flexibility import windows
-from .listing import Plan, listed, makespan
+from .listing import OpPlacement, listed, makespan
 
 #: Values of the variables, objective, bound, whether the objective is proven best, nodes of the search tree.
 _Found = tuple[Any, float, float, bool, int]
@@ -31,7 +31,7 @@ MOST = 60_000
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class IlpSolution:
     """What HiGHS found. `starts`: slots; `cores`: of each, if the program maps; `makespan`, `bound`: slots (of the
     objective where that has more than the makespan); `proven`: no better solution exists; `nodes` of the search tree.
     """
@@ -103,7 +103,7 @@ class Model:
         return found.x, float(found.fun), float(bound), found.status == 0, int(found.mip_node_count or 0)
 
 
-def played(dag: Dag, program: Program, cores: int) -> Plan:
+def played(dag: Dag, program: IlpSolution, cores: int) -> OpPlacement:
     """What a program's starts amount to on cores that do one micro-op at a time: a list in that order."""
     return listed(dag, cores, program.starts)
 
@@ -126,7 +126,9 @@ def _time_indexed(model: Model, dag: Dag, horizon: int, kinds: int) -> tuple[lis
     return x, end
 
 
-def scheduled(dag: Dag, cores: int, relaxed: bool = False, nodes: int = 1000, horizon: int | None = None) -> Program:
+def scheduled(
+    dag: Dag, cores: int, relaxed: bool = False, nodes: int = 1000, horizon: int | None = None
+) -> IlpSolution:
     """Starts by Eq. 18, or with its last constraint relaxed to Eq. 19, which bounds only how many start in a slot.
 
     `dag`: in slots; `nodes`: of the search tree, at most; `horizon`: slots (None: what a list takes). Raises GraphError
@@ -148,7 +150,7 @@ def scheduled(dag: Dag, cores: int, relaxed: bool = False, nodes: int = 1000, ho
 
 def unified(
     dag: Dag, hops: Ints, beta: float, exclusive: bool = True, nodes: int = 1000, horizon: int | None = None
-) -> Program:
+) -> IlpSolution:
     """Starts and cores by Eq. 15: makespan (slots) + `beta` x hops of all edges, each counted once (Eq. 14).
 
     `hops` [cores, cores]: the sum of distances in rows and columns. `exclusive`: one micro-op at a time on a core;
@@ -180,7 +182,7 @@ def unified(
     return _result(model.solve(nodes), x, dag, cores)
 
 
-def _result(found: _Found, x: list[_Starts], dag: Dag, cores: int | None) -> Program:
+def _result(found: _Found, x: list[_Starts], dag: Dag, cores: int | None) -> IlpSolution:
     values, objective, bound, proven, nodes = found
     chosen = [max(some, key=lambda place: values[some[place]]) for some in x]
     starts = np.array([slot for slot, _ in chosen], np.int64)
@@ -188,4 +190,4 @@ def _result(found: _Found, x: list[_Starts], dag: Dag, cores: int | None) -> Pro
     end = int((starts + dag.cycles).max(initial=0))
     if cores is None:  # whole slots
         bound = float(np.ceil(bound - 1e-6))
-    return Program(starts, where, end, objective, bound, proven, nodes)
+    return IlpSolution(starts, where, end, objective, bound, proven, nodes)

@@ -25,7 +25,7 @@ from ...workload.stages import Stages
 from .cutting import Ints, cut_up
 from .partition import Partition, fit
 from .playing import Cores, play
-from .work import Extent, Work, works
+from .work import Extent, StageWork, works
 
 
 class Objective(StrEnum):
@@ -93,7 +93,7 @@ class Judge:
 
     def __init__(self, stages: Stages, chip: ChipConfig, memory: SearchCache | None = None) -> None:
         self.stages, self.chip, self.memory = stages, chip, memory
-        self.works: tuple[Work, ...] = works(stages, chip)
+        self.works: tuple[StageWork, ...] = works(stages, chip)
         self.cores = Cores.of(chip)
         self.looked = 0
         self._network = _form(stages)

@@ -28,7 +28,7 @@ Int: Any = np.int64
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class OpPlacement:
     """A core (0..) and a first cycle for each micro-op."""
 
     cores: Ints
@@ -49,12 +49,12 @@ class Delays:
         return cls(hops * cycles, (hops > 0).astype(np.int64))
 
 
-def makespan(dag: Dag, plan: Plan) -> int:
+def makespan(dag: Dag, plan: OpPlacement) -> int:
     """Cycles until all have ended."""
     return int((plan.starts + dag.cycles).max()) if len(dag) else 0
 
 
-def check(dag: Dag, plan: Plan, cores: int, delays: Delays | None = None) -> None:
+def check(dag: Dag, plan: OpPlacement, cores: int, delays: Delays | None = None) -> None:
     """Raises GraphError unless operands are there when a micro-op starts, and every core does one at a time."""
     ends = plan.starts + dag.cycles
     for (producer, consumer), words in zip(dag.pairs, dag.words.tolist(), strict=True):
@@ -185,11 +185,11 @@ def _search(
     return best
 
 
-def listed(dag: Dag, cores: int, key: Ints | None = None, delays: Delays | None = None) -> Plan:
+def listed(dag: Dag, cores: int, key: Ints | None = None, delays: Delays | None = None) -> OpPlacement:
     """The schedule of one list. `key`: int64 [n], the lowest comes first (None: the highest bottom level). With
     `delays`, cores are the rows of these."""
     order = -levels(dag) if key is None else key
-    plan = Plan(np.zeros(len(dag), np.int64), np.zeros(len(dag), np.int64))
+    plan = OpPlacement(np.zeros(len(dag), np.int64), np.zeros(len(dag), np.int64))
     if delays is None:
         _list(*dag.tables, order, cores, plan.starts, plan.cores)
     else:
@@ -197,10 +197,10 @@ def listed(dag: Dag, cores: int, key: Ints | None = None, delays: Delays | None 
     return plan
 
 
-def searched(dag: Dag, cores: int, keys: Sequence[Ints], tries: int, goal: int = 0, seed: int = 1) -> Plan:
+def searched(dag: Dag, cores: int, keys: Sequence[Ints], tries: int, goal: int = 0, seed: int = 1) -> OpPlacement:
     """The best schedule of so many lists (at least one): those of `keys`, and lists near the best. It is the result at
     once when its makespan is `goal`, a lower bound."""
-    plan = Plan(np.zeros(len(dag), np.int64), np.zeros(len(dag), np.int64))
+    plan = OpPlacement(np.zeros(len(dag), np.int64), np.zeros(len(dag), np.int64))
     back, back_ins, back_outs = dag.backwards.tables
     _search(
         *dag.tables,
@@ -237,11 +237,11 @@ def _retimed(ops: Any, ins: Any, order: Any, where: Any, fixed: Any, each: Any, 
         free[where[op]] = begin + ops[op].cycles
 
 
-def retimed(dag: Dag, plan: Plan, delays: Delays) -> Plan:
+def retimed(dag: Dag, plan: OpPlacement, delays: Delays) -> OpPlacement:
     """The same cores in the same order on each, as early as delays allow."""
     rank = np.empty(len(dag), np.int64)
     rank[dag.order] = np.arange(len(dag))
     order, starts = np.lexsort((rank, plan.starts)), np.zeros(len(dag), np.int64)
     ops, ins, _ = dag.tables
     _retimed(ops, ins, order, plan.cores, delays.fixed, delays.each, starts)
-    return Plan(plan.cores, starts)
+    return OpPlacement(plan.cores, starts)

@@ -18,7 +18,7 @@ from meshloom.hw.spec.config import ChipConfig, tile_position
 from ...routing.compiled import jit
 from ...support.cpsat import solve
 from .dag import Dag, Ints, numbers
-from .listing import Int, Plan
+from .listing import Int, OpPlacement
 
 #: Micro-ops that may change places together; longer chains are left as they are.
 _CHAIN = 200
@@ -63,9 +63,9 @@ def _greedy(ops: Any, ins: Any, order: Any, starts: Any, hops: Any, free: Any, w
         free[chosen] = starts[op] + ops[op].cycles
 
 
-def greedy(dag: Dag, starts: Ints, hops: Ints) -> Plan:
+def greedy(dag: Dag, starts: Ints, hops: Ints) -> OpPlacement:
     """Cores in order of the starts, of which at most as many overlap as there are cores."""
-    plan = Plan(np.zeros(len(dag), np.int64), starts)
+    plan = OpPlacement(np.zeros(len(dag), np.int64), starts)
     ops, ins, _ = dag.tables
     _greedy(ops, ins, np.argsort(starts, kind="stable"), starts, hops, np.zeros(len(hops), np.int64), plan.cores)
     return plan
@@ -136,14 +136,14 @@ def _anneal(
     return -lowest
 
 
-def annealed(dag: Dag, plan: Plan, hops: Ints, moves: int, seed: int = 1) -> Plan:
+def annealed(dag: Dag, plan: OpPlacement, hops: Ints, moves: int, seed: int = 1) -> OpPlacement:
     """The best cores found in so many moves from a mapping without conflicts, which keeps its starts."""
     if len(dag) < 2 or len(hops) < 2:
         return plan
     others, ends = overlapping(dag, plan.starts)
     best = plan.cores.copy()
     _anneal(*dag.tables, others, ends, hops, max(1, moves), seed, plan.cores.copy(), best)
-    return Plan(best, plan.starts)
+    return OpPlacement(best, plan.starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,7 @@ class Mapped:
     bound: int
 
 
-def mapped_by_cp_sat(dag: Dag, plan: Plan, hops: Ints, work: float) -> Mapped:
+def mapped_by_cp_sat(dag: Dag, plan: OpPlacement, hops: Ints, work: float) -> Mapped:
     """The best mapping found by CP-SAT in deterministic time `work`; never worse than that of `plan`, its hint."""
     from ortools.sat.python import cp_model
 

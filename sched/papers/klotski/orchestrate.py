@@ -21,7 +21,7 @@ from ...schedulers.budget import Budget, BudgetError
 from ...store.findings import SearchCache
 from .dag import Dag, numbers, of_graph
 from .exact import solved
-from .listing import Delays, Plan, check, makespan, retimed
+from .listing import Delays, OpPlacement, check, makespan, retimed
 from .mapping import annealed, greedy, hop_words, hops_between, mapped_by_cp_sat
 from .muops import MuGraph, Orchestration
 
@@ -96,7 +96,7 @@ def orchestrate(
         plan = annealed(dag, plan, hops, int(steps * _ANNEALING) // _MOVE)
         if len(dag.edges) * len(hops) <= _MAPPED and hop_words(dag, plan.cores, hops):
             work = steps * (1 - _LISTS - _EXACT - _ANNEALING) / _WORK
-            plan = Plan(mapped_by_cp_sat(dag, plan, hops, work).cores, plan.starts)
+            plan = OpPlacement(mapped_by_cp_sat(dag, plan, hops, work).cores, plan.starts)
         return _StoredPlan(numbers(plan.cores), numbers(plan.starts), first.bound)
 
     first = _once(memory, ("schedule", *question), schedule)
@@ -127,8 +127,8 @@ def _heard(on_progress: OnProgress | None) -> Callable[[int, int], None]:
     return heard
 
 
-def _plan(stored: _StoredPlan) -> Plan:
-    return Plan(np.array(stored.cores, np.int64), np.array(stored.starts, np.int64))
+def _plan(stored: _StoredPlan) -> OpPlacement:
+    return OpPlacement(np.array(stored.cores, np.int64), np.array(stored.starts, np.int64))
 
 
 def _digest(dag: Dag) -> str:

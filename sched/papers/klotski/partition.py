@@ -23,7 +23,7 @@ from ...mapping.tiling.problem import DoesNotFit
 from ...workload.stages import Stages
 from .cutting import Cutting, Grid, cut_up, ranges
 from .muops import Edge, MuGraph, MuOp, Region
-from .work import Extent, Work, works
+from .work import Extent, StageWork, works
 
 
 @dataclass(frozen=True, order=True)
@@ -39,7 +39,7 @@ class Partition:
     def __str__(self) -> str:
         return f"s({self.h}, {self.w}, {self.ic}, {self.oc})"
 
-    def extent(self, work: Work, chip: ChipConfig) -> Extent:
+    def extent(self, work: StageWork, chip: ChipConfig) -> Extent:
         """The size of a micro-op of a stage. Raises ValueError when it is no multiple of the array."""
         if min(self.h, self.w, self.ic, self.oc) < 1 or self.ic % chip.lanes or self.oc % chip.cols:
             raise ValueError(
@@ -57,7 +57,7 @@ class Partition:
         return cls(extent.rows, extent.columns, extent.depth * chip.lanes, extent.planes * chip.cols)
 
 
-def fit(work: Work, chip: ChipConfig, extent_of_plan: Extent) -> Extent:
+def fit(work: StageWork, chip: ChipConfig, extent_of_plan: Extent) -> Extent:
     """The size nearest to the wanted one that fits a core: the fewest halvings of its dimensions, of equal ones the
     largest. A part fits if half of each memory holds what it reads and makes, so that the next one's operands can come
     meanwhile. Raises DoesNotFit, naming the layer, when not even one word of the result does."""
@@ -80,7 +80,9 @@ def _halved(extent: Extent, times: int) -> Iterator[Extent]:
             yield Extent(*(-(-size >> count) for size, count in zip(sizes, halvings, strict=True)))
 
 
-def fitted(all_works: Sequence[Work], chip: ChipConfig, partitions: Partition | Sequence[Partition]) -> list[Extent]:
+def fitted(
+    all_works: Sequence[StageWork], chip: ChipConfig, partitions: Partition | Sequence[Partition]
+) -> list[Extent]:
     """The sizes of the micro-ops of each stage: those of one partition for all of them, or of one for each, or the
     nearest that fit. Raises DoesNotFit, and ValueError when there are more or fewer partitions than stages."""
     extents = [partitions] * len(all_works) if isinstance(partitions, Partition) else list(partitions)

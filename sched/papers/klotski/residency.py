@@ -17,7 +17,7 @@ _FRESH = -1
 
 
 @dataclass(eq=False)
-class Residency:
+class HeldWords:
     """`words` words from word `at` on, until their last use. `uses`: positions that read or write them, rising."""
 
     at: int
@@ -37,7 +37,7 @@ class _Segment:
 
     start: int
     end: int
-    residency: Residency | None
+    residency: HeldWords | None
     freed: int
 
 
@@ -51,7 +51,7 @@ class Memory:
 
     def take(
         self, words: int, uses: Sequence[int], position: int, least: int = NEVER
-    ) -> tuple[Residency, list[Residency]] | None:
+    ) -> tuple[HeldWords, list[HeldWords]] | None:
         """A residency of so many words from `position` on, and those that are given up for it.
 
         Nothing is given up that is used at `position`, or again before position `least` or at it: NEVER if it is
@@ -64,10 +64,10 @@ class Memory:
         soonest, at = place
         if soonest < NEVER and least < NEVER and soonest <= least:
             return None
-        residency = Residency(at, words, uses)
+        residency = HeldWords(at, words, uses)
         return residency, self._put(residency, position)
 
-    def drop(self, residency: Residency, position: int) -> None:
+    def drop(self, residency: HeldWords, position: int) -> None:
         """Ends a residency; its words are in use up to `position`."""
         for segment in self._segments:
             if segment.residency is residency:
@@ -151,10 +151,10 @@ class Memory:
                     best, at = cost, segment.start
         return None if best is None else (best[0], at)
 
-    def _put(self, residency: Residency, position: int) -> list[Residency]:
+    def _put(self, residency: HeldWords, position: int) -> list[HeldWords]:
         """Puts a residency in its place; what had some of it ends, and is returned."""
         at, end = residency.at, residency.at + residency.words
-        victims: dict[int, Residency] = {}
+        victims: dict[int, HeldWords] = {}
         for segment in self._segments:
             if segment.residency is not None and segment.start < end and segment.end > at:
                 victims[id(segment.residency)] = segment.residency

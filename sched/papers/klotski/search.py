@@ -18,7 +18,7 @@ import numpy as np
 
 from .alone import alone
 from .judging import Judge, Objective, Trial
-from .space import Form, Point, Space
+from .space import Form, PartitionSpace, Point
 
 #: Partitions that a search looks at (section IV-A; atomic dataflow gets as many).
 BUDGET = 50
@@ -74,7 +74,7 @@ def search(
         raise ValueError(f"a search has to look at one partition at least, not {budget}")
     if method is Method.LAYERWISE and form is not Form.LAYERS:
         raise ValueError(f"a layer-wise search changes one kind of layer at a time: its form is layers, not {form}")
-    space = Space(judge.works, form)
+    space = PartitionSpace(judge.works, form)
     random = np.random.default_rng(seed)
     proposer: _Proposer
     match method:
@@ -102,7 +102,7 @@ def search(
 class _Random:
     """Points at random."""
 
-    def __init__(self, space: Space, random: np.random.Generator) -> None:
+    def __init__(self, space: PartitionSpace, random: np.random.Generator) -> None:
         self.space, self.random = space, random
 
     def ask(self) -> Point:
@@ -115,7 +115,7 @@ class _Random:
 class _Annealing:
     """Simulated annealing from a point at random: half of the numbers move (of many, a few), ever less."""
 
-    def __init__(self, space: Space, random: np.random.Generator, budget: int) -> None:
+    def __init__(self, space: PartitionSpace, random: np.random.Generator, budget: int) -> None:
         self.space, self.random, self.budget = space, random, budget
         self.asked = 0
         self.at: tuple[Point, float] | None = None
@@ -146,7 +146,7 @@ class _Bayes:
     """Algorithm 1: a Gaussian process with a Matern 5/2 kernel, a length scale for each number, and the point with the
     highest upper confidence bound of a pool. Bounds of the length scales are its prior."""
 
-    def __init__(self, space: Space, random: np.random.Generator, seed: int) -> None:
+    def __init__(self, space: PartitionSpace, random: np.random.Generator, seed: int) -> None:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
         from threadpoolctl import threadpool_limits
@@ -185,7 +185,7 @@ class _Layerwise:
     (`alone`); then one kind at a time, those with much work more often, is cut into more or fewer parts along one
     dimension, and what is better stays."""
 
-    def __init__(self, space: Space, random: np.random.Generator, judge: Judge) -> None:
+    def __init__(self, space: PartitionSpace, random: np.random.Generator, judge: Judge) -> None:
         self.space, self.random = space, random
         kinds: dict[int, int] = {}
         load = np.zeros(max(space.classes) + 1)

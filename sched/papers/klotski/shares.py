@@ -15,7 +15,7 @@ from meshloom.hw.spec.config import ChipConfig
 from ...workload.graph import Layer
 from .packing import pack
 from .partition import Partition, fit
-from .work import Extent, Work
+from .work import Extent, StageWork
 
 #: What a micro-op costs a core besides its cycles: operands on their way, results on theirs.
 EACH_CYCLES = 60
@@ -25,7 +25,9 @@ BARED = 0.3
 LATE = 0.3
 
 
-def shared(works: Sequence[Work], chip: ChipConfig, fineness: float = 1.0, bared: float = BARED) -> list[Partition]:
+def shared(
+    works: Sequence[StageWork], chip: ChipConfig, fineness: float = 1.0, bared: float = BARED
+) -> list[Partition]:
     """A partition for each stage. `fineness`: how much it counts that results come early; `bared`: part of the cycles
     of moving words that is not hidden behind computing. Raises DoesNotFit."""
     extents: dict[object, Extent] = {}
@@ -44,18 +46,18 @@ def shared(works: Sequence[Work], chip: ChipConfig, fineness: float = 1.0, bared
     return [Partition.of(part, chip) for part in parts]
 
 
-def _taken_up(layer: Layer, works: Sequence[Work], stage_of: dict[str, int]) -> int | None:
+def _taken_up(layer: Layer, works: Sequence[StageWork], stage_of: dict[str, int]) -> int | None:
     """The stage of the convolution whose result an addition takes up: the later of its operands."""
     stages = [stage_of[name] for name in layer.inputs if name in stage_of] if layer.kind == "add" else []
     last = max(stages, default=-1)
     return last if last >= 0 and works[last].op is None else None
 
 
-def _like(part: Extent, work: Work) -> Extent:
+def _like(part: Extent, work: StageWork) -> Extent:
     return Extent(part.rows, part.columns, part.planes, work.whole.depth)
 
 
-def _best(work: Work, chip: ChipConfig, fineness: float, bared: float) -> Extent:
+def _best(work: StageWork, chip: ChipConfig, fineness: float, bared: float) -> Extent:
     whole, cores = work.whole, len(chip.cores)
     most = 16 * cores
     candidates: list[tuple[float, tuple[int, int], Extent]] = []
@@ -73,7 +75,7 @@ def _sizes(whole: int) -> list[int]:
     return sorted({ceil(whole / count) for count in range(1, whole + 1)} | set(range(1, min(whole, 16) + 1)))
 
 
-def _cost(work: Work, chip: ChipConfig, part: Extent, fineness: float, bared: float) -> float:
+def _cost(work: StageWork, chip: ChipConfig, part: Extent, fineness: float, bared: float) -> float:
     """About how many cycles a layer takes, if nothing else is under way."""
     whole, cores, matrix = work.whole, len(chip.cores), work.op is None
     rows, planes = _cuts(whole.rows, part.rows), _cuts(whole.planes, part.planes)

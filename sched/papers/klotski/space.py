@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .work import Extent, Work
+from .work import Extent, StageWork
 
 #: Steps of a cube's side.
 GRID = 128
@@ -36,10 +36,10 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class PartitionSpace:
     """Partitions of a network. `works`: its stages."""
 
-    works: Sequence[Work]
+    works: Sequence[StageWork]
     form: Form
     most: int = MOST_OPS
 
@@ -73,18 +73,18 @@ class Space:
         """The sizes of the micro-ops of each stage. `point`: float [size], each 0..1."""
         return [Extent(*row) for row in self._sizes(point[None])[0].tolist()]
 
-    def parts(self, work: Work, numbers: Point) -> list[int]:
+    def parts(self, work: StageWork, numbers: Point) -> list[int]:
         """Into how many parts four numbers of form PARTS or LAYERS cut the dimensions of a stage."""
         sizes = np.minimum(tuple(vars(work.whole).values()), MOST_PARTS)
         return np.rint(sizes**numbers).astype(np.int64).tolist()
 
-    def numbers_of(self, work: Work, parts: Sequence[int]) -> Point:
+    def numbers_of(self, work: StageWork, parts: Sequence[int]) -> Point:
         """The numbers of such a cut, or of the nearest that there is."""
         sizes = np.minimum(tuple(vars(work.whole).values()), MOST_PARTS)
         ends = np.maximum(np.log(sizes), 1e-9)
         return np.clip(np.log(np.clip(parts, 1, sizes)) / ends, 0, 1)
 
-    def numbers(self, work: Work, extent: Extent) -> Point:
+    def numbers(self, work: StageWork, extent: Extent) -> Point:
         """Those of the cut with parts of that size."""
         pairs = zip(vars(work.whole).values(), vars(extent).values(), strict=True)
         return self.numbers_of(work, [-(-whole // part) for whole, part in pairs])

@@ -48,7 +48,7 @@ class Extent:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class StageWork:
     """A stage. `number`: its index; `problem`: its windows, not flattened; `op`: of the vector unit, None where the
     array computes; `reads`: the tensors of its operands; `whole`: its size; `weighted`: whether it has weights.
 
@@ -142,14 +142,14 @@ def stages_of(graph: Graph, chip: ChipConfig) -> Stages:
     return cut(graph, chip, apart={layer.output for layer in graph.layers if layer.kind == "conv"})
 
 
-def works(stages: Stages, chip: ChipConfig) -> tuple[Work, ...]:
+def works(stages: Stages, chip: ChipConfig) -> tuple[StageWork, ...]:
     """All stages. Raises DoesNotFit, naming the layer, for what no instruction of the chip computes, and for stages in
     which layers are fused (see `stages_of`)."""
     inputs = {value.name for value in stages.graph.inputs}
     return tuple(_work(stages, stage, number, inputs, chip) for number, stage in enumerate(stages.stages))
 
 
-def _work(stages: Stages, stage: Stage, number: int, inputs: set[str], chip: ChipConfig) -> Work:
+def _work(stages: Stages, stage: Stage, number: int, inputs: set[str], chip: ChipConfig) -> StageWork:
     layer = stage.layer
     if stage.epilogue is not None or stage.before is not None:
         raise DoesNotFit(f"layer {layer.output}: another layer is fused with it; cut the network with `stages_of`")
@@ -162,7 +162,7 @@ def _work(stages: Stages, stage: Stage, number: int, inputs: set[str], chip: Chi
             shape = replace(shape, in_channels=len(stages.lanes[stage.x]))
         problem = pose(shape, chip, packed=packed, flatten=False)
         read = f"{stage.x}@{layer.output}" if packed else stage.x
-        return Work(number, stage, problem, None, (read,), Extent(y.height, y.width, planes, problem.k_blocks))
+        return StageWork(number, stage, problem, None, (read,), Extent(y.height, y.width, planes, problem.k_blocks))
     if layer.kind not in VECTOR_OPS:
         raise DoesNotFit(f"layer {layer.output}: there are no micro-ops for {layer.kind}")
     check_window(layer)
@@ -174,4 +174,4 @@ def _work(stages: Stages, stage: Stage, number: int, inputs: set[str], chip: Chi
         pad_top=sign * w.pad_top, pad_left=sign * w.pad_left, row_step=1, stored_rows=x.height, packed=False,
         flat=False, lanes=chip.lanes, rows=chip.rows, cols=chip.cols,
     )  # fmt: skip
-    return Work(number, stage, problem, VECTOR_OPS[layer.kind], layer.inputs, Extent(y.height, y.width, planes, 1))
+    return StageWork(number, stage, problem, VECTOR_OPS[layer.kind], layer.inputs, Extent(y.height, y.width, planes, 1))

@@ -15,7 +15,7 @@ from meshloom.hw.spec.config import ChipConfig, tile_position
 from .muops import MuGraph, Orchestration
 from .partition import Partition, fit
 from .proof import proven
-from .work import Work
+from .work import StageWork
 
 
 def snake(chip: ChipConfig) -> list[int]:
@@ -30,7 +30,7 @@ def snake(chip: ChipConfig) -> list[int]:
     return order
 
 
-def undivided(works: Sequence[Work], chip: ChipConfig) -> list[Partition]:
+def undivided(works: Sequence[StageWork], chip: ChipConfig) -> list[Partition]:
     """A partition for each stage: all of it, or the nearest that fits a core. Raises DoesNotFit."""
     return [Partition.of(fit(work, chip, work.whole), chip) for work in works]
 

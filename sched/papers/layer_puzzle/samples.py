@@ -21,7 +21,7 @@ from ...lowering.templates.compiling import compile_stage
 from ...lowering.templates.network import ServedNetwork
 from ...lowering.templates.relocate import place_program
 from ...lowering.templates.schemes import LayerShape, Scheme, schemes
-from ...lowering.templates.template import Measures, Place, Template
+from ...lowering.templates.template import Measures, ProgramPlace, Template
 from ...mapping.tiling.problem import DoesNotFit
 from ...model.modelled import ModelSession
 from ...model.session import Completion, Launch, Session
@@ -152,7 +152,7 @@ class Runs:
         """Launches a layer; returns the cycle, which is no earlier than that of the launch before."""
         key = slot, layer, tuple(cores)
         if key not in self._placed:  # else it begins anew
-            place = Place(tuple(cores), 0, self._data + slot * self._code, self._pages, slot)
+            place = ProgramPlace(tuple(cores), 0, self._data + slot * self._code, self._pages, slot)
             self._placed[key] = place_program(self.layers[layer][1], self.session.chip, place)
         at = self._latest = max(at, self._latest)
         self.session.launch(Launch(slot, self._placed[key]), at)

@@ -24,7 +24,7 @@ from ...mapping.tiling.tiles import Range
 from .core import Core, Place, check
 from .forward import WIDEST
 from .geometry import Geometry
-from .orders import Nest, Order, Step, alone, nests, steps
+from .orders import Nest, Order, TileProduct, alone, nests, steps
 from .pair import Tiling
 
 
@@ -91,7 +91,7 @@ class Backward:
             (self.core.a if name == "x" else self.core.b).free(at)
         self._places.clear()
 
-    def _steps(self, order: Order) -> list[Step]:
+    def _steps(self, order: Order) -> list[TileProduct]:
         lanes = self.core.chip.lanes
         if order is Order.SEQUENTIAL or self.first:
             nest = Nest(Tiling(lanes, min(self.k, WIDEST), min(self.n, WIDEST)))
@@ -101,7 +101,7 @@ class Backward:
 
     # -- dX -----------------------------------------------------------------------------------------------------------
 
-    def _dx(self, step: Step, first: bool, last: bool) -> None:
+    def _dx(self, step: TileProduct, first: bool, last: bool) -> None:
         core, layer = self.core, self.layer
         blocks, rows = step.k[1] - step.k[0], (step.k[1] - step.k[0]) * layer.x_pixels
         weights = self._weights(step.k, step.n)
@@ -128,7 +128,7 @@ class Backward:
         if last and key in self._sums:
             core.acc.free(self._sums.pop(key))
 
-    def _dx_image(self, step: Step, image: int) -> GemmFields:
+    def _dx_image(self, step: TileProduct, image: int) -> GemmFields:
         """The fields of the convolution of dY of an image with flipped weights."""
         layer = self.layer
         return {
@@ -138,14 +138,14 @@ class Backward:
             "pad_left": layer.kernel_w - 1 - layer.pad_left, "out_w": layer.in_w, "pixels": layer.x_pixels,
         }  # fmt: skip
 
-    def _dx_images(self, step: Step, images: int) -> GemmFields:
+    def _dx_images(self, step: TileProduct, images: int) -> GemmFields:
         """The same of a fully connected layer: all images at once, blocks of dY along the columns of the kernel."""
         return {
             "a_base": self.dy + step.m[0] * self.n + step.n[0], "a_plane": images * self.n, "in_w": self.n,
             "kernel_w": step.n[1] - step.n[0], "out_w": 1, "pixels": images,
         }  # fmt: skip
 
-    def _keep(self, step: Step, begin: int, end: int, out: int) -> None:
+    def _keep(self, step: TileProduct, begin: int, end: int, out: int) -> None:
         """A part of dX from OUT to A, where the layer before takes it, and to DRAM: [image][block][pixel]."""
         core, layer, count = self.core, self.layer, end - begin
         tile, home = self.places[f"dx:{self.name}"]
@@ -189,7 +189,7 @@ class Backward:
 
     # -- dW -----------------------------------------------------------------------------------------------------------
 
-    def _dw(self, step: Step, first: bool, last: bool) -> None:
+    def _dw(self, step: TileProduct, first: bool, last: bool) -> None:
         core, layer, cols = self.core, self.layer, self.core.chip.cols
         wide = step.n[1] - step.n[0]
         channels = sum(layer.channels(block) for block in range(*step.k))
@@ -230,7 +230,7 @@ class Backward:
             "out_w": layer.kernel_w, "pixels": layer.taps,
         }  # fmt: skip
 
-    def _sums_out(self, step: Step, sums: int, rows: int) -> None:
+    def _sums_out(self, step: TileProduct, sums: int, rows: int) -> None:
         """Complete sums of dW to DRAM: [channel][n block][tap], of a fully connected layer [n block][k block][channel]
         (`Geometry.sums`)."""
         core, layer, cols = self.core, self.layer, self.core.chip.cols

@@ -25,7 +25,7 @@ Place = tuple[int, int]
 
 
 @dataclass
-class Step:
+class OperationList:
     """What all cores add to: the operations, the multiplier (by name) of those that requantise, by index, and the DRAM
     that is handed out."""
 
@@ -67,7 +67,7 @@ class Room:
 class Core:
     """The memories of core `tile` and what it does. `index`: of the core; `images`: its share of the batch."""
 
-    def __init__(self, step: Step, index: int, images: int) -> None:
+    def __init__(self, step: OperationList, index: int, images: int) -> None:
         chip = step.chip
         self.step, self.chip, self.index, self.images = step, chip, index, images
         self.tile = chip.cores[index]

@@ -40,7 +40,7 @@ class Sized(Protocol):
     def n(self) -> int: ...
 
 
-class Step(NamedTuple):
+class TileProduct(NamedTuple):
     """One product of tiles. `of`: the result."""
 
     of: Literal["dx", "dw"]
@@ -91,19 +91,19 @@ def _walk(pair: Sized, nest: Nest) -> Iterator[tuple[Range, Range, Range]]:
             inner += 1
 
 
-def alone(pair: Sized, of: Literal["dx", "dw"], nest: Nest) -> list[Step]:
+def alone(pair: Sized, of: Literal["dx", "dw"], nest: Nest) -> list[TileProduct]:
     """One product by itself."""
-    return [Step(of, *tile) for tile in _walk(pair, nest)]
+    return [TileProduct(of, *tile) for tile in _walk(pair, nest)]
 
 
-def fused(pair: Sized, nest: Nest) -> list[Step]:
+def fused(pair: Sized, nest: Nest) -> list[TileProduct]:
     """Both products in the same three loops: every tile of dY serves both while it is there."""
-    return [Step(of, *tile) for tile in _walk(pair, nest) for of in ("dx", "dw")]
+    return [TileProduct(of, *tile) for tile in _walk(pair, nest) for of in ("dx", "dw")]
 
 
 def steps(
-    pair: Sized, order: Order, nest: Nest, begun: Callable[[list[Step]], list[Step]] = lambda some: some
-) -> list[Step]:
+    pair: Sized, order: Order, nest: Nest, begun: Callable[[list[TileProduct]], list[TileProduct]] = lambda some: some
+) -> list[TileProduct]:
     """The steps of a pair in every order but `SEQUENTIAL`, which has a nest for each product. `nest.loops` counts for
     none but the `*_MAJOR` orders: its first loop must be theirs. `begun`: lets a walk begin elsewhere (`sharing`)."""
     if order in (Order.PLAIN, Order.INTERLEAVED):
@@ -116,12 +116,15 @@ def steps(
     return begun(fused(pair, nest))
 
 
-def moved(some: list[Step], by: tuple[int, int, int]) -> list[Step]:
+def moved(some: list[TileProduct], by: tuple[int, int, int]) -> list[TileProduct]:
     """Steps of a part of a pair that begins at row, column of X and column of W `by`."""
     if by == (0, 0, 0):
         return some
     m, k, n = by
-    return [Step(of, (ms[0] + m, ms[1] + m), (ks[0] + k, ks[1] + k), (ns[0] + n, ns[1] + n)) for of, ms, ks, ns in some]
+    return [
+        TileProduct(of, (ms[0] + m, ms[1] + m), (ks[0] + k, ks[1] + k), (ns[0] + n, ns[1] + n))
+        for of, ms, ks, ns in some
+    ]
 
 
 def nests(order: Order, tiling: Tiling) -> list[Nest]:

@@ -73,7 +73,7 @@ class Part:
     of: int = 1
 
 
-class Pair:
+class GradientPair:
     """A layer's pair on a chip: sizes in words of tiles, and where its tensors lie. `parts`: what each of up to `cores`
     cores does if they share it by `split`; as even as whole words (M, N) and blocks of columns (K) allow, at least one
     each. Raises DoesNotFit if DRAM is too small, or if sums may leave int32."""

@@ -22,7 +22,7 @@ from ...workload.layout import ActivationLayout, BiasLayout, Layout, WeightLayou
 from ...workload.training_net import TrainedLayer, TrainingNet
 from .across import Across, ranks_of, reordered
 from .backward import Backward, backward
-from .core import Core, Place, Step
+from .core import Core, OperationList, Place
 from .forward import forward
 from .geometry import Geometry, geometry
 from .orders import Order
@@ -166,7 +166,7 @@ def training_step(
     return TrainingStep(net, chip, batch, order, across, update, shares, layers, first, second)
 
 
-_Draft = tuple[Step, list[Tensor]]
+_Draft = tuple[OperationList, list[Tensor]]
 _Shares = tuple[tuple[int, int], ...]
 
 
@@ -194,7 +194,7 @@ def _half(
 
 def _forward(net: TrainingNet, chip: ChipConfig, shares: _Shares, layers: tuple[Geometry, ...]) -> _Draft:
     dram = Dram(chip)
-    step, tensors = Step(chip, dram), _Tensors(chip, dram)
+    step, tensors = OperationList(chip, dram), _Tensors(chip, dram)
     weights = {f"w:{layer.name}": tensors.weights(layer, number) for number, layer in enumerate(net.layers)}
     for index, (first, end) in enumerate(shares):
         core = Core(step, index, end - first)
@@ -218,7 +218,7 @@ def _backward(
     update: bool,
 ) -> _Draft:
     dram = Dram(chip)
-    step, tensors = Step(chip, dram), _Tensors(chip, dram)
+    step, tensors = OperationList(chip, dram), _Tensors(chip, dram)
     weights = {f"w:{layer.name}": tensors.weights(layer, number) for number, layer in enumerate(net.layers) if number}
     gradients, rows = list[list[Backward]](), dict[str, Place]()
     for number, (layer, sizes) in enumerate(zip(net.layers, layers, strict=True) if update else ()):

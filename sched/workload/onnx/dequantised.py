@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .dequantising.context import RealContext
 from .dequantising.operators import OPERATORS
 from .dequantising.pairs import with_quantised_constants, without_pairs
-from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
+from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .pins import Pin, Rounding, pin_of
 from .settling import settled
 
@@ -83,12 +83,12 @@ def dequantised(model: ModelProto, name: str) -> Dequantised:
     """Raises UnsupportedError with every node whose scales or operands are not known."""
     import onnx
 
-    context, problems = RealContext(model, name), list[Problem]()
+    context, problems = RealContext(model, name), list[NodeRefusal]()
     for node in context.file.graph.node:
         try:
             _write(context, node)
         except Refused as refusal:
-            problems.append(Problem(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
+            problems.append(NodeRefusal(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
     if problems:
         raise UnsupportedError(context.name, problems)
     real = onnx.ModelProto()

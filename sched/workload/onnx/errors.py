@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Problem:
+class NodeRefusal:
     """One node that cannot run: its name (or its outputs), its operator, why, and its results."""
 
     node: str
@@ -44,10 +44,10 @@ class UnsupportedError(OnnxError):
     """Nodes that the chip cannot run, all of them: `problems` in the order of the model; the message names each kind
     once, with its first node."""
 
-    def __init__(self, model: str, problems: list[Problem]) -> None:
+    def __init__(self, model: str, problems: list[NodeRefusal]) -> None:
         self.model, self.problems = model, tuple(problems)
         count = f"{len(problems)} nodes" if len(problems) > 1 else "1 node"
-        kinds: dict[tuple[str, str], list[Problem]] = {}
+        kinds: dict[tuple[str, str], list[NodeRefusal]] = {}
         for problem in problems:
             kinds.setdefault((problem.operator, problem.why), []).append(problem)
         lines = [f"  {_kind(alike)}" for alike in kinds.values()]
@@ -60,7 +60,7 @@ class UnsupportedError(OnnxError):
         return UnsupportedError, (self.model, list(self.problems))  # as it comes out of a worker process
 
 
-def _kind(alike: list[Problem]) -> str:
+def _kind(alike: list[NodeRefusal]) -> str:
     """Nodes that cannot run for the same reason, and what comes nearest to them."""
     first, more = alike[0], len(alike) - 1
     nearest = NEAREST.get(first.operator)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import By, Place, PlainKind, Window
+from ..graph import By, PastePlace, PlainKind, Window
 from .pointwise import Function
 
 #: Gain and offset for each channel.
@@ -36,7 +36,7 @@ class FloatLayer:
     clamp: float = inf
     w: NDArray[np.float64] | None = None
     bias: NDArray[np.float64] | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[PastePlace, ...] = ()
     moves: bool = False
     function: Function | None = None
     by: By | None = None

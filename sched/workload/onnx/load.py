@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import check_size
-from .errors import OnnxError, Problem, Refused, UnsupportedError, node_name, operator_name
+from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
 from .subgraphs import reads
 from .validity import check_external, check_opset, check_structure, check_tensors, check_values, one_line
@@ -202,7 +202,7 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
         onnx.checker.check_model(checked)  # pyright: ignore[reportUnknownMemberType]  (onnx leaves PathLike open)
     except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
         unknown = [
-            Problem(node_name(node), operator_name(node), "no layer does that", tuple(node.output))
+            NodeRefusal(node_name(node), operator_name(node), "no layer does that", tuple(node.output))
             for node in model.graph.node
             if operator_name(node) not in supported
         ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..layers import WorkloadError
-from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
+from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .load import Attributes, Node, attributes
 from .reader_context import SOFTMAX, ReaderContext
 
@@ -28,7 +28,7 @@ def lower_nodes(context: C, table: Mapping[str, Callable[[C, Node, Attributes], 
             if context.fold(node):
                 continue
         except Refused as refusal:  # a constant that cannot be: nothing behind it is known
-            context.problems.append(Problem(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
+            context.problems.append(NodeRefusal(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
             break
         if any(name and name not in context.views and name not in context.constants for name in node.input):
             known = operator_name(node) in table or context.at_end(node)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import Problem, Refused, node_name, operator_name
+from .errors import NodeRefusal, Refused, node_name, operator_name
 from .load import CheckedModel, Node
 from .subgraphs import reads
 
@@ -45,7 +45,7 @@ class ReaderContext(ABC, Generic[V]):
         self.model = model
         self.constants: dict[str, NDArray[Any]] = dict(model.constants)
         self.views: dict[str, V] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[NodeRefusal] = []
         self.before: dict[str, str] = {}
         self.left: list[Node] = []
 
@@ -68,7 +68,7 @@ class ReaderContext(ABC, Generic[V]):
     def refuse(self, node: Node, why: str | None) -> None:
         """Notes why a node cannot run (None: because of another one), and what its results would have been."""
         if why is not None:
-            self.problems.append(Problem(node_name(node), operator_name(node), why, tuple(node.output)))
+            self.problems.append(NodeRefusal(node_name(node), operator_name(node), why, tuple(node.output)))
         for name in node.output:
             if (stand_in := self.guess(name)) is not None:
                 self.views[name] = stand_in

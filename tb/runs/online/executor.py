@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, tile_position
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
 from meshloom.sched.lowering.templates.relocate import place_program
-from meshloom.sched.lowering.templates.template import Place
+from meshloom.sched.lowering.templates.template import ProgramPlace
 from meshloom.sched.model.session import Fault, Launch, Session
 from meshloom.sched.schedulers.online.drive import Ended
 from meshloom.sched.schedulers.online.interface import Instance, Placement, Platform
@@ -38,7 +38,7 @@ class Outcome:
 
 
 @dataclass
-class Program:
+class LayerLaunch:
     """A layer that was launched, as `row` says. `end`: None while it runs; `fault`: what stopped it."""
 
     row: ProgramRow
@@ -60,10 +60,10 @@ class SessionExecutor:
     memory: RtlSession | None = None
     on_compare: Callable[[int], None] = lambda instance: None
     outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
-    programs: list[Program] = field(default_factory=list[Program])
+    programs: list[LayerLaunch] = field(default_factory=list[LayerLaunch])
     _windows: dict[int, Window] = field(default_factory=dict[int, Window])
-    _running: dict[int, tuple[Program, Placed]] = field(default_factory=dict[int, tuple[Program, Placed]])
-    _after: dict[int, tuple[Program, Placed]] = field(default_factory=dict[int, tuple[Program, Placed]])
+    _running: dict[int, tuple[LayerLaunch, Placed]] = field(default_factory=dict[int, tuple[LayerLaunch, Placed]])
+    _after: dict[int, tuple[LayerLaunch, Placed]] = field(default_factory=dict[int, tuple[LayerLaunch, Placed]])
 
     def __post_init__(self) -> None:
         self._dram = DramWindows(self.session.chip)
@@ -119,12 +119,12 @@ class SessionExecutor:
         _, placed = self._after[slot] = self._placed(slot, instance, placement)
         self.session.launch(Launch(slot, placed.program, follows=True), placement.start)
 
-    def _placed(self, slot: int, instance: Instance, placement: Placement) -> tuple[Program, Placed]:
+    def _placed(self, slot: int, instance: Instance, placement: Placement) -> tuple[LayerLaunch, Placed]:
         """The program of a layer, checked against all that may run at the same time."""
         compilation, window = self._compiled(instance), self._windows[instance.number]
         template = compilation.templates[placement.layer][placement.version]
         code = window.first_page + compilation.code_page_of(placement.layer)
-        place = Place(placement.cores, window.first_page, code, window.end_page, slot)
+        place = ProgramPlace(placement.cores, window.first_page, code, window.end_page, slot)
         program = place_program(template, self.chip, place)
         placed = Placed(
             f"{instance.label}/{instance.layer.name}",
@@ -133,7 +133,7 @@ class SessionExecutor:
         )
         others = [other for each in (self._running, self._after) for at, (_, other) in each.items() if at != slot]
         check_concurrent([placed], self.chip, others)
-        launched = Program(
+        launched = LayerLaunch(
             ProgramRow(
                 instance=instance.number, network=instance.network.label, layer=instance.layer.name,
                 scheme=placement.version.scheme, cores=placement.cores, slot=slot, launched=placement.start,

@@ -15,7 +15,7 @@ from meshloom.sched.lowering.templates.compiling import compile_stage, template_
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program, relocated
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.lowering.templates.template import Place, Template
+from meshloom.sched.lowering.templates.template import ProgramPlace, Template
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import ProgramError
 
@@ -61,7 +61,7 @@ def test_the_code_is_that_of_a_template_compiled_there(net: ServedNetwork):
     chip = net.chip
     for index, template in some_templates(net, 4):
         there = chip.cores[2:]
-        place = Place(there, 0, net.code_page, net.code_page + 2, slot=0)
+        place = ProgramPlace(there, 0, net.code_page, net.code_page + 2, slot=0)
         program = lower(net.schedule(index, template.scheme, there), chip)
         compiled = {(s.tile, s.unit): b"".join(i.encode() for i in s.instructions) for s in program.streams}
         placed = place_program(template, chip, place)
@@ -71,7 +71,9 @@ def test_the_code_is_that_of_a_template_compiled_there(net: ServedNetwork):
 def test_encoded_and_decoded_instructions_agree(net: ServedNetwork):
     chip = net.chip
     for _, template in some_templates(net, 3):
-        place = Place((chip.cores[5], chip.cores[0], chip.cores[3]), 7, 7 + net.code_page, 9 + net.code_page, slot=5)
+        place = ProgramPlace(
+            (chip.cores[5], chip.cores[0], chip.cores[3]), 7, 7 + net.code_page, 9 + net.code_page, slot=5
+        )
         words = relocated(template, chip, place)
         program = place_program(template, chip, place)
         assert b"".join(i.encode() for s in program.streams for i in s.instructions) == words.tobytes()
@@ -98,7 +100,7 @@ def test_numbers_are_the_same_elsewhere(net: ServedNetwork):
         before = moved(net, memories, chip, 11)
         schedule = net.schedule(index, template.scheme, chip.cores[:3])
         functional.execute(schedule.operations, memories)
-        place = Place((chip.cores[4], chip.cores[1], chip.cores[2]), 11, 11 + net.code_page, 13 + net.code_page)
+        place = ProgramPlace((chip.cores[4], chip.cores[1], chip.cores[2]), 11, 11 + net.code_page, 13 + net.code_page)
         program = place_program(template, chip, place, alone=True)
         functional.execute(lifted(program, Metadata(), chip)[0].operations, before)
         after = moved(net, memories, chip, 11)
@@ -111,7 +113,7 @@ def test_numbers_are_the_same_elsewhere(net: ServedNetwork):
 def test_rights_and_boot(net: ServedNetwork):
     chip = net.chip
     (_, template), *_ = some_templates(net, 2)
-    place = Place((chip.cores[5], chip.cores[2]), 3, 3 + net.code_page, 5 + net.code_page, slot=2)
+    place = ProgramPlace((chip.cores[5], chip.cores[2]), 3, 3 + net.code_page, 5 + net.code_page, slot=2)
     boot = place_program(template, chip, place).boot
     assert {one.opcode for one in boot.instructions} == {Opcode.FETCH}
     fields = [one.fields for one in boot.instructions]
@@ -126,11 +128,11 @@ def test_places_that_cannot_be(net: ServedNetwork):
     (_, template), *_ = some_templates(net, 2)
     page = net.code_page
     for place, message in (
-        (Place(chip.cores[:1], 0, page, page + 2), "needs 2 different cores of served8, given are "),
-        (Place((chip.cores[0],) * 2, 0, page, page + 2), "needs 2 different cores"),
-        (Place(chip.cores[:2], 60, 60 + page, 62 + page), "does not lie in the 64 pages"),
-        (Place(chip.cores[:2], 0, page, page), "does not lie in"),
-        (Place(chip.cores[:2], 0, page, page + 2, slot=64), "slot 64 is no semaphore of the host"),
+        (ProgramPlace(chip.cores[:1], 0, page, page + 2), "needs 2 different cores of served8, given are "),
+        (ProgramPlace((chip.cores[0],) * 2, 0, page, page + 2), "needs 2 different cores"),
+        (ProgramPlace(chip.cores[:2], 60, 60 + page, 62 + page), "does not lie in the 64 pages"),
+        (ProgramPlace(chip.cores[:2], 0, page, page), "does not lie in"),
+        (ProgramPlace(chip.cores[:2], 0, page, page + 2, slot=64), "slot 64 is no semaphore of the host"),
     ):
         with pytest.raises(ProgramError, match=message):
             place_program(template, chip, place)

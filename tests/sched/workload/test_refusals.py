@@ -19,7 +19,7 @@ from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload import trainable, zoo
 from meshloom.sched.workload.arrivals import read_trace
 from meshloom.sched.workload.catalog import find
-from meshloom.sched.workload.graph import Graph, Layer, Place, Value
+from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.metadata import Metadata
@@ -63,7 +63,7 @@ def test_as_many_streams_as_a_semaphore_counts_and_more(streams: int) -> None:
 PASTED = Graph(
     "net",
     (Value("a", 4, 2, 4), Value("b", 4, 2, 4)),
-    (Layer("paste", "y", ("a", "b"), places=(Place(0, 0, 1, 1, 2, 4), Place(2, 0, 1, 1, 2, 4))),),
+    (Layer("paste", "y", ("a", "b"), places=(PastePlace(0, 0, 1, 1, 2, 4), PastePlace(2, 0, 1, 1, 2, 4))),),
     ("y",),
 )
 

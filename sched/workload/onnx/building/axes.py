@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...graph import Place, Window
+from ...graph import PastePlace, Window
 from .views import Size
 
 
@@ -34,9 +34,9 @@ def stride_along(window: Window, axis: int, stride: int) -> Window:
     return replace(window, stride_h=stride, pad_top=0, pad_bottom=0)
 
 
-def place_along(axis: int, first: int, step: int, size: Size) -> Place:
+def place_along(axis: int, first: int, step: int, size: Size) -> PastePlace:
     """Where a part of `size` goes: to every `step`-th row or column from `first` on."""
-    return Place(0, first, 1, step, *size[1:]) if axis else Place(first, 0, step, 1, *size[1:])
+    return PastePlace(0, first, 1, step, *size[1:]) if axis else PastePlace(first, 0, step, 1, *size[1:])
 
 
 def size_along(axis: int, size: Size, count: int) -> Size:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import Place, Window
+from ...graph import PastePlace, Window
 from ..errors import Refused
 from ..floats import FloatLayer
 from ..load import Node
@@ -23,7 +23,7 @@ def paste_phases(
     context: FloatContext, output: str, parts: Sequence[FloatLayer], size: Size, steps: tuple[int, int]
 ) -> None:
     """A map of `size` whose rows and columns the results of `parts` take in turn."""
-    places: list[Place] = []
+    places: list[PastePlace] = []
     names: list[str] = []
     for index, part in enumerate(parts):
         y, x = divmod(index, steps[1])
@@ -31,7 +31,7 @@ def paste_phases(
         if rows > 0 and columns > 0:
             widen(part)
             names.append(context.emit(part, (size[0], rows, columns)))
-            places.append(Place(y, x, *steps, rows, columns))
+            places.append(PastePlace(y, x, *steps, rows, columns))
     emit_paste(context, output, names, places, size)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ...graph import Place, Window, slice_size
+from ...graph import PastePlace, Window, slice_size
 from ..errors import Refused
 from ..floats import FloatLayer
 from .axes import extents_along, place_along, side_of, size_along, stride_along, window_along
@@ -57,7 +57,9 @@ def _slice_one_by_one(context: FloatContext, name: str, output: str, size: Size,
     return emit_slice(context, name, output, whole, stride_along(window, axis, 1))
 
 
-def emit_paste(context: FloatContext, output: str, names: Sequence[str], places: Sequence[Place], size: Size) -> str:
+def emit_paste(
+    context: FloatContext, output: str, names: Sequence[str], places: Sequence[PastePlace], size: Size
+) -> str:
     """A map of `size` that values lie in, each at its place."""
     return context.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
 

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import Place, Window
+from ...graph import PastePlace, Window
 from ..errors import Refused
 
 Size = tuple[int, int, int]
@@ -101,7 +101,7 @@ class Piece:
 
     channels: NDArray[np.int64]
     window: Window
-    place: Place
+    place: PastePlace
 
 
 def find_channels(view: View) -> NDArray[np.int64] | None:
@@ -165,11 +165,11 @@ def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[
 _Progression = tuple[int, int, int, int, int]
 
 
-def _piece(down: _Progression, right: _Progression, size: Size) -> tuple[Window, Place]:
+def _piece(down: _Progression, right: _Progression, size: Size) -> tuple[Window, PastePlace]:
     (to_y, to_h, y, step_h, rows), (to_x, to_w, x, step_w, columns) = down, right
     end_y, end_x = y + (rows - 1) * step_h + 1, x + (columns - 1) * step_w + 1
     window = Window(1, 1, step_h, step_w, y, x, size[1] - end_y, size[2] - end_x)
-    return window, Place(to_y, to_x, to_h, to_w, rows, columns)
+    return window, PastePlace(to_y, to_x, to_h, to_w, rows, columns)
 
 
 def _progressions(result: NDArray[np.int64], source: NDArray[np.int64]) -> list[_Progression]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshloom.hw.spec.isa import Opcode
 
-from ...graph import Place, Window
+from ...graph import PastePlace, Window
 from ..bounds import MOST_ELEMENTS, check_size
 from ..errors import Refused
 from ..floats import FloatLayer
@@ -53,7 +53,7 @@ def _emit_remainders(context: FloatContext, output: str, name: str, size: Size, 
     kernel, stride, pad = extents_along(window, axis)
     count = window.output(*size[1:])[axis] * stride - stride + 1  # without the stride
     names: list[str] = []
-    places: list[Place] = []
+    places: list[PastePlace] = []
     for remainder in range(min(apart, count)):
         first = (remainder - pad) % apart
         before, rows = (first - remainder + pad) // apart, -(-(count - remainder) // apart)
@@ -97,7 +97,7 @@ def emit_inner_averages(context: FloatContext, output: str, view: View, window: 
     """Averages of the pixels that there are: windows that have as many of them together."""
     down = _regions(size[1], view.size[1], window.kernel_h, window.stride_h, window.pad_top)
     right = _regions(size[2], view.size[2], window.kernel_w, window.stride_w, window.pad_left)
-    places: list[Place] = []
+    places: list[PastePlace] = []
     names: list[str] = []
     for y, rows, top, high, kernel_h in down:
         for x, columns, left, wide, kernel_w in right:
@@ -107,7 +107,7 @@ def emit_inner_averages(context: FloatContext, output: str, view: View, window: 
             inner = Window(kernel_h, kernel_w, window.stride_h, window.stride_w)
             pixels = View(source, (size[0], high, wide), (1, size[0], high, wide))
             names.append(emit_averages(context, part, pixels, inner))
-            places.append(Place(y, x, 1, 1, rows, columns))
+            places.append(PastePlace(y, x, 1, 1, rows, columns))
     emit_paste(context, output, names, places, size)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...graph import Layer
-from ..errors import Problem, Refused
+from ..errors import NodeRefusal, Refused
 from ..load import Attributes, CheckedModel, Node
 from ..reader_context import ReaderContext
 from ..windows import check_window
@@ -54,7 +54,7 @@ class IntegerContext(ReaderContext[Tensor]):
             shape = model.input_sizes[value.name]
             if len(shape) not in (2, 3, 4) or shape[0] != 1:
                 why = f"has {len(shape)} dimensions, {list(shape)}; those of integer operators have 2 to 4, the first 1"
-                self.problems.append(Problem(value.name, "input", why, (value.name,)))
+                self.problems.append(NodeRefusal(value.name, "input", why, (value.name,)))
                 continue
             size = (*shape[1:], 1, 1)
             self.sources[value.name] = self.sizes[value.name] = (size[0], size[1], size[2])

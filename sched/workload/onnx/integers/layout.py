@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import MOST_REPEATS, TABLE_SIZE, Layer, Place, pasted_pixels
+from ...graph import MOST_REPEATS, TABLE_SIZE, Layer, PastePlace, pasted_pixels
 from ..errors import Refused
 from ..load import Attributes, Node
 from ..windows import slice_window, sliding_window
@@ -132,9 +132,9 @@ def _text(attribute: bytes | str | None) -> str:
     return attribute.decode() if isinstance(attribute, bytes) else attribute or ""
 
 
-def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
+def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[PastePlace, ...]:
     """Where the operands of a paste lie, from the number of the pixel at each row and column. Raises Refused."""
-    places: list[Place] = []
+    places: list[PastePlace] = []
     first = 0
     for rows, columns in sizes:
         at = np.argwhere((indices >= first) & (indices < first + rows * columns))
@@ -143,7 +143,7 @@ def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Pl
         top, left = at.min(axis=0).tolist()
         end = at.max(axis=0).tolist()
         step_h, step_w = (max(1, (end[i] - at.min(axis=0)[i]) // max(1, n - 1)) for i, n in enumerate((rows, columns)))
-        places.append(Place(top, left, int(step_h), int(step_w), rows, columns))
+        places.append(PastePlace(top, left, int(step_h), int(step_w), rows, columns))
         first += rows * columns
     try:
         same = np.array_equal(pasted_pixels(places), indices)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import Place, Window
+from ...graph import PastePlace, Window
 from ..building.context import FloatContext, Operator
 from ..building.layers import emit_affine, numbers_by_channel
 from ..building.maps import emit_constant
@@ -229,7 +229,7 @@ def extremes(context: FloatContext, node: Node, attributes: Attributes) -> None:
             view = apply_function(context, view, f"{node.output[0]}/negative{index}", function("Neg"))
         names.append(view.value)
     count, (channels, rows, columns) = len(names), like.size
-    places = tuple(Place(0, at, 1, count, rows, columns) for at in range(count))
+    places = tuple(PastePlace(0, at, 1, count, rows, columns) for at in range(count))
     beside = FloatLayer("paste", context.fresh(f"{node.output[0]}/beside"), tuple(names), places=places)
     context.emit(beside, (channels, rows, columns * count))
     last = node.output[0] if node.op_type == "Max" else context.fresh(f"{node.output[0]}/largest")

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ...graph import Place
+from ...graph import PastePlace
 from ..building.context import FloatContext, Operator
 from ..building.maps import emit_map
 from ..building.pictures import as_picture, lay, settle
@@ -42,10 +42,10 @@ def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
         return
     whole = sum(size[where - 1] for size in sizes)
     size = tuple(whole if at == where - 1 else part for at, part in enumerate(sizes[0]))
-    places: list[Place] = []
+    places: list[PastePlace] = []
     first = 0
     for _, rows, columns in sizes if where > 1 else ():
-        places.append(Place(first * (where == 2), first * (where == 3), 1, 1, rows, columns))
+        places.append(PastePlace(first * (where == 2), first * (where == 3), 1, 1, rows, columns))
         first += rows if where == 2 else columns
     kind = "paste" if places else "concat"
     context.emit(FloatLayer(kind, node.output[0], names, places=tuple(places)), (size[0], size[1], size[2]))
@@ -71,7 +71,7 @@ def _join_vectors(context: FloatContext, node: Node, views: Sequence[View], axis
         context.emit(FloatLayer("concat", node.output[0], names), (sum(size[0] for size in sizes), *sizes[0][1:]))
     else:
         first = np.cumsum([0, *(size[2] for size in sizes)]).tolist()
-        places = tuple(Place(0, left, 1, 1, 1, size[2]) for left, size in zip(first, sizes, strict=False))
+        places = tuple(PastePlace(0, left, 1, 1, 1, size[2]) for left, size in zip(first, sizes, strict=False))
         context.emit(FloatLayer("paste", node.output[0], names, places=places), (sizes[0][0], 1, first[-1]))
     result = context.views[node.output[0]]
     features, _, vectors = result.size

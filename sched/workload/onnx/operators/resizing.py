@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ...graph import Place, Window
+from ...graph import PastePlace, Window
 from ..bounds import check_size
 from ..building.axes import place_along, side_of, size_along, window_along
 from ..building.context import FloatContext, Operator
@@ -101,7 +101,7 @@ def _resize_axis(
         )
     output = node.output[0] if last else context.fresh(f"{node.output[0]}/{side}")
     names: list[str] = []
-    places: list[Place] = []
+    places: list[PastePlace] = []
     for index, phase in enumerate(phases):
         count = len(range(index, len(matrix), len(phases)))
         reach = phase.first + np.arange((count - 1) * phase.stride + len(phase.taps))

@@ -19,7 +19,7 @@ from meshloom.sched.papers.flexer import layer as layers
 from meshloom.sched.papers.flexer.entry import ListOptions, StaticLayerOptions
 from meshloom.sched.papers.flexer.flows import flows
 from meshloom.sched.papers.flexer.judge import dram_words
-from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.order import AHEAD
 from meshloom.sched.papers.flexer.playing import play
 from meshloom.sched.papers.flexer.policy import (
@@ -71,7 +71,7 @@ def cramped(random: np.random.Generator) -> ChipConfig:
     return chip.model_copy(update={"spm_words": int(random.choice([128, 256, 512, 1024, 4096])), "core": core})
 
 
-def drawn(random: np.random.Generator, layer: Layer, kind: str) -> tuple[Choice, Policy]:
+def drawn(random: np.random.Generator, layer: LayerSearch, kind: str) -> tuple[Choice, Policy]:
     """A choice and a policy at random."""
     space = viable(layer.problem, layer.chip, layer.shape.name)
     some = np.flatnonzero(space.operations < 300)
@@ -125,7 +125,7 @@ def test_random_choices_compute_the_layer(name: str, kind: str) -> None:
     done, stores = 0, 0
     for _ in range(20):
         chip = cramped(random)
-        layer = Layer(parse(name), chip, random_data(parse(name)).scale)
+        layer = LayerSearch(parse(name), chip, random_data(parse(name)).scale)
         try:
             choice, policy = drawn(random, layer, kind)
         except DoesNotFit:
@@ -152,7 +152,7 @@ def test_random_choices_compute_the_layer(name: str, kind: str) -> None:
 def test_partial_sums_are_spilled_and_come_back() -> None:
     """Sums that leave for DRAM are moved as four words each, and pulled into ACC again."""
     chip = load("quad8").model_copy(update={"spm_words": 128})
-    layer = Layer(parse("conv:12x12x40-40,k3,p1,relu"), chip, 3000)
+    layer = LayerSearch(parse("conv:12x12x40-40,k3,p1,relu"), chip, 3000)
     choice, policy = Choice(Tiling(4, 4, 1, 1), "kmn"), PAPER
     _, _, _, log = play(layer.problem, chip, choice, policy, record=True)
     assert (log["kind"] == STORE).any()
@@ -190,7 +190,7 @@ def test_hybrid_is_never_worse(tmp_path: Path) -> None:
     from meshloom.sched.papers.flexer.scheduler import candidates, hybrid
 
     chip = load("quad8")
-    layer = Layer(SMALL, chip, 1000, tmp_path)
+    layer = LayerSearch(SMALL, chip, 1000, tmp_path)
     found = candidates(layer)
     assert {"loop_order", "paper_static", "flexer"} < set(found)
     best = hybrid(SMALL, chip, 1000, tmp_path)
@@ -285,7 +285,7 @@ def test_options_that_mean_nothing_together_are_refused(scheduler: str, message:
 def test_sets_take_turns_where_nothing_may_overlap() -> None:
     """Each operation of a set begins after the set's tiles have come, and those of the next come after it has ended."""
     chip = load("tiny")
-    layer = Layer(SMALL, chip, random_data(SMALL).scale, budget=Budget(steps=200_000))
+    layer = LayerSearch(SMALL, chip, random_data(SMALL).scale, budget=Budget(steps=200_000))
     for kind in ("static", "flexer"):
         cycles = {overlap: layer.best(Policy(kind, overlap=overlap), "x").cycles for overlap in (True, False)}
         made = layer.best(Policy(kind, overlap=False), "x").schedule
@@ -306,7 +306,7 @@ def test_sets_take_turns_where_nothing_may_overlap() -> None:
 def test_without_overlap_every_tile_has_a_place(name: str, rows: int, kind: Kind, choice: Choice) -> None:
     """Where the clock that a set is tried with is not the one that it is placed with, it finds no room here."""
     chip = load("quad8").model_copy(update={"spm_words": rows})
-    layer = Layer(parse(name), chip, random_data(parse(name)).scale)
+    layer = LayerSearch(parse(name), chip, random_data(parse(name)).scale)
     policy = Policy(kind, overlap=False)
     good, _, _, log = play(layer.problem, chip, choice, policy, record=True)
     assert good
@@ -318,7 +318,7 @@ def test_without_overlap_every_tile_has_a_place(name: str, rows: int, kind: Kind
 def test_regions_that_hold_no_tile_are_one_error() -> None:
     chip = load("tiny").model_copy(update={"spm_words": 16})
     with pytest.raises(DoesNotFit, match=r"raise spm_words, or let the regions differ|no tiling"):
-        Layer(SMALL, chip, 1 << 15, budget=Budget(steps=1000)).best(Policy("static", regions="equal"), "x")
+        LayerSearch(SMALL, chip, 1 << 15, budget=Budget(steps=1000)).best(Policy("static", regions="equal"), "x")
 
 
 def test_options_travel_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ def test_options_travel_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
         schedule = None
 
-    monkeypatch.setattr(layers, "Layer", Watched)
+    monkeypatch.setattr(layers, "LayerSearch", Watched)
     shape, chip = parse("gemm:8x8x8"), load("tiny")
     with pytest.raises(registry.SchedulerError, match="made a NoneType"):
         registry.find("flexer:budget=3M,priority=min_spill")(shape, chip, 7)

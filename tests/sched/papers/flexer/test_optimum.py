@@ -14,7 +14,7 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.papers.flexer import playing
 from meshloom.sched.papers.flexer.exhaustive import POLICIES, sequences, tried
-from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.playing import attempt
 from meshloom.sched.papers.flexer.policy import PAPER, Choice, Policy
 from meshloom.sched.papers.flexer.state import NEXT, RUN
@@ -116,7 +116,7 @@ def test_schedules_that_look_ahead_compute_the_layer(policy: Policy) -> None:
     name = "conv:12x10x32-24,k3,p1"
     chip, data = load("quad8").model_copy(update={"spm_words": 300}), random_data(parse(name))
     policy = replace(policy, lookahead=3)
-    made = Layer(parse(name), chip, data.scale, budget=Budget(steps=2_000_000)).best(policy, "flexer").schedule
+    made = LayerSearch(parse(name), chip, data.scale, budget=Budget(steps=2_000_000)).best(policy, "flexer").schedule
     assert np.array_equal(run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
     check(lower(made, chip), chip, made)
 
@@ -126,7 +126,7 @@ def test_looking_ahead_is_bounded_by_work(monkeypatch: pytest.MonkeyPatch) -> No
     """A schedule for which it takes too much work stays what list scheduling has made; a search looks ahead from fewer
     choices if its budget is small, and finds the same again."""
     chip = load("quad8").model_copy(update={"spm_words": 512})
-    layer = Layer(parse("conv:10x10x40-40,k3,p1,relu"), chip, 1000, budget=Budget(steps=3_000_000))
+    layer = LayerSearch(parse("conv:10x10x40-40,k3,p1,relu"), chip, 1000, budget=Budget(steps=3_000_000))
     listed, ahead = layer.choices(PAPER), layer.choices(replace(PAPER, lookahead=4))
     assert 0 < len(ahead) < len(listed)
     assert ahead == layer.choices(replace(PAPER, lookahead=4))

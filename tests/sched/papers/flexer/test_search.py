@@ -16,7 +16,7 @@ from meshloom.sched.papers.flexer import jit, machine
 from meshloom.sched.papers.flexer import layer as layers
 from meshloom.sched.papers.flexer import search as module
 from meshloom.sched.papers.flexer.flows import flows
-from meshloom.sched.papers.flexer.layer import Layer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.playing import attempt, play
 from meshloom.sched.papers.flexer.policy import OURS, PAPER, PAPER_STATIC, Choice, Policy, power
 from meshloom.sched.papers.flexer.search import Partial, Progress, bounds, search
@@ -77,7 +77,7 @@ def test_a_budget_of_work_finds_the_same_everywhere(
     budget ends."""
     chip = load("quad8").model_copy(update={"spm_words": 512})
     problem, budget = pose(SMALL, chip), Budget(steps=steps)
-    alone = search(problem, chip, policy, "x", layers.KEPT, budget, threads=1)
+    alone = search(problem, chip, policy, "x", layers.BEST_RUNS, budget, threads=1)
     assert alone.choices
     assert not alone.complete
     random = np.random.default_rng(steps)
@@ -89,7 +89,7 @@ def test_a_budget_of_work_finds_the_same_everywhere(
 
     monkeypatch.setattr(module, "attempt", now_and_then_slow)
     for threads in (1, 2, 3, 5):
-        other = search(problem, chip, policy, "x", layers.KEPT, budget, threads=threads)
+        other = search(problem, chip, policy, "x", layers.BEST_RUNS, budget, threads=threads)
         assert replace(other, seconds=alone.seconds) == alone
 
 
@@ -133,7 +133,7 @@ def test_interrupted_search_goes_on(budget: Budget | None, threads: int, monkeyp
     that of a whole one."""
     chip = load("quad8").model_copy(update={"spm_words": 512})
     problem = pose(SMALL, chip)
-    whole = search(problem, chip, PAPER, "x", layers.KEPT, budget)
+    whole = search(problem, chip, PAPER, "x", layers.BEST_RUNS, budget)
     quick, count = module.attempt, 0
 
     def interrupted(*arguments: Any, **more: Any) -> Any:
@@ -151,7 +151,7 @@ def test_interrupted_search_goes_on(budget: Budget | None, threads: int, monkeyp
         before = layers._PARTIAL.validate_json(layers._PARTIAL.dump_json(saved[-1])) if saved else None
         try:
             rest = search(
-                problem, chip, PAPER, "x", layers.KEPT, budget, threads=threads, before=before, save=saved.append
+                problem, chip, PAPER, "x", layers.BEST_RUNS, budget, threads=threads, before=before, save=saved.append
             )
             break
         except KeyboardInterrupt:
@@ -171,18 +171,18 @@ def test_what_was_interrupted_is_found_in_the_folder(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search(problem, chip, PAPER, "x", layers.KEPT, on_progress=stop, save=saved.append)
+        search(problem, chip, PAPER, "x", layers.BEST_RUNS, on_progress=stop, save=saved.append)
     assert saved[-1].ranked
     assert 0 < saved[-1].taken < len(viable(problem, chip, "x"))
-    again = Layer(SMALL, chip, 1000, tmp_path)
-    again.searches.put((again.key, PAPER, None, layers.KEPT, "partly"), layers._PARTIAL, saved[-1])
+    again = LayerSearch(SMALL, chip, 1000, tmp_path)
+    again.searches.put((again.key, PAPER, None, layers.BEST_RUNS, "partly"), layers._PARTIAL, saved[-1])
     first = again.choices(PAPER)
-    assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
+    assert LayerSearch(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
     damaged = list(tmp_path.glob("*.value"))
     assert damaged
     for path in damaged:
         path.write_text("{damaged")
-    assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
+    assert LayerSearch(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
 
 
 def test_a_budget_of_seconds_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,19 @@ import pytest
 
 from meshloom.sched.papers.flexer import memory, nests, sets
 from meshloom.sched.papers.flexer.machine import commit
-from meshloom.sched.papers.flexer.state import NEXT, PAIR, RUN, SEGMENT, TILE, Dims, Place, Rates, Start, State, Work
+from meshloom.sched.papers.flexer.state import (
+    NEXT,
+    PAIR,
+    RUN,
+    SEGMENT,
+    TILE,
+    CoreState,
+    Dims,
+    LayerConstants,
+    LoopPlace,
+    Rates,
+    Start,
+)
 
 #: Figure 6: three places x four output channel tiles x two input channel tiles; sizes of IN, WT, OT; the scratchpad's.
 M, N, K = 3, 4, 2
@@ -27,10 +39,10 @@ def example() -> Start:
     pairs["m"], pairs["n"] = np.repeat(np.arange(M), N), np.tile(np.arange(N), M)
     pairs["input"], pairs["weight"] = pairs["m"] * K, (M + pairs["n"]) * K
     pairs["core"], pairs["result"] = -1, 1
-    work = Work(
+    work = LayerConstants(
         dims=Dims(M, N, K, 2, ROOM, 2, 2, 2, False, 4, overlap=True, private=True),
         cycles=np.full((M * N, K), 10, np.int64),
-        place=Place(N, 1, M * N),
+        place=LoopPlace(N, 1, M * N),
         rates=Rates(*[1.0] * 11),
     )
     return Start(work, tiles, pairs)
@@ -46,7 +58,7 @@ CONV = {5: (2, 0), 6: (2, 1), 7: (0, 2), 8: (0, 3), 9: (1, 2), 10: (1, 3), 11: (
         13: (0, 0), 14: (0, 1), 15: (1, 0), 16: (1, 1)}  # fmt: skip
 
 
-def after_four() -> tuple[Start, State, sets.Scratch]:
+def after_four() -> tuple[Start, CoreState, sets.Scratch]:
     """The state after tCONV1..4: two places x two output channel tiles."""
     start = example()
     state, room = start.fresh(), sets.scratch(start)

@@ -15,7 +15,7 @@ from meshloom.sched.lowering.programs import planned
 from meshloom.sched.mapping.play.ranked import Rank, fastest, in_order
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.papers.gradient.chain import ChainEmitter
-from meshloom.sched.papers.gradient.chain_plan import Plan, Update
+from meshloom.sched.papers.gradient.chain_plan import ChainPlan, Update
 from meshloom.sched.papers.gradient.chain_search import plans, schedule
 from meshloom.sched.schedulers.registry import SchedulerError, find_chain, find_gradient
 from meshloom.sched.workload.chain_data import random_chain
@@ -36,7 +36,7 @@ def _chain(*sizes: int, m: int = 6, rectified: bool = True, first: bool = False)
     return Chain("chain:net", layers, rectified)
 
 
-def _emitted(chain: Chain, chip: str, plan: Plan) -> tuple[ChainEmitter, Schedule]:
+def _emitted(chain: Chain, chip: str, plan: ChainPlan) -> tuple[ChainEmitter, Schedule]:
     config = load(chip)
     emitter = ChainEmitter(chain, config, plan)
     return emitter, Schedule(
@@ -45,7 +45,7 @@ def _emitted(chain: Chain, chip: str, plan: Plan) -> tuple[ChainEmitter, Schedul
     )  # fmt: skip
 
 
-def _check(chain: Chain, chip: str, plan: Plan) -> Schedule:
+def _check(chain: Chain, chip: str, plan: ChainPlan) -> Schedule:
     """Every byte is right, in the list's order and in another, whose program the checker accepts."""
     _, made = _emitted(chain, chip, plan)
     config, data = load(chip), random_chain(chain)
@@ -64,7 +64,7 @@ def _check(chain: Chain, chip: str, plan: Plan) -> Schedule:
 @pytest.mark.parametrize("update", Update)
 @pytest.mark.parametrize("keep", [False, True])
 def test_every_way_gives_the_bytes_of_the_golden_model(keep: bool, update: Update) -> None:
-    made = _check(_chain(37, 50, 21, 9), "quad16", Plan(6, 1, 32, 3, keep, not keep, update))
+    made = _check(_chain(37, 50, 21, 9), "quad16", ChainPlan(6, 1, 32, 3, keep, not keep, update))
     names = {tensor.name for tensor in made.tensors if tensor.role == "output"}
     assert ("dy:l1" in names) == (not keep)
     assert ("dw:l0" in names) == (update is not Update.FUSED)
@@ -74,23 +74,23 @@ def test_every_way_gives_the_bytes_of_the_golden_model(keep: bool, update: Updat
 @pytest.mark.parametrize("rectified", [False, True])
 def test_words_of_operands_and_results_may_differ(rectified: bool) -> None:
     """45 channels to a result's word, 64 to an operand's: columns past the last one are zero, tiles begin anywhere."""
-    _check(_chain(128, 70, 50, rectified=rectified), "edge45", Plan(6, 2, 45))
+    _check(_chain(128, 70, 50, rectified=rectified), "edge45", ChainPlan(6, 2, 45))
 
 
 def test_sums_stay_from_range_to_range() -> None:
-    made = _check(_chain(40, 17, 30, m=45, rectified=False), "mono16", Plan(16, 3, 32, update=Update.FUSED))
+    made = _check(_chain(40, 17, 30, m=45, rectified=False), "mono16", ChainPlan(16, 3, 32, update=Update.FUSED))
     regions = {(one.src.address >> 24, one.dst.address >> 24) for one in made.operations if isinstance(one, Move)}
     assert all(2 not in pair for pair in regions)  # nothing enters or leaves ACC
 
 
 def test_a_first_layer_has_no_input_gradient() -> None:
-    made = _check(_chain(13, 20, 9, first=True), "quad16", Plan(6, 2, 16, 2))
+    made = _check(_chain(13, 20, 9, first=True), "quad16", ChainPlan(6, 2, 16, 2))
     assert not any(tensor.name.startswith("dx") for tensor in made.tensors)
 
 
 def test_dx_stays_in_the_cores() -> None:
     chain = _chain(48, 48, 48)
-    kept, through = (_emitted(chain, "quad16", Plan(6, 1, 48, 4, keep, False)) for keep in (True, False))
+    kept, through = (_emitted(chain, "quad16", ChainPlan(6, 1, 48, 4, keep, False)) for keep in (True, False))
     # written once and read by each of four cores: three blocks of six rows
     assert through[0].dram_words - kept[0].dram_words == 3 * 6 * (1 + 4)
 
@@ -99,7 +99,7 @@ def test_dw_that_is_put_off_goes_to_the_cores_with_the_least_to_do() -> None:
     """dX of one block of columns is one core's work; pieces of dW are everybody's."""
     chain = _chain(16, 64, m=4)
     cores = {
-        defer: {one.core for one in _emitted(chain, "quad16", Plan(4, 1, 16, 4, True, defer))[1].operations
+        defer: {one.core for one in _emitted(chain, "quad16", ChainPlan(4, 1, 16, 4, True, defer))[1].operations
                 if one.kind == "gemm"}
         for defer in (False, True)
     }  # fmt: skip
@@ -109,7 +109,7 @@ def test_dw_that_is_put_off_goes_to_the_cores_with_the_least_to_do() -> None:
 
 def test_the_search_finds_no_worse_with_dw_put_off() -> None:
     chain, chip = _chain(32, 48, 16), load("quad16")
-    asked = Plan(0, 0, 0, 4, True, False)
+    asked = ChainPlan(0, 0, 0, 4, True, False)
     found = [schedule(chain, chip, replace(asked, defer=defer), "chain") for defer in (False, True)]
     cycles = [one.schedule.predicted.cycles for one in found if one.schedule.predicted is not None]
     assert cycles[1] <= cycles[0]
@@ -119,11 +119,11 @@ def test_the_search_finds_no_worse_with_dw_put_off() -> None:
 
 def test_what_cannot_be_done_is_refused() -> None:
     with pytest.raises(DoesNotFit, match="words of W have 64 channels on edge45, those of results 45"):
-        _emitted(_chain(64, 64), "edge45", Plan(6, 1, 45, update=Update.FUSED))
+        _emitted(_chain(64, 64), "edge45", ChainPlan(6, 1, 45, update=Update.FUSED))
     with pytest.raises(DoesNotFit, match="several ranges of rows are for one core"):
-        _emitted(_chain(16, 16, m=40), "quad16", Plan(16, 1, 16, 2))
+        _emitted(_chain(16, 16, m=40), "quad16", ChainPlan(16, 1, 16, 2))
     with pytest.raises(DoesNotFit, match=r"no tiles fit mono16 \(.* is too small: .*\); its layers do one by one"):
-        schedule(_chain(512, 512, 512, m=2048), load("mono16"), Plan(0, 0, 0), "chain")
+        schedule(_chain(512, 512, 512, m=2048), load("mono16"), ChainPlan(0, 0, 0), "chain")
     with pytest.raises(SchedulerError, match="gradient does not schedule chains; take one of chain"):
         find_chain("gradient")
     with pytest.raises(SchedulerError, match="chain does not schedule gradients; take one of gradient"):

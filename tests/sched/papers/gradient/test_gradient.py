@@ -23,8 +23,18 @@ from meshloom.sched.papers.gradient.scheduler import BestTiling, Refused, Search
 from meshloom.sched.papers.gradient.search import Search, tilings
 from meshloom.sched.papers.gradient.sharing import begun, groups, links
 from meshloom.sched.schedulers.registry import SchedulerError, find_gradient
-from meshloom.sched.schedulers.training.orders import LOOPS, Nest, Order, Step, alone, fused, nests, selected, steps
-from meshloom.sched.schedulers.training.pair import Pair, Part, Split, Tiling
+from meshloom.sched.schedulers.training.orders import (
+    LOOPS,
+    Nest,
+    Order,
+    TileProduct,
+    alone,
+    fused,
+    nests,
+    selected,
+    steps,
+)
+from meshloom.sched.schedulers.training.pair import GradientPair, Part, Split, Tiling
 from meshloom.sched.workload.training import EDGE_BATCH, Setting, TrainingLayer, find
 from meshloom.sched.workload.training_data import Scales, random_gradients, scales_of, unfolded
 
@@ -58,7 +68,7 @@ def check_bytes(made: Schedule, one: TrainingLayer, chip: ChipConfig) -> None:
         np.testing.assert_array_equal(found[name], array, name)
 
 
-def emitted(pair: Pair, order: Order, nest: Nest) -> tuple[Emitter, Schedule]:
+def emitted(pair: GradientPair, order: Order, nest: Nest) -> tuple[Emitter, Schedule]:
     found = Emitter(pair, steps(pair, order, nest), scales_of(pair.layer))
     return found, Schedule(
         chip=pair.chip.name,
@@ -88,7 +98,7 @@ def test_every_order_gives_both_gradients_in_a_proven_program(order: Order) -> N
 @pytest.mark.parametrize("order", [Order.DX_MAJOR, Order.DW_MAJOR])
 def test_partial_sums_spill_and_come_back(order: Order) -> None:
     one = layer("gemm:40x60x40")
-    pair = Pair(one, EDGE6)
+    pair = GradientPair(one, EDGE6)
     nest = Nest(Tiling(16, 12, 16), {Order.DX_MAJOR: "mnk", Order.DW_MAJOR: "nmk"}[order])
     found, made = emitted(pair, order, nest)
     acc = [op for op in made.operations if isinstance(op, Move) and op.dst.address >= address(Region.ACC, 0)
@@ -132,7 +142,7 @@ def test_the_first_layer_has_no_input_gradient() -> None:
 
 
 def test_orders_visit_every_product_once() -> None:
-    pair = Pair(layer("gemm:40x30x50"), EDGE6)
+    pair = GradientPair(layer("gemm:40x30x50"), EDGE6)
     wanted = set(alone(pair, "dx", Nest(Tiling(16, 12, 16)))) | set(alone(pair, "dw", Nest(Tiling(16, 12, 16))))
     for order in list(Order)[1:]:
         for nest in nests(order, Tiling(16, 12, 16)):
@@ -143,7 +153,7 @@ def test_orders_visit_every_product_once() -> None:
 
 
 def test_figure_10_by_the_tiles_of_dy_that_follow_each_other() -> None:
-    pair = Pair(layer("gemm:32x32x12"), EDGE6)
+    pair = GradientPair(layer("gemm:32x32x12"), EDGE6)
 
     def along(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [one for at, one in enumerate(found) if not at or one != found[at - 1]]
@@ -168,7 +178,7 @@ def test_algorithm_1() -> None:
 
 def test_operands_are_transposed_by_the_vector_unit() -> None:
     one = layer("gemm:16x12x16")
-    pair = Pair(one, EDGE6)
+    pair = GradientPair(one, EDGE6)
     _, made = emitted(pair, Order.PLAIN, Nest(Tiling(16, 12, 16)))
     kinds = [type(op) for op in made.operations]
     assert kinds.count(Gemm) >= 2
@@ -291,13 +301,13 @@ def test_cores_pass_sums_on(case: str) -> None:
 
 
 def test_what_no_two_cores_can_share_is_said() -> None:
-    pair = Pair(layer("gemm:64x20x40"), load("quad8"), 4, Split.M)
+    pair = GradientPair(layer("gemm:64x20x40"), load("quad8"), 4, Split.M)
     with pytest.raises(DoesNotFit, match="sums of dw are open from the first step to the last, so that no two cores"):
         begun(fused(pair.parts[1], Nest(Tiling(8, 20, 40), "mkn")), pair.parts[1])
 
 
 def test_each_core_begins_at_another_tile() -> None:
-    pair = Pair(layer("gemm:64x32x8"), load("quad8"), 4, Split.M)
+    pair = GradientPair(layer("gemm:64x32x8"), load("quad8"), 4, Split.M)
     walk = alone(pair.parts[0], "dw", Nest(Tiling(8, 8, 8), "nkm"))
     firsts = [begun(walk, part)[0].n for part in pair.parts]
     assert firsts == [(0, 8), (8, 16), (16, 24), (24, 32)]
@@ -308,16 +318,19 @@ def test_each_core_begins_at_another_tile() -> None:
 
 def test_parts_are_all_of_a_pair() -> None:
     quad8, one = load("quad8"), layer("gemm:20x9x50")
-    assert [(part.first, part.k) for part in Pair(one, quad8, 4).parts] == [
+    assert [(part.first, part.k) for part in GradientPair(one, quad8, 4).parts] == [
         ((0, 0, 0), 8), ((0, 8, 0), 16), ((0, 24, 0), 16), ((0, 40, 0), 10)
     ]  # fmt: skip
-    assert [part.core for part in Pair(one, quad8, 4).parts] == list(quad8.cores)
-    assert [(part.core, part.k) for part in Pair(one, quad8).parts] == [(0x01, 50)]
-    by_rows = Pair(one, quad8, 4, Split.M).parts
+    assert [part.core for part in GradientPair(one, quad8, 4).parts] == list(quad8.cores)
+    assert [(part.core, part.k) for part in GradientPair(one, quad8).parts] == [(0x01, 50)]
+    by_rows = GradientPair(one, quad8, 4, Split.M).parts
     assert [(part.first, part.m, part.k, part.n, part.sums) for part in by_rows] == [
         ((0, 0, 0), 8, 50, 9, "dw"), ((8, 0, 0), 8, 50, 9, "dw"), ((16, 0, 0), 4, 50, 9, "dw")
     ]  # fmt: skip
-    assert [(part.first, part.n) for part in Pair(one, quad8, 4, Split.N).parts] == [((0, 0, 0), 8), ((0, 0, 8), 1)]
+    assert [(part.first, part.n) for part in GradientPair(one, quad8, 4, Split.N).parts] == [
+        ((0, 0, 0), 8),
+        ((0, 0, 8), 1),
+    ]
 
 
 def test_a_second_search_finds_what_the_first_kept(tmp_path: Path) -> None:
@@ -339,9 +352,9 @@ def test_a_second_search_finds_what_the_first_kept(tmp_path: Path) -> None:
 
 
 def test_tilings_fit_and_reach_the_whole_layer() -> None:
-    found = tilings(Pair(layer("gemm:8x8x6"), EDGE6))
+    found = tilings(GradientPair(layer("gemm:8x8x6"), EDGE6))
     assert found == [Tiling(8, 6, 8)]
-    assert all(len(fused(Pair(layer("gemm:8x8x6"), EDGE6), Nest(one))) == 2 for one in found)
+    assert all(len(fused(GradientPair(layer("gemm:8x8x6"), EDGE6), Nest(one))) == 2 for one in found)
 
 
 def test_names_and_options() -> None:
@@ -367,7 +380,7 @@ def test_sizes_of_tiles_are_equal_parts_up_to_the_most_groups(unit: int) -> None
 @pytest.mark.parametrize("order", [Order.PLAIN, Order.K_MAJOR])
 def test_what_steps_take_at_least(order: Order) -> None:
     """Exactly the array's cycles, and never more than the whole."""
-    pair = Pair(layer("gemm:40x50x30"), EDGE6)
+    pair = GradientPair(layer("gemm:40x50x30"), EDGE6)
     search = Search(pair, "gradient", predict)
     for tiling in search.tilings[::5]:
         found, _ = emitted(pair, order, Nest(tiling, "kmn"))
@@ -385,10 +398,12 @@ def test_what_steps_take_at_least(order: Order) -> None:
 
 @pytest.mark.parametrize("order", [Order.SEQUENTIAL, Order.DX_MAJOR, Order.K_MAJOR])
 def test_giving_up_early_changes_nothing(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    def whole(pair: Pair, some: list[Step], scales: Scales, record: bool, part: Part, *_: object) -> Emitter:
+    def whole(
+        pair: GradientPair, some: list[TileProduct], scales: Scales, record: bool, part: Part, *_: object
+    ) -> Emitter:
         return Emitter(pair, some, scales, record, part)
 
-    pair = Pair(layer("gemm:60x50x40"), EDGE6)
+    pair = GradientPair(layer("gemm:60x50x40"), EDGE6)
     found = Search(pair, "gradient", predict, 0.1).best(order)
     monkeypatch.setattr(search_module, "Emitter", whole)
     assert Search(pair, "gradient", predict, 0.1).best(order) == found

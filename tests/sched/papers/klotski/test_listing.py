@@ -14,7 +14,7 @@ from meshloom.sched.papers.klotski.bounds import bound
 from meshloom.sched.papers.klotski.dag import Dag, GraphError, Ints, dag
 from meshloom.sched.papers.klotski.exact import laid, segments, solved, whole
 from meshloom.sched.papers.klotski.flexibility import alap, asap, levels, windows
-from meshloom.sched.papers.klotski.listing import Delays, Plan, check, listed, makespan, retimed, searched
+from meshloom.sched.papers.klotski.listing import Delays, OpPlacement, check, listed, makespan, retimed, searched
 
 
 def random_dag(random: Random, size: int, longest: int = 9, density: float = 0.3) -> Dag:
@@ -177,7 +177,7 @@ def test_delays_as_they_are_defined() -> None:
     hops = np.array([[0, 2], [2, 0]])
     graph, apart = dag([5, 5], [(0, 1)], [10]), np.array([0, 1])
     for delays, start in ((stored(hops), 25), (Delays.wormhole(hops, 3), 21)):
-        assert retimed(graph, Plan(apart, np.array([0, 5])), delays).starts.tolist() == [0, start]
+        assert retimed(graph, OpPlacement(apart, np.array([0, 5])), delays).starts.tolist() == [0, start]
         assert listed(graph, 2, delays=delays).starts.tolist() == [0, 5]
 
 
@@ -190,7 +190,7 @@ def test_a_check_finds_what_is_wrong() -> None:
         ([0, 2, 1], [0, 3, 0], "beyond 1"),
     ):
         with pytest.raises(GraphError, match=said):
-            check(graph, Plan(np.array(cores), np.array(starts)), 2)
+            check(graph, OpPlacement(np.array(cores), np.array(starts)), 2)
 
 
 # -- segments ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.papers.klotski import orchestrate as module
 from meshloom.sched.papers.klotski.dag import GraphError, dag
-from meshloom.sched.papers.klotski.listing import Delays, Plan, check
+from meshloom.sched.papers.klotski.listing import Delays, OpPlacement, check
 from meshloom.sched.papers.klotski.mapping import hops_between
 from meshloom.sched.papers.klotski.muops import Orchestration
 from meshloom.sched.papers.klotski.orchestrate import Progress, orchestrate, orchestration_cache
@@ -27,8 +27,8 @@ def chip() -> ChipConfig:
     return load("quad16")
 
 
-def plan(found: Orchestration) -> Plan:
-    return Plan(np.array(found.cores, np.int64), np.array(found.starts, np.int64))
+def plan(found: Orchestration) -> OpPlacement:
+    return OpPlacement(np.array(found.cores, np.int64), np.array(found.starts, np.int64))
 
 
 @pytest.mark.parametrize("size", [1, 5, 30, 200])

@@ -11,7 +11,7 @@ import pytest
 from meshloom.hw.spec.config import load
 from meshloom.sched.papers.klotski import ilp, mapping_ilp
 from meshloom.sched.papers.klotski.dag import Dag, GraphError, Ints, dag
-from meshloom.sched.papers.klotski.listing import Plan, check, listed, makespan
+from meshloom.sched.papers.klotski.listing import OpPlacement, check, listed, makespan
 from meshloom.sched.papers.klotski.mapping import (
     annealed,
     greedy,
@@ -85,7 +85,7 @@ def test_eq_15_weighs_hops_and_slots(seed: int) -> None:
             if ends.max() > horizon or any(starts[b] < ends[a] for a, b in graph.edges.tolist()):
                 continue
             for cores in product(range(3), repeat=3):
-                plan = Plan(np.array(cores), np.array(starts))
+                plan = OpPlacement(np.array(cores), np.array(starts))
                 try:
                     check(graph, plan, 3)
                 except GraphError:
@@ -96,7 +96,7 @@ def test_eq_15_weighs_hops_and_slots(seed: int) -> None:
         assert found.proven
         assert found.objective == pytest.approx(best)
         assert found.cores is not None
-        check(graph, Plan(found.cores, found.starts), 3)
+        check(graph, OpPlacement(found.cores, found.starts), 3)
 
 
 def test_eq_8_and_12_allow_two_at_a_time() -> None:
@@ -131,7 +131,7 @@ def test_mappings_against_all_there_are(rows: int, columns: int, seed: int) -> N
     by_cp = mapped_by_cp_sat(graph, first, hops, 1.0)
     by_milp, proven = mapping_ilp.mapped(graph, starts, rows, columns)
     for cores in (first.cores, better.cores, by_cp.cores, by_milp.cores):
-        check(graph, Plan(cores, starts), rows * columns)
+        check(graph, OpPlacement(cores, starts), rows * columns)
         assert hop_words(graph, cores, hops) >= best
     assert proven
     assert by_cp.cost == by_cp.bound == by_milp.cost == by_milp.bound == best
@@ -144,7 +144,7 @@ def test_cp_sat_is_never_worse_than_its_hint() -> None:
     plan = annealed(graph, greedy(graph, listed(graph, 9).starts, hops), hops, 20000)
     for work in (1e-6, 0.05):
         found = mapped_by_cp_sat(graph, plan, hops, work)
-        check(graph, Plan(found.cores, plan.starts), 9)
+        check(graph, OpPlacement(found.cores, plan.starts), 9)
         assert found.bound <= found.cost <= hop_words(graph, plan.cores, hops)
 
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from meshloom.sched.papers.klotski.packing import pack
-from meshloom.sched.papers.klotski.residency import NEVER, Memory, Residency
+from meshloom.sched.papers.klotski.residency import NEVER, HeldWords, Memory
 
 
 def test_what_is_used_again_last_is_given_up() -> None:
@@ -43,7 +43,7 @@ def test_stays_never_share_words(seed: int) -> None:
     """Against a picture of the memory, word by word."""
     random = Random(seed)
     memory = Memory(64)
-    picture: list[Residency | None] = [None] * 64
+    picture: list[HeldWords | None] = [None] * 64
     given_up = 0
     for position in range(300):
         words = random.randint(1, 24)
@@ -71,13 +71,13 @@ def test_stays_never_share_words(seed: int) -> None:
 
 def taken(
     memory: Memory, words: int, uses: list[int], position: int, least: int = NEVER
-) -> tuple[Residency, list[Residency]]:
+) -> tuple[HeldWords, list[HeldWords]]:
     found = memory.take(words, uses, position, least)
     assert found is not None
     return found
 
 
-def live(picture: list[Residency | None]) -> list[Residency]:
+def live(picture: list[HeldWords | None]) -> list[HeldWords]:
     return list({id(residency): residency for residency in picture if residency is not None}.values())
 
 

@@ -17,7 +17,7 @@ from meshloom.sched.papers.klotski.judging import Judge, Objective, entropy, tri
 from meshloom.sched.papers.klotski.partition import Partition, cutting, micro_ops
 from meshloom.sched.papers.klotski.playing import Cores, play
 from meshloom.sched.papers.klotski.search import Method, _Bayes, _Random, search
-from meshloom.sched.papers.klotski.space import Form, Space
+from meshloom.sched.papers.klotski.space import Form, PartitionSpace
 from meshloom.sched.papers.klotski.work import Extent, stages_of, works
 
 from ...network_graphs import every_kind, random_network
@@ -116,7 +116,7 @@ def test_a_trial_says_what_its_micro_ops_are(judge):
 
 @pytest.mark.parametrize("form", Form)
 def test_points_stand_for_sizes(judge, form):
-    space = Space(judge.works, form, most=300)
+    space = PartitionSpace(judge.works, form, most=300)
     points = space.draw(np.random.default_rng(1), 50)
     assert points.shape == (50, space.size)
     assert (space.counts(points) <= 300).all()
@@ -127,7 +127,7 @@ def test_points_stand_for_sizes(judge, form):
         sizes = [-(-getattr(w, n) // getattr(e, n)) for w, e in zip(wholes, extents, strict=True) for n in vars(w)]
         assert space.counts(point[None])[0] == np.prod(np.reshape(sizes, (-1, 4)), axis=1).sum()
     finest = 0.0 if form is Form.SIZES else 1.0
-    fine = Space(judge.works, form).extents(np.full(space.size, finest))
+    fine = PartitionSpace(judge.works, form).extents(np.full(space.size, finest))
     assert max(extent.rows for extent in fine) == 1
     assert all(
         extent == work.whole
@@ -136,7 +136,7 @@ def test_points_stand_for_sizes(judge, form):
 
 
 def test_cuts_come_back_from_their_points(judge):
-    space = Space(judge.works, Form.LAYERS)
+    space = PartitionSpace(judge.works, Form.LAYERS)
     for work in judge.works:
         for parts in ([1, 1, 1, 1], [2, 3, 1, 1], [work.whole.rows, 1, work.whole.planes, work.whole.depth]):
             sizes = [min(count, 32, size) for count, size in zip(parts, vars(work.whole).values(), strict=True)]
@@ -144,7 +144,7 @@ def test_cuts_come_back_from_their_points(judge):
 
 
 def test_points_with_too_many_micro_ops_move_on_even_if_nothing_can_be_done(judge):
-    space = Space(judge.works, Form.PARTS, most=1)
+    space = PartitionSpace(judge.works, Form.PARTS, most=1)
     assert (space.draw(np.random.default_rng(1), 3) == 0).all()
 
 
@@ -196,7 +196,7 @@ def test_what_cannot_be_asked_for(judge):
 
 def test_a_gaussian_process_learns(judge):
     """On a smooth hill, of which it is told values only, it comes nearer to the top than points at random do."""
-    space = Space(judge.works, Form.PARTS, most=10**9)
+    space = PartitionSpace(judge.works, Form.PARTS, most=10**9)
     top = np.array([0.3, 0.7, 0.2, 0.6])
     left: dict[str, list[float]] = {"bayes": [], "random": []}
     for seed in range(3):

@@ -24,10 +24,10 @@ from meshloom.sched.lowering.templates.schemes import Scheme
 from meshloom.sched.mapping.emit.expansion import Expansion
 from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.papers.dtt.search import Laid, shortest
-from meshloom.sched.papers.flexer.layer import Layer as FlexerLayer
+from meshloom.sched.papers.flexer.layer import LayerSearch
 from meshloom.sched.papers.flexer.policy import Policy
 from meshloom.sched.papers.gradient import chain_search
-from meshloom.sched.papers.gradient.chain_plan import Plan, Update
+from meshloom.sched.papers.gradient.chain_plan import ChainPlan, Update
 from meshloom.sched.papers.gradient.scheduler import Searches
 from meshloom.sched.papers.klotski import orchestrate as orchestrating
 from meshloom.sched.papers.klotski.dag import Dag
@@ -47,7 +47,7 @@ from meshloom.sched.schedulers.training.orders import Order
 from meshloom.sched.schedulers.training.pair import Split
 from meshloom.sched.store.described import described
 from meshloom.sched.store.findings import SearchCache
-from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
+from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value, Window
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.stages import cut
 from meshloom.sched.workload.training import TrainingLayer
@@ -167,7 +167,7 @@ LAYER_OTHERWISE: dict[str, object] = {
     "w": np.zeros((4, 4, 2, 1), np.int8),
     "bias": None,
     "scales": np.ones(4, np.int32),
-    "places": (Place(0, 0, 1, 1, 2, 2),),
+    "places": (PastePlace(0, 0, 1, 1, 2, 2),),
     "table": np.zeros(256, np.int8),
     "times16": True,
     "repeat": 2,
@@ -249,7 +249,7 @@ def _chain(given: Mapping[str, Any]) -> Callable[[], object]:
 def _gradient(given: Mapping[str, Any]) -> Callable[[], object]:
     searches = Searches(given["chip"], None, effort=given["effort"], leaders=given["leaders"])
     layer = TrainingLayer(given["shape"], first=given["first"])
-    return lambda: searches.known(layer, given["order"], given["cores"], given["split"])
+    return lambda: searches.stored(layer, given["order"], given["cores"], given["split"])
 
 
 def _nests(given: Mapping[str, Any]) -> Callable[[], object]:
@@ -269,7 +269,7 @@ def _refined(given: Mapping[str, Any]) -> Callable[[], object]:
 
 
 def _flexer(given: Mapping[str, Any], what: str) -> Callable[[], object]:
-    layer = FlexerLayer(given["shape"], given["chip"], 77, None, given["budget"])
+    layer = LayerSearch(given["shape"], given["chip"], 77, None, given["budget"])
     if what == "loop_order":
         return layer.loop_order
     return lambda: layer.choices(given["policy"]) if what == "choices" else layer.decided(*given["policies"])
@@ -317,7 +317,7 @@ def _networks() -> list[Graph]:
 
 
 LAYERS = (TrainingLayer(replace(SHAPE, name="n/a")), TrainingLayer(replace(SHAPE, name="n/b")))
-CHAIN, PLAN = Chain("n/a-b", LAYERS, True), Plan(1, 1, 1)
+CHAIN, PLAN = Chain("n/a-b", LAYERS, True), ChainPlan(1, 1, 1)
 POLICIES = [
     replace(Policy(), **{field.name: value})
     for field, value in zip(
@@ -482,7 +482,7 @@ def test_a_second_network_gets_its_own_trials(tmp_path: Path) -> None:
 def test_what_is_asked_for_in_turn_has_entries_of_its_own(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stages of a search, or two kinds of results for the same inputs."""
     names: list[str] = []
-    known = {"klotski: where and when": orchestrating._Kept([0, 0], [0, 3], 7)}  # else it would search
+    known = {"klotski: where and when": orchestrating._StoredPlan([0, 0], [0, 3], 7)}  # else it would search
 
     def get(self: SearchCache, asked: object, form: object) -> object:
         names.append(self._name(asked))

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
+from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.load import check
@@ -287,7 +287,7 @@ def test_integer_operators_that_are_refused(name: str) -> None:
 
 X = (Value("a", 4, 6, 6), Value("b", 4, 6, 6), Value("odd", 6, 6, 6), Value("low", 4, 5, 6))
 CONV = Layer("conv", "y", ("a",), scale=9, w=np.ones((3, 4, 1, 1), np.int8), bias=np.zeros(3, np.int32))
-PASTE = Layer("paste", "y", ("a", "b"), places=(Place(0, 0, 1, 1, 6, 6), Place(6, 0, 1, 1, 6, 6)))
+PASTE = Layer("paste", "y", ("a", "b"), places=(PastePlace(0, 0, 1, 1, 6, 6), PastePlace(6, 0, 1, 1, 6, 6)))
 
 
 @pytest.mark.parametrize(
