@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -81,21 +81,22 @@ def _must(kind: str, context: Mapping[str, Any]) -> str:
 
 def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
     """What a name that is no field of its table may have been meant to be."""
-    *table, name = map(str, place)
+    *table, name = (str(part) for part in place if not isinstance(part, int))  # numbers count tables of a list
     fields = dict(_tables(model))
     here = ".".join(table)
     for other, names in fields.items():
         if name in names and other != here:
             return f"{name} belongs " + (f"into [{other}]" if other else "in front of all [tables]")
-    return near_or_all(name, fields[here])
+    return near_or_all(name, fields.get(here, []))
 
 
 def _tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, list[str]]]:
     """Each table that a description may have, with the names of its fields."""
     yield name, list(model.model_fields)
     for field, info in model.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _tables(info.annotation, f"{name}.{field}" if name else field)
+        for kind in (info.annotation, *get_args(info.annotation)):  # a table, or a list of them
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _tables(kind, f"{name}.{field}" if name else field)
 
 
 def _shown(value: object) -> str:

@@ -33,6 +33,14 @@ def _end_with_input() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def _libraries() -> str:
+    """Where the loader looks for cocotb's libraries: a simulator names the folder where they lay when it was built, which a
+    moved checkout, or another one that shares the cache, need not have."""
+    from cocotb_tools.config import libs_dir
+
+    return os.pathsep.join(filter(None, (str(libs_dir), os.environ.get("LD_LIBRARY_PATH"))))
+
+
 def main(simulator: str, build: str, folder: str, *options: str) -> None:
     from cocotb_tools.runner import get_runner
 
@@ -52,7 +60,10 @@ def main(simulator: str, build: str, folder: str, *options: str) -> None:
             results_xml=str(run / "results.xml"),
             plusargs=[f"+jobs={run / JOBS}"],
             test_args=["--trace-file", str(run / "waves.fst")] if waves and simulator == "verilator" else [],
-            extra_env={"COCOTB_REWRITE_ASSERTION_FILES": ""},  # it asserts nothing, and pytest's plugins load slowly
+            extra_env={
+                "COCOTB_REWRITE_ASSERTION_FILES": "",  # it asserts nothing, and pytest's plugins load slowly
+                "LD_LIBRARY_PATH": _libraries(),
+            },
             waves=waves,
         )
 

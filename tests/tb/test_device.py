@@ -22,6 +22,7 @@ from meshloom.hw.spec.isa import TRACE, Cause, Opcode, Region, Unit
 from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from meshloom.sched.program.program import Program
 from meshloom.tb.build import builder as build_module
+from meshloom.tb.build import simulate
 from meshloom.tb.build.builder import ROOT, SIMULATORS, Build, BuildError, build
 from meshloom.tb.devices import simulated as device_module
 from meshloom.tb.devices.interface import FILL, DeviceError, Job, Run
@@ -534,3 +535,13 @@ def _running_in(folder: Path) -> list[int]:
             except OSError:
                 continue
     return values
+
+
+def test_the_loader_looks_for_cocotbs_libraries_where_they_lie_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulator that was built in a checkout that has moved since names a folder that is no more."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/mine")
+    ours, theirs = simulate._libraries().split(os.pathsep)
+    assert list(Path(ours).glob("libgpi.*"))
+    assert theirs == "/opt/mine"
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert simulate._libraries() == ours

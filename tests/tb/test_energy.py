@@ -84,6 +84,11 @@ def test_memories_between_the_sizes_of_the_table() -> None:
         (("product = 0.3", "products = 1"), "products"),
         (("bytes = 32768", "bytes = 8192"), "list them from small to large"),
         (("byte = 2.5", "byte = 0"), "energies above 0"),
+        (("byte = 2.5", "bite = 2.5"), r"sram\.\d\.bite: there is no such field; did you mean byte"),
+        (
+            ("byte = 2.5", "product = 2.5"),
+            r"sram\.\d\.product: there is no such field; product belongs in front of",
+        ),
         (("[[sram]]", "[[sram"), "malformed TOML"),
     ],
 )

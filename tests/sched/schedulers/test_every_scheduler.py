@@ -51,8 +51,8 @@ TOO_SMALL = {
     "tiny_scratchpad": r"SPM: input, weight and sums",
     "tiny_memories": r"[Nn]eeds? \d+ (words|of VEC)|fits no tiling|fits a core|too small",
     "least_memories": r"[Nn]eeds? \d+ (words|of VEC)|fits no tiling|fits a core|too small",
-    "little_dram": r"do not fit after the tensors|DRAM tile \d+ is too small",
-    "least_dram": r"do not fit after the tensors|DRAM tile \d+ is too small",
+    "little_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] at least words",
+    "least_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] at least words",
     "few_semaphores": r"needs \d+ semaphores",
 }
 
@@ -60,8 +60,14 @@ TOO_SMALL = {
 def reason(name: str, chip: ChipConfig) -> str | None:
     """What a scheduler may say of a chip on which it cannot do these workloads; None: it has to do them."""
     base, small = name.partition(":")[0], TOO_SMALL.get(chip.name)
-    if base == "dtt" and (chip.dtt is None or not chip.noc.arrivals):
-        return r"has no controller|record no arrivals"
+    if base == "dtt":
+        lacks = {
+            "has no controller": chip.dtt is None,
+            "record no arrivals": not chip.noc.arrivals,
+            r"route_hops = \d+ is less than its diameter": chip.noc.route_hops < chip.width + chip.height - 2,
+        }
+        if any(lacks.values()):
+            return "|".join(why for why, lacking in lacks.items() if lacking)
     if base in ("flexer", "paper_static") and not chip.spms:
         return r"has no spm tile"
     if "update" in name and chip.cols < chip.lanes:
