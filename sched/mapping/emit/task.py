@@ -140,7 +140,7 @@ class LayerTask:
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def load_input(self, core: int, tile: MTile, k: Range, at: int) -> None:
-        """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A, as [block][row][column]."""
+        """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A, as `[block][row][column]`."""
         (i0, i1), columns, _, _ = box(self.problem, tile)
         p, first = self.problem, tile.image * self.k_blocks
         self._inside(core, "A", at, self.input_words(tile, k), self.chip.core.a_words)
