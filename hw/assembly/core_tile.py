@@ -18,7 +18,7 @@ from ..core.vector import VectorUnit
 from ..spec.config import ChipConfig
 from ..spec.isa import Opcode, Region, Unit
 from ..wiring.clocking import gated_domain, in_domain
-from ..wiring.signatures import WAITED_BITS, Port, SemPost, TraceRecord
+from ..wiring.signatures import WAITED_BITS, PortObject, SemPost, TraceRecord
 
 #: The compute units of a core and the opcode that each one executes.
 EXECUTES = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
@@ -81,7 +81,7 @@ class CoreUnits:
         self.units: dict[Unit, MatrixUnit | VectorUnit] = {Unit.MATRIX: matrix, Unit.VECTOR: vector}
         self._domains = {Unit.MATRIX: computing, Unit.VECTOR: walk}
 
-    def observe(self, m: Module, seen: Port) -> None:
+    def observe(self, m: Module, seen: PortObject) -> None:
         """Drives a port of signature `ProbePort`."""
         for name, write in (("out", self.matrix.out_write), ("vec", self.vector.write)):
             m.d.comb += [

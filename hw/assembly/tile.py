@@ -53,7 +53,7 @@ from ..wiring.axi import AXI4, AXI4Lite, AXI4LitePort, AXI4Port
 from ..wiring.clocking import Sleeper, gated_domain, in_domain
 from ..wiring.link_counters import OUTPUTS, link_counts
 from ..wiring.rights import Rights
-from ..wiring.signatures import FaultPort, FaultReport, FetchLayout, Port, PostFlit
+from ..wiring.signatures import FaultPort, FaultReport, FetchLayout, PortObject, PostFlit
 from .core_tile import CoreUnits, ProbePort
 from .regions import RING_REGION, readable_regions, writable_regions
 
@@ -133,7 +133,7 @@ class Tile(wiring.Component):
     post_in: stream.Interface
     post_out: stream.Interface
     axi: AXI4Port  # dram tiles only
-    seen: Port  # observed core tiles only
+    seen: PortObject  # observed core tiles only
     bus: AXI4LitePort  # this and the following: host tiles only
     irq: Signal
     any_moved: Signal

@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import ChipConfig
-from ..wiring.signatures import Port
+from ..wiring.signatures import PortObject
 
 
 def address_bits(words: int) -> int:
@@ -27,7 +27,7 @@ def write_layout(words: int, bits: int) -> data.StructLayout:
     return data.StructLayout({"en": 1, "addr": address_bits(words), "data": bits})
 
 
-class OperandPort(Port, Protocol):
+class OperandPort(PortObject, Protocol):
     """A port with the signature `OperandPorts`."""
 
     a: data.View

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..spec.routes import DESTINATION_BITS, ROUTINGS, RouteField, ports_at
-from ..wiring.signatures import Port
+from ..wiring.signatures import PortObject
 
 #: How a packet gets its virtual channel on the next link: it keeps its channel, or takes any free one.
 ALLOCATIONS = ("same", "free")
@@ -110,7 +110,7 @@ class Flit(VcFlit):
         super().__init__(bits, 1)
 
 
-class LinkPort(Port, Protocol):
+class LinkPort(PortObject, Protocol):
     """A port with the signature `Link`, or a stream of `Flit`s."""
 
     valid: Signal

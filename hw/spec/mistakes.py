@@ -81,7 +81,7 @@ def _must(kind: str, context: Mapping[str, Any]) -> str:
 
 def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
     """What a name that is no field of its table may have been meant to be."""
-    *table, name = (str(part) for part in place if not isinstance(part, int))  # numbers count tables of a list
+    *table, name = (part for part in place if isinstance(part, str))  # numbers count the tables of a list
     fields = dict(_tables(model))
     here = ".".join(table)
     for other, names in fields.items():

@@ -14,7 +14,7 @@ from amaranth.hdl import Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .signatures import Port
+from .signatures import PortObject
 
 
 class Burst(IntEnum):
@@ -74,7 +74,7 @@ class AXI4Lite(wiring.Signature):
         )
 
 
-class AXI4LitePort(Port, Protocol):
+class AXI4LitePort(PortObject, Protocol):
     """A port with the signature `AXI4Lite`, or the part that `AXI4` has in common with it."""
 
     awaddr: Signal

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from amaranth_types import HasElaborate
 
 
-class _Block(Protocol):
+class _ClockedBlock(Protocol):
     def elaborate(self, platform: object) -> HasElaborate: ...
 
 
-class _Sleeper(_Block, Protocol):
+class _Sleeper(_ClockedBlock, Protocol):
     active: Signal
 
 
-Block = TypeVar("Block", bound=_Block)
+Block = TypeVar("Block", bound=_ClockedBlock)
 #: A block whose registers change in no cycle without `active`.
 Sleeper = TypeVar("Sleeper", bound=_Sleeper)
 #: Name of the gate's Verilog module.

@@ -78,14 +78,14 @@ def coordinates(tile: Value) -> tuple[Value, Value]:
     return tile[:4], tile[4:8]
 
 
-class Port(Protocol):
+class PortObject(Protocol):
     """An interface object: what stands at a port that has a signature. Derived classes name its members."""
 
     @property
     def signature(self) -> wiring.Signature: ...
 
 
-class FaultPort(Port, Protocol):
+class FaultPort(PortObject, Protocol):
     """A port with `FaultSignature`."""
 
     valid: Signal
@@ -101,7 +101,7 @@ class FaultSignature(wiring.Signature):
         super().__init__({name: Out(shape) for name, shape in FaultReport.members.items()})
 
 
-class TakePort(Port, Protocol):
+class TakePort(PortObject, Protocol):
     """A port with `TakeSignature`."""
 
     valid: Signal

@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack, cast
 from meshloom.hw.spec.isa import Addend, Pair, VectorOp, YWalk
 
 
-class Extent(TypedDict, total=False):
+class WindowShape(TypedDict, total=False):
     """What both instructions have of the words that they read, and of the pixels that they make."""
 
     in_w: int
@@ -26,7 +26,7 @@ class Extent(TypedDict, total=False):
     pixels: int
 
 
-class GemmWindow(Extent, total=False):
+class GemmWindow(WindowShape, total=False):
     """What a GEMM reads, and how much it makes of it."""
 
     a_base: int
@@ -36,7 +36,7 @@ class GemmWindow(Extent, total=False):
     n_blocks: int
 
 
-class VecWindow(Extent, total=False):
+class VecWindow(WindowShape, total=False):
     """What a VEC reads of x, and how much it makes of it."""
 
     x_plane: int

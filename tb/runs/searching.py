@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import TaskID
 
 
 #: Progress of a search: `layer`, `total` and what else the bar shows (`sched.papers.flexer.search.Progress`).
@@ -46,7 +47,7 @@ def searching(screen: Console) -> Generator[Callable[[SearchState], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
-        tasks: dict[str, int] = {}
+        tasks: dict[str, TaskID] = {}
         compiling = "compiling the search, once"
 
         def on_progress(state: SearchState) -> None:
@@ -55,16 +56,16 @@ def searching(screen: Console) -> Generator[Callable[[SearchState], None]]:
                     if not screen.is_terminal:  # there are no bars, so print what takes so long
                         screen.print(compiling, markup=False)
                     tasks[compiling] = bars.add_task(compiling, total=state.total, best="", what="functions")
-                bars.update(tasks[compiling], completed=state.done, total=state.total)  # type: ignore[arg-type]
+                bars.update(tasks[compiling], completed=state.done, total=state.total)
                 return
             if compiling in tasks:
-                bars.remove_task(tasks.pop(compiling))  # type: ignore[arg-type]
+                bars.remove_task(tasks.pop(compiling))
             if state.layer not in tasks:
                 tasks[state.layer] = bars.add_task(state.layer, total=state.total, best="", what="tilings")
             best = ""
             if state.best is not None:
                 cost = f"{state.best.cycles:,.0f} cycles, {state.best.words:,} words"
                 best = f"best of {state.schedules:,}: {state.best}, {cost}"
-            bars.update(tasks[state.layer], completed=state.done, total=state.total, best=best)  # type: ignore[arg-type]
+            bars.update(tasks[state.layer], completed=state.done, total=state.total, best=best)
 
         yield on_progress

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from meshloom.hw.spec.isa import Region, address
 
-from ...ir.bodies import Extent
+from ...ir.bodies import WindowShape
 from ...ir.schedule import Move, Operation
 from ...mapping.memory.placement import Transfer
 from ...mapping.nodes import Run
@@ -89,7 +89,7 @@ def _move(core: int, source: Run, target: Run, words: int, label: str) -> Move:
     return Move(issuer=core, src=source.span(), dst=target.span(), words=words, label=label)
 
 
-def window_of(shape: LayerShape, tile: Tile) -> tuple[int, Extent]:
+def window_of(shape: LayerShape, tile: Tile) -> tuple[int, WindowShape]:
     """What a GEMM or a VEC reads of its input tile, words of a plane of it first, and how much it makes of it; flat
     tiles are rows of no height."""
     problem, (rows, top) = shape.problem, rows_read(shape, tile)

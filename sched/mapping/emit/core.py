@@ -14,7 +14,7 @@ from ...ir.schedule import Box
 from ..memory.staging import Pull, Staging
 from ..memory.tensors import Chunk, Tensors
 from ..nodes import Node
-from ..tiling.arena import Residency
+from ..tiling.arena import TileResidency
 from ..tiling.plan import CorePlan, GemmStep, a_key, box, windows
 from ..tiling.tiles import Candidate, Pooling, Range
 from . import step_bodies
@@ -33,7 +33,7 @@ RANK = {"bias": 0, "b": 1, "a": 2, "r": 3}
 class _Load:
     """A tile in its slot, or on its way there: the moves that bring each chunk, and the GEMMs that have read it."""
 
-    residency: Residency
+    residency: TileResidency
     pieces: list[tuple[tuple[Range, ...], list[Node]]] = field(
         default_factory=list[tuple[tuple[Range, ...], list[Node]]]
     )
@@ -63,7 +63,7 @@ class _Wish:
     """A stay of an operand, asked for from `position` on; its chunks and before which step to ask for each."""
 
     operand: str
-    residency: Residency
+    residency: TileResidency
     position: int
     chunks: list[tuple[int, Chunk]]
 
@@ -139,7 +139,7 @@ class Core:
         ]
         return sorted(pulls, key=lambda pull: pull.position)
 
-    def _chunks(self, operand: str, residency: Residency) -> list[Chunk]:
+    def _chunks(self, operand: str, residency: TileResidency) -> list[Chunk]:
         """The chunks in which a tile arrives."""
         tensors, pieces = self.tensors, self.plan.pieces
         ramp = pieces if residency.first == 0 and len(pieces) > 1 else []
@@ -161,7 +161,7 @@ class Core:
             tensors.input_chunk(residency.key, k, rows, 0)
         ]
 
-    def _strip_rows(self, residency: Residency) -> list[tuple[int, Range]]:
+    def _strip_rows(self, residency: TileResidency) -> list[tuple[int, Range]]:
         """(step after the first that needs them, rows) of a strip, as far as the rows before do not hold them."""
         strips: list[tuple[int, Range]] = []
         low = high = -1
@@ -268,7 +268,7 @@ class Core:
             fresh[position] += [(wish.residency.first + chunk.late, RANK[wish.operand], node) for node in nodes]
         return load
 
-    def _address(self, operand: str, residency: Residency) -> int:
+    def _address(self, operand: str, residency: TileResidency) -> int:
         if operand == "bias":
             return address(Region.ACC, 4 * residency.slot * self._bias_slot)
         if operand == "a":

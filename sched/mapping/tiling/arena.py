@@ -104,7 +104,7 @@ class Arena(Generic[K]):
 
 
 @dataclass
-class Residency:
+class TileResidency:
     """A tile in a slot from use `first` to use `last`; `free_after`: last use of what lay there before (-1: none)."""
 
     key: Any
@@ -114,7 +114,7 @@ class Residency:
     free_after: int
 
 
-def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Residency]:
+def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[TileResidency]:
     """Stays that serve `uses` = (time, key) in order of time with `slots` slots, in order of first use.
 
     A slot used at the time before is given up only if there is no other, so that the next tile can be fetched
@@ -127,8 +127,8 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Residency]:
         following[index] = seen.get(key, NEVER)
         seen[key] = time
     upcoming: dict[Hashable, int] = {}
-    residencies: list[Residency] = []
-    here: dict[Hashable, Residency] = {}
+    residencies: list[TileResidency] = []
+    here: dict[Hashable, TileResidency] = {}
     left = [-1] * slots  # last use of what lay in a slot before
     arena: Arena[Hashable] = Arena(
         "memory", slots, upcoming.__getitem__, lambda key, slot: left.__setitem__(slot, here[key].last)
@@ -140,13 +140,13 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Residency]:
                 slot = arena.take(key, 1, time)
             except DoesNotFit:
                 raise ValueError(f"{slots} slots are too few for the tiles used at one time") from None
-            here[key] = Residency(key, slot, time, time, left[slot])
+            here[key] = TileResidency(key, slot, time, time, left[slot])
             residencies.append(here[key])
         here[key].last = time
     return residencies
 
 
-def fewest(uses: Sequence[tuple[int, Hashable]], slots: int, least: int = LEAST_SLOTS) -> list[Residency]:
+def fewest(uses: Sequence[tuple[int, Hashable]], slots: int, least: int = LEAST_SLOTS) -> list[TileResidency]:
     """Stays in as few of `slots` slots as do not fetch anything more often, but in `least`, to fetch ahead."""
     most = assign(uses, slots)
     count = least

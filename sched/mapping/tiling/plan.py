@@ -7,7 +7,7 @@ from math import ceil
 
 from meshloom.hw.spec.config import ChipConfig
 
-from .arena import Residency, assign, fewest
+from .arena import TileResidency, assign, fewest
 from .problem import DoesNotFit, Problem
 from .tiles import Candidate, Item, MTile, Part, Pooling, Range, k_tiles, m_tiles, n_tiles, pooled_tiles, visits
 
@@ -53,9 +53,9 @@ class CorePlan:
 
     part: Part
     steps: list[GemmStep]
-    a: list[Residency]
-    b: list[Residency]
-    bias: list[Residency]
+    a: list[TileResidency]
+    b: list[TileResidency]
+    bias: list[TileResidency]
     a_slot: int
     b_slot: int
     out_slot: int
@@ -68,7 +68,7 @@ class CorePlan:
     #: Pieces in which the first weight tile arrives (one if it comes whole).
     pieces: list[KernelPiece]
     #: The other operand of a residual addition: its stays, and the word of A where its slots (of `out_slot`) begin.
-    r: list[Residency]
+    r: list[TileResidency]
     r_base: int
     #: Result tiles that VEC is divided into, and their words.
     vec_slots: int

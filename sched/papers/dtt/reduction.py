@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ...routing.hardware import Datum, DttError, Hardware, TimingFault
-from .routing import Movement, Router
+from .routing import FreeRouteSearch, Movement
 
 #: Multipliers in the order in which they are reached, and how many cycles early each.
 _Tree = tuple[tuple[str, int], ...]
@@ -60,7 +60,7 @@ def reduce(network: Hardware, reductions: Sequence[Reduction], *, lead: int = 1,
     # Outside the network sums take no room: whoever reads them does so when they come.
     mirror.nodes["outside"] = type(mirror.nodes[out])("outside", None, keeps=True)
     mirror.wire("outside", out, bandwidth=len(network.wires), cost=0, delay=1)
-    router = Router(mirror)
+    router = FreeRouteSearch(mirror)
     ends: dict[Datum, int] = {}
     busy: dict[str, set[int]] = {}
     cycle = 0
@@ -90,7 +90,9 @@ def reduce(network: Hardware, reductions: Sequence[Reduction], *, lead: int = 1,
     )
 
 
-def _serve(router: Router, one: Reduction, cycle: int, lead: int, patience: int, busy: dict[str, set[int]]) -> int:
+def _serve(
+    router: FreeRouteSearch, one: Reduction, cycle: int, lead: int, patience: int, busy: dict[str, set[int]]
+) -> int:
     """The first cycle from `cycle` on in which a datum can be in all its multipliers, routed and reserved."""
     fault: TimingFault | None = None
     names = one.multipliers
@@ -142,7 +144,7 @@ def _visits(tree: _Tree, at: int) -> list[tuple[str, tuple[int, ...]]]:
     return [(name, (at - early, at) if early else (at,)) for name, early in tree]
 
 
-def _grow(router: Router, one: Reduction, tree: _Tree, at: int) -> None:
+def _grow(router: FreeRouteSearch, one: Reduction, tree: _Tree, at: int) -> None:
     """Brings a datum to its multipliers; raises TimingFault with nothing reserved."""
     done = 0
     try:

@@ -16,7 +16,7 @@ from fractions import Fraction
 from random import Random
 
 from ...routing.hardware import Datum, Hardware, TimingFault
-from .routing import Router
+from .routing import FreeRouteSearch
 
 #: Changes of a round, at most, and the share of those that add a stopover, and of those that take one away.
 _CHANGES, _STOPOVER = 3, 0.3
@@ -48,7 +48,7 @@ class Routed:
 
     cycles: tuple[int, ...]
     late: int
-    router: Router
+    router: FreeRouteSearch
 
     @property
     def energy(self) -> Fraction:
@@ -66,9 +66,9 @@ def routed(
     """Routes needs, each to the first cycle, `patience` cycles later at most, in which it can be met. `turns`: their
     order, with stopovers, of which one that cannot be is left out; None: the needs as they are listed.
 
-    Raises TimingFault for a need that cannot be met, and DttError as `Router` does.
+    Raises TimingFault for a need that cannot be met, and DttError as `FreeRouteSearch` does.
     """
-    router = Router(hardware)
+    router = FreeRouteSearch(hardware)
     for load in loads:
         router.load(load.datum, load.node, load.since)
     cycles = [0] * len(needs)
@@ -95,7 +95,7 @@ def repaired(
     """The best of `rounds` changes of what `routed` finds in the listed order: least late, then least energy. The same
     everywhere for a seed. `rounds` = 0: `routed`.
 
-    Raises TimingFault if no order that was tried meets all needs, and DttError as `Router` does.
+    Raises TimingFault if no order that was tried meets all needs, and DttError as `FreeRouteSearch` does.
     """
     random = Random(seed)
     turns: list[Turn] = list(range(len(needs)))

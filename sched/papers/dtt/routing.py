@@ -58,7 +58,7 @@ class _Undo:
     movements: int = 0
 
 
-class Router:
+class FreeRouteSearch:
     """Routes data through `hardware`, one after the other; every route reserves what it uses.
 
     `load` says where data are without having been routed. Raises DttError on impossible hardware.

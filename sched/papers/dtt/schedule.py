@@ -9,7 +9,7 @@ from fractions import Fraction
 from ...routing.hardware import Datum, DttError, Hardware, TimingFault
 from .placing import Affinity, Occupancy, Operation, Placed, cached, first_best_fit
 from .repair import Load, Need, repaired
-from .routing import Movement, Router
+from .routing import FreeRouteSearch, Movement
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Outcome:
     movements: tuple[Movement, ...]
     retimed: tuple[Retimed, ...]
     energy: Fraction
-    router: Router
+    router: FreeRouteSearch
 
     @property
     def runtime(self) -> int:
@@ -62,7 +62,7 @@ def plan(
 
     An operation whose operands cannot be there in time is moved to the earliest cycle in which they can, `patience`
     cycles later at most, and whoever reads its result with it; with 0 that is an error. Raises TimingFault naming
-    operation, cycle and wire, and DttError as `first_best_fit` and `Router` do.
+    operation, cycle and wire, and DttError as `first_best_fit` and `FreeRouteSearch` do.
     """
     placed = first_best_fit(operations, hardware.actors, distribution, affinity, filtered=filtered)
     loads = [Load(datum, node) for node, data in initial.items() for datum in data]
@@ -80,7 +80,7 @@ def plan(
         except TimingFault:
             if not patience:
                 raise
-    router = Router(hardware)
+    router = FreeRouteSearch(hardware)
     for load in loads:
         router.load(load.datum, load.node)
     occupancy = Occupancy()
@@ -95,7 +95,7 @@ def plan(
     return Outcome(tuple(final), tuple(router.movements), tuple(retimed), router.energy, router)
 
 
-def _route(router: Router, placed: Placed) -> None:
+def _route(router: FreeRouteSearch, placed: Placed) -> None:
     """Brings all operands to an operation's actor, or raises TimingFault with none of them reserved."""
     node = router.hardware.actors[placed.actor].input
     for count, datum in enumerate(placed.operation.data):
@@ -108,7 +108,7 @@ def _route(router: Router, placed: Placed) -> None:
 
 
 def _route_late(
-    router: Router, placed: Placed, occupancy: Occupancy, distribution: int, patience: int
+    router: FreeRouteSearch, placed: Placed, occupancy: Occupancy, distribution: int, patience: int
 ) -> tuple[Placed, str]:
     """The operation in the first cycle from its planned one on in which its actor is free and its operands arrive, and
     the wire that kept it from the planned one ("its actor" if it was that)."""

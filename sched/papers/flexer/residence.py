@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...mapping.tiling.arena import Residency, assign
+from ...mapping.tiling.arena import TileResidency, assign
 from ...mapping.tiling.problem import DoesNotFit
 from .state import MOST_RESULTS, bias_rows
 from .tiles import Tiles
@@ -46,12 +46,12 @@ class Operation:
 class Residence:
     """A core's memories: stays of tiles by the index of the operation that begins them; slot sizes in words."""
 
-    a: dict[int, Residency] = field(default_factory=dict[int, Residency])
-    b: dict[int, Residency] = field(default_factory=dict[int, Residency])
-    bias: dict[int, Residency] = field(default_factory=dict[int, Residency])
-    a_of: list[Residency] = field(default_factory=list[Residency])
-    b_of: list[Residency] = field(default_factory=list[Residency])
-    bias_of: list[Residency] = field(default_factory=list[Residency])
+    a: dict[int, TileResidency] = field(default_factory=dict[int, TileResidency])
+    b: dict[int, TileResidency] = field(default_factory=dict[int, TileResidency])
+    bias: dict[int, TileResidency] = field(default_factory=dict[int, TileResidency])
+    a_of: list[TileResidency] = field(default_factory=list[TileResidency])
+    b_of: list[TileResidency] = field(default_factory=list[TileResidency])
+    bias_of: list[TileResidency] = field(default_factory=list[TileResidency])
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def divide(tiles: Tiles, chip: ChipConfig) -> Slots:
     return slots
 
 
-def _stays(keys: Sequence[Hashable], slots: int) -> tuple[dict[int, Residency], list[Residency]]:
+def _stays(keys: Sequence[Hashable], slots: int) -> tuple[dict[int, TileResidency], list[TileResidency]]:
     """Stays by their first use, and the stay that each use is part of."""
     residencies = assign(list(enumerate(keys)), slots)
-    of: list[Residency | None] = [None] * len(keys)
+    of: list[TileResidency | None] = [None] * len(keys)
     for residency in residencies:
         for index in range(residency.first, residency.last + 1):
             if keys[index] == residency.key:

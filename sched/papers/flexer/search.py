@@ -132,7 +132,7 @@ def bounds(space: TilingSpace, chip: ChipConfig) -> tuple[Floats, Floats]:
     return np.maximum(arrays, dram) + rate.start + rate.end, words
 
 
-class _Search:
+class _TilingSearch:
     def __init__(  # see `search`
         self, problem: Problem, chip: ChipConfig, policy: Policy, layer: str, keep: int, on_progress: OnProgress | None,
         budget: Budget | None, before: Partial | None, save: Save | None,
@@ -320,7 +320,7 @@ def search(  # all but the first four have defaults and are named where they are
     of threads nor the machine decides what is found, unless the budget is one of seconds. Raises DoesNotFit.
     """
     threads = threads or len(os.sched_getaffinity(0))
-    searcher = _Search(problem, chip, policy, layer, keep, on_progress, budget, before, save)
+    searcher = _TilingSearch(problem, chip, policy, layer, keep, on_progress, budget, before, save)
     ready(policy.kind, compiling(layer, on_progress))
     return searcher.run(threads, None if budget is None else budget.seconds)
 

@@ -91,7 +91,7 @@ def refined(
         most = USUAL if fusible else FEW
     if most < 2:
         return schedule(graph, chip, progress, memory, sharing)
-    search = _Search(graph, chip, progress, memory, most, {first: name for name, first in wide.items()})
+    search = _SharingSearch(graph, chip, progress, memory, most, {first: name for name, first in wide.items()})
     search.try_(sharing)
     search.try_(replace(sharing, whole=True))
     in_turn = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv")
@@ -192,7 +192,7 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
     return replace(sharing, planner=None), planner.key
 
 
-class _Search:
+class _SharingSearch:
     """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
     could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`."""
 

@@ -50,9 +50,9 @@ def ranges(text: str) -> tuple[Range, ...]:
     For networks with layer normalisations the best also considers `RAREST` (`quantise`).
     """
     kind, _, number = text.partition(":")
-    known = {"max": (MAX,), "mse": (MSE,), BEST: (MAX, MSE)}
-    if text in known:
-        return known[text]
+    methods = {"max": (MAX,), "mse": (MSE,), BEST: (MAX, MSE)}
+    if text in methods:
+        return methods[text]
     try:
         percent = float(number)
     except ValueError:

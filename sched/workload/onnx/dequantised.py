@@ -201,9 +201,9 @@ def _write(context: RealContext, node: NodeProto) -> None:
 
 def _follows(context: RealContext, node: NodeProto) -> None:
     """The results of a node that changes no number, or cuts some off, are rounded as its operands are."""
-    known = [context.rounded[name] for name in node.input if name in context.rounded]
-    if known:
-        most = max(known, key=lambda each: each.off)
+    sources = [context.rounded[name] for name in node.input if name in context.rounded]
+    if sources:
+        most = max(sources, key=lambda each: each.off)
         context.rounded |= dict.fromkeys(node.output, most)
 
 

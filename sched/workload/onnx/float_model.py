@@ -28,7 +28,7 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
     def source(name: str) -> str:
         return f"{name}//given" if name in given else name
 
-    writer = _Writer(net)
+    writer = _FloatWriter(net)
     for layer in net.layers:
         writer.write(layer, [source(name) for name in layer.inputs])
     sources = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *x.size)) for name, x in net.inputs.items()]
@@ -40,7 +40,7 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True))
 
 
-class _Writer:
+class _FloatWriter:
     """The nodes and constants so far, and the opset that they need."""
 
     def __init__(self, net: FloatNet) -> None:
@@ -79,7 +79,7 @@ def _window(w: Window) -> Mapping[str, list[int]]:
     }
 
 
-def _conv(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _conv(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     assert layer.w is not None
     assert layer.bias is not None
     inputs += [
@@ -90,23 +90,23 @@ def _conv(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) ->
     writer.node("Conv", inputs, output, layer.output, group=group, dilations=dilations, **_window(layer.window))
 
 
-def _max_pool(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _max_pool(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     dilations = [layer.window.dilation] * 2
     writer.node("MaxPool", inputs, output, layer.output, dilations=dilations, **_window(layer.window))
 
 
-def _average_pool(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _average_pool(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     mean = output if layer.gain == 1 else f"{layer.output}//mean"
     writer.node("AveragePool", inputs, mean, mean, count_include_pad=1, **_window(layer.window))
     if layer.gain != 1:
         writer.node("Mul", [mean, writer.constant(f"{layer.output}//gain", layer.gain)], output, layer.output)
 
 
-def _of_two(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _of_two(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     writer.node(layer.kind.capitalize(), inputs, output, layer.output)
 
 
-def _table(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _table(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     assert layer.function is not None
     writer.opset = max(writer.opset, layer.function.opset)
     nodes, constants = layer.function.within(f"{layer.output}//", inputs[0], output)
@@ -114,7 +114,7 @@ def _table(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -
     writer.initialisers += constants
 
 
-def _normalise(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _normalise(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     """Over all rows and columns; the nodes mean the same in every opset."""
     name, (x,) = layer.output, inputs
 
@@ -136,7 +136,7 @@ def _normalise(writer: _Writer, layer: FloatLayer, inputs: list[str], output: st
             writer.node("Div", [x, node("Sqrt", [above], "found")], output, name)
 
 
-def _grouped(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _grouped(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     """A product (with a gain) or a transpose, channels and pixels of each group being a matrix."""
     net, name = writer.net, layer.output
     sizes = [net.sizes[x] if x in net.sizes else net.inputs[x].size for x in layer.inputs]
@@ -154,11 +154,11 @@ def _grouped(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str)
     writer.node("Reshape", [result, names[-1]], output, name)
 
 
-def _concat(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _concat(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     writer.node("Concat", inputs, output, layer.output, axis=1)
 
 
-def _slice(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _slice(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     w = layer.window
     ends = tuple(-pad or 1 << 30 for pad in (w.pad_bottom, w.pad_right))
     numbers = {"starts": (w.pad_top, w.pad_left), "ends": ends, "axes": (2, 3), "steps": (w.stride_h, w.stride_w)}
@@ -166,7 +166,7 @@ def _slice(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -
     writer.node("Slice", inputs, output, layer.output)
 
 
-def _paste(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -> None:
+def _paste(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
     row = writer.constant(f"{output}//row", (1, 0, -1), np.int64)
     indices = writer.constant(f"{output}//indices", pasted_pixels(layer.places), np.int64)
     rows = [writer.node("Reshape", [x, row], f"{output}//pixels{index}") for index, x in enumerate(inputs)]
@@ -174,7 +174,7 @@ def _paste(writer: _Writer, layer: FloatLayer, inputs: list[str], output: str) -
     writer.node("Gather", [pixels, indices], output, axis=2)
 
 
-_KINDS: Mapping[PlainKind, Callable[[_Writer, FloatLayer, list[str], str], None]] = {
+_KINDS: Mapping[PlainKind, Callable[[_FloatWriter, FloatLayer, list[str], str], None]] = {
     "add": _of_two,
     "average_pool": _average_pool,
     "concat": _concat,

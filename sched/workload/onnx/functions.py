@@ -55,7 +55,7 @@ def without_calls(model: ModelProto, name: str) -> ModelProto:
 
 def _check_size(nodes: list[NodeProto], own: dict[_Id, list[NodeProto]], name: str) -> None:
     """Raises OnnxError where calls become too many nodes, or never end."""
-    known: dict[_Id, int] = {}
+    sizes: dict[_Id, int] = {}
     open_: set[_Id] = set()
 
     def count(some: list[NodeProto]) -> int:
@@ -66,13 +66,13 @@ def _check_size(nodes: list[NodeProto], own: dict[_Id, list[NodeProto]], name: s
             return 1
         if key in open_:
             raise OnnxError(f"{name}: its function {key[1]!r} calls itself; export it without functions")
-        if key not in known:
+        if key not in sizes:
             if len(open_) > _DEEPEST:
                 raise OnnxError(f"{name}: its functions call each other more than {_DEEPEST} deep; export it without")
             open_.add(key)
-            known[key] = count(own[key])
+            sizes[key] = count(own[key])
             open_.remove(key)
-        return known[key]
+        return sizes[key]
 
     if (whole := count(nodes)) > MOST_NODES:
         raise OnnxError(

@@ -107,9 +107,9 @@ def fold_to_end(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
 def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
     """The tensors that refused nodes and all behind them read of the rest; none if work for the chip is among them, or
     nothing is left of the model."""
-    known = {item.name for item in model.graph.initializer}
-    inputs = {value.name for value in model.graph.input} - known
-    behind, constants = set(refused), set(known)
+    initializers = {item.name for item in model.graph.initializer}
+    inputs = {value.name for value in model.graph.input} - initializers
+    behind, constants = set(refused), set(initializers)
     tail: list[NodeProto] = []
     for node in model.graph.node:
         if behind.intersection(reads(node)) or refused.intersection(node.output):
@@ -142,14 +142,14 @@ def _widened(model: ModelProto, tail: list[NodeProto]) -> list[NodeProto]:
     for node in model.graph.node:
         for name in reads(node):
             readers.setdefault(name, []).append(node)
-    known = {output for node in tail for output in node.output}
+    produced = {output for node in tail for output in node.output}
     for node in reversed(model.graph.node):
-        if operator_name(node) not in _LIGHT or known.intersection(node.output) or outputs.intersection(node.output):
+        if operator_name(node) not in _LIGHT or produced.intersection(node.output) or outputs.intersection(node.output):
             continue
         users = [user for name in node.output for user in readers.get(name, ())]
-        if users and all(known.issuperset(user.output) for user in users):
-            known.update(node.output)
-    return [node for node in model.graph.node if known.intersection(node.output)]
+        if users and all(produced.issuperset(user.output) for user in users):
+            produced.update(node.output)
+    return [node for node in model.graph.node if produced.intersection(node.output)]
 
 
 def _ending(model: ModelProto, outputs: Sequence[str]) -> ModelProto:

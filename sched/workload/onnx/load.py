@@ -71,8 +71,10 @@ def is_float_model(model: ModelProto) -> bool:
     operators = {node.op_type for node in model.graph.node}
     if operators & _INTEGER:
         return False
-    known = {item.name for item in model.graph.initializer}
-    bytes_only = all(_element(value) in ("UINT8", "INT8") for value in model.graph.input if value.name not in known)
+    initializers = {item.name for item in model.graph.initializer}
+    bytes_only = all(
+        _element(value) in ("UINT8", "INT8") for value in model.graph.input if value.name not in initializers
+    )
     return not bytes_only or bool(operators & _FLOAT)
 
 
@@ -139,8 +141,8 @@ class CheckedModel:
     @cached_property
     def inputs(self) -> list[ValueInfoProto]:
         """Inputs that are not initialisers."""
-        known = {item.name for item in self.model.graph.initializer}
-        return [value for value in self.model.graph.input if value.name not in known]
+        initializers = {item.name for item in self.model.graph.initializer}
+        return [value for value in self.model.graph.input if value.name not in initializers]
 
     @cached_property
     def outputs(self) -> list[str]:
@@ -262,12 +264,12 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    known = {item.name for item in model.graph.initializer}
+    initializers = {item.name for item in model.graph.initializer}
     used: set[str] = set()
     batches: set[int] = set()
     for value in copy.graph.input:
         dims = value.type.tensor_type.shape.dim
-        if value.name in known or not dims:
+        if value.name in initializers or not dims:
             continue
         shape = sizes.get(value.name, ())
         if len(shape) == len(dims) == 4 and dims[3].dim_value == shape[1] != dims[1].dim_value:
@@ -308,11 +310,11 @@ def _rebatch(model: ModelProto, batches: Container[int]) -> None:
 
 def _sizes(model: ModelProto) -> str:
     """The sizes that can be bound, for messages."""
-    known = {item.name for item in model.graph.initializer}
+    initializers = {item.name for item in model.graph.initializer}
     names = [
         dim.dim_param or f"{value.name}:{axis}"
         for value in model.graph.input
-        if value.name not in known
+        if value.name not in initializers
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
     ]
     return ", ".join(dict.fromkeys(names))

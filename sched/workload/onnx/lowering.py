@@ -31,8 +31,8 @@ def lower_nodes(context: C, table: Mapping[str, Callable[[C, Node, Attributes], 
             context.problems.append(NodeRefusal(node_name(node), operator_name(node), str(refusal), tuple(node.output)))
             break
         if any(name and name not in context.views and name not in context.constants for name in node.input):
-            known = operator_name(node) in table or context.at_end(node)
-            context.refuse(node, None if known else _no_layer(node))  # None: its operand's maker has been refused
+            readable = operator_name(node) in table or context.at_end(node)
+            context.refuse(node, None if readable else _no_layer(node))  # None: its operand's maker has been refused
             continue
         try:
             _lower(context, node, table.get(operator_name(node)))

@@ -95,7 +95,7 @@ def function(by: By, opset: int) -> FunctionProto:
 def numbers(layer: Layer) -> dict[str, float]:
     """The operands of a layer's function behind x, by name."""
     step = 2.0 ** (4 * layer.times16 - SCALE_SHIFT)
-    known = {
+    constants = {
         "scale": layer.scale * step,
         "dividend": float(layer.scale << DIVIDEND_SHIFT),
         "step": step,
@@ -103,7 +103,7 @@ def numbers(layer: Layer) -> dict[str, float]:
         "high": 128.0 + layer.clamp,
     }
     assert layer.by is not None
-    return {name: known[name] for name in FUNCTIONS[layer.by][1]}
+    return {name: constants[name] for name in FUNCTIONS[layer.by][1]}
 
 
 def layer_of(by: By, output: str, x: str, factors: dict[str, float]) -> Layer:

@@ -48,8 +48,8 @@ class Original:
         from onnx import helper
 
         self.name, self.sources = name, sources or {}
-        known = {item.name for item in model.graph.initializer}
-        self.inputs = [value.name for value in model.graph.input if value.name not in known]
+        initializers = {item.name for item in model.graph.initializer}
+        self.inputs = [value.name for value in model.graph.input if value.name not in initializers]
         self.outputs = [value.name for value in model.graph.output]
         self._makers = {output: node for node in model.graph.node for output in node.output if output}
         exposed = onnx.ModelProto()
@@ -159,10 +159,10 @@ def _integer_feeds(model: ModelProto, graph: Graph, inputs: Arrays) -> dict[str,
     from onnx import TensorProto
 
     quantised = quantised_inputs(model)
-    known = {item.name for item in model.graph.initializer}
+    initializers = {item.name for item in model.graph.initializer}
     feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
-        if value.name in known:
+        if value.name in initializers:
             continue
         if value.name not in inputs:
             inside = quantised[value.name]

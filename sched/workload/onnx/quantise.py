@@ -118,8 +118,8 @@ class Quantised:
     def said(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The tensors of the model that real outputs of the graph, [1, C, H, W], stand for, and all that the host makes
         of them, by name and in the shapes that they have in the model; the model's outputs first, in its order."""
-        known = {self.origins[name]: self.ends[name].array(array) for name, array in values.items()}
-        return known if self.host is None else self.host.run(known) | known
+        by_origin = {self.origins[name]: self.ends[name].array(array) for name, array in values.items()}
+        return by_origin if self.host is None else self.host.run(by_origin) | by_origin
 
 
 def quantise(
@@ -276,8 +276,8 @@ def _single(scales: Sequence[float]) -> bool:
 
 def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[str, NDArray[np.floating]]]:
     """The data as mappings. Raises OnnxError when there are none or they have other names or types."""
-    known = {item.name for item in model.graph.initializer}
-    inputs = [value.name for value in model.graph.input if value.name not in known]
+    initializers = {item.name for item in model.graph.initializer}
+    inputs = [value.name for value in model.graph.input if value.name not in initializers]
     if not items:
         raise OnnxError(f"{name}: no calibration data; give at least one input")
     feeds: list[dict[str, NDArray[np.floating]]] = []

@@ -141,11 +141,11 @@ class _Settling:
         """The nodes of the branch that an If takes, its results named as the If's."""
         from onnx import helper
 
-        taken = "then_branch" if np.any(self.constants[node.input[0]]) else "else_branch"
-        branch = next((item.g for item in node.attribute if item.name == taken), None)
+        chosen = "then_branch" if np.any(self.constants[node.input[0]]) else "else_branch"
+        branch = next((item.g for item in node.attribute if item.name == chosen), None)
         if branch is None or len(branch.output) != len(node.output):
             raise OnnxError(
-                f"{self.name}: {node_name(node)} (If): its {taken} does not make its {len(node.output)} results; "
+                f"{self.name}: {node_name(node)} (If): its {chosen} does not make its {len(node.output)} results; "
                 "export the model again"
             )
         results = [name for inner in branch.node for name in inner.output if name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
@@ -32,8 +33,8 @@ S = TypeVar("S", bound=Subject)
 
 
 @dataclass(frozen=True, eq=False)
-class SingleRun(PlanHolder, Generic[S]):
-    """A run of one program with data of its own. Those of a kind have `macs`, `arrays` and `row` of their own."""
+class SingleRun(PlanHolder, ABC, Generic[S]):
+    """A run of one program with data of its own. A kind adds `row`."""
 
     subject: S
     planned: Planned
@@ -44,18 +45,18 @@ class SingleRun(PlanHolder, Generic[S]):
         return self.subject.name
 
     @property
+    @abstractmethod
     def macs(self) -> int:
         """Multiply-accumulates."""
-        raise NotImplementedError
 
     @property
     def data(self) -> str:
         """What its input is, in words."""
         return "random bytes, seeded by the workload's name"
 
+    @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Its input, by the names of tensors."""
-        raise NotImplementedError
 
     def job(self, chip: ChipConfig) -> Job:
         from ..single import job_of
@@ -69,9 +70,9 @@ class SingleRun(PlanHolder, Generic[S]):
 
 
 @dataclass(frozen=True)
-class SingleRequest(Generic[S]):
-    """A request that is one program with data of its own. Those of a kind add `scheduled_as`, `macs`, `plan`,
-    `expected`, and `run_of(planned, origin)`: its run, as a file says."""
+class SingleRequest(ABC, Generic[S]):
+    """A request that is one program with data of its own. A kind adds `scheduled_as`, `macs` and
+    `expected`."""
 
     subject: S
     first_stage = "scheduling"
@@ -89,11 +90,13 @@ class SingleRequest(Generic[S]):
     def check(self, chip: ChipConfig) -> None:
         """There are no files to look at."""
 
+    @abstractmethod
     def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Any:
-        raise NotImplementedError
+        """Its run, scheduled."""
 
+    @abstractmethod
     def run_of(self, planned: Planned, origin: Mapping[str, Any]) -> Any:
-        raise NotImplementedError
+        """Its run, as a file says."""
 
     def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[Any]:
         return [self.plan(chip, scheduler, progress)]

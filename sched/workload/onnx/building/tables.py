@@ -90,7 +90,7 @@ def _compose(context: FloatContext, node: Node, base: str, constants: Mapping[st
     opset = max(context.model.opset, OLDEST)
     copy, bounds = standard(node, context.model.opset)
     before: dict[str, Node] = {}
-    known = numbers(constants) | bounds
+    fixed_inputs = numbers(constants) | bounds
     for index, name in enumerate(copy.input):
         if name not in context.views:
             continue
@@ -99,8 +99,8 @@ def _compose(context: FloatContext, node: Node, base: str, constants: Mapping[st
         if value != base:
             inner = context.functions[value][1]
             before |= {each.output[0]: each for each in inner.nodes}
-            known |= inner.constants
-    return Function((*before.values(), copy), known, copy.output[0], opset)
+            fixed_inputs |= inner.constants
+    return Function((*before.values(), copy), fixed_inputs, copy.output[0], opset)
 
 
 def _is_table(context: FloatContext, name: str) -> bool:

@@ -28,11 +28,11 @@ class RealContext:
 
         self.file, self.name = model, name
         self.constants: dict[str, NDArray[Any]] = CheckedModel(name, model).constants
-        known = {item.name for item in model.graph.initializer}
+        initializers = {item.name for item in model.graph.initializer}
         self.bytes_in = {
             value.name: TensorProto.DataType.Name(value.type.tensor_type.elem_type)
             for value in model.graph.input
-            if value.name not in known and TensorProto.DataType.Name(value.type.tensor_type.elem_type) in _BYTES
+            if value.name not in initializers and TensorProto.DataType.Name(value.type.tensor_type.elem_type) in _BYTES
         }
         self.nodes: list[NodeProto] = []
         self.initialisers: list[TensorProto] = []
@@ -71,8 +71,8 @@ class RealContext:
             array = self.constants[name]
             return self.constant(f"{name}//real", real_numbers(array, scale, zero, axis))
         if name in self.scales:
-            known = self.scales[name]
-            if not all(np.array_equal(_flat(a), _flat(b)) for a, b in zip(known, (scale, zero), strict=True)):
+            first = self.scales[name]
+            if not all(np.array_equal(_flat(a), _flat(b)) for a, b in zip(first, (scale, zero), strict=True)):
                 raise Refused(f"tensor {name!r} is read with another scale or zero point than its QuantizeLinear has")
             return self.named(name)
         if name not in self.bytes_in:

@@ -10,9 +10,9 @@ from ..errors import Refused
 Size = tuple[int, int, int]
 
 
-def size_of(layer: Layer, known: Mapping[str, Size]) -> Size | None:
+def size_of(layer: Layer, sizes_of: Mapping[str, Size]) -> Size | None:
     """Channels, rows and columns of a layer's result, if those of its operands are known. Raises Refused."""
-    sizes = [known.get(name) for name in layer.inputs]
+    sizes = [sizes_of.get(name) for name in layer.inputs]
     if (x := sizes[0]) is None or None in sizes:
         return None
     window, channels = layer.window, x[0] if layer.w is None else len(layer.w)

@@ -122,11 +122,13 @@ def gather(context: FloatContext, node: Node, attributes: Attributes) -> None:
 def split(context: FloatContext, node: Node, attributes: Attributes) -> None:
     view, count = settle(context, node.input[0]), len(node.output)
     axis: int = attributes.get("axis", 0)
-    known = attributes.get("split") if context.model.opset < 13 else context.optional(node, 1, "sizes")
+    stated_sizes = attributes.get("split") if context.model.opset < 13 else context.optional(node, 1, "sizes")
     whole = view.shape[axis]
     each = -(-whole // count)
     sizes = (
-        [min(each, whole - each * index) for index in range(count)] if known is None else [int(size) for size in known]
+        [min(each, whole - each * index) for index in range(count)]
+        if stated_sizes is None
+        else [int(size) for size in stated_sizes]
     )
     if sum(sizes) != whole:
         raise Refused(f"into parts of {sizes} of {whole}")

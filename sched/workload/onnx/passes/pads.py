@@ -49,11 +49,11 @@ class _Pads:
 
     def _least(self, node: Node) -> list[int] | None:
         """How much a Pad adds before and behind along each axis, if it is of the least number there is."""
-        known, constants = attributes(node), self.model.constants
-        if known.get("mode", "constant") != "constant":
+        options, constants = attributes(node), self.model.constants
+        if options.get("mode", "constant") != "constant":
             return None
         if self.model.opset < 11:
-            return list(known["pads"]) if _is_least(np.float32(known.get("value", 0.0))) else None
+            return list(options["pads"]) if _is_least(np.float32(options.get("value", 0.0))) else None
         names = [*node.input, "", "", ""][1:4]
         if any(name and name not in constants for name in names) or not names[1] or constants[names[1]].size != 1:
             return None
@@ -99,18 +99,18 @@ def _in_order(node: Node, pads: list[int]) -> list[int]:
 
 def _fits(pool: Node, pads: list[int]) -> bool:
     """Whether padding can be added to that of a MaxPool: of rows and columns, and less than a window."""
-    known, rank = attributes(pool), len(pads) // 2
-    if known.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or rank < 3 or min(pads) < 0:
+    options, rank = attributes(pool), len(pads) // 2
+    if options.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or rank < 3 or min(pads) < 0:
         return False
-    kernel: list[int] = list(known["kernel_shape"])
+    kernel: list[int] = list(options["kernel_shape"])
     beyond = any(pad >= taps for pad, taps in zip(_with(pool, pads), kernel * 2, strict=True))
     return not beyond and not any(pads[axis] for axis in (0, 1, rank, rank + 1))
 
 
 def _with(pool: Node, pads: list[int]) -> list[int]:
     """The padding of a MaxPool and some more along all axes of its operand."""
-    known, rank = attributes(pool), len(pads) // 2
-    own: list[int] | None = known.get("pads") if known.get("auto_pad", "NOTSET") == "NOTSET" else None
+    options, rank = attributes(pool), len(pads) // 2
+    own: list[int] | None = options.get("pads") if options.get("auto_pad", "NOTSET") == "NOTSET" else None
     return [a + b for a, b in zip(own or [0] * (2 * rank - 4), [*pads[2:rank], *pads[rank + 2 :]], strict=True)]
 
 

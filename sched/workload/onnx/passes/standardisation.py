@@ -18,11 +18,11 @@ from ..load import CheckedModel, Node, attributes
 
 def join_standardisations(model: CheckedModel) -> CheckedModel:
     """The model with such nodes as one LayerNormalization each; it computes the same tensors, but for those between."""
-    search = _Search(model)
+    search = _PatternSearch(model)
     return model.with_nodes([search.joined(node) for node in model.nodes])
 
 
-class _Search:
+class _PatternSearch:
     def __init__(self, model: CheckedModel) -> None:
         self.model = model
         self.makers = {name: node for node in model.nodes for name in node.output if name}
@@ -109,12 +109,12 @@ class _Search:
         """The first axis, from the end, of a mean over all axes from there on that keeps them."""
         if node.op_type != "ReduceMean":
             return None
-        known = attributes(node)
-        axes: Any = known.get("axes")
+        options = attributes(node)
+        axes: Any = options.get("axes")
         if len(node.input) > 1 and node.input[1] in self.model.constants:
             axes = self.model.constants[node.input[1]].tolist()
         shape = self.model.inferred.get(node.input[0])
-        if not known.get("keepdims", 1) or not axes:
+        if not options.get("keepdims", 1) or not axes:
             return None
         if shape is None:
             return -1 if list(axes) == [-1] else None

@@ -14,7 +14,7 @@ from meshloom.hw.spec.config import built_in_chips, load
 from meshloom.sched.papers.dtt import examples, routing
 from meshloom.sched.papers.dtt.placing import DOT, Operation, cached, dot_product, first, first_best_fit
 from meshloom.sched.papers.dtt.reduction import Reduction, ReductionPlan, reduce
-from meshloom.sched.papers.dtt.routing import Movement, Router
+from meshloom.sched.papers.dtt.routing import FreeRouteSearch, Movement
 from meshloom.sched.papers.dtt.schedule import Outcome, plan
 from meshloom.sched.routing.hardware import Actor, DttError, Hardware, TimingFault
 from meshloom.sched.routing.mesh import hardware_of
@@ -83,7 +83,7 @@ def test_the_misprint_of_table_iv_cannot_be() -> None:
     to_pe_0 = [move.start for move in moves if move.destination == "PE_0_input" and move.end <= 8]
     assert to_pe_0 == [7, 6, 5, 4]
     hardware = examples.step_by_step()
-    router = Router(hardware)
+    router = FreeRouteSearch(hardware)
     for datum in range(5):
         router.load(datum, "DRAM")
     for datum in range(4):
@@ -358,10 +358,10 @@ def test_hardware_that_cannot_be() -> None:
         (lambda: hardware.actor(Actor("P", "A", "X")), "there is no node 'X'"),
         (lambda: Actor("P", "A", "B", slots=0), "slots = 0"),
         (lambda: hardware.without("A -> B"), "there is no wire 'A -> B'"),
-        (lambda: Router(hardware).route(1, "A", 3, "op"), "operation op: datum 1 is nowhere"),
-        (lambda: Router(hardware).load(1, "Z"), "there is no node 'Z'"),
-        (lambda: Router(hardware).undo(), "there is no routed datum to take back"),
-        (lambda: Router(Hardware(wait_cost=-1)), "wait_cost = -1"),
+        (lambda: FreeRouteSearch(hardware).route(1, "A", 3, "op"), "operation op: datum 1 is nowhere"),
+        (lambda: FreeRouteSearch(hardware).load(1, "Z"), "there is no node 'Z'"),
+        (lambda: FreeRouteSearch(hardware).undo(), "there is no routed datum to take back"),
+        (lambda: FreeRouteSearch(Hardware(wait_cost=-1)), "wait_cost = -1"),
     ):
         with pytest.raises(DttError, match=message):
             wrong()
@@ -374,7 +374,7 @@ def test_hardware_of_a_chip(chip: str) -> None:
     assert len(hardware.nodes) == config.width * config.height
     assert len(hardware.wires) == 2 * (config.width * (config.height - 1) + config.height * (config.width - 1))
     assert {(wire.bandwidth, wire.delay) for wire in hardware.wires} == {(1, 1)}
-    router = Router(hardware)
+    router = FreeRouteSearch(hardware)
     source, target = f"dram {config.drams[0]:#04x}", f"core {config.cores[-1]:#04x}"
     router.load(7, source)
     path = router.route(7, target, 20, "layer")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.sched.papers.dtt.routing import Router
+from meshloom.sched.papers.dtt.routing import FreeRouteSearch
 from meshloom.sched.routing.hardware import Hardware, TimingFault
 
 CYCLES = 14
@@ -44,7 +44,7 @@ def random_hardware(random: Random) -> Hardware:
 class Graph:
     """Explicit vertices (node, cycle) and edges that are free, from a router's public state alone."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: FreeRouteSearch) -> None:
         self.router, self.hardware = router, router.hardware
         self.exact = {True: Fraction(str(self.hardware.wait_cost))}
 
@@ -105,7 +105,7 @@ class Graph:
 def test_every_route_costs_what_networkx_finds_and_reserves_what_it_uses(seed: int) -> None:
     random = Random(seed)
     hardware = random_hardware(random)
-    router = Router(hardware)
+    router = FreeRouteSearch(hardware)
     for datum in range(4):
         router.load(datum, "MEM", since=random.choice([0, 0, 2]))
     faults = 0
@@ -134,7 +134,7 @@ def test_every_route_costs_what_networkx_finds_and_reserves_what_it_uses(seed: i
     assert faults < 14
 
 
-def check(router: Router) -> None:
+def check(router: FreeRouteSearch) -> None:
     """No wire and no node is used beyond what it has."""
     hardware = router.hardware
     wires: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -155,7 +155,7 @@ def test_a_wire_that_is_no_pipeline_holds_one_datum_at_a_time() -> None:
     hardware.node(size=None, name="A", keeps=True)
     hardware.node(size=None, name="B")
     hardware.wire("A", "B", bandwidth=1, cost=1, delay=3, size=1)
-    router = Router(hardware)
+    router = FreeRouteSearch(hardware)
     for datum in (1, 2, 3):
         router.load(datum, "A")
     ends = [router.route(datum, "B", 9).movements[0].end for datum in (1, 2, 3)]
@@ -172,7 +172,7 @@ def test_a_full_node_is_named_with_the_wire_that_leads_to_it() -> None:
     hardware.node(size=9, name="C")
     hardware.wire("A", "B", bandwidth=4, cost=1, delay=1)
     hardware.wire("B", "C", bandwidth=4, cost=1, delay=1)
-    router = Router(hardware)
+    router = FreeRouteSearch(hardware)
     router.load(1, "A")
     router.load(2, "A")
     router.route(1, "B", 3)

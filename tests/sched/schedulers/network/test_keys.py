@@ -264,7 +264,7 @@ class _Planner:
 
 def _refined(given: Mapping[str, Any]) -> Callable[[], object]:
     memory = search_cache(None, given["chip"])
-    search = refine._Search(given["graph"], given["chip"], None, memory, 9, {})
+    search = refine._SharingSearch(given["graph"], given["chip"], None, memory, 9, {})
     return lambda: search.try_(given["sharing"])
 
 
