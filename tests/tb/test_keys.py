@@ -51,7 +51,7 @@ def name_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
             call()
         return str(info.value)
 
-    for method in ("get", "made", "build"):
+    for method in ("get", "obtain", "build"):
         monkeypatch.setattr(Store, method, looked)
     return called
 

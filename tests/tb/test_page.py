@@ -195,6 +195,15 @@ def opened(browser_page: Page, path: Path) -> bytes:
     return browser_page.screenshot(full_page=True, timeout=120_000)
 
 
+def wait_until(browser_page: Page, condition: str) -> None:
+    """Waits for what an expression of the page says; asked from outside, since the page forbids itself to evaluate text."""
+    for _ in range(1200):
+        if browser_page.evaluate(condition):
+            return
+        browser_page.wait_for_timeout(100)
+    pytest.fail(f"{condition} after two minutes")
+
+
 def colours(browser_page: Page) -> int:
     """Different colours on the canvas of the timeline."""
     return browser_page.evaluate(
@@ -216,12 +225,12 @@ def test_a_browser_shows_it(browser_page: Page, folder: Path, tmp_path: Path) ->
     before = browser_page.evaluate("timeline.view")
     browser_page.locator(".gantt canvas").hover(position={"x": 600, "y": 40})
     browser_page.mouse.wheel(0, -500)
-    browser_page.wait_for_function("timeline.pending === 0")
+    wait_until(browser_page, "timeline.pending === 0")
     low, high = browser_page.evaluate("timeline.view")
     assert before[0] <= low < high <= before[1]
     assert high - low < before[1] - before[0]
     browser_page.locator(".gantt canvas").dblclick(position={"x": 600, "y": 40})
-    browser_page.wait_for_function(f"timeline.view[1] - timeline.view[0] === {run_cycles(folder)}")
+    wait_until(browser_page, f"timeline.view[1] - timeline.view[0] === {run_cycles(folder)}")
 
 
 def run_cycles(folder: Path) -> int:
@@ -261,6 +270,6 @@ def test_a_million_slices(browser_page: Page, run: FinishedRun, run_artefacts: A
     assert colours(browser_page) > 20
     first, last = 10_000_000, 10_001_000
     browser_page.evaluate(f"timeline.show({first}, {last})")
-    browser_page.wait_for_function("timeline.pending === 0")
+    wait_until(browser_page, "timeline.pending === 0")
     inside = int(((slices.end > first) & (slices.start < last)).sum())
     assert 0.8 * 2 * inside <= browser_page.evaluate("timeline.drawn") <= 2 * inside

@@ -193,7 +193,7 @@ def test_an_interrupt_in_the_model_begins_it_anew(
     assert left(folder) == set()
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("records_folder")
 def test_the_model_runs_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is followed is what it would have said; another scheduler, network or time of decisions is not."""
     calls = counted(monkeypatch)
@@ -216,7 +216,7 @@ def test_the_model_runs_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(calls) == 44
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("records_folder")
 def test_a_scheduler_that_changed_its_mind_is_not_answered_from_a_record(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +250,7 @@ def test_a_damaged_record_counts_as_none(records_folder: Path, monkeypatch: pyte
     assert len(calls) == 22
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("records_folder")
 @pytest.mark.parametrize("part", ["building", "on the RTL"])
 def test_an_interrupt_after_the_model_keeps_its_part(folder: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """The second run follows it, and ends well; the simulator of the first has gone."""
