@@ -196,7 +196,7 @@ def opened(browser_page: Page, path: Path) -> bytes:
 
 
 def wait_until(browser_page: Page, condition: str) -> None:
-    """Waits for what an expression of the page says; asked from outside, since the page forbids itself to evaluate text."""
+    """Waits for what an expression of the page says, asked from outside: the page may not evaluate text itself."""
     for _ in range(1200):
         if browser_page.evaluate(condition):
             return
