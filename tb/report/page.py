@@ -75,7 +75,7 @@ def page(runs: Sequence[Shown], failed: Mapping[str, str] | None = None) -> str:
         opened = " open" * (number == 0)
         head = "" if single else f"<details{opened}><summary>{escape(each.title)}</summary>"
         foot = "" if single else "</details>"
-        body.append(f'<div class="run" id="{_name(number, "run")}">{head}{_banner(each.row)}')
+        body.append(f'<div class="run" id="{_name(number, "run")}">{head}{_banner(each)}')
         body.append(f"{sections_text(sections)}{foot}</div>")
     words = glossary()
     groups.append(("", [words]))
@@ -103,11 +103,14 @@ def _overview(runs: Sequence[Shown], failed: Mapping[str, str]) -> str:
     return table(("workload", "status", "cycles", "useful PE cycles", "model error"), rows, left=2) + lines
 
 
-def _banner(row: Row) -> str:
+def _banner(shown: Shown) -> str:
     """Why a run did not pass, before anything else."""
+    row = shown.row
     if row.status in (Status.PASSED, Status.PLANNED):
         return ""
-    return paragraph(f"{row.status.value}: {row.reason}", "banner bad")
+    plan = "" if shown.why.source == "rtl" else " Nothing was measured: the cycles below are those of the model."
+    state = "" if row.reason.startswith(row.status) else f"{row.status}: "
+    return paragraph(f"{state}{row.reason}.{plan}", "banner bad")
 
 
 def _sections(shown: Shown, number: int) -> list[Section]:

@@ -23,10 +23,11 @@ _STEPS = 20
 def summary_table(row: Row, why: Explanation) -> str:
     """What ran, and what came of it."""
     falls = why.waterfall
+    error = "" if row.error_percent is None else f" (error {percent(row.error_percent, sign='+')})"
     rows: list[tuple[str, str]] = [
         ("status", row.status.value),
         ("cycles on the RTL", f"{row.rtl_cycles:,} ({row.simulator})" if row.rtl_cycles else "-"),
-        ("cycles of the model", f"{row.model_cycles:,} (error {percent(row.error_percent, sign='+')})"),
+        ("cycles of the model", f"{row.model_cycles:,}" + error),
         ("useful PE cycles", percent(100 * falls.ideal_share, 1)),
         ("bytes compared", f"{row.bytes_checked:,}, {row.mismatches:,} of them wrong"),
         ("instructions", f"{row.instructions:,}"),

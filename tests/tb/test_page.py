@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -358,7 +358,14 @@ def test_a_million_slices(browser_page: Page, run: FinishedRun, run_artefacts: A
     assert 0.8 * 2 * inside <= browser_page.evaluate("timeline.drawn") <= 2 * inside
 
 
-#: Where pictures of pages are left to be looked at: a desk, and a telephone at night.
+#: A desk and a telephone, by day and at night: width, scheme, and how light the ground is.
+SCREENS: tuple[tuple[int, Literal["light", "dark"], int], ...] = (
+    (1200, "light", 255),
+    (1200, "dark", 20),
+    (420, "light", 255),
+    (420, "dark", 20),
+)
+#: Where pictures of pages are left to be looked at.
 SHOTS = Path(__file__).parents[2] / "sim_build" / "screenshots"
 #: Whether two boxes of a list overlap, each (left, top, right, bottom).
 OVERLAPS = """boxes => boxes.some((a, at) => boxes.slice(at + 1).some(
@@ -395,11 +402,11 @@ def test_pages_are_readable_on_a_desk_and_on_a_telephone_at_night(
     SHOTS.mkdir(parents=True, exist_ok=True)
     browser = browser_page.context.browser
     assert browser is not None
-    for width, scheme, ground in ((1200, "light", 255), (1200, "dark", 20), (420, "light", 255), (420, "dark", 20)):
+    for width, scheme, ground in SCREENS:
         shown = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         picture = opened(shown, path)
         (SHOTS / f"{name}-{width}-{scheme}.png").write_bytes(picture)
-        assert Image.open(io.BytesIO(picture)).convert("RGB").getpixel((2, 2))[0] == ground
+        assert np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))[2, 2, 0] == ground
         look_at(shown, width)
         shown.close()
 
