@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +58,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             *(f"## `{module}`\n\n::: {module}\n    options:\n      heading_level: 3" for module in modules),
         ]
         files.append(File.generated(config, f"api/{name}.md", content="\n\n".join(parts) + "\n"))
+    files.append(File.generated(config, "errors.md", content=_error_texts()))
     return files
+
+
+def _error_texts() -> str:
+    """The table of tests/error_texts.py, which is no package that is installed."""
+    place = str(ROOT)
+    sys.path.insert(0, place)
+    try:
+        return importlib.import_module("tests.error_texts").table()
+    finally:
+        sys.path.remove(place)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

@@ -268,13 +268,15 @@ function named(place) {
   const free = (box) =>
     box[0] >= 0 && box[1] >= 0 && box[2] <= xaxis._length && box[3] <= yaxis._length &&
     boxes.every((other) => box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `12px ${place._fullLayout.font.family}`;
   const text = [];
   const position = [];
   const order = points.map((_, number) => number).sort((a, b) => points[b][1] - points[a][1]);
   for (const number of order) {
     const [x, y] = points[number];
     const name = layers.hovertext[number];
-    const wide = 7.2 * name.length;
+    const wide = pen.measureText(name).width + 4;
     const places = {
       "middle right": [x + 6, y - 7, x + 10 + wide, y + 7],
       "middle left": [x - 10 - wide, y - 7, x - 6, y + 7],
