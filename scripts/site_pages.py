@@ -41,6 +41,8 @@ INTERFACE = {
 }
 #: Code, which stays as it is, or the middle of `[block][pixel]`, which would be a link.
 _CODE_OR_INDEX = re.compile(r"(`[^`]*`|^    .*$)|(\]\[)", re.MULTILINE)
+#: A link of a page of docs/ to a file outside of it.
+_OUTSIDE = re.compile(r"\]\(\.\./([\w./]+)")
 _LINK = re.compile(r'(\]\(|<img src=")([^)"#:]+)((?:#[^)"]*)?[)"])')
 
 
@@ -73,8 +75,9 @@ def _error_texts() -> str:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Indices one after the other stay indices."""
-    return _CODE_OR_INDEX.sub(lambda match: match[1] or "]\\[", markdown)
+    """Indices one after the other stay indices; links out of docs/ lead to where those files are in the site."""
+    text = _CODE_OR_INDEX.sub(lambda match: match[1] or "]\\[", markdown)
+    return _OUTSIDE.sub(lambda match: f"]({ELSEWHERE.get(match[1], match[0][2:])}", text)
 
 
 def moved(text: str) -> str:

@@ -278,10 +278,10 @@ function named(place) {
     const name = layers.hovertext[number];
     const wide = pen.measureText(name).width + 4;
     const places = {
-      "middle right": [x + 6, y - 7, x + 10 + wide, y + 7],
-      "middle left": [x - 10 - wide, y - 7, x - 6, y + 7],
-      "bottom center": [x - wide / 2, y + 6, x + wide / 2, y + 20],
-      "top center": [x - wide / 2, y - 20, x + wide / 2, y - 6],
+      "middle right": [x + 6, y - 9, x + 10 + wide, y + 9],
+      "middle left": [x - 10 - wide, y - 9, x - 6, y + 9],
+      "bottom center": [x - wide / 2, y + 5, x + wide / 2, y + 23],
+      "top center": [x - wide / 2, y - 23, x + wide / 2, y - 5],
     };
     const where = Object.keys(places).find((each) => free(places[each]));
     text[number] = where ? name : "";
