@@ -21,7 +21,6 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "LICENSE",
     "sched/workload/data/SOURCES.md": "sources.md",
-    "sched/workload/data/imagenet/imagenet_00_243.webp": "imagenet_00_243.webp",
 }
 #: Pages of the Python interface: title, and the modules whose docstrings they are made of.
 INTERFACE = {
@@ -43,7 +42,7 @@ INTERFACE = {
 _CODE_OR_INDEX = re.compile(r"(`[^`]*`|^    .*$)|(\]\[)", re.MULTILINE)
 #: A link of a page of docs/ to a file outside of it.
 _OUTSIDE = re.compile(r"\]\(\.\./([\w./]+)")
-_LINK = re.compile(r'(\]\(|<img src=")([^)"#:]+)((?:#[^)"]*)?[)"])')
+_LINK = re.compile(r"(\]\()([^)#:]+)((?:#[^)]*)?\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -26,9 +26,13 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ),
     (
         "label of an operation",
-        "its layer, and the first image i, row y, column x, output block n and input block k of its tile",
+        "its layer; of a MOVE x (inputs), w (weights), bias or y (results); then the first image i, row y, column x, "
+        "block of output channels n and of input channels k of its tile, and behind a dot the first row of the kernel",
     ),
-    ("limit of a layer", "what would be busiest if nothing ever waited: compute, vector, dram or noc"),
+    (
+        "limit of a layer",
+        "what would be busiest if nothing ever waited: compute, vector, dram or noc; with a plus, two are nearly even",
+    ),
     (
         "critical path",
         "steps without a gap from the first cycle to the last: whoever shortens none of them gains nothing",
