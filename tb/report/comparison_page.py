@@ -10,7 +10,7 @@ from .compared import different, headline
 from .console import percent
 from .figures import Figure, cycles_axis, figure, plain
 from .markup import Section, contents, document, paragraph, plot, sections_text, table, whole
-from .page_words import glossary
+from .page_words import causes, glossary
 
 _BEFORE, _AFTER = "#90a4ae", "#1e88e5"
 
@@ -25,7 +25,7 @@ def comparison_page(comparisons: Comparisons) -> str:
             body.append(paragraph(f"Only in the {which} run: {', '.join(names)}"))
     overview = Section("all", "All workloads", _overview(workloads))
     sections = [_section(each, number) for number, each in enumerate(workloads)]
-    words = [_causes_in_words(), glossary()]
+    words = [causes(), glossary()]
     data = [{"at": number, "figures": _figures(each, number)} for number, each in enumerate(workloads)]
     for number, section in enumerate(sections):
         body.append(f'<div class="run" id="w{number}-run">{sections_text([section])}</div>')
@@ -115,21 +115,21 @@ def _causes(comparison: Comparison) -> list[str]:
 def _figures(comparison: Comparison, number: int) -> list[Figure]:
     """Bars of both runs by cause, and of the layers' changes."""
     values: list[Figure] = []
-    causes = _causes(comparison)
-    if causes:
+    there = _causes(comparison)
+    if there:
         sides = (("before", comparison.a_causes, _BEFORE), ("after", comparison.b_causes, _AFTER))
         bars: list[Figure] = [
             {
                 "type": "bar",
                 "orientation": "h",
                 "name": name,
-                "y": causes,
+                "y": there,
                 "marker": {"color": colour},
-                "x": [spent.get(cause, 0.0) for cause in causes],
+                "x": [spent.get(cause, 0.0) for cause in there],
             }
             for name, spent, colour in sides
         ]
-        values.append(figure(f"w{number}-causes", bars, _layout(len(causes), 34, "group")))
+        values.append(figure(f"w{number}-causes", bars, _layout(len(there), 34, "group")))
     moved = [each for each in comparison.layers if each.causes]
     if moved:
         colours = {str(cause): cause.colour for cause in CycleCause}
@@ -158,9 +158,3 @@ def _layout(lines: int, pitch: int, mode: str) -> Figure:
         "yaxis": {"autorange": "reversed", "automargin": True, "ticksuffix": " ", "dtick": 1},
         "xaxis": cycles_axis(),
     }
-
-
-def _causes_in_words() -> Section:
-    """The causes and what they mean."""
-    rows = [(cause.value, cause.group, cause.meaning) for cause in CycleCause]
-    return Section("causes", "Causes", table(("cause", "column of run", "what the array does"), rows, left=3))

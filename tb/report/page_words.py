@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .markup import Section, escape
+from ..results.legend import CycleCause
+from .markup import Section, escape, swatch
 
 #: Words in the order in which a page uses them. docs/glossary.md has all words of the project.
 _WORDS: tuple[tuple[str, str], ...] = (
@@ -51,3 +52,12 @@ def glossary() -> Section:
     """All words."""
     rows = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _WORDS)
     return Section("glossary", "Glossary", f"<dl>{rows}</dl>")
+
+
+def causes() -> Section:
+    """Why an array does no useful work in a cycle: the causes with their colours, the column of `run`, the meaning."""
+    rows = "".join(
+        f"<dt>{swatch(cause.colour)}{escape(cause)}</dt><dd>{escape(f'{cause.meaning} ({cause.group} of run)')}</dd>"
+        for cause in CycleCause
+    )
+    return Section("causes", "Causes, and the columns of run that count them", f"<dl>{rows}</dl>")

@@ -245,6 +245,7 @@ def test_two_runs_are_compared_on_a_page(folder: Path, tmp_path: Path) -> None:
     assert set(figures) == {"w0-causes", "w0-layers"}
     sums = [sum(side["x"]) for side in figures["w0-causes"]["data"]]
     assert sums == pytest.approx([before.rtl_cycles, after.rtl_cycles])
+    assert all(escape(cause.meaning) in text and cause.colour in text for cause in CycleCause)
     moved = sum(sum(cause["x"]) for cause in figures["w0-layers"]["data"])
     assert moved == pytest.approx(after.rtl_cycles - before.rtl_cycles)
     assert re.findall(r'<a href="#([\w-]+)">', text) == re.findall(r'<h2 id="([\w-]+)">', text)
@@ -408,6 +409,21 @@ def test_pages_are_readable_on_a_desk_and_on_a_telephone_at_night(
         (SHOTS / f"{name}-{width}-{scheme}.png").write_bytes(picture)
         assert np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))[2, 2, 0] == ground
         look_at(shown, width)
+        shown.close()
+
+
+@pytest.mark.slow  # a browser
+def test_a_comparison_is_readable_too(browser_page: Page, folder: Path, tmp_path: Path) -> None:
+    slower, path = keep(tmp_path / "other", SHAPE, load("tiny"), scheduler="paper_static"), tmp_path / "c.html"
+    assert CliRunner().invoke(app, ["compare", str(folder), str(slower), "--out", str(path)]).exit_code == 0
+    browser = browser_page.context.browser
+    assert browser is not None
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    for width, scheme, _ in SCREENS:
+        shown = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        (SHOTS / f"comparison-{width}-{scheme}.png").write_bytes(opened(shown, path))
+        assert shown.evaluate("document.documentElement.scrollWidth") <= width
+        assert shown.locator(".main-svg").count() >= 2
         shown.close()
 
 
