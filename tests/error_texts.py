@@ -104,17 +104,31 @@ def provocations() -> dict[str, list[Provocation]]:
     """What may provoke a text, by each window of two or three words in a string of a test, in the order of files."""
     known: dict[str, list[Provocation]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(tree):
+        above = _above(ast.parse(path.read_text(encoding="utf-8")))
+        file = path.relative_to(ROOT).as_posix()
+        for node in above:
             if not (isinstance(node, ast.Constant) and isinstance(node.value, str)) or len(node.value) >= _LONGEST:
                 continue
             mentioned = words(node.value)
-            windows = {" ".join(mentioned[at : at + size]) for size in (2, _WORDS) for at in range(len(mentioned))}
+            if len(mentioned) < 2:
+                continue
             source, test = _source(node, above)
-            for window in windows:
-                known.setdefault(window, []).append(Provocation(f"{path.relative_to(ROOT).as_posix()}::{test}", source))
+            provocation = Provocation(f"{file}::{test}", source)
+            for window in {" ".join(mentioned[at : at + size]) for size in (2, _WORDS) for at in range(len(mentioned))}:
+                known.setdefault(window, []).append(provocation)
     return known
+
+
+def _above(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    """The node above each of a tree."""
+    above: dict[ast.AST, ast.AST] = {}
+    rest = [tree]
+    while rest:
+        node = rest.pop()
+        for child in ast.iter_child_nodes(node):
+            above[child] = node
+            rest.append(child)
+    return above
 
 
 def _source(node: ast.AST, above: dict[ast.AST, ast.AST]) -> tuple[str, str]:
