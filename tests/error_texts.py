@@ -52,7 +52,7 @@ class ErrorText(NamedTuple):
     path: Path
     line: int
     parts: list[list[str]]
-    shown: str
+    text: str
 
 
 class Provocation(NamedTuple):
@@ -73,18 +73,18 @@ def raised(path: Path) -> Iterator[ErrorText]:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         parts = [words(text) for text in strings(call.args[0])]
         if _RAISES.search(name) and any(len(part) > 1 for part in parts):
-            yield ErrorText(path, node.lineno, parts, _shown(call.args[0]))
+            yield ErrorText(path, node.lineno, parts, _text_of(call.args[0]))
 
 
-def _shown(node: ast.expr) -> str:
+def _text_of(node: ast.expr) -> str:
     """A text as one reads it."""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=values):
-            return "".join(_shown(value) for value in values)
+            return "".join(_text_of(value) for value in values)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _shown(left) + _shown(right)
+            return _text_of(left) + _text_of(right)
         case _:
             return "…"
 
@@ -194,7 +194,7 @@ def table() -> str:
             lines += [f"\n## {file.relative_to(ROOT).as_posix()}\n", "| error | input | test |", "|---|---|---|"]
         cause = _provocation(text, known, sure=True)
         source, test = ("", "none") if cause is None else (_code(cause.source), _code(cause.test))
-        lines.append(f"| {_code(text.shown)} | {source} | {test} |")
+        lines.append(f"| {_code(text.text)} | {source} | {test} |")
     return "\n".join(lines) + "\n"
 
 

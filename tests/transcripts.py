@@ -19,10 +19,10 @@ from typing import NamedTuple
 _FILE = re.compile(r"((?:^    # \w+\.(?:toml|ys|py)\n)(?:^(?:    (?!\$ ).*)?\n)+)", re.MULTILINE)
 
 
-class Typed(NamedTuple):
+class Command(NamedTuple):
     """A command, and lines that its output must have."""
 
-    command: str
+    line: str
     lines: list[str]
 
 
@@ -35,13 +35,13 @@ def files(text: str) -> dict[str, str]:
     return values
 
 
-def transcript(text: str) -> list[Typed]:
+def transcript(text: str) -> list[Command]:
     """The commands of a page, in its order."""
-    values: list[Typed] = []
+    values: list[Command] = []
     inside = False
     for line in text.splitlines():
         if line.startswith("    $ "):
-            values.append(Typed(line[6:], []))
+            values.append(Command(line[6:], []))
             inside = True
         elif inside and line.startswith("    "):
             values[-1].lines.append(line[4:])
@@ -86,11 +86,11 @@ def main(page: Path) -> None:
     with TemporaryDirectory() as place:
         for name, content in files(text).items():
             (Path(place) / name).write_text(content, encoding="utf-8")
-        for typed in transcript(text):
-            done = shell(typed.command, Path(place))
+        for command in transcript(text):
+            done = shell(command.line, Path(place))
             output = "\n".join(plain(line) for line in done.stdout.splitlines())
-            gone = missing(typed.lines, done.stdout)
-            sys.stdout.write(f"$ {typed.command}\n{output}\n[status {done.returncode}, missing: {gone}]\n\n")
+            gone = missing(command.lines, done.stdout)
+            sys.stdout.write(f"$ {command.line}\n{output}\n[status {done.returncode}, missing: {gone}]\n\n")
 
 
 if __name__ == "__main__":

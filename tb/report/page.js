@@ -244,7 +244,7 @@ class Timeline {
 }
 
 // What a figure's layout has of the page: its colours, light or dark.
-function coloured(layout) {
+function withColours(layout) {
   const axis = { gridcolor: paint("faint"), linecolor: paint("line"), zerolinecolor: paint("line") };
   return {
     ...layout,
@@ -259,7 +259,7 @@ function coloured(layout) {
 }
 
 // Names of a roofline's layers: beside its point each, where no other name, point or edge is in the way; else none.
-function named(place) {
+function placeNames(place) {
   const { xaxis, yaxis } = place._fullLayout;
   const layers = place.data[1];
   const log = Math.log10;
@@ -292,16 +292,16 @@ function named(place) {
 }
 
 // Draws a figure, and again when the page becomes dark or light.
-function plotted(figure) {
+function plot(figure) {
   const place = document.getElementById(figure.id);
   if (figure.layout.height) place.style.height = `${figure.layout.height}px`;
   const options = { responsive: true, displaylogo: false, displayModeBar: "hover" };
-  Plotly.newPlot(place, figure.data, coloured(figure.layout), options).then(() => {
+  Plotly.newPlot(place, figure.data, withColours(figure.layout), options).then(() => {
     if (!figure.id.endsWith("roofline")) return;
-    named(place);
-    place.on("plotly_relayout", () => named(place));
+    placeNames(place);
+    place.on("plotly_relayout", () => placeNames(place));
   });
-  dark.addEventListener("change", () => Plotly.react(place, place.data, coloured(figure.layout), options));
+  dark.addEventListener("change", () => Plotly.react(place, place.data, withColours(figure.layout), options));
 }
 
 // Draws a workload, once it can be seen.
@@ -309,7 +309,7 @@ function drawn(run) {
   const place = document.getElementById(`w${run.at}-run`);
   if (place.dataset.drawn) return;
   place.dataset.drawn = "yes";
-  run.figures.forEach(plotted);
+  run.figures.forEach(plot);
   if (!run.timeline) return;
   const timeline = new Timeline(place.querySelector(".gantt canvas"), place.querySelector(".tip"), run.timeline);
   timeline.legend(place.querySelector(".legend"));

@@ -17,11 +17,11 @@ def test_a_newcomer_sees_what_the_page_shows(name: str, tmp_path: Path) -> None:
     text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
     for file, content in files(text).items():
         (tmp_path / file).write_text(content, encoding="utf-8")
-    for typed in transcript(text):
-        done = shell(typed.command, tmp_path)
-        assert done.returncode == 0, f"{typed.command}\n{done.stdout}"
-        gone = missing(typed.lines, done.stdout)
-        assert gone is None, f"{typed.command}\ndoes not print\n{gone}\nbut\n{done.stdout}"
+    for command in transcript(text):
+        done = shell(command.line, tmp_path)
+        assert done.returncode == 0, f"{command.line}\n{done.stdout}"
+        gone = missing(command.lines, done.stdout)
+        assert gone is None, f"{command.line}\ndoes not print\n{gone}\nbut\n{done.stdout}"
 
 
 def test_there_is_one_for_each_kind_of_newcomer() -> None:
@@ -29,7 +29,7 @@ def test_there_is_one_for_each_kind_of_newcomer() -> None:
     assert counts.keys() == {"scheduler_author", "architect", "fpga_prototyper"}
     assert all(count >= 6 for count in counts.values())
     for path in PAGES.glob("*.md"):
-        assert sum(map(bool, (typed.lines for typed in transcript(path.read_text(encoding="utf-8"))))) >= 6, path
+        assert sum(map(bool, (command.lines for command in transcript(path.read_text(encoding="utf-8"))))) >= 6, path
 
 
 def test_lines_must_come_in_their_order() -> None:
@@ -45,4 +45,4 @@ def test_a_page_is_read_as_files_and_commands() -> None:
         "Words\n\n    # a.toml\n    x = 1\n\n    [y]\n\n    $ one | two\n    out 1\n\n    $ three\n\nMore\n\n    code\n"
     )
     assert files(text) == {"a.toml": "# a.toml\nx = 1\n\n[y]\n"}
-    assert [tuple(typed) for typed in transcript(text)] == [("one | two", ["out 1"]), ("three", [])]
+    assert [tuple(command) for command in transcript(text)] == [("one | two", ["out 1"]), ("three", [])]

@@ -169,21 +169,21 @@ OVERLAPS = """boxes => boxes.some((a, at) => boxes.slice(at + 1).some(
 
 def failed_page(tmp_path: Path) -> str:
     """A run whose chip raised a fault, and one that could not be scheduled."""
-    kept = load_artefacts(keep(tmp_path / "failed", SHAPE, load("tiny")))
-    run = replace(finished_run(kept), measured={})
+    artefacts = load_artefacts(keep(tmp_path / "failed", SHAPE, load("tiny")))
+    run = replace(finished_run(artefacts), measured={})
     fault = FaultReport(
         cause="WATCHDOG", tile=1, unit="mover", tag=3, value=0, label="x i0 y0 x0 k0",
         explanation="core@(1,0) mover waits for semaphore 3, which the matrix unit posts; the matrix unit waits for it",
     )  # fmt: skip
-    row = kept.row.model_copy(update={"faults": 1, "fault_reports": (fault,), "rtl_cycles": 0})
+    row = artefacts.row.model_copy(update={"faults": 1, "fault_reports": (fault,), "rtl_cycles": 0})
     why = explained(run, model=True)
-    shown = Shown(row, why, pictures(run, kept, why.waterfall, model=True), run.chip)
+    shown = Shown(row, why, pictures(run, artefacts, why.waterfall, model=True), run.chip)
     return page([shown], {"vgg16/fc6": "scheduling: no loop order fits: memory B has 256 words, 1,024 are needed"})
 
 
 def network_page(name: str, tmp_path: Path) -> str:
-    kept = load_artefacts(keep_network(tmp_path / name, name, load("quad16")))
-    return page_text(finished_run(kept), kept)
+    artefacts = load_artefacts(keep_network(tmp_path / name, name, load("quad16")))
+    return page_text(finished_run(artefacts), artefacts)
 
 
 @pytest.mark.slow  # plans a network
