@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,6 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "LICENSE",
     "sched/workload/data/SOURCES.md": "sources.md",
-    "sched/workload/data/imagenet/imagenet_00_243.webp": "imagenet_00_243.webp",
 }
 #: Pages of the Python interface: title, and the modules whose docstrings they are made of.
 INTERFACE = {
@@ -39,7 +40,9 @@ INTERFACE = {
 }
 #: Code, which stays as it is, or the middle of `[block][pixel]`, which would be a link.
 _CODE_OR_INDEX = re.compile(r"(`[^`]*`|^    .*$)|(\]\[)", re.MULTILINE)
-_LINK = re.compile(r'(\]\(|<img src=")([^)"#:]+)((?:#[^)"]*)?[)"])')
+#: A link of a page of docs/ to a file outside of it.
+_OUTSIDE = re.compile(r"\]\(\.\./([\w./]+)")
+_LINK = re.compile(r"(\]\()([^)#:]+)((?:#[^)]*)?\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -56,12 +59,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             *(f"## `{module}`\n\n::: {module}\n    options:\n      heading_level: 3" for module in modules),
         ]
         files.append(File.generated(config, f"api/{name}.md", content="\n\n".join(parts) + "\n"))
+    files.append(File.generated(config, "errors.md", content=_error_texts()))
     return files
 
 
+def _error_texts() -> str:
+    """The table of tests/error_texts.py, which is no package that is installed."""
+    place = str(ROOT)
+    sys.path.insert(0, place)
+    try:
+        return importlib.import_module("tests.error_texts").table()
+    finally:
+        sys.path.remove(place)
+
+
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Indices one after the other stay indices."""
-    return _CODE_OR_INDEX.sub(lambda match: match[1] or "]\\[", markdown)
+    """Indices one after the other stay indices; links out of docs/ lead to where those files are in the site."""
+    text = _CODE_OR_INDEX.sub(lambda match: match[1] or "]\\[", markdown)
+    return _OUTSIDE.sub(lambda match: f"]({ELSEWHERE.get(match[1], match[0][2:])}", text)
 
 
 def moved(text: str) -> str:

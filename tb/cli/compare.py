@@ -19,6 +19,7 @@ app = typer.Typer()
     epilog=examples(
         "meshloom compare before.json after.json",
         "meshloom compare main.json latest --max-regression 2%",
+        "meshloom compare before.json after.json --out comparison.html",
         "meshloom compare latest",
     )
 )
@@ -36,6 +37,9 @@ def compare(
         ),
     ] = None,
     chip: SavedChip = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PATH", help="Also write a page (one HTML file, no network needed).")
+    ] = None,
     energy: Energy = None,
     json: Annotated[
         Path | None,
@@ -51,18 +55,21 @@ def compare(
     from ..compare.compared import against_model
     from ..compare.compared import compare as compare_runs
     from ..report.compared import print_comparison
+    from ..report.comparison_page import comparison_page
     from ..report.console import console
     from ..results.energy import load as load_energy
     from ..runs.planned import find, is_saved
 
     bound = None if max_regression is None else _percent(max_regression)
     table = None if energy is None else load_energy(energy)
-    check_places(json)
+    check_places(json, out)
     saved = [each for each in (a, b) if each is not None and is_saved(each)]
     runs = [find(each, chip if each in saved or not saved else None) for each in (a, b) if each is not None]
     comparisons = against_model(runs[0], bound) if b is None else compare_runs(runs[0], runs[1], table, bound)
     if json is not None:
         put(json, comparisons.model_dump_json(indent=2) + "\n")
+    if out is not None:
+        put(out, comparison_page(comparisons))
     if json != STDOUT:
         print_comparison(comparisons, console())
     if comparisons.regressions:

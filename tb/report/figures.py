@@ -6,51 +6,43 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.spec.routes import NEIGHBOURS
 
 from ..results.explanation import Waterfall
 from ..results.legend import CycleCause
-from ..results.tracks import LayerPoint, LinkLoad, Occupancy, RunPictures
+from ..results.tracks import Ints, LayerPoint, LinkLoad, Occupancy, RunPictures
+from .floorplan import link_points
 
 Figure = dict[str, Any]
+#: Columns of the picture of memories.
+_COLUMNS = 300
+#: Ticks of an axis that grows by factors: powers of ten, as numbers.
+_DECADES: Figure = {"dtick": 1, "tickformat": ",~r"}
 
 
 def figures(falls: Waterfall, pictures: RunPictures, chip: ChipConfig, prefix: str = "") -> list[Figure]:
-    """All figures of a workload; `id`: of the element that each is drawn in, which begins with `prefix`."""
+    """All figures of a workload; `id`: of the element that each is drawn in, which begins with `prefix`. Titles stand
+    on the page; colours of text and lines are page.js's, which knows whether the page is dark."""
     values = [
-        _figure(f"{prefix}waterfall", *_waterfall(falls)),
-        _figure(f"{prefix}by-layer", *_by_layer(falls)),
-        _figure(f"{prefix}roofline", *_roofline(pictures.points, pictures.peak_macs, pictures.peak_bytes)),
-        _figure(f"{prefix}memory", *_memory(pictures.memories)),
+        figure(f"{prefix}by-layer", *_by_layer(falls)),
+        figure(f"{prefix}roofline", *_roofline(pictures.points, pictures.peak_macs, pictures.peak_bytes)),
+        figure(f"{prefix}memory", *_memory(pictures.memories, falls.cycles)),
     ]
     for what in ("busy", "blocked") if pictures.links else ():
-        values.append(_figure(f"{prefix}links-{what}", *_links(pictures.links, what, chip)))
+        values.append(figure(f"{prefix}links-{what}", *_links(pictures.links, what, chip)))
     return values
 
 
-def _figure(name: str, data: list[Figure], layout: Figure) -> Figure:
-    common = {"margin": {"l": 70, "r": 20, "t": 34, "b": 50}, "font": {"size": 12}, "hovermode": "closest"}
+def figure(name: str, data: list[Figure], layout: Figure) -> Figure:
+    """A figure of the element `name`; what all have in common."""
+    common = {"margin": {"l": 10, "r": 16, "t": 30, "b": 10}, "font": {"size": 12}, "hovermode": "closest"}
     return {"id": name, "data": data, "layout": common | layout}
 
 
-def _waterfall(falls: Waterfall) -> tuple[list[Figure], Figure]:
-    spent = falls.in_cycles(falls.total)
-    bars: Figure = {
-        "type": "waterfall",
-        "x": [*spent, "all"],
-        "y": [*spent.values(), falls.cycles],
-        "measure": [*("relative" for _ in spent), "total"],
-        "text": [*(f"{value:,.0f}" for value in spent.values()), f"{falls.cycles:,}"],
-        "textposition": "outside",
-        "increasing": {"marker": {"color": "#c75b39"}},
-        "totals": {"marker": {"color": "#3b4a5e"}},
-    }
-    return [bars], {"title": {"text": "from the ideal to the measured cycles"}, "yaxis": {"title": {"text": "cycles"}}}
-
-
 def _by_layer(falls: Waterfall) -> tuple[list[Figure], Figure]:
-    names = [_plain(each.layer) for each in falls.layers]
+    names = [plain(each.layer) for each in falls.layers]
     colours = {str(cause): cause.colour for cause in CycleCause}
     bars: list[Figure] = [
         {
@@ -65,13 +57,17 @@ def _by_layer(falls: Waterfall) -> tuple[list[Figure], Figure]:
     ]
     layout: Figure = {
         "barmode": "stack",
-        "title": {"text": "cycles by layer and cause"},
-        "height": max(260, 110 + 22 * len(names)),
-        "margin": {"l": 180, "r": 20, "t": 34, "b": 40},
-        "yaxis": {"autorange": "reversed"},
-        "xaxis": {"title": {"text": "cycles"}},
+        "height": max(200, 90 + 20 * len(names)),
+        "showlegend": False,
+        "yaxis": {"autorange": "reversed", "automargin": True, "ticksuffix": " ", "dtick": 1},
+        "xaxis": cycles_axis(),
     }
     return bars, layout
+
+
+def cycles_axis() -> Figure:
+    """An axis of cycles, which are written as everywhere on the page."""
+    return {"title": {"text": "cycles"}, "tickformat": ",d", "hoverformat": ",.0f", "automargin": True}
 
 
 def _roofline(points: Sequence[LayerPoint], peak: int, bandwidth: int) -> tuple[list[Figure], Figure]:
@@ -94,37 +90,52 @@ def _roofline(points: Sequence[LayerPoint], peak: int, bandwidth: int) -> tuple[
         "name": "layers",
         "x": x,
         "y": [point.macs / point.cycles for point in shown],
-        "text": [_plain(point.layer) for point in shown],
-        "textposition": "bottom center",
+        "text": ["" for _ in shown],
+        "hovertext": [plain(point.layer) for point in shown],
+        "hovertemplate": "%{hovertext}<br>%{y:,.1f} products a cycle, %{x:,.2f} per byte<extra></extra>",
         "marker": {"size": 9, "color": "#c75b39"},
     }
     axes: Figure = {
-        "title": {"text": f"roofline: {peak:,} products and {bandwidth:,} bytes of DRAM a cycle"},
-        "xaxis": {"type": "log", "title": {"text": "products per byte of DRAM"}},
-        "yaxis": {"type": "log", "title": {"text": "products a cycle"}},
+        "height": 440,
+        "xaxis": {"type": "log", "title": {"text": "products per byte of DRAM"}, "automargin": True, **_DECADES},
+        "yaxis": {"type": "log", "title": {"text": "products a cycle"}, "automargin": True, **_DECADES},
         "showlegend": False,
     }
     return [roof, layers], axes
 
 
-def _memory(occupancies: Sequence[Occupancy]) -> tuple[list[Figure], Figure]:
-    lines: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "line": {"shape": "hv", "width": 1.2},
-            "name": each.name,
-            "x": each.cycles.tolist(),
-            "y": [round(100 * words / each.room, 2) for words in each.words.tolist()],
-        }
-        for each in occupancies
-    ]
-    axes: Figure = {
-        "title": {"text": "words that somebody will still read, in % of each memory"},
-        "xaxis": {"title": {"text": "cycle"}},
-        "yaxis": {"title": {"text": "%"}, "rangemode": "tozero"},
+def _memory(occupancies: Sequence[Occupancy], cycles: int) -> tuple[list[Figure], Figure]:
+    """A line of the picture for each memory, darker the fuller it is."""
+    count = min(_COLUMNS, max(1, cycles))
+    edges = np.arange(count + 1) * cycles // count
+    rows = [_fullest(each, edges) for each in occupancies]
+    names = [f"{each.name}, most {max(row, default=0.0):.1f} %" for each, row in zip(occupancies, rows, strict=True)]
+    heat: Figure = {
+        "type": "heatmap",
+        "x": edges[:-1].tolist(),
+        "y": names,
+        "z": rows,
+        "zmin": 0,
+        "zmax": 100,
+        "ygap": 2,
+        "colorscale": [[0, "rgba(128,140,160,0.10)"], [0.02, "rgba(240,150,80,0.35)"], [1, "rgb(165,0,38)"]],
+        "colorbar": {"title": {"text": "% full"}, "thickness": 12},
+        "hovertemplate": "%{y}<br>from cycle %{x:,d}: %{z:.1f} %<extra></extra>",
     }
-    return lines, axes
+    axes: Figure = {
+        "height": 110 + 18 * len(names),
+        "xaxis": {**cycles_axis(), "showgrid": False},
+        "yaxis": {"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " ", "dtick": 1},
+    }
+    return [heat], axes
+
+
+def _fullest(memory: Occupancy, edges: Ints) -> list[float]:
+    """How full a memory is at most between each two of some cycles, in percent."""
+    first = np.searchsorted(memory.cycles, edges[:-1], side="right") - 1  # what holds when the stretch begins
+    last = np.searchsorted(memory.cycles, edges[1:], side="left")
+    parts = [memory.words[max(0, low) : max(high, low + 1, 1)] for low, high in zip(first, last, strict=True)]
+    return [round(100 * float(part.max()) / memory.room, 1) if len(part) else 0.0 for part in parts]
 
 
 def _links(loads: Sequence[LinkLoad], what: str, chip: ChipConfig) -> tuple[list[Figure], Figure]:
@@ -134,16 +145,12 @@ def _links(loads: Sequence[LinkLoad], what: str, chip: ChipConfig) -> tuple[list
     for link in loads:
         share: float = getattr(link, what)
         x, y = tile_position(link.tile)
-        dx, dy = NEIGHBOURS.get(link.port, (0, 0))
-        # both directions of a line are beside each other; the way into a tile is a mark in it
-        across = 0.09 * dy, -0.09 * dx
-        ends = [(x + part * dx + across[0], y + part * dy + across[1]) for part in (0.3, 0.7)]
-        local = link.port not in NEIGHBOURS
+        points = link_points(link.tile, link.port)
         trace: Figure = {
             "type": "scatter",
-            "mode": "markers" if local else "lines",
-            "x": [x + 0.2] if local else [each[0] for each in ends],
-            "y": [y + 0.2] if local else [each[1] for each in ends],
+            "mode": "lines" if len(points) > 1 else "markers",
+            "x": [each[0] for each in points],
+            "y": [each[1] for each in points],
             "line": {"color": _shade(share / most), "width": 6},
             "marker": {"color": _shade(share / most), "size": 11, "symbol": "square"},
             "hoverinfo": "text",
@@ -163,29 +170,27 @@ def _links(loads: Sequence[LinkLoad], what: str, chip: ChipConfig) -> tuple[list
         if kind is TileKind.NONE:
             continue
         box = {"x0": x - 0.3, "x1": x + 0.3, "y0": y - 0.3, "y1": y + 0.3, "line": {"color": "#8894a5"}}
-        shapes.append({"type": "rect", "layer": "below", "fillcolor": "#f3f5f8", **box})
+        shapes.append({"type": "rect", "layer": "below", "fillcolor": "rgba(128,140,160,0.12)", **box})
         words.append({"x": x - 0.04, "y": y - 0.06, "text": f"{kind.value}<br>({x},{y})", "showarrow": False})
     hidden: Figure = {"visible": False}
-    title = "flits left by it" if what == "busy" else "a flit waited and none left"
     layout: Figure = {
-        "title": {"text": f"links: share of cycles in which {title}"},
         "shapes": shapes,
         "annotations": words,
         "showlegend": False,
-        "margin": {"l": 10, "r": 10, "t": 34, "b": 10},
         "xaxis": {**hidden, "range": [-0.6, chip.width - 0.4]},
         "yaxis": {**hidden, "range": [chip.height - 0.4, -0.6], "scaleanchor": "x"},
     }
     return [*traces, scale], layout
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A layer's name as Plotly shows it as it is: it reads tags in texts."""
     return escape(name, quote=False)
 
 
 def _shade(part: float) -> str:
-    """From light grey over orange to dark red."""
-    stops = ((222, 226, 232), (253, 174, 97), (165, 0, 38))
+    """From a faint grey over orange to dark red, on light and on dark pages."""
+    stops = ((128, 140, 160, 0.35), (253, 174, 97, 1.0), (165, 0, 38, 1.0))
     low, high, at = (stops[0], stops[1], 2 * part) if part < 0.5 else (stops[1], stops[2], 2 * part - 1)
-    return "rgb({},{},{})".format(*(round(a + (b - a) * at) for a, b in zip(low, high, strict=True)))
+    red, green, blue, alpha = (a + (b - a) * at for a, b in zip(low, high, strict=True))
+    return f"rgba({red:.0f},{green:.0f},{blue:.0f},{alpha:.2f})"

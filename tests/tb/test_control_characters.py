@@ -16,8 +16,8 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.tb.cli.errors import say_error
 from meshloom.tb.report.console import console, dense
 from meshloom.tb.report.junit import junit
+from meshloom.tb.report.markup import escape
 from meshloom.tb.report.narrow import show
-from meshloom.tb.report.page import escape
 from meshloom.tb.runs.sweeps import query
 
 from .command_line import invoke

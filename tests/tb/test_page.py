@@ -1,20 +1,16 @@
-"""The page of a run: one file without a network, whose figures are the run's, looked at in a browser."""
+"""The page of a run, and that of a comparison: one file without a network, whose figures are the runs'."""
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import shutil
 from base64 import b64decode
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.spec.config import load
@@ -23,14 +19,13 @@ from meshloom.tb.compare.explained import explained
 from meshloom.tb.compare.finished import FinishedRun, finished_run
 from meshloom.tb.compare.lives import occupancy, thinned
 from meshloom.tb.compare.pictures import pictures
+from meshloom.tb.report.markup import escape
 from meshloom.tb.report.page import Shown, page
 from meshloom.tb.results.artefacts import Artefacts
 from meshloom.tb.results.artefacts import load as load_artefacts
 from meshloom.tb.results.figures import FaultReport
-from meshloom.tb.results.tracks import RunTimeline, Slices, Track
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+from meshloom.tb.results.legend import CycleCause
+from meshloom.tb.results.tracks import RunTimeline
 
 from .kept_runs import keep
 
@@ -87,10 +82,9 @@ def test_the_page_fetches_nothing(run: FinishedRun, run_artefacts: Artefacts) ->
 def test_the_figures_are_those_of_the_run(run: FinishedRun, run_artefacts: Artefacts) -> None:
     text = page_text(run, run_artefacts)
     figures = {figure["id"].removeprefix("w0-"): figure for figure in data_of(text)["figures"]}
-    assert set(figures) == {"waterfall", "by-layer", "roofline", "memory", "links-busy", "links-blocked"}
+    assert set(figures) == {"by-layer", "roofline", "memory", "links-busy", "links-blocked"}
     assert {f'id="w0-{name}"' for name in figures} <= set(re.findall(r'id="[\w-]+"', text))
-    bars = figures["waterfall"]["data"][0]
-    assert bars["y"][-1] == pytest.approx(sum(bars["y"][:-1])) == run.row.rtl_cycles
+    assert sum(sum(cause["x"]) for cause in figures["by-layer"]["data"]) == pytest.approx(run.row.rtl_cycles)
     (_, layers) = figures["roofline"]["data"]
     roof = run.chip.rows * run.chip.cols * len(run.chip.cores)
     assert all(0 < y <= roof for y in layers["y"])
@@ -167,109 +161,84 @@ def test_the_command_writes_a_page(folder: Path, tmp_path: Path) -> None:
     assert path.read_bytes() == first
 
 
-# -- in a browser ---------------------------------------------------------------------------------------------------
+def test_contents_lead_to_every_section(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    text = page_text(run, run_artefacts)
+    linked = re.findall(r'<a href="#([\w-]+)">', text)
+    headings = re.findall(r'<h2 id="([\w-]+)">', text)
+    assert linked == headings
+    assert {"w0-s-summary", "w0-s-chip", "w0-s-cycles", "w0-s-timeline", "w0-s-memories", "glossary"} <= set(headings)
 
 
-@pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
-    """A page of Debian's Chromium, which `make setup` installs."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield chromium.new_page(viewport={"width": 1200, "height": 900})
-        chromium.close()
-
-
-def opened(browser_page: Page, path: Path) -> bytes:
-    """Opens a page, which must neither complain nor fetch anything; a picture of all of it."""
-    texts: list[str] = []
-    result: list[str] = []
-    browser_page.on("console", lambda message: texts.append(message.text))
-    browser_page.on("pageerror", lambda error: texts.append(str(error)))
-    browser_page.on("request", lambda request: result.append(request.url))
-    browser_page.goto(path.as_uri())
-    browser_page.wait_for_selector("body[data-ready=yes]", timeout=120_000)
-    assert texts == []
-    assert result == [path.as_uri()]
-    return browser_page.screenshot(full_page=True, timeout=120_000)
+def test_the_chip_is_drawn_and_described(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    text = page_text(run, run_artefacts)
+    drawn = re.search(r'<svg class="floorplan".*?</svg>', text, re.DOTALL)
+    assert drawn is not None
+    for kind in set(run.chip.tiles.values()):
+        assert drawn[0].count(f'<rect class="{kind.value}"') == len(run.chip.of_kind(kind))
+    width, height = run.chip.width, run.chip.height
+    assert drawn[0].count("<line ") == width * (height - 1) + height * (width - 1)
+    assert f"array of {run.chip.rows} x {run.chip.cols} PEs" in text
+    assert f"{len(run.chip.channels)}, {run.chip.dram.bytes_per_cycle} bytes a cycle each" in text
 
 
-def wait_until(browser_page: Page, condition: str) -> None:
-    """Waits for what an expression of the page says, asked from outside: the page may not evaluate text itself."""
-    for _ in range(1200):
-        if browser_page.evaluate(condition):
-            return
-        browser_page.wait_for_timeout(100)
-    pytest.fail(f"{condition} after two minutes")
+def test_one_table_says_where_the_cycles_went_and_what_its_words_mean(
+    run: FinishedRun, run_artefacts: Artefacts
+) -> None:
+    text = page_text(run, run_artefacts)
+    (falls,) = re.findall(r'<table class="falls">.*?</table>', text, re.DOTALL)
+    total = explained(run).waterfall.total
+    known = {str(cause): cause for cause in CycleCause}
+    bars = [tuple(map(float, each)) for each in re.findall(r"left:([\d.]+)%;width:([\d.]+)%", falls)]
+    assert len(bars) == len(total)
+    for cause, (start, wide), (end, _) in zip(total, bars, [*bars[1:], (100.0, 0.0)], strict=True):
+        assert start + wide == pytest.approx(end, abs=0.02), "a bar begins where the one before ends"
+        assert escape(known[cause].meaning) in falls
+        assert f">{known[cause].group}<" in falls
+        assert known[cause].colour in falls
 
 
-def colours(browser_page: Page) -> int:
-    """Different colours on the canvas of the timeline."""
-    return browser_page.evaluate(
-        """() => { const canvas = document.querySelector(".gantt canvas");
-        const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-        return new Set(new Uint32Array(image.data.buffer)).size; }"""
-    )
+def test_every_count_has_its_thousands_apart(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    text = re.sub(r"<script.*?</script>|<style>.*?</style>", "", page_text(run, run_artefacts), flags=re.DOTALL)
+    cells = re.findall(r"<td class='number'>([^<]*)</td>", text)
+    assert len(cells) > 100
+    for cell in cells:
+        assert re.fullmatch(r"|-|[+-]?\d{1,3}(,\d{3})*(\.\d+)?( %)?", cell), cell
+    shares = [cell for cell in cells if cell.endswith(" %") and cell[0] not in "+-"]
+    assert all(re.fullmatch(r"\d+\.\d %", cell) for cell in shares)
 
 
-@pytest.mark.slow
-def test_a_browser_shows_it(browser_page: Page, folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run.html"
-    assert invoke(folder, "--out", path).exit_code == 0
-    shot = np.asarray(Image.open(io.BytesIO(opened(browser_page, path))).convert("L"))
-    assert shot.shape[0] > 2000
-    assert 0.02 < (shot < 200).mean() < 0.6, "neither blank nor black"
-    assert browser_page.locator(".main-svg").count() >= 6
-    assert colours(browser_page) > 20
-    before = browser_page.evaluate("timeline.view")
-    browser_page.locator(".gantt canvas").hover(position={"x": 600, "y": 40})
-    browser_page.mouse.wheel(0, -500)
-    wait_until(browser_page, "timeline.pending === 0")
-    low, high = browser_page.evaluate("timeline.view")
-    assert before[0] <= low < high <= before[1]
-    assert high - low < before[1] - before[0]
-    browser_page.locator(".gantt canvas").dblclick(position={"x": 600, "y": 40})
-    wait_until(browser_page, f"timeline.view[1] - timeline.view[0] === {run_cycles(folder)}")
+def test_a_failed_run_says_so_first(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    text = page_text(run, run_artefacts, mismatches=1, first_mismatch="image 0, channel 3")
+    banner = text.index('<p class="banner bad">mismatch: 1 of 1 bytes differ')
+    assert banner < text.index("<h2 ")
+    assert "banner bad" not in page_text(run, run_artefacts).partition("</style>")[2]
 
 
-def run_cycles(folder: Path) -> int:
-    return load_artefacts(folder).row.rtl_cycles
+def test_memories_are_as_full_as_they_ever_are(run: FinishedRun, run_artefacts: Artefacts) -> None:
+    """Columns of the picture have the most of their cycles: no peak is lost, and none is made up."""
+    (shown,) = [each for each in data_of(page_text(run, run_artefacts))["figures"] if each["id"] == "w0-memory"]
+    (heat,) = shown["data"]
+    kept_words = {each.name: each for each in occupancy(run, run.measured)}
+    assert len(heat["y"]) == len(heat["z"]) == len(kept_words)
+    for name, row in zip(heat["y"], heat["z"], strict=True):
+        memory = kept_words[name.split(", most")[0]]
+        assert max(row) == pytest.approx(100 * memory.words.max() / memory.room, abs=0.06)
+        assert f"most {max(row):.1f} %" in name
 
 
-@pytest.mark.slow
-def test_a_million_slices(browser_page: Page, run: FinishedRun, run_artefacts: Artefacts, tmp_path: Path) -> None:
-    """All of it: no more is drawn than there are columns of pixels. A piece of it: every slice by itself."""
-    count, tracks = 1_000_000, 8
-    each = count // tracks
-    random = np.random.default_rng(1)
-    edges = np.sort(random.choice(20_000_000, size=(tracks, 2 * each), replace=False), axis=1)
-    slices = Slices(
-        np.repeat(np.arange(tracks), each),
-        edges[:, ::2].ravel(),
-        edges[:, 1::2].ravel(),
-        np.zeros(count, dtype=np.int64),
-        np.arange(count) % len(run.schedule.operations),
-    )
-    named = pictures(run, run_artefacts, explained(run).waterfall).timeline
-    many = replace(
-        named,
-        tracks=[Track(f"core {number}", "matrix", number) for number in range(tracks)],
-        planned=slices,
-        measured=slices,
-    )
-    path = tmp_path / "many.html"
-    path.write_text(
-        page_text(run, run_artefacts, many).replace(
-            f'"cycles":{run.row.rtl_cycles},"tracks"', '"cycles":20000000,"tracks"'
-        )
-    )
-    opened(browser_page, path)
-    columns = browser_page.evaluate("timeline.canvas.clientWidth - timeline.left")
-    assert 0.9 * columns * tracks * 2 < browser_page.evaluate("timeline.drawn") <= columns * tracks * 2
-    assert colours(browser_page) > 20
-    first, last = 10_000_000, 10_001_000
-    browser_page.evaluate(f"timeline.show({first}, {last})")
-    wait_until(browser_page, "timeline.pending === 0")
-    inside = int(((slices.end > first) & (slices.start < last)).sum())
-    assert 0.8 * 2 * inside <= browser_page.evaluate("timeline.drawn") <= 2 * inside
+def test_two_runs_are_compared_on_a_page(folder: Path, tmp_path: Path) -> None:
+    slower = keep(tmp_path / "other", SHAPE, load("tiny"), scheduler="paper_static")
+    path = tmp_path / "c.html"
+    shown = CliRunner().invoke(app, ["compare", str(folder), str(slower), "--out", str(path)])
+    assert shown.exit_code == 0, shown.output
+    text = path.read_text()
+    before, after = load_artefacts(folder).row, load_artefacts(slower).row
+    assert f"<td class='number'>{before.rtl_cycles:,}</td><td class='number'>{after.rtl_cycles:,}</td>" in text
+    figures = {each["id"]: each for each in data_of(text)["figures"]}
+    assert set(figures) == {"w0-causes", "w0-layers"}
+    sums = [sum(side["x"]) for side in figures["w0-causes"]["data"]]
+    assert sums == pytest.approx([before.rtl_cycles, after.rtl_cycles])
+    assert all(escape(cause.meaning) in text and cause.colour in text for cause in CycleCause)
+    moved = sum(sum(cause["x"]) for cause in figures["w0-layers"]["data"])
+    assert moved == pytest.approx(after.rtl_cycles - before.rtl_cycles)
+    assert re.findall(r'<a href="#([\w-]+)">', text) == re.findall(r'<h2 id="([\w-]+)">', text)
