@@ -182,14 +182,7 @@ class Tile(wiring.Component):
             sleepers, mover, moving, delivery, taker, sender, fronts, semaphores, tracer, core, controller, dram
         )
 
-        # -- planes
-        m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
-        connect(m, flipped(self.data_in), delivery.flit)
-        connect(m, mover.data, flipped(self.data_out))
-        connect(m, flipped(self.request_in), taker.flit)
-        connect(m, sender.flit, flipped(self.request_out))
-        connect(m, taker.move, mover.remote)
-
+        self._planes(m, parts)
         self._streams(m, parts, records)
 
         delivered = delivery.delivered
@@ -207,6 +200,16 @@ class Tile(wiring.Component):
             self._host(m, parts, checks)
         sleepers.finish()
         return m
+
+    def _planes(self, m: Module, parts: TileParts) -> None:
+        """Connects the planes of the NoC."""
+        delivery, taker = parts.delivery, parts.taker
+        m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
+        connect(m, flipped(self.data_in), delivery.flit)
+        connect(m, parts.mover.data, flipped(self.data_out))
+        connect(m, flipped(self.request_in), taker.flit)
+        connect(m, parts.sender.flit, flipped(self.request_out))
+        connect(m, taker.move, parts.mover.remote)
 
     def _streams(self, m: Module, parts: TileParts, records: int) -> None:
         """Connects the front ends to the mover or controller, and the requests, takes, posts and records of all of

@@ -207,22 +207,7 @@ class Walk:
                         self.ky.eq(self.ky + 1),
                         self.tap_y.eq(self.tap_y + self.tap_step),
                     ]
-        with m.If(ends.pixel_last):
-            m.d.sync += [
-                self.ky.eq(0),
-                self.tap_y.eq(self.tap_y0),
-                self.left.eq(Mux(self.left == 0, 0, self.left - 1)),
-            ]
-            with m.If(self.of_b):
-                m.d.sync += self.y_here.eq(self.y_block)
-            with m.If(ends.row_last):
-                m.d.sync += [here.ox.eq(0), here.x.eq(0), self.column_turn.eq(0), self.row_turn.eq(self.row_turn + 1)]
-                with m.If(self.row_turn == vec.repeat):
-                    m.d.sync += [self.row_turn.eq(0), here.y.eq(here.y + self.row_step)]
-            with m.Else():
-                m.d.sync += [here.ox.eq(here.ox + 1), self.column_turn.eq(self.column_turn + 1)]
-                with m.If(self.column_turn == vec.repeat):
-                    m.d.sync += [self.column_turn.eq(0), here.x.eq(here.x + Mux(self.slides, 0, vec.stride_w))]
+        self._advance_pixel(m, ends)
         with m.If(self.slides & (ends.row_last | ends.block_last)):
             m.d.sync += [self.tap_x.eq(self.tap_x0), self.kx.eq(0), self.tap.eq(0), self.row_first.eq(1)]
         if self._config.core.vec_whole:
@@ -250,6 +235,26 @@ class Walk:
             m.d.sync += self.flush.eq(1)
         with m.If(ends.vec_last):
             m.d.sync += self.active.eq(0)
+
+    def _advance_pixel(self, m: Module, ends: LoopEnds) -> None:
+        """To the next pixel, behind the last of a row to the next row."""
+        vec, here = self.vec, self.here
+        with m.If(ends.pixel_last):
+            m.d.sync += [
+                self.ky.eq(0),
+                self.tap_y.eq(self.tap_y0),
+                self.left.eq(Mux(self.left == 0, 0, self.left - 1)),
+            ]
+            with m.If(self.of_b):
+                m.d.sync += self.y_here.eq(self.y_block)
+            with m.If(ends.row_last):
+                m.d.sync += [here.ox.eq(0), here.x.eq(0), self.column_turn.eq(0), self.row_turn.eq(self.row_turn + 1)]
+                with m.If(self.row_turn == vec.repeat):
+                    m.d.sync += [self.row_turn.eq(0), here.y.eq(here.y + self.row_step)]
+            with m.Else():
+                m.d.sync += [here.ox.eq(here.ox + 1), self.column_turn.eq(self.column_turn + 1)]
+                with m.If(self.column_turn == vec.repeat):
+                    m.d.sync += [self.column_turn.eq(0), here.x.eq(here.x + Mux(self.slides, 0, vec.stride_w))]
 
     def _advance_block(self, m: Module, ends: LoopEnds) -> None:
         """Whole blocks: the second walk over one begins where the first did, when y is there."""
