@@ -15,22 +15,19 @@ The tile's address is the input `tile`, so that all tiles of one kind are one mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..control.frontend import FrontEnd
 from ..control.semaphores import Semaphores
 from ..control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
-from ..core.matrix import MatrixUnit
 from ..dtt.controller import Controller
 from ..host_link.counters import Ask, CounterLink
 from ..host_link.host import HostPort
-from ..host_link.reporter import Reporter, parts_of, units_of
-from ..memory.bank import Bank
+from ..host_link.reporter import Reporter, units_of
 from ..memory.dram_port import ADDRESS_BITS, DramPort
 from ..memory.mover import Mover
 from ..noc.data_receiver import DataReceiver
@@ -41,61 +38,24 @@ from ..spec.contracts import COUNT_BITS, COUNT_WIRES
 from ..spec.isa import (
     POST,
     REQUEST_FLIT_BITS,
-    BlockedOn,
-    Cause,
-    Part,
-    Region,
-    Unit,
     data_flit_bits,
 )
 from ..spec.registers import Counted
 from ..wiring.axi import AXI4, AXI4Lite, AXI4LitePort, AXI4Port
-from ..wiring.clocking import Sleeper, gated_domain, in_domain
+from ..wiring.clocking import gated_domain, in_domain
 from ..wiring.link_counters import OUTPUTS, link_counts
 from ..wiring.rights import Rights
-from ..wiring.signatures import FaultPort, FaultReport, FetchLayout, PortObject, PostFlit
+from ..wiring.signatures import FaultReport, FetchLayout, PortObject
 from .core_tile import CoreUnits, ProbePort
-from .regions import RING_REGION, readable_regions, writable_regions
-
-#: The planes of the NoC.
-PLANES = ("data", "request", "post")
+from .regions import readable_regions, writable_regions
+from .tile_memory import connect_memories
+from .tile_parts import DramPart, PostChecks, Sleepers, TileParts
+from .tile_reports import PLANES, add_reporter, connect_posts
 
 
 def dram_bus(config: ChipConfig) -> AXI4:
     """The DRAM bus of a dram tile."""
     return AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)
-
-
-class _Dram(NamedTuple):
-    """The DRAM port, and its clock domain."""
-
-    port: DramPort
-    domain: str
-
-
-class _PostChecks(NamedTuple):
-    """What stands between the post plane and the semaphores: `refused`, the fault of a post that has arrived corrupted
-    or by mistake; `serving`: the host counts posts itself."""
-
-    refused: data.View  # FaultReport
-    serving: Signal
-
-
-class _Parts(NamedTuple):
-    """The parts of a tile. `fronts`: the front end of each unit's stream, the mover's first. `moving`: the clock
-    domain of the mover."""
-
-    mover: Mover
-    moving: str
-    delivery: DataReceiver
-    taker: RequestTaker
-    sender: RequestSender
-    fronts: Sequence[FrontEnd]
-    semaphores: Semaphores
-    tracer: Trace
-    core: CoreUnits | None
-    controller: Controller | None
-    dram: _Dram | None
 
 
 class Tile(wiring.Component):
@@ -190,80 +150,68 @@ class Tile(wiring.Component):
         m = Module()
         config, kind = self.config, self.kind
         units = units_of(kind)
-        # Everything is clock-gated while idle: what works often has a clock of its own, what is rare one for all
         dropped = [getattr(self, f"{plane}_dropped") for plane in PLANES]
-        self._wake: list[Value] = [self.request_in.valid, self.post_in.valid, *dropped]
-        awake = Signal()
-        self._control = gated_domain(m, "control", awake, self.gated)
-        mover, moving = self._add_own(m, "mover", Mover(config, kind, readable_regions(config, kind)))
-        delivery, _ = self._add_own(
-            m, "delivery", DataReceiver(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
+        sleepers = Sleepers(m, self.gated, [self.request_in.valid, self.post_in.valid, *dropped])
+        mover, moving = sleepers.add_own("mover", Mover(config, kind, readable_regions(config, kind)))
+        delivery, _ = sleepers.add_own(
+            "delivery", DataReceiver(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
         )
-        taker = self._add(m, "taker", RequestTaker(config, len(units)))
-        sender = self._add(m, "sender", RequestSender(1 + len(units)))
+        taker = sleepers.add("taker", RequestTaker(config, len(units)))
+        sender = sleepers.add("sender", RequestSender(1 + len(units)))
         ahead = kind is TileKind.DTT
-        fronts = [self._add_own(m, f"front_{unit.name.lower()}", FrontEnd(config, unit, ahead))[0] for unit in units]
-        controller = self._add(m, "controller", Controller(config)) if ahead else None
+        fronts = [sleepers.add_own(f"front_{unit.name.lower()}", FrontEnd(config, unit, ahead))[0] for unit in units]
+        controller = sleepers.add("controller", Controller(config)) if ahead else None
 
         core = None
         if kind is TileKind.CORE:
-            core = CoreUnits(m, config, self._control, self.gated, self.loops, self.now)
+            core = CoreUnits(m, config, sleepers.control, self.gated, self.loops, self.now)
             if self.observed:
                 core.observe(m, self.seen)
         # posts: mover, SYNCs, delivered, post plane (, matrix, vector); records: mover, SYNCs (, matrix, vector)
         computing = units[1:]
-        semaphores = self._add(
-            m,
+        semaphores = sleepers.add(
             "semaphores",
             Semaphores(config.semaphores, posts=3 + len(units) + len(computing), takers=len(units)),
         )
         arrivals = int(config.noc.arrivals)
         records = 1 + len(units) + len(computing)
-        tracer = self._add(m, "tracer", Trace(config, ports=records + arrivals + ahead))
+        tracer = sleepers.add("tracer", Trace(config, ports=records + arrivals + ahead))
 
-        dram = _Dram(*self._add_own(m, "port", DramPort(config))) if kind is TileKind.DRAM else None
-        parts = _Parts(mover, moving, delivery, taker, sender, fronts, semaphores, tracer, core, controller, dram)
+        dram = DramPart(*sleepers.add_own("port", DramPort(config))) if kind is TileKind.DRAM else None
+        parts = TileParts(
+            sleepers, mover, moving, delivery, taker, sender, fronts, semaphores, tracer, core, controller, dram
+        )
 
-        # -- planes
-        m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
-        connect(m, flipped(self.data_in), delivery.flit)
-        connect(m, mover.data, flipped(self.data_out))
-        connect(m, flipped(self.request_in), taker.flit)
-        connect(m, sender.flit, flipped(self.request_out))
-        connect(m, taker.move, mover.remote)
-
+        self._planes(m, parts)
         self._streams(m, parts, records)
 
         delivered = delivery.delivered
         if dram is not None:
             delivered = self._dram(m, dram.port, mover, delivery)
-        checks = _PostChecks(Signal(FaultReport, name="refused"), Signal(name="serving"))
-        reporter = self._reporter(m, parts, checks.refused)
+        checks = PostChecks(Signal(FaultReport, name="refused"), Signal(name="serving"))
+        reporter = add_reporter(m, self, parts, checks.refused)
         if config.programs:
             self._programs(m, parts, reporter)
-        self._posts(m, parts, reporter, delivered, checks)
-        self._memories(m, parts)
+        connect_posts(m, self, parts, reporter, delivered, checks)
+        connect_memories(m, self, parts)
         self._progress(m, parts)
         self._count(m, parts)
         if kind is TileKind.HOST:
             self._host(m, parts, checks)
-        m.d.comb += awake.eq(Cat(self._wake).any())
+        sleepers.finish()
         return m
 
-    def _add(self, m: Module, name: str, block: Sleeper) -> Sleeper:
-        """Adds a submodule in the gated clock domain that the tile's rarely used blocks share; its `active` keeps that
-        awake."""
-        m.submodules[name] = in_domain(block, self._control)
-        self._wake.append(block.active)
-        return block
+    def _planes(self, m: Module, parts: TileParts) -> None:
+        """Connects the planes of the NoC."""
+        delivery, taker = parts.delivery, parts.taker
+        m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
+        connect(m, flipped(self.data_in), delivery.flit)
+        connect(m, parts.mover.data, flipped(self.data_out))
+        connect(m, flipped(self.request_in), taker.flit)
+        connect(m, parts.sender.flit, flipped(self.request_out))
+        connect(m, taker.move, parts.mover.remote)
 
-    def _add_own(self, m: Module, name: str, block: Sleeper) -> tuple[Sleeper, str]:
-        """Adds a submodule in a gated clock domain of its own, awake while the block is `active`; returns both."""
-        domain = gated_domain(m, name, block.active, self.gated)
-        m.submodules[name] = in_domain(block, domain)
-        return block, domain
-
-    def _streams(self, m: Module, parts: _Parts, records: int) -> None:
+    def _streams(self, m: Module, parts: TileParts, records: int) -> None:
         """Connects the front ends to the mover or controller, and the requests, takes, posts and records of all of
         these. `records`: the first trace port after those of the units and their streams."""
         mover, taker, sender, fronts = parts.mover, parts.taker, parts.sender, parts.fronts
@@ -292,7 +240,7 @@ class Tile(wiring.Component):
         if self.config.noc.arrivals:  # the last port: these records have a queue
             connect(m, parts.delivery.record, tracer.record(records + int(controller is not None)))
 
-    def _programs(self, m: Module, parts: _Parts, reporter: Reporter) -> None:
+    def _programs(self, m: Module, parts: TileParts, reporter: Reporter) -> None:
         """In chips on which several programs run at the same time: the rights of the tile's streams, and their end.
         Both come with a FETCH, never in the host tile, whose stream has all rights. A tile that runs no program reports
         every fault."""
@@ -301,7 +249,7 @@ class Tile(wiring.Component):
         clear = Signal()
         m.d.comb += clear.eq(given.valid & given.fetch.clear)
         with m.If(given.valid):
-            m.d[self._control] += [
+            m.d[parts.sleepers.control] += [
                 rights.cores.eq(given.fetch.cores),
                 rights.slot.eq(given.fetch.slot),
                 rights.pages.first_page.eq(given.fetch.first_page),
@@ -319,7 +267,7 @@ class Tile(wiring.Component):
             reporter.clear.eq(clear if core else reporter.send.valid & reporter.send.ready),
         ]
 
-    def _count(self, m: Module, parts: _Parts) -> None:
+    def _count(self, m: Module, parts: TileParts) -> None:
         """Connects the cycle counters to the trace, and the compute units of a core, which some counters observe."""
         mover, fronts, semaphores, tracer, core = parts.mover, parts.fronts, parts.semaphores, parts.tracer, parts.core
         units = units_of(self.kind)
@@ -346,7 +294,7 @@ class Tile(wiring.Component):
                     Counter[f"{unit.name}_BLOCKED"]: fronts[1 + i].blocked_total,
                     Counter[f"{unit.name}_READING"]: core.reading(m, unit, counting),
                 }
-            self._wake += core.wake
+            parts.sleepers.wake += core.wake
         m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
         if self.config.counters:
             self._link_counters(
@@ -358,7 +306,7 @@ class Tile(wiring.Component):
         """Whether busy cycles are counted: in a run that records traces, or as the host says."""
         return self.counting if self.config.counters else self.trace & self.go
 
-    def _link_counters(self, m: Module, dram: _Dram | None, totals: Mapping[Counter, Value]) -> None:
+    def _link_counters(self, m: Module, dram: DramPart | None, totals: Mapping[Counter, Value]) -> None:
         """The tile's link to the host's reader of counters."""
         counts = {Counted.MOVER: totals[Counter.MOVER_BUSY]}
         counts |= {Counted[port.upper()]: totals[busy] for port, busy in zip(OUTPUTS, LINK_BUSY, strict=True)}
@@ -390,185 +338,7 @@ class Tile(wiring.Component):
         m.d.comb += delivery.delivered.ready.eq(1)
         return port.written
 
-    def _posts(
-        self,
-        m: Module,
-        parts: _Parts,
-        reporter: Reporter,
-        delivered: stream.Interface,
-        checks: _PostChecks,
-    ) -> None:
-        """Outgoing posts (faults and states, notifies for other tiles, SYNCs) and incoming ones, which it checks."""
-        fronts, semaphores, refused = parts.fronts, parts.semaphores, checks.refused
-        first_free = 1 + len(fronts)
-        local, plane = semaphores.post(first_free), semaphores.post(first_free + 1)
-        here = Signal()
-        note = delivered.payload
-        reporting = reporter.send.valid
-        m.d.comb += [
-            here.eq(note.notify_tile == self.tile),
-            local.valid.eq(delivered.valid & note.notify & here),
-            local.payload.sem.eq(note.notify_sem),
-            local.payload.n.eq(1),
-        ]
-        away = Signal()
-        m.d.comb += away.eq(delivered.valid & note.notify & ~here)
-        flit = Signal(PostFlit)
-        note_flit = Signal(PostFlit)
-        m.d.comb += [note_flit.dst_tile.eq(note.notify_tile), note_flit.sem.eq(note.notify_sem), note_flit.n.eq(1)]
-        wrong = Signal()
-        m.d.comb += [
-            self.post_out.payload.data.eq(flit),
-            self.post_out.payload.data[POST.offsets["parity"][0]].eq(flit.as_value().xor()),
-            self.post_out.payload.last.eq(1),
-            reporter.send.ready.eq(self.post_out.ready),
-        ]
-        with m.If(reporting):
-            m.d.comb += [flit.eq(reporter.send.payload), self.post_out.valid.eq(1)]
-        with m.Elif(away):
-            m.d.comb += [flit.eq(note_flit), self.post_out.valid.eq(1)]
-        busy = reporting | away
-        for front in fronts:
-            with m.If(~busy & front.send.valid):
-                m.d.comb += [flit.eq(front.send.payload), self.post_out.valid.eq(1)]
-            m.d.comb += front.send.ready.eq(~busy & self.post_out.ready)
-            busy = busy | front.send.valid
-        m.d.comb += delivered.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting)))
-        arrived = data.View(PostFlit, self.post_in.payload.data)
-        # only a broken NoC corrupts a post: such a flit must neither count nor vanish without a report
-        flipped = Signal()
-        cut = Signal()
-        m.d.comb += [
-            flipped.eq(self.post_in.payload.data.xor()),
-            cut.eq(~self.post_in.payload.last),
-            wrong.eq(flipped | cut | (arrived.dst_tile != self.tile)),
-            plane.valid.eq(self.post_in.valid & ~arrived.fault & ~wrong & ~checks.serving),
-            plane.payload.sem.eq(arrived.sem),
-            plane.payload.n.eq(arrived.n),
-            # faults, too, wait for their turn at the semaphores: `ready` is then a function of registers
-            self.post_in.ready.eq(plane.ready),
-            refused.valid.eq(self.post_in.valid & plane.ready & wrong),
-            refused.cause.eq(Mux(flipped, Cause.PARITY, Mux(cut, Cause.LENGTH, Cause.DESTINATION))),
-            refused.value.eq(Mux(flipped | cut, arrived.sem, arrived.dst_tile)),
-        ]
-
-    def _memories(self, m: Module, parts: _Parts) -> None:
-        """Connects delivered words to rings and memories, and the mover's reads to memories and trace."""
-        fronts, delivery, mover, tracer, core = parts.fronts, parts.delivery, parts.mover, parts.tracer, parts.core
-        word = delivery.write.payload
-        is_ring = Signal()
-        for unit, front in zip(units_of(self.kind), fronts, strict=True):
-            hit = Signal(name=f"ring_hit_{unit.name.lower()}")
-            m.d.comb += [
-                hit.eq(word.region == RING_REGION[unit]),
-                front.ring.valid.eq(delivery.write.valid & hit),
-                front.ring.offset.eq(word.offset),
-                front.ring.data.eq(word.data),
-            ]
-            is_ring = is_ring | hit
-
-        wanted = mover.read.payload
-        of_trace = Signal()
-        m.d.comb += of_trace.eq((wanted.region == Region.TRACE) | (wanted.region == Region.STATS))
-        m.d.comb += [
-            tracer.read.valid.eq(mover.read.valid & of_trace),
-            tracer.read.region.eq(wanted.region),
-            tracer.read.offset.eq(wanted.offset),
-        ]
-        memory: MatrixUnit | Bank | None = core.matrix if core is not None else None
-        if self.kind is TileKind.SPM:
-            memory = Bank(self.config)
-            used = gated_domain(m, "bank", memory.write.valid | memory.read.valid, self.gated)
-            m.submodules.bank = in_domain(memory, used)
-        if memory is None:
-            m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(tracer.read_data)]
-            return
-        was_trace = Signal()
-        found = Signal(self.config.word_bits)
-        elsewhere = Signal()
-        m.d.comb += [
-            memory.write.valid.eq(delivery.write.valid & ~is_ring),
-            memory.write.payload.eq(word),
-            delivery.write.ready.eq(is_ring | memory.write.ready),
-            memory.read.valid.eq(mover.read.valid & ~elsewhere),
-            memory.read.payload.eq(wanted),
-            mover.read.ready.eq(elsewhere | memory.read.ready),
-            mover.read_data.eq(Mux(was_trace, tracer.read_data, found)),
-        ]
-        with m.If(mover.read.valid & mover.read.ready):
-            m.d[parts.moving] += was_trace.eq(of_trace)
-        if core is None:
-            m.d.comb += [elsewhere.eq(of_trace), found.eq(memory.read_data)]
-            return
-        vector = core.vector
-        of_vec = Signal()
-        was_vec = Signal()
-        m.d.comb += [
-            of_vec.eq(wanted.region == Region.VEC),
-            elsewhere.eq(of_trace | of_vec),
-            vector.read.en.eq(mover.read.valid & of_vec),
-            vector.read.offset.eq(wanted.offset),
-            found.eq(Mux(was_vec, vector.read_data, memory.read_data)),
-        ]
-        with m.If(mover.read.valid & mover.read.ready):
-            m.d[parts.moving] += was_vec.eq(of_vec)
-
-    def _reporter(self, m: Module, parts: _Parts, refused: data.View) -> Reporter:
-        """Reports faults and blocked states of all parts to the host tile."""
-        mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
-        semaphores, core, controller = parts.semaphores, parts.core, parts.controller
-        sources: list[tuple[Unit, FaultPort | data.View]] = [
-            (Unit.MOVER, mover.fault),
-            (Unit.NONE, delivery.fault),
-            (Unit.NONE, taker.fault),
-        ]
-        sources += [(unit, front.fault) for unit, front in zip(units_of(self.kind), fronts, strict=True)]
-        sources += [(Unit.NONE, semaphores.fault)]
-        if core is not None:
-            sources += [(unit, block.fault) for unit, block in core.units.items()]
-        if controller is not None:
-            sources += [(Unit.MOVER, controller.fault)]
-        blocked_status = [
-            *(front.blocked_status for front in fronts),
-            mover.blocked_status,
-            taker.blocked_status,
-            delivery.blocked_status,
-        ]
-        if parts.dram is not None:
-            port, bus_fault = parts.dram.port, Signal(FaultReport, name="bus_fault")
-            m.d.comb += [
-                bus_fault.valid.eq(port.fault),
-                bus_fault.cause.eq(Cause.BUS),
-                bus_fault.value.eq(Cat(port.fault_offset, port.fault_write)),
-            ]
-            sources.append((Unit.MOVER, bus_fault))
-            blocked_status.append(port.blocked_status)
-        undeliverable = Signal(FaultReport)
-        m.d.comb += undeliverable.cause.eq(Cause.DESTINATION)
-        for plane in PLANES:
-            with m.If(getattr(self, f"{plane}_dropped")):
-                m.d.comb += undeliverable.valid.eq(1)
-                m.d.comb += undeliverable.value.eq(getattr(self, f"{plane}_dropped_tile"))
-        sources += [(Unit.NONE, refused), (Unit.NONE, undeliverable)]
-        reporter = self._add(m, "reporter", Reporter([unit for unit, _ in sources], parts_of(self.kind)))
-        m.d.comb += [reporter.tile.eq(self.tile), reporter.host.eq(self.host)]
-        m.d.comb += [reporter.go.eq(self.go), reporter.ask.eq(self.ask)]
-        for i, (_, fault) in enumerate(sources):
-            m.d.comb += [reporter.fault(i)[name].eq(getattr(fault, name)) for name in FaultReport.members]
-        for i, state in enumerate(blocked_status):
-            m.d.comb += reporter.blocked_status(i).eq(state)
-        # a stream does not know what its unit waits for: here the mover (for the request plane) or the controller does
-        if controller is not None:
-            with m.If(fronts[0].blocked_status.waits == BlockedOn.UNIT):
-                m.d.comb += reporter.blocked_status(parts_of(self.kind).index((Part.STREAM, Unit.MOVER))).eq(
-                    controller.blocked_status
-                )
-        with m.If(mover.forward.valid & (fronts[0].blocked_status.waits == BlockedOn.UNIT)):
-            state = reporter.blocked_status(parts_of(self.kind).index((Part.STREAM, Unit.MOVER)))
-            m.d.comb += [state.waits.eq(BlockedOn.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
-        return reporter
-
-    def _progress(self, m: Module, parts: _Parts) -> None:
+    def _progress(self, m: Module, parts: TileParts) -> None:
         """Drives `moved`."""
         fronts, taker, core, controller = parts.fronts, parts.taker, parts.core, parts.controller
         planes = [self.request_in, self.request_out, self.post_in, self.post_out]
@@ -589,7 +359,7 @@ class Tile(wiring.Component):
         domain = gated_domain(m, "moved", moving | self.moved, self.gated)
         m.d[domain] += self.moved.eq(moving)
 
-    def _host(self, m: Module, parts: _Parts, checks: _PostChecks) -> None:
+    def _host(self, m: Module, parts: TileParts, checks: PostChecks) -> None:
         """Connects the host's registers, which can start the mover's stream as a FETCH does."""
         front, mover, semaphores = parts.fronts[0], parts.mover, parts.semaphores
         commanding = Signal()

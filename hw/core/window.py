@@ -9,8 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import OFFSET_BITS, ChipConfig
-from ..spec.contracts import WHOLE_DIVIDE_CYCLES, WHOLE_ROOT_CYCLES, WHOLE_SUBTRACT_CYCLES, WINDOW_TAPS
-from ..spec.isa import SCALED_BIAS_WORDS, TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
+from ..spec.contracts import WINDOW_TAPS
+from ..spec.isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
 from .tap_loader import FILL_LAYOUT, TapLoader
@@ -91,17 +91,17 @@ class WindowReader(wiring.Component):
         m = Module()
         pending = PendingInstruction(m, self.issue, VEC_LAYOUT)
         windowed, whole = self._check(m, pending)
-        walk = Walk(self._config.lanes)
+        walk = Walk(self._config)
         slides, loader = self._slide(m, walk, pending, windowed)
-        ends = self._loop_ends(m, walk, pending)
+        ends = walk.loop_ends(m, pending)
         if loader is not None:
             m.d.comb += loader.take.eq(walk.fills & ends.block_last)
         x, y, bias = self._address_x(m, walk), self._address_y(m, walk, loader), self._address_bias(m, walk)
         scales = self._address_scales(m, walk)
         self._read(m, walk, x, y, bias, scales)
         dest = self._address_dest(m, walk, ends)
-        self._advance(m, walk, ends)
-        self._load(m, walk, pending, windowed, slides, whole)
+        walk.advance(m, ends)
+        walk.load(m, pending, self.now, windowed, slides, whole)
         m.d.comb += [self.busy.eq(walk.active | pending.waiting), self.reading.eq(walk.active)]
         self._describe(m, walk, ends, loader, x, y, dest)
         self._faults(m, pending, walk.vec, (x, y, bias, scales, dest))
@@ -174,42 +174,6 @@ class WindowReader(wiring.Component):
             walk.step.eq(walk.active & ~walk.fetches & (walk.rest == 0) & (~walk.fills | loader.ready)),
         ]
         return slides, loader
-
-    def _loop_ends(self, m: Module, walk: Walk, pending: PendingInstruction) -> LoopEnds:
-        """Loop ends, innermost first; the pending instruction is loaded at the last of them."""
-        vec, lanes = walk.vec, self._config.lanes
-        kx_last = Signal()
-        ky_last = Signal()
-        column_last = Signal()
-        row_last = Signal()
-        pixel_last = Signal()
-        turn = Signal()
-        plane_last = Signal()
-        measured = Signal()
-        block_last = Signal()
-        walk_last = Signal()
-        done = Signal()
-        vec_last = Signal()
-        m.d.comb += [
-            walk.x.eq(walk.here.x + walk.tap_x),
-            kx_last.eq(walk.kx == vec.kernel_w - 1),
-            ky_last.eq(walk.ky == vec.kernel_h - 1),
-            # nothing is to be read in a column outside of the tile
-            column_last.eq(ky_last | (walk.slides & ((walk.x < 0) | (walk.x >= vec.in_w)))),
-            pixel_last.eq(walk.step & ~walk.flush & kx_last & column_last),
-            row_last.eq(pixel_last & (walk.here.ox == vec.out_w - 1)),
-            turn.eq(walk.step & walk.transposes & (walk.phase == lanes - 1)),
-            plane_last.eq(pixel_last & (walk.left <= 1) & (~walk.transposes | turn)),
-            measured.eq(plane_last & walk.whole & ~walk.second),
-            block_last.eq(plane_last & ~measured),
-            walk_last.eq(block_last & (walk.block == vec.blocks - 1)),
-            done.eq(Mux(walk.transposes, walk.step & walk.primed, pixel_last & (~walk.whole | walk.second))),
-            vec_last.eq(Mux(walk.transposes, turn & walk.flush, walk_last)),
-            pending.load.eq(pending.waiting & (~walk.active | vec_last)),
-        ]
-        return LoopEnds(
-            kx_last, column_last, row_last, pixel_last, turn, measured, block_last, walk_last, done, vec_last
-        )
 
     def _address_x(self, m: Module, walk: Walk) -> Access:
         """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not read."""
@@ -308,153 +272,6 @@ class WindowReader(wiring.Component):
             self.acc_read.en.eq((x.made & of_acc) | bias.made | scales.made),
             self.acc_read.addr.eq(Mux(of_acc, x.at, Mux(scales.made, scales.at, bias.at))),
         ]
-
-    def _advance(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
-        """Advances the loops by one cycle, innermost first."""
-        vec, here, lanes = walk.vec, walk.here, self._config.lanes
-        with m.If(walk.fetches):
-            m.d.sync += [
-                walk.y_here.eq(walk.y_next),
-                walk.table_at.eq(walk.table_at + 1),
-                walk.fetches.eq(~walk.table_at.all()),
-            ]
-        with m.If(walk.step):
-            m.d.sync += [walk.phase.eq(walk.phase + 1), walk.block_first.eq(ends.block_last)]
-            with m.If(vec.y_walk != YWalk.BLOCK):
-                m.d.sync += walk.y_here.eq(walk.y_next)
-            with m.If(walk.slides):
-                self._advance_column(m, walk, ends)
-            with m.Else():
-                m.d.sync += [walk.kx.eq(walk.kx + 1), walk.tap_x.eq(walk.tap_x + vec.dilation)]
-                with m.If(ends.kx_last):
-                    m.d.sync += [
-                        walk.kx.eq(0),
-                        walk.tap_x.eq(walk.tap_x0),
-                        walk.ky.eq(walk.ky + 1),
-                        walk.tap_y.eq(walk.tap_y + walk.tap_step),
-                    ]
-        with m.If(ends.pixel_last):
-            m.d.sync += [
-                walk.ky.eq(0),
-                walk.tap_y.eq(walk.tap_y0),
-                walk.left.eq(Mux(walk.left == 0, 0, walk.left - 1)),
-            ]
-            with m.If(walk.of_b):
-                m.d.sync += walk.y_here.eq(walk.y_block)
-            with m.If(ends.row_last):
-                m.d.sync += [here.ox.eq(0), here.x.eq(0), walk.column_turn.eq(0), walk.row_turn.eq(walk.row_turn + 1)]
-                with m.If(walk.row_turn == vec.repeat):
-                    m.d.sync += [walk.row_turn.eq(0), here.y.eq(here.y + walk.row_step)]
-            with m.Else():
-                m.d.sync += [here.ox.eq(here.ox + 1), walk.column_turn.eq(walk.column_turn + 1)]
-                with m.If(walk.column_turn == vec.repeat):
-                    m.d.sync += [walk.column_turn.eq(0), here.x.eq(here.x + Mux(walk.slides, 0, vec.stride_w))]
-        with m.If(walk.slides & (ends.row_last | ends.block_last)):
-            m.d.sync += [walk.tap_x.eq(walk.tap_x0), walk.kx.eq(0), walk.tap.eq(0), walk.row_first.eq(1)]
-        if self._config.core.vec_whole:
-            self._advance_walk(m, walk, ends)
-        with m.If(ends.block_last):
-            m.d.sync += [
-                walk.block.eq(walk.block + 1),
-                walk.plane.eq(walk.plane + vec.x_plane),
-                walk.addend_at.eq(walk.addend_at + Mux(vec.by_channel, SCALED_BIAS_WORDS, 1)),
-                walk.scale_at.eq(walk.scale_at + SCALED_BIAS_WORDS),
-                Cat(here, walk.row_turn, walk.column_turn).eq(0),
-                walk.left.eq(vec.pixels),
-                walk.y_here.eq(Mux(vec.y_walk == YWalk.PIXEL, vec.y_base, walk.y_next)),
-                walk.y_block.eq(walk.y_next),
-            ]
-        with m.If(ends.done):
-            m.d.sync += walk.dest_at.eq(walk.dest_at + 1)
-        with m.If(ends.turn):
-            m.d.sync += [walk.primed.eq(1), walk.block_left.eq(ends.block_last)]
-            with m.If(ends.done & walk.block_left):
-                m.d.sync += [walk.dest_at.eq(walk.dest_block + lanes), walk.dest_block.eq(walk.dest_block + lanes)]
-            with m.Elif(ends.done):
-                m.d.sync += walk.dest_at.eq(walk.dest_at + walk.group_step)
-        with m.If(ends.walk_last & walk.transposes):
-            m.d.sync += walk.flush.eq(1)
-        with m.If(ends.vec_last):
-            m.d.sync += walk.active.eq(0)
-
-    def _advance_walk(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
-        """Whole blocks: the second walk over one begins where the first did, when y is there."""
-        divides = Mux(walk.vec.op == VectorOp.MAC, WHOLE_ROOT_CYCLES, WHOLE_DIVIDE_CYCLES)
-        with m.If(walk.rest != 0):
-            m.d.sync += walk.rest.eq(walk.rest - 1)
-        with m.If(ends.measured):
-            m.d.sync += [
-                walk.second.eq(1),
-                walk.rest.eq(Mux(walk.vec.pair == Pair.SUBTRACT, WHOLE_SUBTRACT_CYCLES, divides)),
-                walk.here.eq(0),
-                walk.left.eq(walk.vec.pixels),
-            ]
-        with m.If(ends.block_last):
-            m.d.sync += walk.second.eq(0)
-
-    def _advance_column(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
-        """Sliding windows: down the column, then to the next one. `kx` is that column's number in the oldest window."""
-        vec = walk.vec
-        m.d.sync += [
-            walk.ky.eq(walk.ky + 1),
-            walk.tap_y.eq(walk.tap_y + walk.tap_step),
-            walk.tap.eq(walk.tap + vec.kernel_w),
-            walk.row_first.eq(0),
-            walk.shift.eq(ends.pixel_last),
-        ]
-        with m.If(ends.column_last):
-            kx = Signal.like(walk.kx, name="kx_next")
-            m.d.comb += kx.eq(Mux(ends.kx_last, vec.kernel_w - vec.stride_w, walk.kx + 1))
-            m.d.sync += [
-                walk.ky.eq(0),
-                walk.tap_y.eq(walk.tap_y0),
-                walk.tap_x.eq(walk.tap_x + 1),
-                walk.kx.eq(kx),
-                walk.tap.eq(kx),
-            ]
-
-    def _load(
-        self, m: Module, walk: Walk, pending: PendingInstruction, windowed: Signal, slides: Signal, whole: Signal
-    ) -> None:
-        """Starts the pending instruction; its first address is that of the next cycle."""
-        after, vec, lanes = pending.code, walk.vec, self._config.lanes
-        with m.If(pending.load):
-            m.d.sync += [walk.active.eq(1), vec.eq(after), walk.void.eq(pending.bad), walk.start.eq(self.now + 1)]
-            for field in ("blocks", "kernel_h", "kernel_w", "out_w", "pixels"):
-                # A zero count has raised a fault; as 1 it cannot hang the loops.
-                m.d.sync += vec[field].eq(after[field] | (after[field] == 0))
-            with m.If(~windowed):
-                m.d.sync += [vec.kernel_h.eq(1), vec.kernel_w.eq(1)]
-            m.d.sync += [
-                walk.transposes.eq(after.op == VectorOp.TRANSPOSE),
-                walk.fetches.eq((after.op == VectorOp.TABLE) & self._config.core.vec_table),
-                walk.whole.eq(whole & ~pending.bad),
-                Cat(walk.second, walk.rest).eq(0),
-                walk.slides.eq(slides),
-                walk.fills.eq(slides & (after.op == VectorOp.MAC)),
-                walk.row_step.eq(after.stride_h * after.in_w),
-                walk.tap_step.eq(after.dilation * after.in_w),
-                walk.tap_x0.eq(-after.pad_left),
-                walk.tap_x.eq(-after.pad_left),
-                walk.tap_y0.eq(-(after.pad_top * after.in_w)),
-                walk.tap_y.eq(-(after.pad_top * after.in_w)),
-                walk.group_step.eq(after.blocks * lanes - (lanes - 1)),
-                walk.plane.eq(after.x_base),
-                walk.left.eq(after.pixels | (after.pixels == 0)),
-                walk.y_here.eq(after.y_base),
-                walk.y_block.eq(after.y_base),
-                walk.addend_at.eq(after.addend_base),
-                walk.scale_at.eq(after.scale),
-                walk.block_second.eq(0),
-                walk.dest_at.eq(after.dest_base),
-                walk.dest_block.eq(after.dest_base),
-                walk.block_first.eq(1),
-                walk.row_first.eq(1),
-                Cat(walk.flush, walk.primed, walk.block_left, walk.phase, walk.kx, walk.ky, walk.block, walk.here).eq(
-                    0
-                ),
-                Cat(walk.tap, walk.shift, walk.row_turn, walk.column_turn, walk.table_at).eq(0),
-            ]
 
     def _describe(
         self, m: Module, walk: Walk, ends: LoopEnds, loader: TapLoader | None, x: Access, y: Access, dest: Access

@@ -228,16 +228,29 @@ class StaticCheck:
             semaphore("notify_sem", fields["notify_tile"])
         if len(self.problems.list) > before:
             return None
-        accesses: tuple[Access, ...] = ()
         route = None
         if opcode is Opcode.FETCH:
             self._rights(fields, problem)
         elif opcode is Opcode.ROUTE:
             self._take_route(number, position, step, problem)
         elif opcode is Opcode.MOVE:
-            accesses = move_accesses(fields)
             route = self._route_of(number, fields, problem)
-        elif opcode is Opcode.GEMM:
+        accesses = self._accesses(opcode, stream.tile, fields, problem)
+        if accesses is None:
+            return None
+        self._count(accesses)
+        for access in accesses:
+            self._inside(access, opcode is Opcode.MOVE, problem)
+        return DecodedInstruction(opcode, fields, accesses, route)
+
+    def _accesses(
+        self, opcode: Opcode, tile: int, fields: dict[str, int], problem: Callable[[str, str], None]
+    ) -> tuple[Access, ...] | None:
+        """The words that an instruction of a stream of `tile` accesses, None if its fields contradict each other."""
+        before = len(self.problems.list)
+        if opcode is Opcode.MOVE:
+            return move_accesses(fields)
+        if opcode is Opcode.GEMM:
             if fields["addend"] not in set(Addend):
                 problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
                 return None
@@ -251,17 +264,12 @@ class StaticCheck:
                     )
                 if len(self.problems.list) > before:
                     return None
-            accesses = tuple(gemm_accesses(stream.tile, fields, chip.cols))
             self._own_sums(fields, problem)
-        elif opcode is Opcode.VEC:
+            return tuple(gemm_accesses(tile, fields, self.chip.cols))
+        if opcode is Opcode.VEC:
             self._vector(fields, problem)
-            if len(self.problems.list) > before:
-                return None
-            accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
-        self._count(accesses)
-        for access in accesses:
-            self._inside(access, opcode is Opcode.MOVE, problem)
-        return DecodedInstruction(opcode, fields, accesses, route)
+            return None if len(self.problems.list) > before else tuple(vec_accesses(tile, fields, self.chip.lanes))
+        return ()
 
     def _count(self, accesses: Sequence[Access]) -> None:
         """Raises CheckError if the program touches more intervals of words than can be followed."""

@@ -8,7 +8,7 @@ per step (`Value.step`); convolutions, depthwise convolutions, average pools and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -195,6 +195,28 @@ class Picture:
     std: tuple[float, ...]
 
 
+def _check_filters(layer: Layer, x: Value, no: Callable[[str], WorkloadError]) -> int:
+    """Checks weights, biases and multipliers of a convolution of `x`; returns how many filters it has. Raises `no`."""
+    if layer.w is None or layer.bias is None:
+        raise no("has no weights or no bias")
+    outputs = layer.w.shape[0]
+    weights = (outputs, x.channels if layer.kind == "conv" else 1, layer.window.kernel_h, layer.window.kernel_w)
+    if layer.w.shape != weights or layer.w.dtype != np.int8:
+        raise no(f"weights are {layer.w.dtype}{list(layer.w.shape)}, must be int8{list(weights)}")
+    if layer.bias.shape != (outputs,) or layer.bias.dtype != np.int32:
+        raise no(f"bias is {layer.bias.dtype}{list(layer.bias.shape)}, must be int32[{outputs}]")
+    if layer.kind == "depthwise" and outputs != x.channels:
+        raise no(f"{outputs} filters for {x.channels} channels")
+    if (scales := layer.scales) is not None:
+        if scales.shape != (outputs,) or scales.dtype != np.int32:
+            raise no(f"scales are {scales.dtype}{list(scales.shape)}, must be int32[{outputs}]")
+        if scales.min() < 1 or scales.max() > SCALE_LIMIT:
+            raise no(f"scales m = {scales.min()}..{scales.max()} must be in 1..{SCALE_LIMIT}")
+        if layer.scale or not scalable(layer):
+            raise no(f"scale m = {layer.scale} beside scales" if layer.scale else UNSCALABLE)
+    return outputs
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A network. `layers` are in an order in which every input is made before it is used.
@@ -254,24 +276,7 @@ class Graph:
         if scaled and layer.scales is None and not 0 < layer.scale <= SCALE_LIMIT:
             raise no(f"scale m = {layer.scale} must be in 1..{SCALE_LIMIT}")
         if layer.kind in ("conv", "depthwise"):
-            if layer.w is None or layer.bias is None:
-                raise no("has no weights or no bias")
-            outputs = layer.w.shape[0]
-            weights = (outputs, x.channels if layer.kind == "conv" else 1, layer.window.kernel_h, layer.window.kernel_w)
-            if layer.w.shape != weights or layer.w.dtype != np.int8:
-                raise no(f"weights are {layer.w.dtype}{list(layer.w.shape)}, must be int8{list(weights)}")
-            if layer.bias.shape != (outputs,) or layer.bias.dtype != np.int32:
-                raise no(f"bias is {layer.bias.dtype}{list(layer.bias.shape)}, must be int32[{outputs}]")
-            if layer.kind == "depthwise" and outputs != x.channels:
-                raise no(f"{outputs} filters for {x.channels} channels")
-            if (scales := layer.scales) is not None:
-                if scales.shape != (outputs,) or scales.dtype != np.int32:
-                    raise no(f"scales are {scales.dtype}{list(scales.shape)}, must be int32[{outputs}]")
-                if scales.min() < 1 or scales.max() > SCALE_LIMIT:
-                    raise no(f"scales m = {scales.min()}..{scales.max()} must be in 1..{SCALE_LIMIT}")
-                if layer.scale or not scalable(layer):
-                    raise no(f"scale m = {layer.scale} beside scales" if layer.scale else UNSCALABLE)
-            return outputs, *layer.window.output(x.height, x.width)
+            return _check_filters(layer, x, no), *layer.window.output(x.height, x.width)
         if layer.kind in ("max_pool", "average_pool"):
             return x.channels, *layer.window.output(x.height, x.width)
         if layer.kind == "table":

@@ -19,17 +19,18 @@ from dataclasses import dataclass
 from math import ceil
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import Addend, Pair, Region, VectorOp, address
+from meshloom.hw.spec.isa import Addend, Pair, VectorOp
 
 from ...ir.bodies import GemmFields
+from ...ir.schedule import Operation
 from ...mapping.memory.placement import Stored
 from ...mapping.tiling.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
 from ...mapping.tiling.tiles import Range
-from ...schedulers.training.core import Room
+from ...schedulers.training.core import Place, check
 from ...schedulers.training.pair import cut
 from ...workload.training_chain import Chain
 from ...workload.training_data import scales_of
-from .chain_operations import ChainCore, ChainOperations
+from .chain_core import ChainCore
 from .chain_plan import ChainPlan, Tensors, Update
 
 
@@ -47,9 +48,9 @@ class _Layer:
     dw_scale: int
 
 
-class ChainEmitter(ChainOperations):
+class ChainEmitter:
     """The operations of a plan, in `operations`. Words to and from DRAM: `dram_words`. Raises DoesNotFit when
-    something has no room."""
+    something has no room, or an instruction cannot hold a number."""
 
     def __init__(self, chain: Chain, chip: ChipConfig, plan: ChainPlan) -> None:
         if plan.update is not Update.NONE and chip.cols != chip.lanes:
@@ -57,18 +58,10 @@ class ChainEmitter(ChainOperations):
                 f"{chain.name}: words of W have {chip.lanes} channels on {chip.name}, those of results {chip.cols}; "
                 "W - dW needs as many in both: take update=none"
             )
-        super().__init__(chain.name)
         self.chain, self.chip, self.plan = chain, chip, plan
+        self.operations = list[Operation]()
         self.tensors = Tensors(chain, chip, plan)
-        core, limit = chip.core, f"of a {chip.name} core"
-        self.cores = [
-            ChainCore(
-                tile, Room(f"A {limit}", core.a_words), Room(f"B {limit}", core.b_words),
-                Room(f"ACC {limit}", core.acc_words), Room(f"OUT {limit}", core.out_words),
-                Room(f"VEC {limit}", core.vec_words - chip.lanes, chip.lanes),
-            )
-            for tile in chip.cores[: plan.cores]
-        ]  # fmt: skip
+        self.cores = [ChainCore(chip, tile, self.operations) for tile in chip.cores[: plan.cores]]
         self.layers = [
             _Layer(
                 index, layer.k, layer.n, ceil(layer.n / chip.cols), ceil(layer.k / chip.cols),
@@ -84,6 +77,10 @@ class ChainEmitter(ChainOperations):
         if plan.update is Update.APART:
             for layer in reversed(self.layers):
                 self._apart(layer)
+
+    @property
+    def dram_words(self) -> int:
+        return sum(core.dram_words for core in self.cores)
 
     # -- the order of all work ----------------------------------------------------------------------------------------
 
@@ -138,8 +135,7 @@ class ChainEmitter(ChainOperations):
                 home = self.cores[number % len(self.cores)]
                 if self.chain.masked(layer.index):
                     signs = home.signs[layer.index, k] = home.out.take((k[1] - k[0]) * (m[1] - m[0]))
-                    place = address(Region.OUT, signs)
-                    self._load(f"x {layer.index} signs", home, self.tensors.x[layer.index], k, m, place)
+                    home.fetch(f"x {layer.index} signs", self.tensors.x[layer.index], k, m, home.in_out(signs)[1])
 
     # -- dX -----------------------------------------------------------------------------------------------------------
 
@@ -148,25 +144,25 @@ class ChainEmitter(ChainOperations):
         self._load_dy(core, layer, m)
 
     def _load_dy(self, core: ChainCore, layer: _Layer, m: Range) -> None:
-        place = address(Region.MAIN, core.dy[layer.index])
-        self._load(f"dy {layer.index}", core, self.tensors.dy[layer.index], (0, layer.depth), m, place)
+        place = core.in_a(core.dy[layer.index])
+        core.fetch(f"dy {layer.index}", self.tensors.dy[layer.index], (0, layer.depth), m, place[1])
 
     def _dx(self, core: ChainCore, layer: _Layer, m: Range, k: Range, last: bool) -> None:
         """dX of some blocks of columns, to where it is wanted."""
         count, label = m[1] - m[0], f"dx {layer.index} m{m[0]} k{k[0]}"
-        self._check("blocks of channels", layer.depth, MAX_K_BLOCKS)
+        check(self.chain.name, "blocks of channels", layer.depth, "k_blocks", MAX_K_BLOCKS)
         w = self._w(core, layer, k)
         core.load += (k[1] - k[0]) * layer.n
         at_once = max(1, min(k[1] - k[0], self.chip.core.out_words // 2 // count, MAX_N_BLOCKS))
         for begin in range(*k, at_once):
             blocks = min(at_once, k[1] - begin)
             out = core.out.once(blocks * count)
-            self._gemm(core, label, {
+            core.gemm(label, {
                 "a_base": core.dy[layer.index], "a_plane": count, "in_w": count, "out_w": count, "pixels": count,
                 "k_blocks": layer.depth, "b_base": w + (begin - k[0]) * layer.depth * self.chip.cols,
                 "n_blocks": blocks, "dest_base": out, "scale": layer.dx_scale,
             })  # fmt: skip
-            place = core.tile, address(Region.OUT, out)
+            place = core.in_out(out)
             if self.chain.masked(layer.index):
                 signs = core.signs[layer.index, k] + (begin - k[0]) * count
                 place = self._masked(core, label, blocks * count, out, signs)
@@ -176,24 +172,23 @@ class ChainEmitter(ChainOperations):
         if last:
             core.b.free(core.wt.pop((layer.index, k)))
 
-    def _masked(self, core: ChainCore, label: str, words: int, out: int, signs: int) -> tuple[int, int]:
+    def _masked(self, core: ChainCore, label: str, words: int, out: int, signs: int) -> Place:
         """dX where X is above 0, in VEC. `out`, `signs`: where in OUT they are."""
         held, vec = core.a.once(words), core.vec.once(words)
-        self._move(label, core.tile, Region.OUT, out, core.tile, Region.MAIN, held, words)
-        self._pair(core, f"{label} mask", Pair.MASK, held, signs, vec, words)
-        return core.tile, address(Region.VEC, vec)
+        core.move(label, core.in_out(out), core.in_a(held), words)
+        core.pair(f"{label} mask", Pair.MASK, held, signs, vec, words)
+        return core.in_vec(vec)
 
-    def _hand_on(self, core: ChainCore, layer: _Layer, label: str, m: Range, k: Range, place: tuple[int, int]) -> None:
+    def _hand_on(self, core: ChainCore, layer: _Layer, label: str, m: Range, k: Range, place: Place) -> None:
         """dX to the cores that need it as dY of the layer before, or to DRAM."""
         count = m[1] - m[0]
         if not layer.index or not self.plan.keep:
             stored = self.tensors.dy[layer.index - 1] if layer.index else self.tensors.dx
             assert stored is not None
-            self._store(label, core, stored, k, m, place[1])
+            core.store(label, stored, k, m, place[1])
             return
         for other in self.cores:
-            target = address(Region.MAIN, other.dy[layer.index - 1] + k[0] * count)
-            self._span(label, core.tile, place, (other.tile, target), (k[1] - k[0]) * count)
+            core.move(label, place, other.in_a(other.dy[layer.index - 1] + k[0] * count), (k[1] - k[0]) * count)
 
     # -- dW -----------------------------------------------------------------------------------------------------------
 
@@ -215,7 +210,7 @@ class ChainEmitter(ChainOperations):
             fields |= {"b_base": x, "n_blocks": columns, "to_acc": 1, "dest_base": core.sums[key]}
             if not first:
                 fields["addend_base"] = core.sums[key]
-            self._gemm(core, label, fields)
+            core.gemm(label, fields)
             return
         at_once = max(1, min(columns, self.chip.core.out_words // 2 // count, MAX_N_BLOCKS))
         for begin in range(0, columns, at_once):
@@ -227,13 +222,13 @@ class ChainEmitter(ChainOperations):
             }  # fmt: skip
             if not first:
                 own["addend_base"] = core.sums[key] + begin * count
-            self._gemm(core, label, fields | own)
+            core.gemm(label, fields | own)
             part = k[0] + begin, k[0] + begin + blocks
             if self.plan.update is Update.FUSED:
                 w = core.w.get((layer.index, k, n))
                 self._updated(core, layer, label, part, n, out, None if w is None else w + begin * count)
             else:
-                self._store(label, core, self.tensors.dw[layer.index], part, n, address(Region.OUT, out))
+                core.store(label, self.tensors.dw[layer.index], part, n, core.in_out(out)[1])
         if key in core.sums:
             core.acc.free(core.sums.pop(key))
         if key in core.w:
@@ -248,9 +243,9 @@ class ChainEmitter(ChainOperations):
         vec = core.vec.once(words)
         if w is None:
             w = core.a.once(words)
-            self._load(f"{label} w", core, self.tensors.w[layer.index], k, n, address(Region.MAIN, w))
-        self._pair(core, f"{label} update", Pair.SUBTRACT, w, out, vec, words)
-        self._store(label, core, self.tensors.updated[layer.index], k, n, address(Region.VEC, vec))
+            core.fetch(f"{label} w", self.tensors.w[layer.index], k, n, core.in_a(w)[1])
+        core.pair(f"{label} update", Pair.SUBTRACT, w, out, vec, words)
+        core.store(label, self.tensors.updated[layer.index], k, n, core.in_vec(vec)[1])
 
     def _apart(self, layer: _Layer) -> None:
         """All of W' of a layer, dW being in DRAM."""
@@ -259,7 +254,7 @@ class ChainEmitter(ChainOperations):
             for n in cut(layer.n, most):
                 core = self.cores[k[0] % len(self.cores)]
                 label, out = f"update {layer.index} k{k[0]} n{n[0]}", core.out.once(n[1] - n[0])
-                self._load(f"{label} dw", core, self.tensors.dw[layer.index], k, n, address(Region.OUT, out))
+                core.fetch(f"{label} dw", self.tensors.dw[layer.index], k, n, core.in_out(out)[1])
                 self._updated(core, layer, label, k, n, out)
 
     # -- operands -----------------------------------------------------------------------------------------------------
@@ -319,9 +314,9 @@ class ChainEmitter(ChainOperations):
         cols, lanes = chip.cols, chip.lanes
         planes = k[0] * cols // channels, min(ceil(end / channels), ceil(k[1] * cols / channels))
         blocks = planes[1] - planes[0]
-        self._check("pixels of a tile", count, MAX_IN_WIDTH)
+        check(self.chain.name, "pixels of a tile", count, "in_w", MAX_IN_WIDTH)
         plain = core.a.once(blocks * count) if held is None else held
-        self._load(label, core, stored, planes, pixels, address(Region.MAIN, plain))
+        core.fetch(label, stored, planes, pixels, core.in_a(plain)[1])
         wide, skip, needed = blocks * lanes, k[0] * cols - planes[0] * channels, (k[1] - k[0]) * cols
         words = needed if channels == cols else min(needed, wide - skip)
         for group, groups, vec in self._transposed(core, label, plain, count, blocks, unit):
@@ -329,18 +324,16 @@ class ChainEmitter(ChainOperations):
                 target = at + (begin + group + index) * cols
                 source = vec + index * wide + skip
                 runs = (cols, lanes) if channels == cols else (words, words)
-                self._move(label, core.tile, Region.VEC, source, core.tile, Region.B, target, words, runs,
-                           (cols, depth * cols))  # fmt: skip
+                core.move(label, core.in_vec(source), core.in_b(target), words, runs, (cols, depth * cols))
         if short := needed - words:
             if not core.zeros:
                 core.zeros = True
-                self._vector(core, "zeros", VectorOp.TRANSPOSE, {
+                core.vector("zeros", VectorOp.TRANSPOSE, {
                     "x_plane": 1, "in_w": 1, "out_w": 1, "pixels": 1, "pad_left": 1,
                 })  # fmt: skip
             some = ceil(count / unit)
             target = at + ((k[1] - k[0] - 1) * depth + begin) * cols + cols - short
-            self._move(label, core.tile, Region.VEC, 0, core.tile, Region.B, target, short * some, (short, 0),
-                       (short, cols))  # fmt: skip
+            core.move(label, core.in_vec(0), core.in_b(target), short * some, (short, 0), (short, cols))
 
     def _dyt(self, core: ChainCore, layer: _Layer, m: Range, n: Range) -> int:
         """Columns of dY of a range of rows in A: [group of rows][column], a lane for each row."""
@@ -350,13 +343,12 @@ class ChainEmitter(ChainOperations):
         cols, lanes, count = self.chip.cols, self.chip.lanes, m[1] - m[0]
         blocks = ceil((n[1] - n[0]) / cols)
         wide = blocks * cols
-        self._check("columns of a piece", wide, MAX_IN_WIDTH)
+        check(self.chain.name, "columns of a piece", wide, "in_w", MAX_IN_WIDTH)
         at = core.dyt[key] = core.a.take(self._groups(m) * wide)
         plain = core.dy[layer.index] + n[0] // cols * count
         label = f"dyt {layer.index} n{n[0]}"
         for group, groups, vec in self._transposed(core, label, plain, count, blocks, lanes):
-            self._move(label, core.tile, Region.VEC, vec, core.tile, Region.MAIN, at + group * wide, groups * wide,
-                       (cols, lanes))  # fmt: skip
+            core.move(label, core.in_vec(vec), core.in_a(at + group * wide), groups * wide, (cols, lanes))
         return at
 
     def _transposed(self, core: ChainCore, label: str, plain: int, count: int, blocks: int, unit: int):  # noqa: ANN202
@@ -368,7 +360,7 @@ class ChainEmitter(ChainOperations):
             first = group * unit
             pixels = min(at_once * unit, count - first)
             vec = core.vec.once(ceil(pixels / unit) * wide)
-            self._vector(core, label, VectorOp.TRANSPOSE, {
+            core.vector(label, VectorOp.TRANSPOSE, {
                 "x_base": plain + first, "x_plane": count, "in_w": count, "blocks": blocks, "out_w": count,
                 "pixels": pixels, "dest_base": vec,
             })  # fmt: skip

@@ -21,10 +21,11 @@ from meshloom.hw.spec.isa import Unit, VectorOp, address
 
 from ...mapping.memory.placement import Stored
 from ...mapping.nodes import Node, Run
+from ...mapping.tiling.arena import NEVER
 from ...mapping.tiling.problem import DoesNotFit
 from .homes import Homes
 from .muops import MuGraph, MuOp, Orchestration, Region
-from .residency import NEVER, HeldWords, Memory
+from .residency import HeldWords, Memory
 from .rounds import Barriers
 from .units import Units, extent, named
 from .views import View, copies

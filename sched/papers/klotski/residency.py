@@ -2,7 +2,9 @@
 
 Room is given to what comes. When the uses of everything are known, the best to give up is what is used again last
 (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966); among words that nobody needs any
-more, the best to take are those free for longest: whoever writes them next has to wait for their last reader.
+more, the best to take are those free for longest: whoever writes them next has to wait for their last reader. An
+`Arena` (`mapping.tiling.arena`) decides otherwise: tiles leave one by one until words are free somewhere, at any price.
+Here the neighbours that are needed last leave together, or nobody, if all are needed sooner than what comes.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-NEVER = 1 << 60
+from ...mapping.tiling.arena import NEVER
+
 #: Nobody has used these words yet.
 _FRESH = -1
 

@@ -121,7 +121,7 @@ class Backward:
                     "dest_base": out + (image - begin) * rows if last else at,
                 }  # fmt: skip
                 window = self._dx_images(step, end - begin) if layer.flat else self._dx_image(step, image)
-                core.gemm(f"{self.name} dx {image} k{step.k[0]} n{step.n[0]}", window | fields,
+                core.product(f"{self.name} dx {image} k{step.k[0]} n{step.n[0]}", window | fields,
                           f"dx:{self.name}" if last else "")  # fmt: skip
             if last:
                 self._keep(step, begin, end, out)
@@ -205,13 +205,13 @@ class Backward:
                 "a_base": x, "a_plane": channels, "in_w": cols, "out_w": cols, "pixels": channels, "dest_base": sums,
                 "addend_base": 0 if first else sums,
             }  # fmt: skip
-            core.gemm(f"{self.name} dw k{step.k[0]} n{step.n[0]} m{step.m[0]}", fields | own)
+            core.product(f"{self.name} dw k{step.k[0]} n{step.n[0]} m{step.m[0]}", fields | own)
         else:
             for channel in range(channels):
                 at = sums + channel * wide * layer.taps
                 own = self._dw_channel(x + channel * layer.x_pixels)
                 own |= {"dest_base": at, "addend_base": 0 if first else at}
-                core.gemm(f"{self.name} dw c{channel} n{step.n[0]} m{step.m[0]}", fields | own)
+                core.product(f"{self.name} dw c{channel} n{step.n[0]} m{step.m[0]}", fields | own)
         if last:
             self._sums_out(step, sums, rows)
             core.acc.free(self._sums.pop(key))

@@ -1,4 +1,4 @@
-"""One core's part of a training step: where things lie in its memories, and the operations on them.
+"""One core's part of training: where things lie in its memories, and the operations on them.
 
 Operations are listed one after the other. What may overlap follows from the words that they use: places in OUT, VEC
 and halves of operand memories are taken in turn, so that the next part is computed while the last one leaves.
@@ -64,27 +64,17 @@ class Room:
         return at
 
 
-class Core:
-    """The memories of core `tile` and what it does. `index`: of the core; `images`: its share of the batch."""
+class CoreOperations:
+    """Core `tile`: its memories, without the first `below` words of VEC, and what it does, at the end of a list."""
 
-    def __init__(self, step: OperationList, index: int, images: int) -> None:
-        chip = step.chip
-        self.step, self.chip, self.index, self.images = step, chip, index, images
-        self.tile = chip.cores[index]
-        #: The DRAM tile that holds what belongs to this core alone.
-        self.home = chip.drams[index % len(chip.drams)]
+    def __init__(self, chip: ChipConfig, tile: int, operations: list[Operation], below: int = 0) -> None:
+        self.chip, self.tile, self.operations = chip, tile, operations
         limit, core = f"of a {chip.name} core", chip.core
         self.a = Room(f"A {limit}", core.a_words)
         self.b = Room(f"B {limit}", core.b_words)
         self.acc = Room(f"ACC {limit}", core.acc_words)
         self.out = Room(f"OUT {limit}", core.out_words)
-        self.vec = Room(f"VEC {limit}", core.vec_words)
-
-    def share(self, words: int, room: Room, part: int = 2) -> Iterator[tuple[int, int]]:
-        """The images, in ranges of as many as have `words` words each in a `part`-th of a memory, at least one."""
-        many = max(1, room.words // part // max(1, words))
-        for first in range(0, self.images, many):
-            yield first, min(self.images, first + many)
+        self.vec = Room(f"VEC {limit}", core.vec_words - below, below)
 
     # -- places -------------------------------------------------------------------------------------------------------
 
@@ -116,20 +106,37 @@ class Core:
             return Span(tile=place[0], address=place[1], run=min(run, words), stride=stride)
 
         src, dst = span(source, source_runs), span(target, target_runs)
-        self.step.operations.append(Move(issuer=self.tile, src=src, dst=dst, words=words, label=label))
+        self.operations.append(Move(issuer=self.tile, src=src, dst=dst, words=words, label=label))
 
-    def gemm(self, label: str, fields: GemmFields, multiplier: str = "") -> None:
-        """A GEMM; with the name of a `multiplier` it requantises, otherwise its sums go to ACC."""
-        if multiplier:
-            self.step.multipliers[len(self.step.operations)] = multiplier
-        fields = fields | {"to_acc": int(not multiplier), "scale": int(bool(multiplier))}
-        self.step.operations.append(Gemm(core=self.tile, fields=bodies.gemm(**fields), label=label))
+    def gemm(self, label: str, fields: GemmFields) -> None:
+        """A GEMM."""
+        self.operations.append(Gemm(core=self.tile, fields=bodies.gemm(**fields), label=label))
 
     def vector(self, label: str, op: VectorOp, fields: VecFields) -> None:
         """A VEC."""
-        self.step.operations.append(Vec(core=self.tile, fields=bodies.vec(**fields | {"op": op}), label=label))
+        self.operations.append(Vec(core=self.tile, fields=bodies.vec(**fields | {"op": op}), label=label))
 
-    # -- transpositions -----------------------------------------------------------------------------------------------
+
+class Core(CoreOperations):
+    """A core in a step. `index`: of the core; `images`: its share of the batch."""
+
+    def __init__(self, step: OperationList, index: int, images: int) -> None:
+        super().__init__(step.chip, step.chip.cores[index], step.operations)
+        self.step, self.index, self.images = step, index, images
+        #: The DRAM tile that holds what belongs to this core alone.
+        self.home = step.chip.drams[index % len(step.chip.drams)]
+
+    def share(self, words: int, room: Room, part: int = 2) -> Iterator[tuple[int, int]]:
+        """The images, in ranges of as many as have `words` words each in a `part`-th of a memory, at least one."""
+        many = max(1, room.words // part // max(1, words))
+        for first in range(0, self.images, many):
+            yield first, min(self.images, first + many)
+
+    def product(self, label: str, fields: GemmFields, multiplier: str = "") -> None:
+        """A GEMM; with the name of a `multiplier` it requantises, otherwise its sums go to ACC."""
+        if multiplier:
+            self.step.multipliers[len(self.operations)] = multiplier
+        self.gemm(label, fields | {"to_acc": int(not multiplier), "scale": int(bool(multiplier))})
 
     def transposed(self, label: str, words: list[int], plane: int, pixels: int) -> Iterator[tuple[int, int, int]]:
         """Turns, for each of `words` in A, the bytes of `pixels` words that are `plane` apart into lanes.

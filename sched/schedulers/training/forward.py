@@ -52,7 +52,7 @@ def _layer(core: Core, layer: Geometry, at: tuple[int, int, int], places: dict[s
             fields: GemmFields = {
                 "a_base": x + image * layer.x_words, "b_base": w, "dest_base": out + (image - first) * layer.y_words,
             }  # fmt: skip
-            core.gemm(f"{name} y {image}", _window(layer) | fields, f"y:{name}")
+            core.product(f"{name} y {image}", _window(layer) | fields, f"y:{name}")
         words, source = (end - first) * layer.y_words, core.in_out(out)
         core.move(f"{name} y out", source, _behind(places[f"y:{name}"], first * layer.y_words), words)
         if pool > 1:
@@ -91,7 +91,7 @@ def _hidden(core: Core, layer: Geometry, at: tuple[int, int, int], y: Place) -> 
         sums, out = core.acc.once(count), core.out.once(count)
         for fields, last in _parts(layer, count, x, w, block, sums):
             own: GemmFields = {"dest_base": out, "relu": int(layer.layer.shape.relu)} if last else {"dest_base": sums}
-            core.gemm(f"{name} y n{block}", fields | own, f"y:{name}" if last else "")
+            core.product(f"{name} y n{block}", fields | own, f"y:{name}" if last else "")
         for target in (core.in_a(after + block), _behind(y, block)):
             core.move(f"{name} y n{block}", core.in_out(out), target, count, target_runs=(1, nb))
 
@@ -102,7 +102,7 @@ def _scores(core: Core, layer: Geometry, x: int, w: int, place: Place) -> None:
     for block in range(layer.nb):
         sums = core.acc.once(count)
         for fields, _ in _parts(layer, count, x, w, block, sums):
-            core.gemm(f"{name} y n{block}", fields | {"dest_base": sums})
+            core.product(f"{name} y n{block}", fields | {"dest_base": sums})
         core.move(f"{name} sums", core.in_acc(sums), _behind(place, 4 * block * count), 4 * count)
 
 

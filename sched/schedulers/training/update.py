@@ -86,7 +86,7 @@ def _update(piece: _Piece, of: Sequence[Backward], places: Mapping[str, Place]) 
                     "addend": Addend.NONE if fresh else Addend.PARTIAL, "addend_base": 0 if fresh else sums + row,
                     "dest_base": (out if last else sums) + row,
                 }  # fmt: skip
-                core.gemm(f"{label} m{m[0]}", fields | own, f"dw:{name}" if last else "")
+                core.product(f"{label} m{m[0]}", fields | own, f"dw:{name}" if last else "")
         before = one, sums
     assert before is not None
     core, rows = before[0].core, piece.rows

@@ -24,7 +24,7 @@ from ..kinds import table
 from .sql import SqlError, check_condition, run
 
 #: Points that a sweep may have before conditions and sample. They are all looked at.
-MOST = 1_000_000
+MOST = 100_000
 _NAME = re.compile(r"\{(\w+)\}")
 #: Files that may stand in a sweep, relative to it.
 _FILES = (".toml", ".onnx", ".csv", ".py")
@@ -33,10 +33,12 @@ _FILES = (".toml", ".onnx", ".csv", ".py")
 @dataclass(frozen=True)
 class Point:
     """A workload on a chip by a scheduler. `chip`: None if its fields contradict each other; `problem` says how.
-    `parameters`: values of what was in braces, and of fields of the chip."""
+    `chip_key`: its digest, or base and problem. `parameters`: values of what was in braces, and of fields of the chip.
+    """
 
     base: str
     chip: ChipConfig | None
+    chip_key: str
     problem: str
     scheduler: str
     workload: str
@@ -46,8 +48,8 @@ class Point:
     @property
     def content(self) -> dict[str, Any]:
         """What the point is, whatever code and device it meets."""
-        chip = self.chip.digest if self.chip else f"{self.base}: {self.problem}"
-        return {"chip": chip, "scheduler": self.scheduler, "workload": self.workload, "file": _file(self.workload)}
+        file = _file(self.workload) if _may_name_file(self.workload) else ""
+        return {"chip": self.chip_key, "scheduler": self.scheduler, "workload": self.workload, "file": file}
 
 
 def points(sweep: SweepFile, folder: Path) -> list[Point]:
@@ -104,6 +106,7 @@ def _all(sweep: SweepFile, folder: Path) -> Iterator[Point]:
         for values in product(*sweep.chip.values()):
             fields = dict(zip(sweep.chip, values, strict=True))
             chip, problem = _changed(base, fields)
+            key = chip.digest if chip else f"{base.name}: {problem}"
             requests: dict[str, tuple[_PointWorkload, ...]] = {}  # a name can mean other workloads on another chip
             for workload, scheduler in pairs:
                 for own in _combinations(_values(sweep.parameters, (workload, scheduler))):
@@ -113,7 +116,7 @@ def _all(sweep: SweepFile, folder: Path) -> Iterator[Point]:
                         requests[name] = _requests(name, chip or base)
                     for each in requests[name]:
                         _check_scheduler(made_by, each.way)
-                        yield Point(base.name, chip, problem, made_by, each.name, each.macs, fields | own)
+                        yield Point(base.name, chip, key, problem, made_by, each.name, each.macs, fields | own)
 
 
 def _values(parameters: Mapping[str, list[Any]], texts: Iterable[str]) -> dict[str, list[Scalar]]:
@@ -135,8 +138,14 @@ def _word(value: Scalar) -> str:
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
+def _may_name_file(text: str) -> bool:
+    return any(suffix in text for suffix in _FILES)
+
+
 def _placed(text: str, folder: Path) -> str:
     """A file that a sweep names, relative to where the sweep lies; other names as they are."""
+    if not _may_name_file(text):
+        return text
     first, _, rest = text.partition(":")
     path, tail = topology.split(first) or (Path(first), "")
     if path.suffix in _FILES and not path.is_absolute() and (folder / path).exists():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,16 @@ from meshloom.hw.spec.contracts import SEMAPHORE_MAX
 from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.timed.compile import compile_ahead
+from meshloom.sched.lowering.timed.orders import emit
+from meshloom.sched.lowering.timed.timetable import CodeTimes, Timetabler
+from meshloom.sched.mapping.emit.task import LayerTask, TaskError
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.tiles import MTile
+from meshloom.sched.model import native
+from meshloom.sched.papers.dtt.routing import FreeRouteSearch
+from meshloom.sched.papers.klotski import ilp
+from meshloom.sched.papers.klotski.dag import GraphError
+from meshloom.sched.papers.klotski.work import stages_of, works
 from meshloom.sched.program.program import Instruction, place
 from meshloom.sched.routing.hardware import DttError, Hardware
 from meshloom.sched.routing.mesh import mesh_of
@@ -19,7 +32,7 @@ from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload import trainable, zoo
 from meshloom.sched.workload.arrivals import read_trace
 from meshloom.sched.workload.catalog import find
-from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value
+from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.metadata import Metadata
@@ -104,3 +117,70 @@ def test_metadata_that_make_no_sense_name_their_place() -> None:
         Metadata.parse('{"version": 1, "name": "n", "real": 3}', "m")
     with pytest.raises(OnnxError, match="write the model again"):
         Metadata.parse("[", "m")
+
+
+# -- what earlier checks refuse on every way from the command line ----------------------------------------------------
+
+
+def one_layer(name: str, chip: str) -> LayerTask:
+    (workload,) = find(name)
+    return LayerTask(workload.shape, load(chip), 1 << 15)
+
+
+def test_a_gemm_counts_no_further_than_its_fields() -> None:
+    task = one_layer("gemm:70000x8x8", "quad8")
+    with pytest.raises(TaskError, match=r"a GEMM has 16384 pixels, at most 16383 are possible; cut the tile"):
+        task.gemm(task.cores[0], MTile(0, 0, 16384, 0, 1), (0, 1), (0, 1), a=0, b=0, bias=0, sums=0, out=0)
+
+
+def test_only_a_chip_with_a_controller_times_anything() -> None:
+    schedule = scheduler("loop_order")(find("gemm:4x4x4")[0].shape, load("tiny"), 1 << 15)
+    with pytest.raises(DttError, match=r'chip tiny has no "dtt" tile to time anything; add one to its floorplan'):
+        Timetabler(schedule, load("tiny"), CodeTimes(0, 0, 0))
+
+
+def test_tags_number_no_more_operations_than_they_have_values() -> None:
+    planner: Any = SimpleNamespace(chip=load("ahead8"))
+    table: Any = SimpleNamespace(timed=[None] * (1 << 15))
+    with pytest.raises(DttError, match="32768 operations, but tags for only 32768: plan fewer at once"):
+        emit(planner, table, 0)
+
+
+def test_data_that_lie_nowhere_have_no_route() -> None:
+    hardware = Hardware()
+    hardware.node(4, "A")
+    with pytest.raises(DttError, match=r"operation \?: datum 3 is nowhere; load it, or compute it first"):
+        FreeRouteSearch(hardware).route(3, "A", 5)
+
+
+def test_a_program_that_no_numbers_solve() -> None:
+    program = ilp.Model()
+    x = program.variable(1)
+    program.row([(x, 1.0)], 2.0, 3.0)
+    with pytest.raises(GraphError, match=r"HiGHS found nothing in 10 nodes: "):
+        program.solve(10)
+
+
+def test_micro_ops_are_of_layers_that_stand_alone() -> None:
+    w, bias = np.ones((4, 4, 1, 1), np.int8), np.zeros(4, np.int32)
+    conv = Layer("conv", "c", ("a",), scale=9, w=w, bias=bias)
+    graph = Graph("net", (Value("a", 4, 4, 4),), (conv, Layer("max_pool", "y", ("c",), Window(2, 2, 2, 2))), ("y",))
+    chip = load("quad8")
+    assert [work.whole.planes for work in works(stages_of(graph, chip), chip)] == [1, 1]
+    with pytest.raises(DoesNotFit, match=r"layer .*: another layer is fused with it; cut the network with `stages_of`"):
+        works(cut(graph, chip), chip)
+
+
+# -- what is missing on the machine -----------------------------------------------------------------------------------
+
+
+def test_the_model_is_compiled_with_the_headers_of_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(native.NativeError, match=r"the headers of Python are missing; install them .*python3-dev"):
+        native._compiler()
+
+
+def test_sources_that_change_while_they_are_compiled(tmp_path: Path) -> None:
+    with pytest.raises(native.NativeError, match="its sources have just been changed; run the command again"):
+        native._compile(native.MODEL, "another digest", tmp_path, tmp_path / "log")
+    assert not list(tmp_path.iterdir())

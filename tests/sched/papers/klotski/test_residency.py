@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from meshloom.sched.mapping.tiling.arena import NEVER
 from meshloom.sched.papers.klotski.packing import pack
-from meshloom.sched.papers.klotski.residency import NEVER, HeldWords, Memory
+from meshloom.sched.papers.klotski.residency import HeldWords, Memory
 
 
 def test_what_is_used_again_last_is_given_up() -> None:

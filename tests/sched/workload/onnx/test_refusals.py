@@ -13,7 +13,9 @@ from onnx import TensorProto, helper
 
 from meshloom.sched.workload.graph import Graph, Layer, PastePlace, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
+from meshloom.sched.workload.onnx.constant_nodes import computed
+from meshloom.sched.workload.onnx.dequantising.context import real_numbers
+from meshloom.sched.workload.onnx.errors import OnnxError, Refused, UnsupportedError
 from meshloom.sched.workload.onnx.load import check
 from meshloom.sched.workload.onnx.quantise import quantise
 from meshloom.sched.workload.onnx.reader import from_onnx
@@ -102,6 +104,29 @@ FLOAT: dict[str, tuple[Build, str, dict[str, Any]]] = {
     "slice": (
         lambda m: m.node("Slice", ["x", m.integers(0, 0), m.integers(2, 2), m.integers(2)], "y"),
         "its starts, ends, axes and steps differ in number", {},
+    ),
+    "squares over no axes": (
+        lambda m: m.node("ReduceSumSquare", "x", "y", noop_with_empty_axes=1), "n_y (ReduceSumSquare): over no axes",
+        {"opset": 18},
+    ),
+    "maximum of a row and a column": (
+        lambda m: m.conv(m.node("Max", [m.conv("x", "a", (3, 3, 8, 1)), m.conv("x", "b", (3, 3, 1, 8))], "m"), "y",
+                         (3, 3, 1, 1)),
+        "of tensors of which none has the result's shape [1, 3, 8, 8]", {},
+    ),
+    "flattened pictures joined": (
+        lambda m: m.node("Concat", [m.node("Flatten", "x", "f"), m.node("Flatten", "x", "g")], "y", axis=1),
+        "operands are flattened pictures; concatenate them before", {},
+    ),
+    "constant beside a flattened picture": (
+        lambda m: m.node("Concat", [m.node("Flatten", "x", "f"), m.normal(1, 5)], "y", axis=1),
+        "a constant beside flattened pictures; concatenate it before", {},
+    ),
+    "scales in blocks": (
+        lambda m: m.node("DequantizeLinear", [m.node("QuantizeLinear", [
+            "x", m.constant(0.02), m.constant(0, np.int8)], "q"), m.constant(np.full((1, 3, 8, 4), 0.02)),
+            m.constant(np.zeros((1, 3, 8, 4)), np.int8)], "y", axis=3, block_size=2),
+        "n_y (DequantizeLinear): scales in blocks", {"opset": 21},
     ),
     "mean of layer normalisation": (
         lambda m: with_outputs(m, "LayerNormalization", ["x", m.normal(8)], ["n", "mean"]),
@@ -341,3 +366,19 @@ def test_layers_at_their_limits(layer: Layer) -> None:
 def test_a_tensor_that_nothing_makes_is_named() -> None:
     with pytest.raises(WorkloadError, match="network net: nothing makes tensor 'z'"):
         Graph("net", X, (CONV,), ("y",)).value("z")
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+
+
+def test_constants_of_types_that_are_no_numbers() -> None:
+    node = helper.make_node("Identity", ["a"], ["b"])
+    with pytest.raises(Refused, match=r"of constants of a type that numbers do not have \("):
+        computed(node, {"a": np.zeros(3, "V5")}, 13)
+
+
+def test_scales_belong_to_the_weights_that_they_scale() -> None:
+    weights, zero = np.ones((4, 3), np.int8), np.zeros(5, np.int8)
+    np.testing.assert_array_equal(real_numbers(weights, np.arange(4.0), zero[:4], 0), np.arange(4.0)[:, None] * weights)
+    with pytest.raises(Refused, match=r"scales of shape \[5, 1\] for weights of \[4, 3\]"):
+        real_numbers(weights, np.ones(5), zero, 0)

@@ -1,0 +1,133 @@
+"""What a tile says of itself and of what it has received: posts, faults, and what its parts wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+
+from ..host_link.reporter import Reporter, parts_of, units_of
+from ..spec.isa import POST, BlockedOn, Cause, Part, Unit
+from ..wiring.signatures import FaultPort, FaultReport, PostFlit
+from .tile_parts import PostChecks, TileParts
+
+if TYPE_CHECKING:
+    from .tile import Tile
+
+#: The planes of the NoC.
+PLANES = ("data", "request", "post")
+
+
+def add_reporter(m: Module, tile: Tile, parts: TileParts, refused: data.View) -> Reporter:
+    """Reports faults and blocked states of all parts to the host tile."""
+    mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
+    semaphores, core, controller = parts.semaphores, parts.core, parts.controller
+    sources: list[tuple[Unit, FaultPort | data.View]] = [
+        (Unit.MOVER, mover.fault),
+        (Unit.NONE, delivery.fault),
+        (Unit.NONE, taker.fault),
+    ]
+    sources += [(unit, front.fault) for unit, front in zip(units_of(tile.kind), fronts, strict=True)]
+    sources += [(Unit.NONE, semaphores.fault)]
+    if core is not None:
+        sources += [(unit, block.fault) for unit, block in core.units.items()]
+    if controller is not None:
+        sources += [(Unit.MOVER, controller.fault)]
+    blocked_status = [
+        *(front.blocked_status for front in fronts),
+        mover.blocked_status,
+        taker.blocked_status,
+        delivery.blocked_status,
+    ]
+    if parts.dram is not None:
+        port, bus_fault = parts.dram.port, Signal(FaultReport, name="bus_fault")
+        m.d.comb += [
+            bus_fault.valid.eq(port.fault),
+            bus_fault.cause.eq(Cause.BUS),
+            bus_fault.value.eq(Cat(port.fault_offset, port.fault_write)),
+        ]
+        sources.append((Unit.MOVER, bus_fault))
+        blocked_status.append(port.blocked_status)
+    undeliverable = Signal(FaultReport)
+    m.d.comb += undeliverable.cause.eq(Cause.DESTINATION)
+    for plane in PLANES:
+        with m.If(getattr(tile, f"{plane}_dropped")):
+            m.d.comb += undeliverable.valid.eq(1)
+            m.d.comb += undeliverable.value.eq(getattr(tile, f"{plane}_dropped_tile"))
+    sources += [(Unit.NONE, refused), (Unit.NONE, undeliverable)]
+    reporter = parts.sleepers.add("reporter", Reporter([unit for unit, _ in sources], parts_of(tile.kind)))
+    m.d.comb += [reporter.tile.eq(tile.tile), reporter.host.eq(tile.host)]
+    m.d.comb += [reporter.go.eq(tile.go), reporter.ask.eq(tile.ask)]
+    for i, (_, fault) in enumerate(sources):
+        m.d.comb += [reporter.fault(i)[name].eq(getattr(fault, name)) for name in FaultReport.members]
+    for i, state in enumerate(blocked_status):
+        m.d.comb += reporter.blocked_status(i).eq(state)
+    # a stream does not know what its unit waits for: here the mover (for the request plane) or the controller does
+    if controller is not None:
+        with m.If(fronts[0].blocked_status.waits == BlockedOn.UNIT):
+            m.d.comb += reporter.blocked_status(parts_of(tile.kind).index((Part.STREAM, Unit.MOVER))).eq(
+                controller.blocked_status
+            )
+    with m.If(mover.forward.valid & (fronts[0].blocked_status.waits == BlockedOn.UNIT)):
+        state = reporter.blocked_status(parts_of(tile.kind).index((Part.STREAM, Unit.MOVER)))
+        m.d.comb += [state.waits.eq(BlockedOn.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
+    return reporter
+
+
+def connect_posts(
+    m: Module, tile: Tile, parts: TileParts, reporter: Reporter, delivered: stream.Interface, checks: PostChecks
+) -> None:
+    """Outgoing posts (faults and states, notifies for other tiles, SYNCs) and incoming ones, which it checks."""
+    fronts, semaphores, refused = parts.fronts, parts.semaphores, checks.refused
+    first_free = 1 + len(fronts)
+    local, plane = semaphores.post(first_free), semaphores.post(first_free + 1)
+    here = Signal()
+    note = delivered.payload
+    reporting = reporter.send.valid
+    m.d.comb += [
+        here.eq(note.notify_tile == tile.tile),
+        local.valid.eq(delivered.valid & note.notify & here),
+        local.payload.sem.eq(note.notify_sem),
+        local.payload.n.eq(1),
+    ]
+    away = Signal()
+    m.d.comb += away.eq(delivered.valid & note.notify & ~here)
+    flit = Signal(PostFlit)
+    note_flit = Signal(PostFlit)
+    m.d.comb += [note_flit.dst_tile.eq(note.notify_tile), note_flit.sem.eq(note.notify_sem), note_flit.n.eq(1)]
+    wrong = Signal()
+    m.d.comb += [
+        tile.post_out.payload.data.eq(flit),
+        tile.post_out.payload.data[POST.offsets["parity"][0]].eq(flit.as_value().xor()),
+        tile.post_out.payload.last.eq(1),
+        reporter.send.ready.eq(tile.post_out.ready),
+    ]
+    with m.If(reporting):
+        m.d.comb += [flit.eq(reporter.send.payload), tile.post_out.valid.eq(1)]
+    with m.Elif(away):
+        m.d.comb += [flit.eq(note_flit), tile.post_out.valid.eq(1)]
+    busy = reporting | away
+    for front in fronts:
+        with m.If(~busy & front.send.valid):
+            m.d.comb += [flit.eq(front.send.payload), tile.post_out.valid.eq(1)]
+        m.d.comb += front.send.ready.eq(~busy & tile.post_out.ready)
+        busy = busy | front.send.valid
+    m.d.comb += delivered.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, tile.post_out.ready & ~reporting)))
+    arrived = data.View(PostFlit, tile.post_in.payload.data)
+    # only a broken NoC corrupts a post: such a flit must neither count nor vanish without a report
+    flipped = Signal()
+    cut = Signal()
+    m.d.comb += [
+        flipped.eq(tile.post_in.payload.data.xor()),
+        cut.eq(~tile.post_in.payload.last),
+        wrong.eq(flipped | cut | (arrived.dst_tile != tile.tile)),
+        plane.valid.eq(tile.post_in.valid & ~arrived.fault & ~wrong & ~checks.serving),
+        plane.payload.sem.eq(arrived.sem),
+        plane.payload.n.eq(arrived.n),
+        # faults, too, wait for their turn at the semaphores: `ready` is then a function of registers
+        tile.post_in.ready.eq(plane.ready),
+        refused.valid.eq(tile.post_in.valid & plane.ready & wrong),
+        refused.cause.eq(Mux(flipped, Cause.PARITY, Mux(cut, Cause.LENGTH, Cause.DESTINATION))),
+        refused.value.eq(Mux(flipped | cut, arrived.sem, arrived.dst_tile)),
+    ]
