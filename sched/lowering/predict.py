@@ -9,13 +9,15 @@ from ..ir.hazards import unit_of
 from ..ir.schedule import Move, Prediction, Schedule
 from ..model.timeline import Timeline, play
 from ..program.program import OPERATIONS, Program
+from ..support.garbage import uncollected
 from .semaphores.lower import lower
 
 
-def predict(schedule: Schedule, chip: ChipConfig) -> Prediction:
-    """Predicted cycles of a schedule on a chip."""
-    program = lower(schedule, chip)
-    return prediction(schedule, program, play(program, chip))
+def predict(schedule: Schedule, chip: ChipConfig, valid: bool = False) -> Prediction:
+    """Predicted cycles of a schedule on a chip. `valid`: see `lower`."""
+    with uncollected():
+        program = lower(schedule, chip, valid=valid)
+        return prediction(schedule, program, play(program, chip))
 
 
 def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Prediction:

@@ -26,14 +26,18 @@ POST_LIMIT = 192
 _PASSES, _PATIENT = 32, 12
 
 
-def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserved: int = 0) -> Program:
+def lower(
+    schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserved: int = 0, valid: bool = False
+) -> Program:
     """The program of a triggered schedule. `limit`: most posts that a semaphore may hold, 2 to
-    `contracts.SEMAPHORE_MAX`. `reserved`: the highest semaphores of each tile, which it leaves alone.
+    `contracts.SEMAPHORE_MAX`. `reserved`: the highest semaphores of each tile, which it leaves alone. `valid`: the
+    schedule need not be validated, since who made it lowers it again before anything runs it.
 
     Raises ScheduleError if the schedule does not fit the chip or is timed (for those see `sched.lowering.programs`),
     ProgramError if its code does not fit after the tensors or a tile needs more semaphores than the chip has.
     """
-    validate(schedule, chip)
+    if not valid:
+        validate(schedule, chip)
     if schedule.execution != Execution.TRIGGERED:
         raise ScheduleError(
             f"schedule of {schedule.workload} is {schedule.execution}, not triggered: it has no semaphores; "
