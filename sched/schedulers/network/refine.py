@@ -32,6 +32,7 @@ from ...workload.graph import Graph
 from ...workload.stages import cut
 from .conv import Planner
 from .form import form
+from .reuse import Reuse
 from .scheduler import NetworkSchedule, Progress, layer_of, schedule
 from .sharing import HORIZONS, SWITCHES, SharingOptions
 from .storage import SMALL_SHARE, Between
@@ -210,6 +211,7 @@ class _SharingSearch:
         self._best: _Played | None = None
         self._tried: set[SharingOptions] = set()
         self._form = form(graph)
+        self._reuse = Reuse()
 
     def try_(self, sharing: SharingOptions) -> None:
         """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if the first has no room.
@@ -227,7 +229,8 @@ class _SharingSearch:
         result: NetworkSchedule | None = None
         if played is None or (played.cycles is None and not self._hopeless(played.estimate)):
             try:
-                result = schedule(self.graph, self.chip, self.progress if first else None, self.memory, sharing)
+                progress = self.progress if first else None
+                result = schedule(self.graph, self.chip, progress, self.memory, sharing, self._reuse)
             except DoesNotFit:
                 if first:
                     raise
