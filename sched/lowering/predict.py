@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Unit
 
-from ..ir.hazards import unit_of
+from ..ir.hazards import Dependence, unit_of
 from ..ir.schedule import Move, Prediction, Schedule
 from ..model.timeline import Timeline, play
 from ..program.program import OPERATIONS, Program
@@ -13,10 +15,10 @@ from ..support.garbage import uncollected
 from .semaphores.lower import lower
 
 
-def predict(schedule: Schedule, chip: ChipConfig, valid: bool = False) -> Prediction:
-    """Predicted cycles of a schedule on a chip. `valid`: see `lower`."""
+def predict(schedule: Schedule, chip: ChipConfig, needs: Sequence[tuple[Dependence, ...]] | None = None) -> Prediction:
+    """Predicted cycles of a schedule on a chip. `needs`: see `lower`."""
     with uncollected():
-        program = lower(schedule, chip, valid=valid)
+        program = lower(schedule, chip, needs=needs)
         return prediction(schedule, program, play(program, chip))
 
 

@@ -7,11 +7,13 @@ issued even while the MOVE may have to wait. `waits` determines who waits for wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from meshloom.hw.spec.isa import COMPUTES, Opcode, Unit
 
-from ...ir.hazards import Event, dependences, unit_of
+from ...ir.hazards import Dependence, Event, dependences, unit_of
 from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError
 from ...ir.validation import validate
 from ...program.program import OPERATIONS, Instruction, Program, ProgramError, end_post, next_tag, place, skips_of
@@ -27,16 +29,20 @@ _PASSES, _PATIENT = 32, 12
 
 
 def lower(
-    schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserved: int = 0, valid: bool = False
+    schedule: Schedule,
+    chip: ChipConfig,
+    limit: int = POST_LIMIT,
+    reserved: int = 0,
+    needs: Sequence[tuple[Dependence, ...]] | None = None,
 ) -> Program:
     """The program of a triggered schedule. `limit`: most posts that a semaphore may hold, 2 to
-    `contracts.SEMAPHORE_MAX`. `reserved`: the highest semaphores of each tile, which it leaves alone. `valid`: the
-    schedule need not be validated, since who made it lowers it again before anything runs it.
+    `contracts.SEMAPHORE_MAX`. `reserved`: the highest semaphores of each tile, which it leaves alone. `needs`: its
+    dependences if they are known; then it is not validated, as a schedule must be before anything runs it.
 
     Raises ScheduleError if the schedule does not fit the chip or is timed (for those see `sched.lowering.programs`),
     ProgramError if its code does not fit after the tensors or a tile needs more semaphores than the chip has.
     """
-    if not valid:
+    if needs is None:
         validate(schedule, chip)
     if schedule.execution != Execution.TRIGGERED:
         raise ScheduleError(
@@ -48,7 +54,8 @@ def lower(
     operations = schedule.operations
     semaphores = chip.semaphores - reserved
     numbers = Numbers(operations, chip)
-    needs = dependences(operations, chip, schedule.fences)
+    if needs is None:
+        needs = dependences(operations, chip, schedule.fences)
     learnt = Learnt(Pass(operations, needs, chip, numbers, limit, Learnt()).consumers)
     passes = 0
     while True:  # one pass usually suffices: credits and handovers only add knowledge, so no post is added

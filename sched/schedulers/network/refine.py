@@ -276,6 +276,6 @@ class _SharingSearch:
             return _Played(result.estimate)
         if self._best and self.result and result.schedule.operations == self.result.schedule.operations:
             return self._best
-        prediction = predict(result.schedule, self.chip, valid=True)
+        prediction = predict(result.schedule, self.chip, self._reuse.needs(result.schedule.operations))
         worst = _waits(result, prediction, self.chip, self._owners)
         return _Played(result.estimate, prediction.cycles, worst, result.alone)

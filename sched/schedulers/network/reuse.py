@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from meshloom.hw.spec.config import ChipConfig
 
+from ...ir.hazards import Dependence, reordered
+from ...ir.schedule import Operation
 from ...mapping.emit.expansion import Expansion
 from ...mapping.memory.placement import Dram
 from ...mapping.nodes import Node
@@ -44,7 +46,7 @@ class Laid:
 
 class Reuse:
     """The layers' operations by what decides them. `emitted`: how many have been made; `listed`: operations whose
-    dependences have been derived."""
+    dependences have been derived; `order`: of the latest list that was given an interleaver."""
 
     def __init__(self) -> None:
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
@@ -52,6 +54,8 @@ class Reuse:
         self._emissions: dict[str, dict[Hashable, tuple[Emission, tuple[int, ...]]]] = {}
         self._laid: dict[str, dict[Hashable, Laid]] = {}
         self._lists: dict[tuple[Laid, ...], Interleaver] = {}
+        self.order: Sequence[int] = ()
+        self._latest: Interleaver | None = None
 
     def conv(self, stage: Stage, task: ConvTask, dram: Dram, key: Hashable, emit: Callable[[], ConvNodes]) -> ConvNodes:
         """The operations of a convolution. `key`: what decides them besides the task and the words of `dram` that are
@@ -107,7 +111,8 @@ class Reuse:
         """The operations of all layers in order, ready to be played."""
         exact, origins = tuple(laid), [one.origin for one in laid]
         if exact in self._lists:
-            return self._lists[exact]
+            self._latest = self._lists[exact]
+            return self._latest
         nodes = [node for one in laid for node in one.nodes]
         operations = [operation for one in laid for operation in one.operations]
         lists = self._lists.items()
@@ -115,7 +120,14 @@ class Reuse:
         self.listed += 0 if like else len(nodes)
         interleaver = Interleaver(nodes, chip, operations=operations, like=like)
         _put(self._lists, exact, interleaver, _LISTS)
+        self._latest = interleaver
         return interleaver
+
+    def needs(self, operations: Sequence[Operation]) -> list[tuple[Dependence, ...]]:
+        """The dependences of the latest list in its `order`, where it has these operations."""
+        assert self._latest is not None
+        depends = self._latest.waits.depends
+        return reordered(operations, depends.data, depends.writers, depends.readers, self.order)
 
 
 def _names(stage: Stage) -> tuple[str, ...]:

@@ -137,6 +137,7 @@ class _Builder:
         interleaver = self.reuse.interleaver(laid, self.chip)
         horizons = HORIZONS if self.sharing.horizon is None else (self.sharing.horizon,)
         best = min((interleaver.run(horizon) for horizon in horizons), key=lambda interleaving: interleaving.cycles)
+        self.reuse.order = best.order
         schedule = Schedule(
             chip=self.chip.name,
             chip_digest=self.chip.digest,
