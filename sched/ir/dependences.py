@@ -14,13 +14,16 @@ from .schedule import Access, Operation, reads, writes
 
 class Depends:
     """For each operation: `data`, the operations whose words it reads; `room`, those that must have read or written
-    before it overwrites. Both are sets of indices of earlier operations, and they are disjoint."""
+    before it overwrites. Both are sets of indices of earlier operations, and they are disjoint. `writers` and
+    `readers`: those of the words that it overwrites, be they in `data` or not."""
 
     def __init__(self, operations: Sequence[Operation], chip: ChipConfig) -> None:
         self._chip = chip
         self._memories: dict[tuple[int, int], WordMap] = {}
         self.data: list[set[int]] = []
         self.room: list[set[int]] = []
+        self.writers: list[set[int]] = []
+        self.readers: list[set[int]] = []
         for op in operations:
             self.append(op)
 
@@ -38,19 +41,21 @@ class Depends:
         """The next operation of the list."""
         index = len(self.data)
         data: set[int] = set()
-        room: set[int] = set()
+        writers: set[int] = set()
         readers: dict[int, int] = {}
         for access in reads(op, self._chip):
             # each operation is a separate class of readers, so that none hides another
             self._memory(access).read(access.intervals, index, index, data)
         for access in writes(op, self._chip):
-            self._memory(access).write(access.intervals, index, room, readers)
-        room.update(readers)
-        room.discard(index)
-        room.discard(-1)
+            self._memory(access).write(access.intervals, index, writers, readers)
+        writers.discard(-1)
         data.discard(-1)
+        readers.pop(index, None)
+        room = {*writers, *readers}
         self.data.append(data)
         self.room.append(room - data)
+        self.writers.append(writers)
+        self.readers.append(set(readers))
 
     def _memory(self, access: Access) -> WordMap:
         key = access.tile, access.region

@@ -7,7 +7,7 @@ of several dependences on one class only the latest is kept."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -195,24 +195,9 @@ def dependences(
     each class.
     """
     memories: dict[tuple[int, int], WordMap] = {}
-    numbers: dict[EventClass, int] = {}
-    events: list[Event] = []  # of each class
-    read_by: list[int] = []  # of each operation, the class of the end of its reads
-    ended_by: list[int] = []  # and of its writes
-    result: list[tuple[Dependence, ...]] = []
-    fenced = _Fences(fences)
+    classes = _Classes(fences)
     for index, op in enumerate(operations):
-        moved = isinstance(op, Move)
-        mine = [event_class(op, Event.READ), event_class(op, Event.DELIVERED)] if moved else [
-            event_class(op, Event.COMPLETE)
-        ]  # fmt: skip
-        for one in mine:
-            if one not in numbers:
-                numbers[one] = len(numbers)
-                events.append(one.event)
-        early, late = numbers[mine[0]], numbers[mine[-1]]
-        read_by.append(early)
-        ended_by.append(late)
+        early, _ = classes.add(op)
         raw: set[int] = set()
         waw: set[int] = set()
         war: dict[int, int] = {}
@@ -222,19 +207,69 @@ def dependences(
         for access in writes(op, chip):
             memory = memories.setdefault((access.tile, access.region), WordMap())
             memory.write(access.intervals, index, waw, war)
+        classes.wait(index, op, raw, waw, war.values())
+    return classes.result
+
+
+def reordered(
+    operations: Sequence[Operation], data: Sequence[Collection[int]], writers: Sequence[Collection[int]],
+    readers: Sequence[Collection[int]], order: Sequence[int],
+) -> list[tuple[Dependence, ...]]:  # fmt: skip
+    """The same as `dependences`, of a list in an order that keeps what each operation waits for. `operations`: in that
+    order, which has their numbers in the list before; there `data`, `writers` and `readers` say for each whose words it
+    reads, and who has written and read those that it overwrites (`ir.dependences.Depends`)."""
+    classes = _Classes(())
+    place = [0] * len(order)
+    for index, old in enumerate(order):
+        place[old] = index
+    for index, (op, old) in enumerate(zip(operations, order, strict=True)):
+        classes.add(op)
+        raw, waw, war = ([place[on] for on in some[old]] for some in (data, writers, readers))
+        classes.wait(index, op, raw, waw, war)
+    return classes.result
+
+
+class _Classes:
+    """The classes of operations' events, and of what each waits for the latest in each class."""
+
+    def __init__(self, fences: Sequence[int]) -> None:
+        self.result: list[tuple[Dependence, ...]] = []
+        self._numbers: dict[EventClass, int] = {}
+        self._events: list[Event] = []  # of each class
+        self._read_by: list[int] = []  # of each operation, the class of the end of its reads
+        self._ended_by: list[int] = []  # and of its writes
+        self._fenced = _Fences(fences)
+
+    def add(self, op: Operation) -> tuple[int, int]:
+        """The classes of the ends of the next operation's reads and writes."""
+        events = (Event.READ, Event.DELIVERED) if isinstance(op, Move) else (Event.COMPLETE,)
+        own: list[int] = []
+        for event in events:
+            one = event_class(op, event)
+            number = self._numbers.get(one)
+            if number is None:
+                number = self._numbers[one] = len(self._numbers)
+                self._events.append(event)
+            own.append(number)
+        self._read_by.append(own[0])
+        self._ended_by.append(own[-1])
+        return own[0], own[-1]
+
+    def wait(self, index: int, op: Operation, raw: Collection[int], waw: Collection[int], war: Collection[int]) -> None:
+        """The operation reads what `raw` wrote, and overwrites what `waw` wrote and `war` read (-1: the host)."""
+        moved, late, ended_by, events = isinstance(op, Move), self._ended_by[index], self._ended_by, self._events
         latest: dict[int, int] = {}  # by twice the class, and 1 more if the only reason is that both write
-        for sources, classes, only_both_write in ((raw, ended_by, 0), (waw, ended_by, 1), (war.values(), read_by, 0)):
+        for sources, classes, only_both_write in ((raw, ended_by, 0), (waw, ended_by, 1), (war, self._read_by, 0)):
             for source in sources:
                 if source >= 0 and source != index and (moved or ended_by[source] != late):
                     key = 2 * classes[source] + only_both_write
                     if source > latest.get(key, -1):
                         latest[key] = source
-        for end, source in fenced.before(index, op).items():
+        for end, source in self._fenced.before(index, op).items():
             latest[2 * end] = max(source, latest.get(2 * end, -1))
-        fenced.note(index, late)
+        self._fenced.note(index, late)
         last = sorted(latest.items(), key=_source, reverse=True)
-        result.append(tuple([Dependence(on, events[key // 2], key % 2 == 1) for key, on in last]))
-    return result
+        self.result.append(tuple([Dependence(on, events[key // 2], key % 2 == 1) for key, on in last]))
 
 
 def _source(item: tuple[int, int]) -> int:

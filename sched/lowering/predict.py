@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Unit
 
-from ..ir.hazards import unit_of
+from ..ir.hazards import Dependence, unit_of
 from ..ir.schedule import Move, Prediction, Schedule
 from ..model.timeline import Timeline, play
 from ..program.program import OPERATIONS, Program
+from ..support.garbage import uncollected
 from .semaphores.lower import lower
 
 
-def predict(schedule: Schedule, chip: ChipConfig) -> Prediction:
-    """Predicted cycles of a schedule on a chip."""
-    program = lower(schedule, chip)
-    return prediction(schedule, program, play(program, chip))
+def predict(schedule: Schedule, chip: ChipConfig, needs: Sequence[tuple[Dependence, ...]] | None = None) -> Prediction:
+    """Predicted cycles of a schedule on a chip. `needs`: see `lower`."""
+    with uncollected():
+        program = lower(schedule, chip, needs=needs)
+        return prediction(schedule, program, play(program, chip))
 
 
 def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Prediction:

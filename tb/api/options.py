@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -71,6 +71,14 @@ Budget = Annotated[
         metavar="STEPS|SECONDS",
         help="Limit for each search, which is otherwise exhaustive: steps of work such as 100M (the same result "
         "on every machine), or seconds such as 5s.",
+    ),
+]
+Effort = Annotated[
+    Literal["quick", "default", "thorough"] | None,
+    typer.Option(
+        "--effort",
+        help="Work that the search for a schedule does, the same on every machine: quick takes a fraction of the time "
+        "for a few percent more cycles, thorough a multiple for a few less.",
     ),
 ]
 TimeLimit = Annotated[

@@ -14,7 +14,7 @@ import typer
 from meshloom.sched.support.limits import Guard, guard_of, guarded
 
 from .completion import complete_chips, complete_workloads
-from .options import Area, Bind, Budget, Device, Energy, MemoryLimit, Reports, Scheduler, Seed, TimeLimit
+from .options import Area, Bind, Budget, Device, Effort, Energy, MemoryLimit, Reports, Scheduler, Seed, TimeLimit
 
 if TYPE_CHECKING:
     from ..results.events import Event
@@ -109,6 +109,7 @@ class RunRequest:
     ] = None
     scheduler: Scheduler = "loop_order"
     budget: Budget = None
+    effort: Effort = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
     json: Annotated[

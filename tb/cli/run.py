@@ -68,9 +68,9 @@ def run(request: RunRequest) -> None:
         raise typer.BadParameter(f"is for one saved file; given are {len(saved)}", param_hint="--workload")
     copies = _copies(request)
     name = load(chip).name  # before the engine is imported: a wrong name is reported at once
-    from ..runs.searching import with_budget
+    from ..runs.searching import with_budget, with_effort
 
-    scheduler = with_budget(request.scheduler, request.budget)
+    scheduler = with_effort(with_budget(request.scheduler, request.budget), request.effort)
     parts = (name, "saved" if saved and len(saved) == len(names) else scheduler, request.device)
     title = "-".join(re.sub(r"\W+", "_", part, flags=re.ASCII) for part in parts)
     recorder = Recorder(title, find_device(request.device).tools())

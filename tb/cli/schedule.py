@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..api.completion import complete_workloads
-from ..api.options import Budget, Chip, MemoryLimit, Scheduler, TimeLimit, examples
+from ..api.options import Budget, Chip, Effort, MemoryLimit, Scheduler, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit, expected
 from .errors import say_error
@@ -44,6 +44,7 @@ class ScheduleRequest:
     chip: Chip = "quad16"
     scheduler: Scheduler = "loop_order"
     budget: Budget = None
+    effort: Effort = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
     out: Annotated[
@@ -79,10 +80,10 @@ def schedule(request: ScheduleRequest) -> None:
     from ..report.narrow import show
     from ..report.tables import prediction_table
     from ..runs.kinds.interface import Listener
-    from ..runs.searching import searching, with_budget
+    from ..runs.searching import searching, with_budget, with_effort
 
     config = load(request.chip)
-    scheduler = with_budget(request.scheduler, request.budget)
+    scheduler = with_effort(with_budget(request.scheduler, request.budget), request.effort)
     requests = _requests(request.workload, config, scheduler)
     screen = console()
     for path, suffix in ((request.out, ".json"), (request.program, ".bin")):

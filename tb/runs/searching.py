@@ -22,17 +22,26 @@ def with_budget(scheduler: str, budget: str | None) -> str:
 
     Raises SchedulerError for a scheduler that is unknown, has no budget, or has one in its name already.
     """
-    if budget is None:
+    return _with_option(scheduler, "budget", budget, "its work ends by itself")
+
+
+def with_effort(scheduler: str, effort: str | None) -> str:
+    """The same with `effort`."""
+    return _with_option(scheduler, "effort", effort, "it does the same work each time, or has a budget")
+
+
+def _with_option(scheduler: str, option: str, value: str | None, why: str) -> str:
+    if value is None:
         return scheduler
     from meshloom.sched.schedulers.registry import SchedulerError, names, options_of, takes_option
 
     base, options = options_of(scheduler)
-    if not takes_option(base, "budget"):
-        those = ", ".join(name for name in names() if takes_option(name, "budget"))
-        raise SchedulerError(f"--budget: scheduler {base} has no budget, its work ends by itself; {those} take one")
-    if "budget" in options:
-        raise SchedulerError(f"scheduler {scheduler} names a budget, and so does --budget; give only one")
-    return f"{scheduler}{',' if ':' in scheduler else ':'}budget={budget}"
+    if not takes_option(base, option):
+        those = ", ".join(name for name in names() if takes_option(name, option))
+        raise SchedulerError(f"--{option}: scheduler {base} has no {option}, {why}; {those} take one")
+    if option in options:
+        raise SchedulerError(f"scheduler {scheduler} names a {option}, and so does --{option}; give only one")
+    return f"{scheduler}{',' if ':' in scheduler else ':'}{option}={value}"
 
 
 @contextmanager

@@ -237,6 +237,7 @@ def test_results_that_cannot_be_written_are_shown(
         (["schedule", "gemm:8x8x8", "--budget", "3"], "--budget: scheduler loop_order has no budget, its work ends by"),
         (["run", "resnet8", "--scheduler", "dtt", "--budget", "3"], "flexer, hybrid, klotski, paper_static take one"),
         (["run", "resnet8", "--scheduler", "hybrid:budget=2", "--budget", "3"], "names a budget, and so does --budget"),
+        (["schedule", "gemm:8x8x8", "--scheduler", "klotski", "--effort", "quick"], "scheduler klotski has no effort"),
         (["bench", "scalsim"], "error: unknown benchmark 'scalsim'; known are ahead"),
     ],
 )

@@ -7,11 +7,13 @@ issued even while the MOVE may have to wait. `waits` determines who waits for wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from meshloom.hw.spec.isa import COMPUTES, Opcode, Unit
 
-from ...ir.hazards import Event, dependences, unit_of
+from ...ir.hazards import Dependence, Event, dependences, unit_of
 from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError
 from ...ir.validation import validate
 from ...program.program import OPERATIONS, Instruction, Program, ProgramError, end_post, next_tag, place, skips_of
@@ -26,14 +28,22 @@ POST_LIMIT = 192
 _PASSES, _PATIENT = 32, 12
 
 
-def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserved: int = 0) -> Program:
+def lower(
+    schedule: Schedule,
+    chip: ChipConfig,
+    limit: int = POST_LIMIT,
+    reserved: int = 0,
+    needs: Sequence[tuple[Dependence, ...]] | None = None,
+) -> Program:
     """The program of a triggered schedule. `limit`: most posts that a semaphore may hold, 2 to
-    `contracts.SEMAPHORE_MAX`. `reserved`: the highest semaphores of each tile, which it leaves alone.
+    `contracts.SEMAPHORE_MAX`. `reserved`: the highest semaphores of each tile, which it leaves alone. `needs`: its
+    dependences if they are known; then it is not validated, as a schedule must be before anything runs it.
 
     Raises ScheduleError if the schedule does not fit the chip or is timed (for those see `sched.lowering.programs`),
     ProgramError if its code does not fit after the tensors or a tile needs more semaphores than the chip has.
     """
-    validate(schedule, chip)
+    if needs is None:
+        validate(schedule, chip)
     if schedule.execution != Execution.TRIGGERED:
         raise ScheduleError(
             f"schedule of {schedule.workload} is {schedule.execution}, not triggered: it has no semaphores; "
@@ -44,7 +54,8 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserve
     operations = schedule.operations
     semaphores = chip.semaphores - reserved
     numbers = Numbers(operations, chip)
-    needs = dependences(operations, chip, schedule.fences)
+    if needs is None:
+        needs = dependences(operations, chip, schedule.fences)
     learnt = Learnt(Pass(operations, needs, chip, numbers, limit, Learnt()).consumers)
     passes = 0
     while True:  # one pass usually suffices: credits and handovers only add knowledge, so no post is added

@@ -160,8 +160,9 @@ class Pass:
         numbers = self.numbers
         stream = numbers.issuer[index]
         self._credits(index, stream)
-        for key in sorted(self.posting.get(index, ())):
-            self._reserve(key, index, stream)
+        if self.posting:
+            for key in sorted(self.posting.get(index, ())):
+                self._reserve(key, index, stream)
         needs: list[Need] = []
         for on, event, overwrite in self.needs[index]:
             # First in, first out: the executing mover has already sent what this issuer requested earlier, and data on
@@ -198,9 +199,10 @@ class Pass:
         """The clock after an event: adds all that its issuer knew; a MOVE that has been delivered has been read."""
         numbers = self.numbers
         clock = np.maximum(clock, self._issued[op])
-        clock[numbers.early[op]] = max(clock[numbers.early[op]], op)
-        if event is Event.DELIVERED:
-            clock[numbers.late[op]] = max(clock[numbers.late[op]], op)
+        if clock[early := numbers.early[op]] < op:
+            clock[early] = op
+        if event is Event.DELIVERED and clock[late := numbers.late[op]] < op:
+            clock[late] = op
         return clock
 
     def _satisfy(self, stream: int, needs: Iterable[Need]) -> list[Channel]:

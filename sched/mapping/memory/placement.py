@@ -60,6 +60,14 @@ class Dram:
         self._used[tile] = at + words
         return at
 
+    def mark(self) -> tuple[int, ...]:
+        """How many words of each tile have been handed out."""
+        return tuple(self._used.values())
+
+    def reset(self, mark: tuple[int, ...]) -> None:
+        """Goes to where a `mark` was taken."""
+        self._used = dict(zip(self._used, mark, strict=True))
+
 
 class Allocator(Protocol):
     """Hands out words of tiles."""
@@ -96,6 +104,11 @@ class Stored:
     def homes(self) -> set[int]:
         """The tiles that it lies in."""
         return {tile for tile, _ in self._place.values()}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What decides where each of its words lies."""
+        return self.planes, self.rows, self.width, self.cuts, frozenset(self._place.items())
 
     def flattened(self) -> Stored:
         """The same words seen as rows of one word each."""
@@ -190,6 +203,11 @@ class Placed:
     def __init__(self, whole: Stored, place: PastePlace) -> None:
         self.planes, self.rows, self.width = whole.planes, place.rows, place.columns
         self._whole, self._at = whole, place
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What decides where each of its words lies."""
+        return self._whole.key, self._at
 
     def transfers(
         self, planes: tuple[int, int], rows: tuple[int, int, int], columns: tuple[int, int], tile: int, address: int

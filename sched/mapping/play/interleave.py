@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
+from ...ir.schedule import Operation
 from ..nodes import Node
 from .estimate import REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES
 from .player import Player, Waits
@@ -46,31 +47,48 @@ class Interleaved:
 class Interleaver:
     """Prepares a list once; `run` plays it with some horizon."""
 
-    def __init__(self, nodes: Sequence[Node], chip: ChipConfig, in_order: bool = False) -> None:
-        self.waits, self.nodes, self.in_order = Waits(nodes, chip), nodes, in_order
-        count = len(nodes)
-        users: list[list[int]] = [[] for _ in range(count)]  # who reads what it writes
-        for index in range(count):
-            for other in self.waits.depends.data[index]:
-                users[other].append(index)
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        chip: ChipConfig,
+        in_order: bool = False,
+        operations: Sequence[Operation] | None = None,
+        like: Interleaver | None = None,
+    ) -> None:
+        """`operations`: what the nodes are in a schedule, if that is known; `like`: another list, whose operations
+        differ only in who issues them, and need not be looked at again."""
+        self.waits, self.nodes, self.in_order = Waits(nodes, chip, operations, like and like.waits), nodes, in_order
+        self._runs: dict[tuple[int, bool], Interleaved] = {}
         # Cycles of computing that lie before each operation in its stream, and the first use of what a move brings.
-        self.before = [0] * count
-        so_far: dict[tuple[int, Unit], int] = {}
         self.turns: dict[tuple[int, Unit], list[int]] = {}  # compute operations, by stream
+        self.before: list[int] = [0] * len(nodes)
+        self.use: list[tuple[tuple[int, Unit], int] | None] = [None] * len(nodes)
+        self.longest = max((node.cycles for node in nodes), default=0)
+        if like is not None:
+            self.turns, self.before, self.use = like.turns, like.before, like.use
+        else:
+            self._look_ahead(chip)
+
+    def _look_ahead(self, chip: ChipConfig) -> None:
+        """Fills `turns`, `before` and `use`."""
+        nodes = self.nodes
+        users: list[list[int]] = [[] for _ in nodes]  # who reads what it writes
+        for index, data in enumerate(self.waits.depends.data):
+            for other in data:
+                users[other].append(index)
+        so_far: dict[tuple[int, Unit], int] = {}
         for index, node in enumerate(nodes):
             if node.fields is not None:
-                self.turns.setdefault(node.stream, []).append(index)
-                self.before[index] = so_far.get(node.stream, 0)
-                so_far[node.stream] = self.before[index] + node.cycles
-        self.use: list[tuple[tuple[int, Unit], int] | None] = [None] * count
-        for index in range(count - 1, -1, -1):
+                stream = node.stream
+                self.turns.setdefault(stream, []).append(index)
+                self.before[index] = so_far.get(stream, 0)
+                so_far[stream] = self.before[index] + node.cycles
+        for index in range(len(nodes) - 1, -1, -1):
             if nodes[index].fields is not None:
                 self.use[index] = nodes[index].stream, self.before[index]
             elif chip.tiles[nodes[index].target.tile] is TileKind.CORE or not self._carries_result(index):
                 uses = [use for other in users[index] if (use := self.use[other])]
                 self.use[index] = min(uses, key=lambda use: use[1], default=None)
-        self.longest = max((node.cycles for node in nodes), default=0)
-        self._runs: dict[tuple[int, bool], Interleaved] = {}
 
     def _carries_result(self, index: int) -> bool:
         """Whether a move carries something computed; on its way to a memory that is never held back."""

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.dependences import Depends
+from ...ir.schedule import Operation
 from ..nodes import Node
 from .estimate import START_CYCLES, pipeline_cycles
 
@@ -24,9 +25,21 @@ class Waits:
     ended; `on_read`: until it has read its words; `missing`: how many each waits for.
     """
 
-    def __init__(self, nodes: Sequence[Node], chip: ChipConfig) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        chip: ChipConfig,
+        operations: Sequence[Operation] | None = None,
+        like: Waits | None = None,
+    ) -> None:
+        """`operations`: if they are known; `like`: another list, whose operations differ only in who issues them."""
         self.nodes, self.chip = nodes, chip
-        self.operations = [node.operation() for node in nodes]
+        self.operations = operations or [node.operation() for node in nodes]
+        if like is not None:
+            self.depends, self.on_end, self.on_read, self.missing = (
+                like.depends, like.on_end, like.on_read, like.missing,
+            )  # fmt: skip
+            return
         self.depends = Depends(self.operations, chip)
         self.on_end: list[list[int]] = [[] for _ in nodes]
         self.on_read: list[list[int]] = [[] for _ in nodes]

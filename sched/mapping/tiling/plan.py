@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from meshloom.hw.spec.config import ChipConfig
@@ -21,6 +23,8 @@ RESIDUAL_SLOTS = 2
 PIECE_CYCLES = 64
 
 
+#: How stays are found for (time, key) in order of time, with so many slots.
+_Place = Callable[[Sequence[tuple[int, Hashable]], int], list[TileResidency]]
 #: What identifies the contents of A that a step reads: ((rows, columns), image, input blocks).
 AKey = tuple[tuple[Range, Range], int, Range]
 
@@ -206,10 +210,10 @@ def plan(
         return CorePlan(
             part=part,
             steps=steps,
-            a=place([(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
-                    min(a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
-            b=place([(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
-            bias=assign(uses_bias, 1 if whole else bias_slots // widest_n),
+            a=_stays(place, [(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
+                     min(a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
+            b=_stays(place, [(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
+            bias=_stays(assign, uses_bias, 1 if whole else bias_slots // widest_n),
             a_slot=a_slot,
             b_slot=b_slot,
             out_slot=out_slot,
@@ -218,7 +222,7 @@ def plan(
             sums_slot=sums_slot,
             held=held,
             pieces=pieces,
-            r=assign(uses_r, r_slots),
+            r=_stays(assign, uses_r, r_slots),
             r_base=a_words,
             vec_slots=max(1, min(OUT_SLOTS, core.vec_words // vec_slot)),  # without VECs any number does
             vec_slot=vec_slot,
@@ -226,6 +230,22 @@ def plan(
         )  # fmt: skip
     except ValueError as error:
         raise DoesNotFit(str(error)) from error
+
+
+def _stays(place: _Place, uses: Sequence[tuple[int, Hashable]], slots: int) -> list[TileResidency]:
+    """What `place` makes of uses. Cores with equal shares use other tiles in the same pattern, which is placed once."""
+    numbers: dict[Hashable, int] = {}
+    pattern = tuple([(time, numbers.setdefault(key, len(numbers))) for time, key in uses])
+    keys = list(numbers)
+    return [
+        TileResidency(keys[stay.key], stay.slot, stay.first, stay.last, stay.free_after)
+        for stay in _pattern(place, pattern, slots)
+    ]
+
+
+@lru_cache(maxsize=128)
+def _pattern(place: _Place, uses: tuple[tuple[int, int], ...], slots: int) -> list[TileResidency]:
+    return place(uses, slots)
 
 
 def may_end_with_one_window(problem: Problem, candidate: Candidate) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from meshloom.hw.spec.config import ChipConfig
 
@@ -18,11 +18,22 @@ if TYPE_CHECKING:
     from ..network.scheduler import NetworkSchedule
 
 
+#: What the words for an effort are for a layer.
+EFFORTS = {"quick": 0.1, "default": 1.0, "thorough": 4.0}
+
+
+def _effort(value: object) -> object:
+    return EFFORTS.get(value, value) if isinstance(value, str) else value
+
+
 class LayerOptions(Options):
     """Options of `loop_order` for layers."""
 
-    effort: float = Field(
-        default=1.0, gt=0, lt=1e9, description="candidates emitted and predicted, as a multiple of the usual number"
+    effort: Annotated[float, BeforeValidator(_effort)] = Field(
+        default=1.0,
+        gt=0,
+        lt=1e9,
+        description="candidates emitted and predicted, as a multiple of the usual number, or quick, default, thorough",
     )
 
 
@@ -43,6 +54,10 @@ class NetworkOptions(Options):
         description="whole schedules that the timeline model compares; by default 34 where depthwise layers may be "
         "fused or not, else 8",
     )
+    effort: Literal["quick", "default", "thorough"] = Field(
+        default="default",
+        description="without refine: up to 6 schedules (quick), as many as usual, or 8 times as many (thorough)",
+    )
 
 
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
@@ -53,13 +68,17 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
 
 def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
     """The schedule of a network. With other options than usual it names them."""
-    from ..network.refine import refined
+    from ..network.refine import Effort, refined, with_effort
     from ..network.scheduler import search_cache
     from ..network.sharing import SharingOptions
     from ..network.storage import Between
 
     sharing = SharingOptions(Between(options.between), options.fused, options.tight)
-    result = refined(graph, chip, context.on_layer, search_cache(context.folder, chip), sharing, options.refine)
+    memory, effort = search_cache(context.folder, chip), Effort(options.effort)
+    if options.refine is None:
+        result = with_effort(effort, graph, chip, context.on_layer, memory, sharing)
+    else:
+        result = refined(graph, chip, context.on_layer, memory, sharing, options.refine)
     name = options.named("loop_order")
     if name == "loop_order":
         return result  # under the name that it gives itself

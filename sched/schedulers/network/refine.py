@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from random import Random
 from typing import Any
 
@@ -32,6 +33,7 @@ from ...workload.graph import Graph
 from ...workload.stages import cut
 from .conv import Planner
 from .form import form
+from .reuse import Reuse
 from .scheduler import NetworkSchedule, Progress, layer_of, schedule
 from .sharing import HORIZONS, SWITCHES, SharingOptions
 from .storage import SMALL_SHARE, Between
@@ -39,6 +41,8 @@ from .storage import SMALL_SHARE, Between
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others.
 USUAL, FEW = 34, 8
+#: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
+QUICK, THOROUGH_FACTOR = 6, 8
 #: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
 #: some have been tried before.
 _AT_ONCE, _DRAWS = (2, 4), 4
@@ -121,6 +125,52 @@ def refined(
         search.go_through(lambda layer: _toggles(layer, layer in fusible, layer in wide))
     names = [layer.output for layer in graph.layers]
     search.jump([toggle for name in names for toggle in _toggles(name, name in fusible, name in wide)])
+    return search.result or schedule(graph, chip, progress, memory, search.best)
+
+
+class Effort(StrEnum):
+    """How long a network's schedule is searched for, in work: the same result on every machine."""
+
+    QUICK = "quick"  #: one schedule, or `QUICK` where depthwise convolutions can be fused
+    DEFAULT = "default"  #: `USUAL` or `FEW` schedules
+    THOROUGH = "thorough"  #: `THOROUGH_FACTOR` times as many
+
+
+def with_effort(
+    effort: Effort,
+    graph: Graph,
+    chip: ChipConfig,
+    progress: Progress | None = None,
+    memory: SearchCache | None = None,
+    sharing: SharingOptions | None = None,
+) -> NetworkSchedule:
+    """As `refined`, with so much effort. Quick: whole windows, and memories that send operands on their own, which is
+    what most searches end with."""
+    sharing = sharing or SharingOptions()
+    if effort is Effort.QUICK:
+        return _quick(graph, chip, progress, memory, sharing)
+    usual = USUAL if pairs(graph, chip, sharing) else FEW
+    most = usual * (THOROUGH_FACTOR if effort is Effort.THOROUGH else 1)
+    return refined(graph, chip, progress, memory, sharing, most)
+
+
+def _quick(
+    graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, sharing: SharingOptions
+) -> NetworkSchedule:
+    """One schedule, or where depthwise convolutions can be fused the best of those that do so and do not."""
+    sent = frozenset((layer.output, kind) for layer in graph.layers for kind in _SENDERS)
+    start = replace(sharing, whole=True, pushed=sent)
+    fusible = pairs(graph, chip, sharing)
+    if not fusible:
+        return schedule(graph, chip, progress, memory, start)
+    wide = expansions(graph, chip, fusible)
+    search = _SharingSearch(graph, chip, progress, memory, QUICK, {first: name for name, first in wide.items()})
+    for pushed in (frozenset[tuple[str, TileKind]](), sent):
+        search.try_(replace(start, pushed=pushed))
+        search.try_(replace(search.best, pushed=pushed, apart=frozenset(fusible)))
+    residuals = frozenset(name for name, first in wide.items() if first not in fusible)
+    search.try_(replace(search.best, apart=frozenset(), expanded=residuals))
+    search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
@@ -210,6 +260,7 @@ class _SharingSearch:
         self._best: _Played | None = None
         self._tried: set[SharingOptions] = set()
         self._form = form(graph)
+        self._reuse = Reuse()
 
     def try_(self, sharing: SharingOptions) -> None:
         """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if the first has no room.
@@ -227,7 +278,8 @@ class _SharingSearch:
         result: NetworkSchedule | None = None
         if played is None or (played.cycles is None and not self._hopeless(played.estimate)):
             try:
-                result = schedule(self.graph, self.chip, self.progress if first else None, self.memory, sharing)
+                progress = self.progress if first else None
+                result = schedule(self.graph, self.chip, progress, self.memory, sharing, self._reuse)
             except DoesNotFit:
                 if first:
                     raise
@@ -273,6 +325,6 @@ class _SharingSearch:
             return _Played(result.estimate)
         if self._best and self.result and result.schedule.operations == self.result.schedule.operations:
             return self._best
-        prediction = predict(result.schedule, self.chip)
+        prediction = predict(result.schedule, self.chip, self._reuse.needs(result.schedule.operations))
         worst = _waits(result, prediction, self.chip, self._owners)
         return _Played(result.estimate, prediction.cycles, worst, result.alone)

@@ -19,7 +19,6 @@ from ...mapping.emit.expansion import Expansion
 from ...mapping.emit.prologue import Prologue
 from ...mapping.memory.placement import Dram, Placed, Stored
 from ...mapping.nodes import Node
-from ...mapping.play.interleave import Interleaver
 from ...mapping.tiling.problem import DoesNotFit, pose
 from ...mapping.tiling.tiles import Candidate, Pooling
 from ...mapping.tiling.windows import check_window
@@ -28,6 +27,7 @@ from ...support.garbage import uncollected
 from ...workload.graph import Graph, Layer
 from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
+from .reuse import Laid, Reuse
 from .sharing import HORIZONS, SharingOptions
 from .shift import Shifter
 from .storage import place
@@ -106,9 +106,9 @@ class _Apart(Exception):
 class _Builder:
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None,
-        apart: Collection[str], close: Collection[str], sharing: SharingOptions,
+        apart: Collection[str], close: Collection[str], sharing: SharingOptions, reuse: Reuse,
     ) -> None:  # fmt: skip
-        self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
+        self.graph, self.chip, self.progress, self.memory, self.reuse = graph, chip, progress, memory, reuse
         self.sharing, self.planner = sharing, sharing.planner
         self.cut: Stages = cut(
             graph, chip, apart, sharing.tight, sharing.apart, pastes=True, expanded=sharing.expanded.difference(close),
@@ -118,31 +118,26 @@ class _Builder:
         self.tensors = NetworkTensors(
             self.cut, chip, self.dram, whole=sharing.whole and (self.planner is None or sharing.planned is not None)
         )
-        self.choices: dict[tuple[object, ...], list[Candidate]] = {}
         self.alone: list[str] = []
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
 
     def build(self) -> NetworkSchedule:
         self._check_size()
         self.stored, spilled = place(self.cut, self.chip, self.dram, self.sharing.between, self.sharing.staging)
-        nodes: list[Node] = []
+        laid: list[Laid] = []
         shifter = Shifter(self.chip)
         for index, stage in enumerate(self.cut.stages):
             if self.progress:
                 self.progress(stage.layer.output, index, len(self.cut.stages))
-            emitted = self._stage(stage, index)
-            for node in emitted:
-                node.label = f"{_layer_of(node, stage)}: {node.label}"
-            self._push(stage, emitted)
-            shifter.shift(emitted)
-            nodes += emitted
+            laid.append(self._lay(stage, self._stage(stage, index), shifter))
         for name in dict.fromkeys(self.graph.outputs):
             self.tensors.output(name, self._whole(name))
         if self.progress:
             self.progress("overlapping layers", len(self.cut.stages), len(self.cut.stages))
-        interleaver = Interleaver(nodes, self.chip)
+        interleaver = self.reuse.interleaver(laid, self.chip)
         horizons = HORIZONS if self.sharing.horizon is None else (self.sharing.horizon,)
         best = min((interleaver.run(horizon) for horizon in horizons), key=lambda interleaving: interleaving.cycles)
+        self.reuse.order = best.order
         schedule = Schedule(
             chip=self.chip.name,
             chip_digest=self.chip.digest,
@@ -270,9 +265,10 @@ class _Builder:
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
         key = conv.decisive(task)
-        if key not in self.choices:
-            self.choices[key] = self._choose(key, task, stage)
-        candidates = self.choices[key]
+        choices = self.reuse.choices
+        if key not in choices:
+            choices[key] = self._choose(key, task, stage)
+        candidates = choices[key]
         name = stage.layer.output
         rank = 2 if name in self.sharing.third else int(name in self.sharing.second)
         candidate = candidates[min(len(candidates) - 1, rank)]
@@ -282,7 +278,14 @@ class _Builder:
         candidate = replace(candidate, **switches)
         if candidate.parts_m > 1:
             self.by_rows.add(stage.y)
-        return conv.emit(task, self.chip, candidate, self.dram, index % 2)
+        parity = index % 2
+        return self.reuse.conv(
+            stage,
+            task,
+            self.dram,
+            (candidate, parity),
+            lambda: conv.emit(task, self.chip, candidate, self.dram, parity),
+        )
 
     def _choose(self, key: tuple[object, ...], task: conv.ConvTask, stage: Stage) -> list[Candidate]:
         """The candidates that were found before for the same task, or by a new search."""
@@ -317,15 +320,15 @@ class _Builder:
         parts = [part for part, (root, _) in self.cut.roots.items() if root == name]
         return any(part in self.by_rows for part in parts)
 
-    def _push(self, stage: Stage, nodes: list[Node]) -> None:
-        """Lets the memories of a stage's operands send them on their own, where `sharing` says so.
+    def _lay(self, stage: Stage, nodes: list[Node], shifter: Shifter) -> Laid:
+        """Operations of a stage in the memories of the cores, under the names of their layers. The memories of its
+        operands send them on their own where `sharing` says so.
 
         A core's mover serves its requests and its own stores in one order, and waits for each; who sends to all cores
         serves these in the order in which the list has them."""
-        tiles = self.chip.tiles
-        for node in nodes:
-            if node.fields is None and (stage.layer.output, tiles[node.source.tile]) in self.sharing.pushed:
-                node.issuer = node.source.tile
+        name, tiles = stage.layer.output, self.chip.tiles
+        pushed = frozenset(tile for tile, kind in tiles.items() if (name, kind) in self.sharing.pushed)
+        return self.reuse.lay(stage, nodes, shifter, lambda node: f"{_layer_of(node, stage)}: {node.label}", pushed)
 
     def _vector(self, stage: Stage) -> list[Node]:
         layer, place = stage.layer, self.cut.places.get(stage.y)
@@ -339,7 +342,7 @@ class _Builder:
         )
         if task.rows_first:
             self.by_rows.add(stage.y)
-        emitted = vector.emit(task, self.chip, self.dram)
+        emitted = self.reuse.vector(stage, task, self.dram, lambda: vector.emit(task, self.chip, self.dram))
         if layer.kind == "depthwise":
             self.tensors.depthwise_constants(layer, emitted.constants)
         if layer.table is not None:
@@ -364,14 +367,16 @@ def schedule(
     progress: Progress | None = None,
     memory: SearchCache | None = None,
     sharing: SharingOptions | None = None,
+    reuse: Reuse | None = None,
 ) -> NetworkSchedule:
     """The schedule of a network for one picture.
 
     `progress` is told layer, its number and how many there are; `memory` keeps what searches find; `sharing`: what
-    layers have in common (None: whole tensors in the scratchpad). Raises DoesNotFit if a layer fits no tiling or the
+    layers have in common (None: whole tensors in the scratchpad); `reuse`: what other schedules of the same network on
+    the same chip have made. Raises DoesNotFit if a layer fits no tiling or the
     network does not fit the chip's DRAM, WorkloadError for what the chip cannot do.
     """
-    sharing = sharing or SharingOptions()
+    sharing, reuse = sharing or SharingOptions(), reuse or Reuse()
     apart: set[str] = set()
     if not sharing.fused:
         apart = {layer.output for layer in graph.layers if layer.kind == "conv"}
@@ -379,6 +384,6 @@ def schedule(
     while True:
         try:
             with uncollected():
-                return _Builder(graph, chip, progress, memory, apart, close, sharing).build()
+                return _Builder(graph, chip, progress, memory, apart, close, sharing, reuse).build()
         except _Apart as refusal:
             (close if refusal.expanded else apart).add(refusal.name)

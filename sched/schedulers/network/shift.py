@@ -28,9 +28,8 @@ class Shifter:
         self.size: dict[Region, int] = {region: memory_words(chip, core, region) for region in _LOCAL}
         self.last: dict[Region, tuple[int, int]] = dict.fromkeys(_LOCAL, (0, 0))  # words that the layer before used
 
-    def shift(self, nodes: Iterable[Node]) -> None:
-        """Moves the operations of one layer, in place."""
-        nodes = list(nodes)
+    def ends(self, nodes: Iterable[Node]) -> dict[Region, int]:
+        """By memory, the words that the operations of the next layer move up by."""
         by: dict[Region, int] = {}
         for region, words in self._used(nodes).items():
             room = self.size[region] - words
@@ -40,18 +39,20 @@ class Shifter:
             ends.sort(key=lambda end: max(0, min(end[1], self.last[region][1]) - max(end[0], self.last[region][0])))
             self.last[region] = ends[0]
             by[region] = ends[0][0]
-        for node in nodes:
-            if node.fields is None:
-                node.source, node.target = self._run(node.source, by), self._run(node.target, by)
-            else:
-                node.fields = _fields(node.fields, node.vec, by)
+        return by
+
+    def moved(self, node: Node, by: dict[Region, int]) -> Node:
+        """An operation of that layer in its place."""
+        if node.fields is None:
+            return replace(node, source=self._run(node.source, by), target=self._run(node.target, by))
+        return replace(node, fields=_fields(node.fields, node.vec, by))
 
     def _run(self, run: Run, by: dict[Region, int]) -> Run:
         if self.chip.tiles[run.tile] is not TileKind.CORE:
             return run
         return replace(run, address=run.address + by.get(Region(run.address >> OFFSET_BITS), 0))
 
-    def _used(self, nodes: list[Node]) -> dict[Region, int]:
+    def _used(self, nodes: Iterable[Node]) -> dict[Region, int]:
         """Words of each memory, counted from 0, that a layer uses in some core."""
         used: dict[Region, int] = {}
 

@@ -15,7 +15,7 @@ from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Span, read
 from meshloom.sched.mapping.memory.placement import Dram
 from meshloom.sched.mapping.nodes import Node, Run
 from meshloom.sched.mapping.play.interleave import Interleaver
-from meshloom.sched.schedulers.network import scheduler
+from meshloom.sched.schedulers.network import reuse, scheduler
 from meshloom.sched.schedulers.network.scheduler import HORIZONS, NetworkSchedule, schedule
 from meshloom.sched.schedulers.network.storage import homes, kind_of, lives, place, staging_words
 from meshloom.sched.workload.stages import cut
@@ -95,14 +95,14 @@ class Watched(Interleaver):
 
     last: Watched
 
-    def __init__(self, nodes: Any, chip: ChipConfig) -> None:
-        super().__init__(nodes, chip)
+    def __init__(self, nodes: Any, chip: ChipConfig, **known: Any) -> None:
+        super().__init__(nodes, chip, **known)
         Watched.last = self
 
 
 @pytest.mark.parametrize("name", ["tiny", "quad8"])
 def test_every_order_respects_every_dependence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "Interleaver", Watched)
+    monkeypatch.setattr(reuse, "Interleaver", Watched)
     chip = load(name)
     made = schedule(every_kind(), chip)
     before = [node.operation() for node in Watched.last.nodes]

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.sched.ir.hazards import dependences
 from meshloom.sched.ir.schedule import Move
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import pose, whole_windows
 from meshloom.sched.mapping.tiling.tiles import Candidate, parts
 from meshloom.sched.schedulers.network import refine
-from meshloom.sched.schedulers.network.refine import refined
+from meshloom.sched.schedulers.network.refine import Effort, refined, with_effort
+from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
 from meshloom.sched.schedulers.network.sharing import SWITCHES, SharingOptions
 from meshloom.sched.schedulers.network.storage import SMALL_SHARE, staging_words
@@ -184,3 +186,39 @@ def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refine, "HOPELESS", 0.5)
     refined(layers(), CHIP, most=12)
     assert len(played) == 1
+
+
+# -- work ------------------------------------------------------------------------------------------------------------
+
+
+def test_effort_is_work() -> None:
+    """A quick search makes one schedule of a network without pairs, a usual one a few, and none is slower for it."""
+    graph, cycles, made = layers(), dict[Effort, int](), dict[Effort, int]()
+    for effort in (Effort.QUICK, Effort.DEFAULT):
+        steps = list[str]()
+        result = with_effort(effort, graph, CHIP, lambda name, _number, _of, steps=steps: steps.append(name))
+        cycles[effort], made[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(refine.ANOTHER)
+    assert made == {Effort.QUICK: 1, Effort.DEFAULT: refine.FEW}
+    assert cycles[Effort.DEFAULT] <= cycles[Effort.QUICK]
+
+
+def test_schedules_share_what_is_alike() -> None:
+    """Of schedules that differ only in who sends, the operations and dependences are made once; the work is counted."""
+    graph, reuse = layers(), Reuse()
+    kinds = (TileKind.SPM, TileKind.DRAM)
+    each = [frozenset((layer.output, kind) for layer in graph.layers for kind in kinds[:most]) for most in (0, 2)]
+    apart = [schedule(graph, CHIP, sharing=SharingOptions(pushed=pushed)) for pushed in each]
+    shared = [schedule(graph, CHIP, sharing=SharingOptions(pushed=pushed), reuse=reuse) for pushed in each]
+    assert [one.schedule for one in shared] == [one.schedule for one in apart]
+    assert reuse.emitted == reuse.listed == len(shared[0].schedule.operations)
+    # one layer with another loop nest: the others stay
+    schedule(graph, CHIP, sharing=SharingOptions(turned=frozenset({("two", "tight")})), reuse=reuse)
+    assert reuse.emitted < 2 * len(shared[0].schedule.operations)
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+def test_known_dependences_are_those_of_the_list(pushed: bool) -> None:
+    graph, reuse = layers(), Reuse()
+    sent = frozenset((layer.output, TileKind.SPM) for layer in graph.layers) if pushed else frozenset[Any]()
+    made = schedule(graph, CHIP, sharing=SharingOptions(pushed=sent), reuse=reuse).schedule
+    assert reuse.needs(made.operations) == dependences(made.operations, CHIP)
