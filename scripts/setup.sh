@@ -14,6 +14,17 @@ venv=.venv
 stamp=$venv/.setup-stamp
 
 say() { printf 'setup: %s\n' "$*"; }
+# working WHAT COMMAND...: runs the command, and says now and then for how long.
+working() {
+    local what=$1 began=$SECONDS status=0
+    shift
+    while sleep "${TICK:-15}" >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do say "$what: $((SECONDS - began)) s so far"; done &
+    local ticker=$!
+    "$@" || status=$?
+    kill $ticker 2>/dev/null || true
+    wait $ticker 2>/dev/null || true
+    return $status
+}
 fail() {
     printf 'setup: error: %s\n' "$*" >&2
     exit 1
@@ -140,7 +151,7 @@ content=$({
     cat requirements.lock pyproject.toml scripts/setup.sh
 } | sha256sum | cut -d' ' -f1)
 if [ -x $venv/bin/python ] && new_enough $venv/bin/python && [ "$(cat $stamp 2>/dev/null)" = "$content" ]; then
-    compile_all
+    working "compiling what has changed" compile_all
     say "up to date"
     exit 0
 fi
@@ -167,9 +178,9 @@ with_uv() {
     uv pip check || return 1
 }
 uv() { env VIRTUAL_ENV="$PWD/$venv" $venv/bin/uv --quiet "$@"; }
-if ! with_uv; then
+if ! working "installing" with_uv; then
     say "uv could not install them; pip does"
-    pip install --no-deps --requirement requirements.lock
+    working "installing" pip install --no-deps --requirement requirements.lock
     pip install --no-deps --no-build-isolation --editable .
     pip check >/dev/null || fail "the pins of requirements.lock contradict each other: run $venv/bin/pip check"
 fi
@@ -178,6 +189,6 @@ if [ -n "$system" ]; then
     wait "$system" || exit 1
     system=
 fi
-say "compiling the timeline model and the search for schedules (a minute)"
-compile_all
+say "compiling the timeline model and the search for schedules (a minute; several on a busy machine)"
+working "compiling" compile_all
 say "done: $($venv/bin/python --version), $(grep -c == requirements.lock) packages"

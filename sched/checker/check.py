@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import SEMAPHORE_MAX
 
-from ..program.names import Names
+from ..program.names import Names, ScheduleLike
 from ..program.program import Program
 from .channel_dependences import check_channel_cycles
 from .order import Order
@@ -36,16 +35,6 @@ from .tokens import TokenRun, run_tokens
 __all__ = ["CheckError", "Extent", "Problem", "Report", "ScheduleLike", "check", "tensors_inside"]
 
 
-class ScheduleLike(Protocol):
-    """The parts of a schedule that the checker uses: labels of operations, pieces of tensors."""
-
-    @property
-    def operations(self) -> Sequence[Any]: ...
-
-    @property
-    def tensors(self) -> Sequence[Any]: ...
-
-
 def check(
     program: Program,
     chip: ChipConfig,
@@ -56,18 +45,16 @@ def check(
 ) -> Report:
     """Checks a program; raises CheckError (a ProgramError) with everything found.
 
-    `schedule` (if given) provides operation labels, the DRAM words that the host loads (inputs, constants) and those
-    that must be written (outputs). Without it, `initial` and `outputs` list them as (tile, word, words) of region MAIN;
-    with `initial=None` all DRAM counts as loaded. Code always counts as loaded.
+    `schedule` (if given) provides labels and lines of operations, the DRAM words that the host loads (inputs,
+    constants) and those that must be written (outputs). Without it, `initial` and `outputs` list them as (tile, word,
+    words) of region MAIN; with `initial=None` all DRAM counts as loaded. Code always counts as loaded.
     """
-    labels: tuple[str, ...] = ()
     if schedule is not None:
-        labels = tuple(operation.label for operation in schedule.operations)
         initial, outputs = list(initial or ()), list(outputs)
         for tensor in schedule.tensors:
             pieces = [(piece.tile, piece.address, piece.words) for piece in tensor.pieces]
             (outputs if tensor.role == "output" else initial).extend(pieces)
-    problems, names = Problems(), Names(chip, program, labels)
+    problems, names = Problems(), Names.of(chip, program, schedule)
     outputs = list(outputs)
     initial = None if initial is None else list(initial)
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from ..program.program import ProgramError
 
+#: The label of an operation on a tile (`mapping.emit`), and what it says.
+_LABEL = re.compile(r'"(?:\S+: )?(?:[xy] )?i\d+ y\d+ x\d+ |"(?:\S+: )?(?:w n\d+ k\d+|bias n\d+)')
+_LEGEND = (
+    "i0 y0 x0 n0 k0 names a tile by what it begins with: image, row, column, block of output channels, block of input "
+    "channels; before it, x is a load of inputs, w of weights, bias of biases, y a store of results, none a GEMM"
+)
 #: Problems listed in the text of one error; its `problems` has all that were found (at most `Problems.LIMIT`).
 SHOWN = 12
 
@@ -32,6 +39,8 @@ class CheckError(ProgramError):
         shown = [f"  {problem}" for problem in problems[:SHOWN]]
         if len(problems) > SHOWN:
             shown.append(f"  and {len(problems) - SHOWN} more")
+        if any(map(_LABEL.search, shown)):
+            shown.append(f"  ({_LEGEND})")
         super().__init__(f"the program has {count}:\n" + "\n".join(shown))
 
     def __reduce__(self) -> tuple[type[CheckError], tuple[Any, ...]]:

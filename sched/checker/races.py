@@ -18,6 +18,7 @@ from ..program.names import Names
 from .accesses import Strided, Windowed
 from .order import Clock, Kind, Order, TimedAccess
 from .problems import Problems
+from .results import result_name
 from .static import DecodedInstruction
 
 #: (tile, word offset in region MAIN, words).
@@ -211,8 +212,10 @@ class RaceCheck:
             missing = memory.writer[where] <= HOST
             if missing.any():
                 first = int(memory.cuts[where][np.argmax(missing)])
-                what = f"output {self.names.words(tile, Region.MAIN, first, first + 1)} is never written"
-                self.problems.add("program", what, "the schedule leaves a hole in the result")
+                many = int(np.diff(memory.cuts, append=memory.cuts[-1:])[where][missing].sum())
+                rest = f", nor {'is another word' if many == 2 else f'are {many - 1} others'} there" if many > 1 else ""
+                what = f"{result_name(self.names, tile, first)} is never written{rest}"
+                self.problems.add("program", what, "the schedule leaves a hole in the result; store that part of it")
 
 
 def _cuts(walks: Iterable[Strided | Windowed]) -> Places:

@@ -266,6 +266,7 @@ class Schedule(_Frozen):
     `execution`: what starts them; the default is triggered. `fences`: places in the list, rising: no operation from
     there on begins before all operations before it have ended (triggered schedules only; without fences, operations
     wait for the words that they share and for nothing else). `scheduler`: who made the schedule; it has no effect.
+    `sites`: for messages, where its author adds each operation, such as `line 12 of first.py`; empty if nobody knows.
     `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
     """
 
@@ -279,9 +280,14 @@ class Schedule(_Frozen):
     fences: tuple[Positive, ...] = ()
     tensors: tuple[Tensor, ...] = ()
     predicted: Prediction | None = None
+    sites: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.sites is not None and len(self.sites) != len(self.operations):
+            raise ValueError(
+                f"sites has {len(self.sites)} entries for {len(self.operations)} operations; give one for each, or none"
+            )
         if self.fences:
             if any(one >= other for one, other in zip(self.fences, self.fences[1:], strict=False)):
                 raise ValueError(

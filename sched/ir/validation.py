@@ -53,7 +53,7 @@ _FIELDS = {Opcode.GEMM: GEMM_FIELDS, Opcode.VEC: VEC_FIELDS}
 def validate(schedule: Schedule, chip: ChipConfig) -> None:
     """Checks that a schedule can run on a chip: tiles, memories, extents, field widths, execution, digest.
 
-    Raises ScheduleError with the first fault found: operation index, label and fix.
+    Raises ScheduleError with the first fault found: operation index, label, line of its author's and fix.
     """
     if schedule.chip_digest != chip.digest:
         raise ScheduleError(
@@ -79,8 +79,9 @@ def validate(schedule: Schedule, chip: ChipConfig) -> None:
             else:
                 _check_vec(op, chip)
         except (ScheduleError, IsaError, RouteError) as error:
-            label = f" ({op.label})" if op.label else ""
-            raise ScheduleError(f"operation {index}{label}: {error}") from error
+            site = schedule.sites[index] if schedule.sites and index < len(schedule.sites) else ""
+            named = ", ".join(filter(None, (op.label, site)))
+            raise ScheduleError(f"operation {index}{f' ({named})' if named else ''}: {error}") from error
 
 
 def _name(tile: int) -> str:

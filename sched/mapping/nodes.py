@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from meshloom.hw.spec.isa import Unit
@@ -29,7 +30,8 @@ _NOWHERE = Run(0, 0, 1, 0)
 class Node:
     """A move, or (`fields`) a GEMM of core `issuer`, or (`vec` too) a VEC.
 
-    `after`: the nodes it waits for; `cycles`: of the GEMM or VEC; `result`: what it computes.
+    `after`: the nodes it waits for; `cycles`: of the GEMM or VEC; `result`: what it computes; `site`: see
+    `Schedule.sites`.
     """
 
     issuer: int
@@ -42,6 +44,7 @@ class Node:
     cycles: int = 0
     vec: bool = False
     result: Box | None = None
+    site: str = ""
 
     @property
     def stream(self) -> tuple[int, Unit]:
@@ -57,3 +60,9 @@ class Node:
         return Move(
             issuer=self.issuer, src=self.source.span(), dst=self.target.span(), words=self.words, label=self.label
         )
+
+
+def sites_of(nodes: Iterable[Node]) -> tuple[str, ...] | None:
+    """`Schedule.sites` of nodes in the order of the schedule; None if no line is known of any."""
+    sites = tuple(node.site for node in nodes)
+    return sites if any(sites) else None

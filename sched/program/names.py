@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
-from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
 from meshloom.hw.spec.isa import Opcode, Region, Unit, split_address
 
 from ..support.text import one_line
@@ -44,14 +45,43 @@ def streams_of(program: Program) -> tuple[Stream, ...]:
     return (program.boot, *program.streams)
 
 
-class Names:
-    """Names of the parts of one program; `labels[i]` is the schedule's label of operation i."""
+#: Words of a row of ACC.
+_ACC_ROW = 4
 
-    def __init__(self, chip: ChipConfig, program: Program, labels: Sequence[str] = ()) -> None:
-        self.chip, self.labels = chip, labels
+
+class ScheduleLike(Protocol):
+    """The parts of a schedule that names are taken from: labels of operations, their lines, pieces of tensors."""
+
+    @property
+    def operations(self) -> Sequence[Any]: ...
+
+    @property
+    def tensors(self) -> Sequence[Any]: ...
+
+    @property
+    def sites(self) -> Sequence[str] | None: ...
+
+
+class Names:
+    """Names of the parts of one program. `labels[i]` is the schedule's label of operation i, `sites[i]` the line of its
+    author's file that adds it (`Schedule.sites`); `tensors` are the schedule's."""
+
+    def __init__(
+        self, chip: ChipConfig, program: Program, labels: Sequence[str] = (), sites: Sequence[str] = (),
+        tensors: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        self.chip, self.labels, self.sites, self.tensors = chip, labels, sites, tensors
         self.streams = streams_of(program)
         self._program = program
         self._operations: dict[int, list[int | None]] = {}  # of each instruction of a stream
+
+    @classmethod
+    def of(cls, chip: ChipConfig, program: Program, schedule: ScheduleLike | None) -> Self:
+        """Names of a program that implements a schedule, if that is known."""
+        if schedule is None:
+            return cls(chip, program)
+        labels = tuple(operation.label for operation in schedule.operations)
+        return cls(chip, program, labels, schedule.sites or (), schedule.tensors)
 
     def tile(self, tile: int) -> str:
         """See `tile_name`."""
@@ -71,7 +101,7 @@ class Names:
         return self._operations[stream][position]
 
     def instruction(self, stream: int, position: int) -> str:
-        """`core@(1,0) matrix stream [17] GEMM tag 42 (operation 41 "conv1 0,0")`."""
+        """`core@(1,0) matrix stream [17] GEMM tag 42 (operation 41 "conv1 0,0", line 12 of first.py)`."""
         instruction = self.streams[stream].instructions[position]
         tag = instruction.fields.get("tag", 0)
         text = f"{self.stream(stream)} [{position}] {opcode_name(instruction.opcode)} tag {tag}"
@@ -79,12 +109,22 @@ class Names:
         if operation is None:
             return text
         label = f' "{one_line(self.labels[operation])}"' if operation < len(self.labels) else ""
-        return f"{text} (operation {operation}{label})"
+        site = one_line(self.sites[operation]) if operation < len(self.sites) else ""
+        return f"{text} (operation {operation}{label}{', ' * bool(site)}{site})"
 
     def words(self, tile: int, region: int, begin: int, end: int) -> str:
-        """`core@(1,0) B words 16..31` for the words [begin, end)."""
-        what = f"word {begin}" if end - begin == 1 else f"words {begin}..{end - 1}"
-        return f"{self.tile(tile)} {region_name(region)} {what}"
+        """`core@(1,0) B words 16..31` for the words [begin, end), `dram@(0,0) word 3` where there is one memory.
+
+        The names are those that an author of a scheduler uses: operands are in A and B, and ACC has rows, each of four
+        words, one for each bias or sum.
+        """
+        memory, unit = region_name(region), "word"
+        if region == Region.MAIN:
+            memory = "A" if self.chip.tiles.get(tile) is TileKind.CORE else ""
+        if region == Region.ACC and begin % _ACC_ROW == end % _ACC_ROW == 0:
+            begin, end, unit = begin // _ACC_ROW, end // _ACC_ROW, "row"
+        what = f"{unit} {begin}" if end - begin == 1 else f"{unit}s {begin}..{end - 1}"
+        return " ".join(filter(None, (self.tile(tile), memory, what)))
 
     def semaphore(self, tile: int, semaphore: int) -> str:
         """`semaphore 3 of core@(1,0)`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from traceback import extract_tb, format_exception
 
 from ..support.apart import DiedError
 from ..support.last_words import is_same
 from ..support.limits import Limits
 from ..support.plugins import PluginError
+from ..support.text import line_of
 
 
 class SchedulerError(PluginError):
@@ -34,20 +34,22 @@ class TracebackThere(Exception):
 
 
 def failure(name: str, source: str, where: str, error: BaseException, limits: Limits | None = None) -> BaseException:
-    """What is raised instead of `error`, which scheduler `name` has raised: one of Meshloom's own as it is, of others a
-    SchedulerError with the last line of file `source` that it came through. `where`: on what it failed; `limits`: those
-    that it ran under."""
-    if type(error).__module__.partition(".")[0] == "meshloom" or (limits is None and isinstance(error, MemoryError)):
+    """What is raised instead of `error`, which scheduler `name` has raised: one of Meshloom's own itself, of others a
+    SchedulerError; with the last line of file `source` that it came through. `where`: on what it failed; `limits`:
+    those that it ran under."""
+    frames = [(frame.filename, frame.lineno or 0) for frame in reversed(extract_tb(error.__traceback__))]
+    own = [frame for frame in frames if frame[0] == source]
+    if type(error).__module__.partition(".")[0] == "meshloom":
+        return _located(error, own)
+    if limits is None and isinstance(error, MemoryError):
         return error
-    kind, text = type(error).__name__, str(error)
+    kind, text = type(error).__name__, _text(error)
     if isinstance(error, MemoryError) and limits is not None and limits.megabytes is not None:
         kind, what = "MemoryLimit", f"it needs more memory than {limits.megabytes} MB (--memory-limit)"
     elif type(error) is ValueError:  # how a scheduler says that something does not fit
         what = text
     else:
         what = f"{kind}: {text}" if text else kind
-    frames = [(frame.filename, frame.lineno or 0) for frame in reversed(extract_tb(error.__traceback__))]
-    own = [frame for frame in frames if frame[0] == source]
     message = f"scheduler {name} failed {where}: {what}{_line(frames, own)}"
     expected = type(error) is ValueError or kind == "MemoryLimit" or (isinstance(error, OSError) and error.filename)
     return SchedulerError.of(message, kind, "" if expected else "".join(format_exception(error)))
@@ -59,9 +61,24 @@ def ended(name: str, source: str, where: str, death: DiedError) -> SchedulerErro
     return SchedulerError.of(f"scheduler {name} failed {where}: {death.what}{_line(death.frames, own)}", death.kind)
 
 
+def _located(error: BaseException, own: Sequence[tuple[str, int]]) -> BaseException:
+    """One of Meshloom's errors with the line of a scheduler's `own` file behind its text, if text is all it has."""
+    if own and error.args == (text := str(error),):
+        error.args = (f"{text}{_line(own, own)}",)
+    return error
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; one of a scheduler's own may fail at that, too."""
+    try:
+        return str(error)
+    except BaseException as other:
+        return f"(its text cannot be made: {type(other).__name__})"
+
+
 def _line(frames: Sequence[tuple[str, int]], own: Sequence[tuple[str, int]]) -> str:
     """The line of the innermost call in a scheduler's `own` file, or else in one that is nobody's library."""
     others = [frame for frame in frames if "site-packages" not in frame[0]]
     for path, line in (*own[:1], *others[:1], *frames[:1]):
-        return f" (line {line} of {Path(path).name})"
+        return f" ({line_of(path, line)})"
     return ""

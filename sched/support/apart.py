@@ -151,6 +151,7 @@ class Process:
     def _late(self, seconds: float) -> DiedError:
         with suppress(ProcessLookupError):
             os.kill(self._child.pid, last_words.WHERE)
+            os.kill(self._child.pid, signal.SIGCONT)  # or one that has stopped itself says nothing
         frames = self._frames(_PATIENCE)
         self.close()
         return DiedError("TimeLimit", f"no result within {seconds:g} seconds (--time-limit)", frames)

@@ -1,7 +1,7 @@
 """What a process that runs foreign code (`apart`) leaves behind of the place where it was, and its limits.
 
 `faulthandler` writes the calls of a process into a pipe when a signal hits it, without Python's help. What it cannot
-see is noted before it happens: `os._exit`, and a SIGKILL that a process sends itself.
+see is noted before it happens: `os._exit`, `exit` of C code, and a SIGKILL that a process sends itself.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 WHERE = signal.SIGUSR2
 #: Those that end a process by themselves, and that `faulthandler.enable` leaves out.
 _DEADLY = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGXCPU", "SIGSYS", "SIGTRAP")
+#: What C code may call until the process ends.
+_HOOKS: list[object] = []
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 
 
@@ -52,6 +54,7 @@ def prepare(words: int, source: str) -> None:
             signal.signal(number, signal.SIG_DFL)
             faulthandler.register(number, words, all_threads=False, chain=True)
     faulthandler.register(WHERE, words, all_threads=False)
+    _trace_c_exits(words)
     _trace_exits(words, source)
     here = os.getpid()
 
@@ -75,6 +78,23 @@ def _trace_exits(words: int, source: str) -> None:
         if module_name in ("os", "posix") or (source and own.get("__file__") == source):
             for name in [name for name, value in own.items() if value is leave]:
                 setattr(module, name, traced)
+
+
+def _trace_c_exits(words: int) -> None:
+    leave = os._exit
+    with suppress(ImportError, OSError, AttributeError):  # glibc has it
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)
+        def traced(status: int, nothing: object) -> None:
+            faulthandler.dump_traceback(words, all_threads=False)
+            libc.fflush(None)
+            leave(status)  # what libraries do at exit may wait for threads of the caller, which are not here
+
+        libc.on_exit(traced, None)
+        _HOOKS.append(traced)
 
 
 def bound_memory(megabytes: int | None) -> None:

@@ -26,6 +26,7 @@ from meshloom.hw.spec.config import near
 from . import apart
 from .last_words import is_same
 from .limits import guard
+from .text import line_of
 
 T = TypeVar("T")
 
@@ -112,7 +113,7 @@ class Registry(Generic[T]):
             raise self._unloaded(name, place, wrong) from wrong
 
     def _unloaded(self, name: str, place: str, wrong: BaseException) -> PluginError:
-        kind, where = type(wrong).__name__, _line_of(wrong, place)
+        kind, where = type(wrong).__name__, _line(wrong, place)
         return self.error(f"{self.what} {name} cannot be loaded: {kind}{': ' * bool(str(wrong))}{wrong}{where}")
 
     def _try(self, name: str, place: str) -> None:
@@ -130,7 +131,7 @@ class Registry(Generic[T]):
         except apart.DiedError as death:
             here = str(Path(place).expanduser().resolve()) if _is_file(place) else ""
             lines = [line for path, line in death.frames if here and is_same(path, here)]
-            where = f" (line {lines[0]} of {Path(place).name})" if lines else ""
+            where = f" ({line_of(place, lines[0])})" if lines else ""
             raise self.error(f"{self.what} {name} cannot be loaded: {death.what}{where}") from None
 
 
@@ -195,10 +196,10 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _line_of(error: BaseException, place: str) -> str:
+def _line(error: BaseException, place: str) -> str:
     """The line of a plugin's own file that failed, if that is known."""
     if isinstance(error, SyntaxError) or not _is_file(place):
         return ""
     here = str(Path(place).expanduser().resolve())
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == here]
-    return f" (line {lines[-1]} of {Path(place).name})" if lines else ""
+    return f" ({line_of(place, lines[-1])})" if lines else ""

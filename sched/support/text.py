@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
+from pathlib import Path
 
 #: Words of an error that are longer than paths are, and characters of one of its lines.
 _ENDLESS, _LINE = re.compile(r"\S{400,}"), 4000
@@ -26,6 +28,13 @@ def printable(text: str, stays: str = "\n\t") -> str:
 def one_line(text: str) -> str:
     """The text as a part of a line: line breaks are escapes, too."""
     return printable(text, "")
+
+
+@lru_cache(maxsize=1 << 12)
+def line_of(path: str, line: int) -> str:
+    """A line of a Python file, for messages: `line 12 of first.py`, or of `in_turn/__init__.py`."""
+    file = Path(path)
+    return f"line {line} of {f'{file.parent.name}/' if file.stem == '__init__' else ''}{file.name}"
 
 
 def _escape(character: str) -> str:

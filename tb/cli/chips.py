@@ -26,10 +26,13 @@ def verilog(
 
     from ..build.builder import emit_verilog
     from ..report.console import console
+    from ..report.progress import Working
 
     config = load(chip)
     folder = out or Path("sim_build") / "verilog" / config.name
-    for path in emit_verilog(config, folder):
+    with Working(console(stderr=True), f"{config.name}: writing its Verilog"):
+        paths = emit_verilog(config, folder)
+    for path in paths:
         console().print(str(path), markup=False, soft_wrap=True)
 
 

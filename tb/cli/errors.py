@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 import warnings
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from traceback import format_exception
 from typing import Any
 
@@ -22,6 +24,17 @@ def say_error(message: str) -> None:
     from ..report.console import console
 
     console(stderr=True).print(f"error: {message}", style="red", markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def resumable(kept: Callable[[], str], *without: str) -> Generator[None]:
+    """An interrupt says what is `kept()`, and the command that goes on from there: this one, but `without` these
+    options."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        words = [word for word in sys.argv[1:] if word not in without]
+        raise KeyboardInterrupt(f"{kept()}; go on with: {shlex.join(['meshloom', *words])}") from None
 
 
 def _once(command: Any, context: Any, arguments: list[str]) -> None:

@@ -58,6 +58,7 @@ def explain(request: ExplainRequest) -> None:
     from ..compare.finished import finished_run
     from ..report.console import console
     from ..report.explained import print_explanation, print_overview
+    from ..report.progress import Working
     from ..results.energy import load as load_energy
     from ..results.explanation import Explanations
     from ..results.named import one
@@ -70,16 +71,14 @@ def explain(request: ExplainRequest) -> None:
         runs = (one(runs, request.workload),)
     unexplained: dict[str, str] = {}
     if part:
-        run = runs[0].load()
-        why = explained(finished_run(run), request.model, request.layer, request.operation, request.waits)
+        with Working(console(stderr=True), f"explaining {runs[0].row.workload}"):
+            run = runs[0].load()
+            why = explained(finished_run(run), request.model, request.layer, request.operation, request.waits)
         explanations = [(why, run.chip)]
     else:
         table = None if request.energy is None else load_energy(request.energy)
-
-        def tell(what: str) -> None:
-            console(stderr=True).print(what, style="dim", markup=False, soft_wrap=True)
-
-        each, unexplained = explained_all(runs, table, request.model, request.waits, request.area, tell)
+        with Working(console(stderr=True), "explaining") as work:
+            each, unexplained = explained_all(runs, table, request.model, request.waits, request.area, work.say)
         explanations = [(explanation.why, explanation.run.chip) for explanation in each]
     record = Explanations(workloads=tuple(why for why, _ in explanations), unexplained=unexplained)
     if request.json is not None:

@@ -46,6 +46,7 @@ def report(
     from ..compare.timelines import timeline
     from ..report.console import console
     from ..report.page import Shown, page
+    from ..report.progress import Working
     from ..report.trace import save_trace
     from ..results.energy import load as load_energy
     from ..results.named import one
@@ -56,25 +57,20 @@ def report(
     chosen = there if workload is None else (one(there, workload),)
     screen = console()
     table = None if energy is None else load_energy(energy)
-
-    def tell(what: str) -> None:
-        screen.print(what, style="dim", markup=False, soft_wrap=True)
-
-    runs, failed = explained_all(chosen, table, None, area=area, on_progress=tell)
+    with Working(console(stderr=True), "explaining") as work:
+        runs, failed = explained_all(chosen, table, None, area=area, on_progress=work.say)
     for name, why in failed.items():
         screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)
     if trace is not None:
-        save_trace([(timeline(each.run), each.run.row) for each in runs], trace)
+        with Working(console(stderr=True), "writing the trace"):
+            save_trace([(timeline(each.run), each.run.row) for each in runs], trace)
         screen.print(f"trace: {trace}; open it in https://ui.perfetto.dev", markup=False, soft_wrap=True)
     if out is not None:
-        shown = [
-            Shown(
-                each.run.row,
-                each.why,
-                pictures(each.run, each.artefacts, each.why.waterfall, each.model),
-                each.run.chip,
-            )
-            for each in runs
-        ]
-        put(out, page(shown, failed))
+        with Working(console(stderr=True), "drawing") as work:
+            shown: list[Shown] = []
+            for each in runs:
+                work.say(f"drawing {each.run.row.workload}")
+                drawn = pictures(each.run, each.artefacts, each.why.waterfall, each.model)
+                shown.append(Shown(each.run.row, each.why, drawn, each.run.chip))
+            put(out, page(shown, failed))
         screen.print(f"page: {out}", markup=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from ..api.completion import complete_workloads
 from ..api.options import Budget, Chip, Effort, MemoryLimit, Scheduler, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit, expected
-from .errors import say_error
+from .errors import resumable, say_error
 from .outputs import check_places
 from .requests import filled
 
@@ -90,7 +90,8 @@ def schedule(request: ScheduleRequest) -> None:
         check_places(*(path and _place(path, each.name, suffix, len(requests)) for each in requests))
     plans: list[PlannedWorkload] = []
     failures: list[tuple[str, str]] = []
-    with limited(request.time_limit, request.memory_limit), searching(screen) as on_search:
+    kept = resumable(lambda: f"after {len(plans)} of {len(requests)}; what searches that have ended found is kept")
+    with kept, limited(request.time_limit, request.memory_limit), searching(screen) as on_search:
         for each in requests:
             try:
                 plans.append(each.plan(config, scheduler, Listener(search=on_search)))

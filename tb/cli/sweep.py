@@ -13,6 +13,7 @@ import typer
 from ..api.options import MemoryLimit, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit
+from .errors import resumable
 from .outputs import check_places
 from .requests import filled
 
@@ -103,16 +104,17 @@ def sweep(request: SweepRequest) -> None:
                         screen.print(message, style="red", markup=False, soft_wrap=True)
             progress.advance(len(rows), f"{len(failures)} failed" if failures else "")
 
-        outcome = sweeps.run(
-            file,
-            request.file.parent,
-            folder,
-            jobs=request.jobs,
-            address=request.cluster,
-            retry=request.retry,
-            on_plan=progress.begin,
-            on_rows=on_rows,
-        )
+        with resumable(lambda: f"after {progress.count}; their rows are kept in {folder}"):
+            outcome = sweeps.run(
+                file,
+                request.file.parent,
+                folder,
+                jobs=request.jobs,
+                address=request.cluster,
+                retry=request.retry,
+                on_plan=progress.begin,
+                on_rows=on_rows,
+            )
     more = f", {len(failures):,} of them failed" if failures else ""
     screen.print(
         f"{file.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.existing:,} were there",

@@ -11,6 +11,7 @@ import typer
 
 from ..api.options import Chip, Device, examples
 from .conclude import conclude
+from .errors import resumable
 from .outputs import STDOUT, check_places
 from .requests import filled
 
@@ -115,12 +116,17 @@ def train(request: TrainRequest) -> None:
         raise typer.BadParameter(f"{keep} is no file that a later run could go on from", param_hint="--checkpoint")
     screen = console(stderr=request.json == STDOUT)
     with Counted(screen, f"{network} on {chip.name}", "steps") as progress:
-        results = run_training(
-            training,
-            progress.say,
-            lambda state: progress.begin(max(request.steps, state.step), state.step),
-            lambda state: progress.advance(1, f"loss {state.losses[-1]:.4f}"),
-        )
+
+        def kept() -> str:
+            return f"after {progress.count}; {f'kept in {keep}' if keep.exists() else 'nothing is kept'}"
+
+        with resumable(kept, "--fresh"):
+            results = run_training(
+                training,
+                progress.say,
+                lambda state: progress.begin(max(request.steps, state.step), state.step),
+                lambda state: progress.advance(1, f"loss {state.losses[-1]:.4f}"),
+            )
     picture = path.with_suffix(".svg")
     results = results.model_copy(update={"picture": picture.as_posix()})
     print_training(results, screen)

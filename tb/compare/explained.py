@@ -43,12 +43,13 @@ def explained_all(
 ) -> tuple[list[ExplainedRun], dict[str, str]]:
     """Explains workloads of a run; of those that cannot be, the reason by name. `table`: of the estimates of their
     energy; None is that of each run, or ours. `model`: None is the RTL, or the model where nothing was measured (after
-    a fault). `area`: those of their chips are measured if they are not known, which takes minutes, and `on_progress`
-    hears of it. Raises what the first of them does if none can be explained, BuildError if synthesis fails."""
+    a fault). `area`: those of their chips are measured if they are not known, which takes minutes. `on_progress` hears
+    what is being done. Raises what the first of them does if none can be explained, BuildError if synthesis fails."""
     runs: list[ExplainedRun] = []
     failed: dict[str, str] = {}
     first: Exception | None = None
     for each in workloads:
+        on_progress(f"explaining {each.row.workload}")
         try:
             left = each.load()
             run = finished_run(left)

@@ -24,6 +24,7 @@ from ..results.legend import GROUPS
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
 from .answers import lines
 from .narrow import show
+from .progress import folded, whole
 
 if TYPE_CHECKING:
     pass
@@ -333,10 +334,10 @@ class Reporter:
         self._printed = time.monotonic()
         self._progress = Progress(
             SpinnerColumn(),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=whole()),
             BarColumn(bar_width=20),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(table_column=whole()),
+            TextColumn("{task.description}", markup=False, table_column=folded()),
             console=to,
             transient=True,
             disable=not to.is_terminal,

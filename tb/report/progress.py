@@ -1,18 +1,97 @@
-"""Progress of many equal things: a bar with the remaining time on a terminal, a line now and then in a log."""
+"""Progress: a bar for many equal things, a line for one long thing. On a terminal they move, in a log a line comes now
+and then. Nothing is silent for long."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from threading import Event, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Seconds between two lines of a log.
-EVERY = 10.0
+#: Seconds between two lines of a log, and those after which one says what takes so long.
+EVERY, SOON = 10.0, 2.0
+
+
+def whole() -> Column:
+    """A column of bars that is never cut: others give way."""
+    return Column(no_wrap=True)
+
+
+def folded() -> Column:
+    """A column of bars that gives way: what is too long goes on in the next line, between words where it can."""
+    return Column(no_wrap=False, overflow="fold")
+
+
+class _Pulse(Thread):
+    """Calls `beat(seconds)` when it has run for `SOON` seconds, and then every `EVERY`."""
+
+    def __init__(self, beat: Callable[[float], None]) -> None:
+        super().__init__(daemon=True)
+        self._beat, self._over = beat, Event()
+
+    def run(self) -> None:
+        began, pause = time.monotonic(), SOON
+        while not self._over.wait(pause):
+            pause = EVERY
+            self._beat(time.monotonic() - began)
+
+    def stop(self) -> None:
+        self._over.set()
+        if self.is_alive():
+            self.join()
+
+
+class Working:
+    """Says what is being done, and for how long, until it is done; in a log only once it takes long. Use as a context
+    manager."""
+
+    def __init__(self, to: Console, what: str) -> None:
+        self._console, self._what = to, what
+        self._line = Progress(
+            SpinnerColumn(),
+            TimeElapsedColumn(table_column=whole()),
+            TextColumn("{task.description}", markup=False, table_column=folded()),
+            console=to,
+            transient=True,
+            disable=not to.is_terminal,
+        )
+        self._task = self._line.add_task(what, total=None)
+        self._pulse = _Pulse(self._beat)
+
+    def __enter__(self) -> Self:
+        self._line.start()
+        if not self._console.is_terminal:
+            self._pulse.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._line.stop()
+        self._pulse.stop()
+
+    def say(self, what: str) -> None:
+        """What is being done now."""
+        self._what = what
+        self._line.update(self._task, description=what)
+
+    def _beat(self, seconds: float) -> None:
+        self._console.print(f"{self._what}: {seconds:.0f} s so far", style="dim", markup=False, soft_wrap=True)
 
 
 class Counted:
@@ -23,28 +102,32 @@ class Counted:
         self._total = self._done = 0
         self._printed = self._began = time.monotonic()
         self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False, table_column=folded()),
+            MofNCompleteColumn(table_column=whole()),
             BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            TextColumn("left", markup=False),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[what]}", style="red", markup=False),
+            TimeElapsedColumn(table_column=whole()),
+            TextColumn("left", markup=False, table_column=whole()),
+            TimeRemainingColumn(table_column=whole()),
+            TextColumn("{task.fields[what]}", style="red", markup=False, table_column=folded()),
             console=to,
             transient=True,
             disable=not to.is_terminal,
             speed_estimate_period=300,
         )
         self._task = self._bars.add_task(name, total=None, what="")
+        self._pulse = _Pulse(self._beat)
 
     def __enter__(self) -> Self:
         self._bars.start()
+        if not self._console.is_terminal:
+            self._pulse.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bars.stop()
+        self._pulse.stop()
 
     def begin(self, total: int, done: int) -> None:
         """How many there are, and how many were done before."""
@@ -65,6 +148,19 @@ class Counted:
         self._done += count
         self._bars.update(self._task, completed=self._done, what=what)
         if not self._console.is_terminal and time.monotonic() - self._printed > EVERY:
-            self._printed = time.monotonic()
             more = f", {what}" if what else ""
-            self._console.print(f"{self._name}: {self._done:,} of {self._total:,}{more}", markup=False)
+            self._print(f"{self._name}: {self._done:,} of {self._total:,}{more}")
+
+    @property
+    def count(self) -> str:
+        """`3 of 200 points`."""
+        return f"{self._done:,} of {self._total:,} {self._unit}"
+
+    def _beat(self, seconds: float) -> None:
+        if time.monotonic() - self._printed > EVERY / 2:
+            count = f"{self.count} " if self._total else "at it for "
+            self._print(f"{self._name}: {count}{'after ' * bool(self._total)}{seconds:.0f} s")
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        self._console.print(line, markup=False, soft_wrap=True)

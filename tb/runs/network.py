@@ -54,6 +54,11 @@ class PreparedNetwork:
         return self.network_schedule.graph
 
 
+def layer_stage(layer: str, number: int, count: int) -> str:
+    """What is said of a step of scheduling a network: of layer `number` of so many, or of what follows the last."""
+    return f"scheduling {layer} ({number + 1} of {count})" if number < count else f"scheduling: {layer}"
+
+
 def prepare(
     graph: Graph,
     chip: ChipConfig,
@@ -64,9 +69,7 @@ def prepare(
     """Schedules, lowers, checks and predicts a network, and reports its progress. `scheduler`: see
     `sched.schedulers.registry.find_network`. Raises the errors of these steps for a network that does not fit."""
     make = find_network(scheduler, SCHEDULES.folder(), on_search_progress)
-    network_schedule = make(
-        graph, chip, lambda layer, number, of: on_progress(f"scheduling {layer} ({number + 1} of {of})")
-    )
+    network_schedule = make(graph, chip, lambda layer, number, of: on_progress(layer_stage(layer, number, of)))
     program = program_of(network_schedule.schedule, chip, on_progress)
     on_progress("predicting its cycles")
     return PreparedNetwork(network_schedule, program, play(program, chip))

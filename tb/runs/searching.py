@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..report.progress import folded, whole
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
@@ -49,11 +51,11 @@ def searching(screen: Console) -> Generator[Callable[[SearchState], None]]:
     """Yields a function to which a search reports: tilings done, schedules made, and the best so far with its estimated
     cost; or that it is being compiled, and the functions done."""
     columns = (
-        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.description}", markup=False, table_column=folded()),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False),
-        TextColumn("{task.fields[best]}", markup=False),
-        TimeElapsedColumn(),
+        TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False, table_column=whole()),
+        TextColumn("{task.fields[best]}", markup=False, table_column=folded()),
+        TimeElapsedColumn(table_column=whole()),
     )
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}

@@ -41,10 +41,13 @@ def _crashes(): ctypes.string_at(0)  # crashes
 def _interrupts(): raise KeyboardInterrupt  # interrupts
 def _hangs(): time.sleep(60)  # hangs
 def _eats(): return [bytearray(10**8) for _ in range(100)]  # eats
+class Mute(Exception):
+    def __str__(self): raise ValueError
+def _mutes(): raise Mute  # mutes
 def _prints(): print("x" * 300_000); os.chdir("/")
 
 quits, leaves, crashes, interrupts = only(_quits), only(_leaves), only(_crashes), only(_interrupts)
-hangs, eats, prints = only(_hangs), only(_eats), only(_prints)
+hangs, eats, prints, mutes = only(_hangs), only(_eats), only(_prints), only(_mutes)
 made = Scheduler("made", layers=Maker(lambda *given: os._exit(3)))  # made
 '''
 
@@ -52,6 +55,7 @@ ENDS = [
     ("quits", "SystemExit", "SystemExit: I quit"),
     ("leaves", "ProcessExit", "ended its process with exit status 0"),
     ("crashes", "SIGSEGV", "its process was ended by SIGSEGV (Segmentation fault)"),
+    ("mutes", "Mute", "Mute: (its text cannot be made: ValueError)"),
     ("interrupts", "KeyboardInterrupt", "KeyboardInterrupt"),
     ("hangs", "TimeLimit", "no result within 1 seconds (--time-limit)"),
     ("eats", "MemoryLimit", "it needs more memory than 200 MB (--memory-limit)"),

@@ -104,3 +104,26 @@ def test_no_text_is_interpreted_anywhere() -> None:
         assert path.name == "console.py" or not re.search(r"\b_?Console\(", text), path
         for column in re.findall(r"(?<!Bar)TextColumn\([^)]*\)", text):
             assert "markup=False" in column, f"{path}: {column}"
+
+
+AUTHOR = """
+from meshloom.sched.mapping.nodes import Run
+
+def fails(task): raise ValueError({text!r})
+def quits(task): raise SystemExit({text!r})
+def labels(task): task.move(task.cores[0], Run(1, 0, 4, 0), Run(1, 8, 4, 0), 4, label={text!r})
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["fails", "quits", "labels"])
+def test_what_an_author_writes_is_said_so(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder, the file, labels of operations, and what errors say."""
+    monkeypatch.chdir(tmp_path)
+    text, path = "[red]:X: [/nope] :x:", Path("[bold]") / "s[red].py"
+    path.parent.mkdir()
+    path.write_text(AUTHOR.format(text=text), encoding="utf-8")
+    shown = invoke("schedule", "gemm:4x4x4", "--chip", "tiny", "--scheduler", f"./{path}:{scheduler}")
+    assert shown.exit_code == 3
+    assert text in shown.stderr
+    assert "of s[red].py" in shown.stderr
+    assert scheduler == "labels" or f"scheduler ./{path}:{scheduler} failed" in shown.stderr

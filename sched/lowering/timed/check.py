@@ -17,6 +17,7 @@ from ...checker.accesses import region_words, words_of
 from ...checker.check import tensors_inside
 from ...checker.problems import Problems, Report
 from ...checker.races import Extent
+from ...checker.results import result_name
 from ...checker.static import DecodedInstruction
 from ...ir.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec
 from ...program.names import Names
@@ -33,8 +34,7 @@ def check_ahead(program: Program, chip: ChipConfig, schedule: Schedule | None = 
     Raises CheckError for what does not depend on time (fields that do not fit the chip, operations that differ from
     the schedule's, words that nothing writes), ProofError for words that arrive too late or collide on a wire.
     """
-    labels = tuple(op.label for op in schedule.operations) if schedule else ()
-    problems, names = Problems(), Names(chip, program, labels)
+    problems, names = Problems(), Names.of(chip, program, schedule)
     static = OrdersCheck(program, chip, names, problems)
     static.run()
     problems.settle()
@@ -173,5 +173,5 @@ def _defined(
         missing = ~words(tile, Region.MAIN)[begin : begin + count]
         if missing.any():
             word = begin + int(np.argmax(missing))
-            what = f"output {names.words(tile, Region.MAIN, word, word + 1)} is never written"
+            what = f"{result_name(names, tile, word)} is never written"
             problems.add("program", what, "move the result there")

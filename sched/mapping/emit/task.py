@@ -8,16 +8,18 @@ Two ranges of a memory used in turn make double buffering; a store added before 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import currentframe
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
 
 from ...ir import bodies
 from ...ir.schedule import Box, Piece, Schedule
+from ...support.text import line_of
 from ...workload.layers import ConvShape
 from ..memory.placement import Allocator, Dram, Stored, Transfer
 from ..memory.tensors import tensors_of
-from ..nodes import Node, Run
+from ..nodes import Node, Run, sites_of
 from ..tiling.plan import box, gemm_cycles
 from ..tiling.problem import (
     FLAT_WIDTH,
@@ -41,6 +43,14 @@ class TaskError(ValueError):
 def ranges(end: int, step: int) -> list[Range]:
     """[0, end) in ranges of `step`; the last one holds the remainder."""
     return [(at, min(at + step, end)) for at in range(0, end, step)]
+
+
+def _site() -> str:
+    """The innermost line outside this file that is being executed: `line 12 of first.py`."""
+    frame = currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return line_of(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""
 
 
 class LayerTask:
@@ -196,7 +206,7 @@ class LayerTask:
         cycles = gemm_cycles(p, n[1] - n[0], tile.pixels, (k[1] - k[0]) * p.taps)
         label = f"i{tile.image} y{tile.r0} x{tile.c0} n{n[0]} k{k[0]}"
         box = self._box(tile, n) if last else None
-        self._nodes.append(Node(core, [], label, fields=body | self._fixed, cycles=cycles, result=box))
+        self._add(Node(core, [], label, fields=body | self._fixed, cycles=cycles, result=box))
 
     def store(self, core: int, tile: MTile, n: Range, at: int) -> None:
         """Results at word `at` of OUT to their place in DRAM."""
@@ -206,11 +216,11 @@ class LayerTask:
         planes, rows, columns = (first + n[0], first + n[1]), (tile.r0, tile.r1, 1), (tile.c0, tile.c1)
         label = f"y i{tile.image} y{tile.r0} x{tile.c0} n{n[0]}"
         for t in self._y.transfers(planes, rows, columns, core, address(Region.OUT, at)):
-            self._nodes.append(t.store(core, label))
+            self._add(t.store(core, label))
 
     def move(self, issuer: int, source: Run, target: Run, words: int, label: str = "") -> None:
         """Any other MOVE, such as one to a scratchpad bank. `issuer`: the tile whose mover stream issues it."""
-        self._nodes.append(Node(issuer, [], label, source, target, words))
+        self._add(Node(issuer, [], label, source, target, words))
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -234,13 +244,19 @@ class LayerTask:
             scheduler=scheduler,
             operations=tuple(node.operation() for node in self.operations()),
             tensors=tensors_of(self.shape, self.chip, self.problem.packed, pieces),
+            sites=sites_of(self.operations()),
         )
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
+    def _add(self, node: Node) -> None:
+        """Adds an operation, with the line of its author's that asks for it."""
+        node.site = _site()
+        self._nodes.append(node)
+
     def _load(self, core: int, label: str, there: Iterable[Transfer]) -> None:
         for t in there:
-            self._nodes.append(t.load(core, label))
+            self._add(t.load(core, label))
 
     def _box(self, tile: MTile, n: Range) -> Box | None:
         if not self._result or tile.image:
@@ -271,7 +287,9 @@ class LayerTask:
     def _inside(self, core: int, memory: str, at: int, words: int, have: int) -> None:
         if core not in self.cores:
             raise TaskError(f"layer {self.shape.name}: {self.chip.name} has no core {core}; take one of {self.cores}")
-        if at < 0 or at + words > have:
+        if at < 0:
+            raise TaskError(f"layer {self.shape.name}: {memory} has no word {at}; its words are 0..{have - 1}")
+        if at + words > have:
             raise DoesNotFit(
                 f"layer {self.shape.name}: {memory} of a {self.chip.name} core is too small: words {at}.."
                 f"{at + words - 1} are used, it has {have}"

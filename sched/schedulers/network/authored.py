@@ -1,5 +1,6 @@
 """Whole networks by functions that schedule one layer: each layer has the chip for itself, and the tensors between
-layers lie in DRAM. Pools, additions and depthwise layers are scheduled as in every other network."""
+layers lie in DRAM, or in the scratchpad. Pools, additions and depthwise layers are scheduled as in every other
+network."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from ...workload.graph import Graph
 from .conv import ConvNodes, ConvTask
 from .scheduler import NetworkSchedule, Progress
 from .scheduler import schedule as network
-from .sharing import LAYERWISE
+from .sharing import LAYERWISE, SharingOptions
 
 Author = Callable[[LayerTask], object]
 
@@ -42,9 +43,20 @@ class _Planner:
 
 
 def schedule(
-    graph: Graph, chip: ChipConfig, author: Author, name: str, on_layer: Progress | None = None
+    graph: Graph,
+    chip: ChipConfig,
+    author: Author,
+    name: str,
+    on_layer: Progress | None = None,
+    sharing: SharingOptions = LAYERWISE,
 ) -> NetworkSchedule:
-    """The schedule of a network whose convolutions `author` schedules, under the scheduler's `name`. Raises DoesNotFit,
-    and what `author` raises."""
-    result = network(graph, chip, on_layer, sharing=replace(LAYERWISE, planner=_Planner(chip, author)))
+    """The schedule of a network whose convolutions `author` schedules, under the scheduler's `name`.
+
+    Of `sharing`, `between` says where tensors between layers lie, and `horizon` how early operands are fetched. With
+    tensors in the scratchpad, `author` may use the first 1 / `staging` of each bank for itself. Raises DoesNotFit, and
+    what `author` raises; ValueError if additions are to be fused, which no `author` does.
+    """
+    if sharing.fused:
+        raise ValueError("a function of a LayerTask makes convolutions alone; give `fused=False`, as LAYERWISE has it")
+    result = network(graph, chip, on_layer, sharing=replace(sharing, planner=_Planner(chip, author)))
     return replace(result, schedule=result.schedule.model_copy(update={"scheduler": name}))

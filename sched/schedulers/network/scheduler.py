@@ -18,7 +18,7 @@ from ...mapping.emit.core import Epilogue
 from ...mapping.emit.expansion import Expansion
 from ...mapping.emit.prologue import Prologue
 from ...mapping.memory.placement import Dram, Placed, Stored
-from ...mapping.nodes import Node
+from ...mapping.nodes import Node, sites_of
 from ...mapping.tiling.problem import DoesNotFit, pose
 from ...mapping.tiling.tiles import Candidate, Pooling
 from ...mapping.tiling.windows import check_window
@@ -145,6 +145,7 @@ class _Builder:
             scheduler=NAME,
             operations=tuple(interleaver.waits.operations[index] for index in best.order),
             tensors=tuple(self.tensors.tensors),
+            sites=sites_of(nodes[index] for index in best.order),
         )
         return NetworkSchedule(
             self.graph, schedule, self.tensors.constants, self.cut.lanes, self.tensors.copies,

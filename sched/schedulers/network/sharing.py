@@ -27,8 +27,8 @@ class SharingOptions:
     send on their own what the cores otherwise ask for; `staging`: the part of each bank, 1 / this, that weights are
     staged in; `whole`: whether pictures of few channels may be packed by whole windows; `horizon`: see
     `mapping.play.interleave` (None: the best of a few by the estimate); `planner`: who makes convolutions instead of
-    the loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all (None), with all
-    tensors in DRAM and nothing fused.
+    the loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all (None), with nothing
+    fused.
     """
 
     between: Between = Between.WHOLE

@@ -186,11 +186,12 @@ def test_label_of_operation() -> None:
     class Schedule:
         operations: list[Operation]
         tensors: list[object]
+        sites: tuple[str, ...] = ("line 7 of first\n.py",)
 
     codes = fed()
     codes[DRAM, MOVER][0].fields["words"] = 0
     text = problems(program(codes), schedule=Schedule([Operation("load x")], []))
-    assert 'tag 101 (operation 0 "load x"): words = 0; it must be at least 1' in text
+    assert 'tag 101 (operation 0 "load x", line 7 of first\\n.py): words = 0; it must be at least 1' in text
 
 
 # -- hazards --------------------------------------------------------------------------------------------------
@@ -223,14 +224,14 @@ def test_sent_is_not_landed() -> None:
     for position in (0, 1):  # posts when read, by SYNC to the core, instead of notifying
         codes[DRAM, MOVER][position].fields.update(notify=0, post_sem=1, post_n=1)
     codes[DRAM, MOVER].append(sync(wait_sem=1, wait_n=2, tile=CORE, sem=1, n=2))
-    assert "races: reads core@(1,0) MAIN words 0..3" in problems(program(codes))
+    assert "races: reads core@(1,0) A words 0..3" in problems(program(codes))
 
 
 def test_overwrites_too_early() -> None:
     codes = fed()
     codes[DRAM, MOVER].append(move(DRAM, 16, CORE, at(Region.MAIN)))
     text = problems(program(codes))
-    assert "races: reads core@(1,0) MAIN words 0..3, which dram@(0,0) mover stream [2] MOVE" in text
+    assert "races: reads core@(1,0) A words 0..3, which dram@(0,0) mover stream [2] MOVE" in text
     assert "END does not wait until its words have been delivered" in text
 
 
@@ -249,7 +250,7 @@ def test_pull_posts_where_it_executes() -> None:
     back = move(SPM, 0, DRAM, 0, wait_sem=7, wait_n=1, notify=1, notify_tile=SPM, notify_sem=7)
     codes[SPM, MOVER] += [back, sync(wait_sem=7, wait_n=1)]
     text = problems(program(codes), initial=[LOADED])
-    assert "races: reads dram@(0,0) MAIN words 0..7, which spm@(1,1) mover stream [1] MOVE" in text
+    assert "races: reads dram@(0,0) words 0..7, which spm@(1,1) mover stream [1] MOVE" in text
     codes[DRAM, MOVER].insert(1, sync())
     codes[DRAM, MOVER][0].fields["n"] = 0
     codes[DRAM, MOVER][1].fields.update(wait_sem=5, wait_n=1, tile=SPM, sem=7, n=1)
@@ -264,10 +265,10 @@ def test_in_order_landings_need_no_wait() -> None:
 
 def test_unwritten_words() -> None:
     text = problems(program(fed()), initial=[(DRAM, 0, 15)])
-    assert "reads dram@(0,0) MAIN word 15, which nothing has written" in text
+    assert "reads dram@(0,0) word 15, which nothing has written" in text
     codes = fed()
     codes[CORE, MATRIX][0].fields["addend"] = 1
-    assert "reads core@(1,0) ACC words 0..3, which nothing has written" in problems(program(codes))
+    assert "reads core@(1,0) ACC row 0, which nothing has written" in problems(program(codes))
     codes = fed()
     codes[CORE, MOVER][0].fields.update(words=5, src_run=5, dst_run=5)
     assert "reads core@(1,0) OUT word 4, which nothing has written" in problems(program(codes))
@@ -279,18 +280,18 @@ def test_padding_is_not_read() -> None:
     codes[CORE, MATRIX][0].fields.update(a_plane=64, stride_h=2, out_w=4, pixels=4)
     check(program(codes), TINY, initial=[LOADED])
     codes[CORE, MATRIX][0].fields.update(pixels=8)  # the second output row begins at word 8
-    assert "reads core@(1,0) MAIN words 8..11, which nothing" in problems(program(codes), initial=[LOADED])
+    assert "reads core@(1,0) A words 8..11, which nothing" in problems(program(codes), initial=[LOADED])
 
 
 def test_missing_output() -> None:
     text = problems(program(fed()), outputs=[(DRAM, 32, 5)])
-    assert "output dram@(0,0) MAIN word 36 is never written" in text
+    assert "output dram@(0,0) word 36 is never written" in text
 
 
 def test_move_onto_itself() -> None:
     copy = move(DRAM, 0, DRAM, 4, notify=1, notify_tile=DRAM, notify_sem=1)
     codes = {(DRAM, MOVER): [copy, sync(wait_sem=1, wait_n=1)]}
-    assert "reads and overwrites dram@(0,0) MAIN words 4..7" in problems(program(codes))
+    assert "reads and overwrites dram@(0,0) words 4..7" in problems(program(codes))
 
 
 def test_shared_semaphore_is_ambiguous_in_time() -> None:
@@ -344,7 +345,7 @@ def test_leftover_warning() -> None:
 BAD_FIELDS = [
     ((DRAM, MOVER), {"dst_tile": 0x99}, "writes nothing@(9,9)"),
     ((DRAM, MOVER), {"src_tile": 0x99}, "src_tile is nothing@(9,9)"),
-    ((DRAM, MOVER), {"dst": at(Region.MAIN, 4090)}, "writes up to core@(1,0) MAIN word 4097; the memory has 4096"),
+    ((DRAM, MOVER), {"dst": at(Region.MAIN, 4090)}, "writes up to core@(1,0) A word 4097; the memory has 4096"),
     ((DRAM, MOVER), {"dst": at(Region.RING_MOVER)}, "core@(1,0) RING_MOVER; the tile has no such region"),
     ((DRAM, MOVER), {"dst": 7 << 24}, "region 7"),
     ((DRAM, MOVER), {"dst_tile": HOST, "dst": 0}, "host@(0,1) MAIN; the tile has no such region"),
@@ -362,7 +363,7 @@ BAD_FIELDS = [
     ((CORE, MATRIX), {"in_w": 0}, "in_w = 0"),
     ((CORE, MATRIX), {"post_sem": 33}, "post_sem = 33"),
     ((CORE, MATRIX), {"addend": 3}, "addend = 3"),
-    ((CORE, MATRIX), {"a_base": 4093}, "reads up to core@(1,0) MAIN word 4096"),
+    ((CORE, MATRIX), {"a_base": 4093}, "reads up to core@(1,0) A word 4096"),
     ((CORE, MATRIX), {"b_base": 4093}, "reads up to core@(1,0) B word 4096"),
     ((CORE, MATRIX), {"dest_base": 2045}, "writes up to core@(1,0) OUT word 2048"),
     ((CORE, MATRIX), {"dest_base": 1021, "to_acc": 1}, "writes up to core@(1,0) ACC word 4099"),

@@ -90,7 +90,7 @@ def test_single_words_are_followed_exactly() -> None:
     racing = program({(SPM, MOVER): [*first, second[0], second[1]], (DRAM, MOVER): [_sparse(8001, 3, 4)[0]]}, CHIP)
     text = problems(racing, CHIP)
     assert "races" in text
-    assert "spm@(1,1) MAIN word 8001" in text
+    assert "spm@(1,1) word 8001" in text
 
 
 def test_the_limit_is_named_and_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_what_lies_outside_is_refused_before_it_is_listed() -> None:
     text = problems(found, CHIP)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert "core@(1,0) MAIN word 16" in text
+    assert "core@(1,0) A word 16" in text
     assert "the memory has 4096 words" in text
     assert peak < 20_000_000
     assert at(Region.MAIN) == 0

@@ -179,11 +179,11 @@ def test_it_may_use_all_that_it_is_granted() -> None:
 @pytest.mark.parametrize(
     ("stream", "position", "fields", "why"),
     [
-        (1, 0, {"src": BASE - 1}, f"reads dram@(0,0) MAIN words {BASE - 1}.."),
+        (1, 0, {"src": BASE - 1}, f"reads dram@(0,0) words {BASE - 1}.."),
         (1, 0, {"src": LIMIT - 7}, "reads dram@(0,0)"),
         (1, 0, {"src": address(R.TRACE, BASE)}, "reads dram@(0,0) TRACE"),
         (1, 1, {"src": LIMIT - 29}, "reads dram@(2,1)"),
-        (1, 1, {"src_stride": 21}, f"reads dram@(2,1) MAIN words {LIMIT - 30}..{LIMIT}"),
+        (1, 1, {"src_stride": 21}, f"reads dram@(2,1) words {LIMIT - 30}..{LIMIT}"),
         (1, 1, {"words": 21, "src_run": 10}, "reads dram@(2,1)"),
         (1, 1, {"src_run": 31, "words": 32}, "reads dram@(2,1)"),
         (1, 2, {"dst": LIMIT - 7}, "writes dram@(2,1)"),

@@ -40,7 +40,7 @@ def test_a_writer_must_wait_for_every_reader_whichever_comes_last(awaited: int) 
     found = problems(program(two_readers((awaited,))), initial=[LOADED])
     other = ("core@(1,0) mover stream [0]", "spm@(1,1) mover stream [1]")[awaited]
     assert found.splitlines()[0].endswith("has 1 problem:")
-    assert "spm@(1,1) MAIN words 0..7, which" in found
+    assert "spm@(1,1) words 0..7, which" in found
     assert other in found
     assert "no semaphore orders the two" in found
 
@@ -64,7 +64,7 @@ def test_of_readers_in_order_the_last_stands_for_all() -> None:
     ]
     text = problems(program(codes), initial=[LOADED])
     assert text.splitlines()[0].endswith("has 1 problem:")
-    assert "races: writes core@(1,0) MAIN words 0..3, which core@(1,0) matrix stream [1] GEMM" in text
+    assert "races: writes core@(1,0) A words 0..3, which core@(1,0) matrix stream [1] GEMM" in text
 
 
 def test_each_pair_that_races_is_named_once() -> None:
@@ -77,7 +77,7 @@ def test_each_pair_that_races_is_named_once() -> None:
     ]
     text = problems(program(codes), initial=[LOADED])
     assert text.splitlines()[0].endswith("has 2 problems:")
-    assert "reads core@(1,0) MAIN words 2..3, which dram@(0,0) mover stream [2]" in text
+    assert "reads core@(1,0) A words 2..3, which dram@(0,0) mover stream [2]" in text
     assert "reads core@(1,0) B words 1..2, which dram@(0,0) mover stream [3]" in text
 
 
@@ -97,7 +97,7 @@ def test_two_writers_race_where_their_words_overlap() -> None:
     }
     text = problems(program(codes), initial=[LOADED])
     assert text.splitlines()[0].endswith("has 1 problem:")
-    assert "writes core@(1,0) MAIN words 16..17, which" in text
+    assert "writes core@(1,0) A words 16..17, which" in text
     codes[SPM, MOVER][0].fields["dst"] = at(Region.MAIN, 18)  # right behind
     check(program(codes), TINY, initial=[LOADED])
 
@@ -121,7 +121,7 @@ def test_accesses_in_runs_meet_where_their_runs_do() -> None:
         try:
             check(program(codes), TINY, initial=[LOADED])
         except CheckError as error:
-            (place,) = re.findall(r"writes core@\(1,0\) MAIN (words? \S+), which", str(error))
+            (place,) = re.findall(r"writes core@\(1,0\) A (words? \S+), which", str(error))
             met.append((word, place))
     assert met == [
         (0, "words 0..1"), (1, "word 1"), (3, "word 4"), (4, "words 4..5"), (5, "word 5"), (7, "word 8"),
@@ -146,9 +146,9 @@ def test_the_first_stretch_of_words_is_named_whole() -> None:
     }
     first, second = problems(program(codes), initial=[LOADED]).splitlines()[1:]
     assert "[0] GEMM" in first
-    assert "reads core@(1,0) MAIN words 0..7, which nothing has written" in first
+    assert "reads core@(1,0) A words 0..7, which nothing has written" in first
     assert "[1] GEMM" in second
-    assert "reads core@(1,0) MAIN words 3..7, which nothing has written" in second
+    assert "reads core@(1,0) A words 3..7, which nothing has written" in second
 
 
 def test_a_gemm_may_write_where_it_has_read_and_a_move_may_not() -> None:
@@ -166,7 +166,7 @@ def test_a_gemm_may_write_where_it_has_read_and_a_move_may_not() -> None:
         if target == 8:
             check(program(codes), TINY, initial=[LOADED])
         else:
-            assert "reads and overwrites dram@(0,0) MAIN word 7" in problems(program(codes), initial=[LOADED])
+            assert "reads and overwrites dram@(0,0) word 7" in problems(program(codes), initial=[LOADED])
 
 
 def test_what_the_host_loads_counts_as_written_and_nothing_else() -> None:
@@ -180,9 +180,7 @@ def test_what_the_host_loads_counts_as_written_and_nothing_else() -> None:
         if not missing:
             check(program(fed()), TINY, initial=initial)
         else:
-            assert f"reads dram@(0,0) MAIN {missing}, which nothing has written" in problems(
-                program(fed()), initial=initial
-            )
+            assert f"reads dram@(0,0) {missing}, which nothing has written" in problems(program(fed()), initial=initial)
     trace = {(CORE, MOVER): [move(CORE, at(Region.TRACE), DRAM, 64, 1, notify=1, notify_tile=CORE, notify_sem=3),
                              sync(wait_sem=3, wait_n=1)]}  # fmt: skip
     check(program(trace), TINY, initial=[])
@@ -196,6 +194,7 @@ class Tensor:
     address: int
     words: int
     tile: int = DRAM
+    layout: None = None
 
     @property
     def pieces(self) -> tuple[Tensor, ...]:
@@ -208,6 +207,7 @@ class Tensors:
 
     tensors: tuple[Tensor, ...]
     operations: tuple[()] = ()
+    sites: None = None
 
 
 def test_the_schedule_says_what_the_host_loads_and_what_must_be_written() -> None:
@@ -217,9 +217,9 @@ def test_the_schedule_says_what_the_host_loads_and_what_must_be_written() -> Non
     check(program(fed()), TINY, Tensors((*loaded, Tensor("output", 34, 2))), outputs=[(DRAM, 32, 2)])
     check(program(fed()), TINY, Tensors(loaded[:1]), initial=[(DRAM, 8, 8)])
     for tensors, missing in (
-        (loaded[1:], "reads dram@(0,0) MAIN words 0..7, which nothing has written"),
-        ((*loaded, Tensor("output", 32, 5)), "output dram@(0,0) MAIN word 36 is never written"),
-        ((Tensor("output", 0, 8), loaded[1]), "reads dram@(0,0) MAIN words 0..7, which nothing has written"),
+        (loaded[1:], "reads dram@(0,0) words 0..7, which nothing has written"),
+        ((*loaded, Tensor("output", 32, 5)), "output dram@(0,0) word 36 is never written"),
+        ((Tensor("output", 0, 8), loaded[1]), "reads dram@(0,0) words 0..7, which nothing has written"),
     ):
         assert missing in problems(program(fed()), schedule=Tensors(tensors))
 
@@ -242,7 +242,7 @@ def test_tensors_lie_in_dram_and_apart_from_code(output: bool) -> None:
         assert f"a tensor piece of {words} words from word {begin} of" in text
         assert f"does not lie in DRAM; channels have {size} words" in text
     for begin, words, place in ((1020, 5, "word 1024"), (1025, 2, "words 1025..1026"), (1000, 100, "words 1024..")):
-        assert f"its code overlaps a tensor in dram@(0,0) MAIN {place}" in said((DRAM, begin, words))
+        assert f"its code overlaps a tensor in dram@(0,0) {place}" in said((DRAM, begin, words))
     if not output:
         check(program(fed()), TINY, initial=[LOADED, (DRAM, 1020, 4), (DRAM, size - 4, 4)])
 
@@ -259,9 +259,9 @@ def test_outputs_must_be_written_whole() -> None:
     check(program(fed()), TINY, initial=[LOADED], outputs=[(DRAM, 32, 4), (DRAM, 34, 1)])
     for output, hole in (((DRAM, 31, 5), 31), ((DRAM, 32, 5), 36), ((DRAM, 30, 9), 30)):
         text = problems(program(fed()), initial=[LOADED], outputs=[output])
-        assert f"output dram@(0,0) MAIN word {hole} is never written" in text
+        assert f"output dram@(0,0) word {hole} is never written" in text
     loaded = problems(program(fed()), initial=[LOADED], outputs=[(DRAM, 0, 1)])
-    assert "output dram@(0,0) MAIN word 0 is never written" in loaded, "what the host loads is no result"
+    assert "output dram@(0,0) word 0 is never written" in loaded, "what the host loads is no result"
 
 
 def test_the_run_may_not_end_before_everything_is_over() -> None:

@@ -12,10 +12,13 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import run
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.schedulers import registry
+from meshloom.sched.schedulers.network import authored
+from meshloom.sched.schedulers.network.sharing import SharingOptions
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.inputs.golden.layer import golden
 
+from ...tiers import slow_but
 from .network.test_networks import computes, every_kind, small
 
 EXAMPLE = f"{Path(__file__).parents[3] / 'examples' / 'scheduler' / 'in_turn' / '__init__.py'}:schedule"
@@ -61,3 +64,27 @@ def test_it_is_short() -> None:
     lines = Path(EXAMPLE.rpartition(":")[0]).read_text().splitlines()
     code = [line for line in lines if line.strip() and not line.strip().startswith("#")]
     assert len(code) < 75
+
+
+TUNED = f"{Path(EXAMPLE).parents[1] / 'tuned.py'}:TUNED"
+
+
+@pytest.mark.parametrize("shape", slow_but(SHAPES[1:4], SHAPES[1]))
+def test_tuned_computes_every_layer(shape: str) -> None:
+    data, chip = random_data(parse(shape)), tight()
+    made = registry.find(TUNED)(data.shape, chip, data.scale)
+    result = run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})
+    assert np.array_equal(result["y"], golden(data))
+    check(lower(made, chip), chip, made)
+
+
+@pytest.mark.parametrize("options", slow_but(("", ":between=dram,first=short"), ""))
+def test_tuned_computes_every_kind_of_network_layer(options: str) -> None:
+    made = registry.find_network(TUNED + options)(every_kind(), small(), None)
+    assert made.schedule.scheduler == "tuned"
+    computes(made, small())
+
+
+def test_what_no_function_of_a_task_makes_is_refused() -> None:
+    with pytest.raises(ValueError, match="makes convolutions alone; give `fused=False`"):
+        authored.schedule(every_kind(), small(), lambda task: None, "x", sharing=SharingOptions())

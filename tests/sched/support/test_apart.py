@@ -126,6 +126,10 @@ def _kill(report: Report) -> None:
     os.kill(os.getpid(), signal.SIGKILL)  # kill
 
 
+def _c_exit(report: Report) -> None:
+    ctypes.CDLL(None).exit(5)  # c_exit
+
+
 def _close(report: Report) -> None:
     os.closerange(3, 256)
 
@@ -134,6 +138,7 @@ def _close(report: Report) -> None:
     ("work", "kind", "what"),
     [
         (_exit, "ProcessExit", "ended its process with exit status 7"),
+        (_c_exit, "ProcessExit", "ended its process with exit status 5"),
         (_crash, "SIGSEGV", r"its process was ended by SIGSEGV \(Segmentation fault\)"),
         (_abort, "SIGABRT", "its process was ended by SIGABRT"),
         (_terminate, "SIGTERM", "its process was ended by SIGTERM"),
@@ -170,7 +175,11 @@ def _sleep(report: Report) -> None:
     time.sleep(60)  # sleep
 
 
-@pytest.mark.parametrize("work", [_loop, _sleep])
+def _stop(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)  # stop
+
+
+@pytest.mark.parametrize("work", [_loop, _sleep, _stop])
 def test_one_that_never_ends_is_ended(work: Callable[[Report], Any]) -> None:
     began = time.monotonic()
     with pytest.raises(DiedError, match=r"^no result within 0\.2 seconds \(--time-limit\)$") as death:
