@@ -57,3 +57,12 @@ def complete_reports(incomplete: str) -> list[str]:
     from ..report.registry import REGISTRY
 
     return _starting((f"{name}=" for name in REGISTRY.names()), incomplete)
+
+
+def complete_runs(incomplete: str) -> list[str]:
+    """Runs in the folder of results, newest first, after `latest`."""
+    from ..results.named import LATEST
+    from ..results.past import names
+
+    runs = names()
+    return _starting([LATEST] * bool(runs) + runs, incomplete)

@@ -14,7 +14,7 @@ import typer
 from meshloom.sched.support.limits import Guard, guard_of, guarded
 
 from .completion import complete_chips, complete_workloads
-from .options import Area, Bind, Budget, Device, Energy, MemoryLimit, Reports, Scheduler, Seed, TimeLimit
+from .options import Area, Bind, Budget, Device, Energy, MemoryLimit, Reports, Schedulers, Seed, TimeLimit
 
 if TYPE_CHECKING:
     from ..results.events import Event
@@ -98,16 +98,17 @@ class RunRequest:
         ),
     ] = None
     chip: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--chip",
             metavar="NAME|TOML",
             autocompletion=complete_chips,
-            help="A built-in chip (see `meshloom chips`) or a TOML file; a saved file runs on its own chip by default.",
+            help="A built-in chip (see `meshloom chips`) or a TOML file; a saved file runs on its own chip by default. "
+            "Given several times: a row for each, and a comparison.",
             show_default="quad16",
         ),
     ] = None
-    scheduler: Scheduler = "loop_order"
+    scheduler: Schedulers = None
     budget: Budget = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None

@@ -15,10 +15,12 @@ from . import (
     cache,
     chips,
     compare,
+    devices,
     explain,
     query,
     report,
     run,
+    runs,
     saved,
     schedule,
     schedulers,
@@ -62,6 +64,7 @@ def _main(
 
 for _module in (
     run,
+    runs,
     explain,
     compare,
     report,
@@ -73,6 +76,7 @@ for _module in (
     schedulers,
     chips,
     workloads,
+    devices,
     saved,
     schemas,
     bench,

@@ -323,11 +323,12 @@ LOG_SECONDS = 30.0
 class Reporter:
     """Shows a run's events: a live line on a terminal, plain lines in a log. Use as a context manager.
 
-    Call it with each `Event`. Rows print as soon as they finish.
+    Call it with each `Event`. Rows print as soon as they finish; if they are of `several` chips or schedulers, with
+    theirs.
     """
 
-    def __init__(self, to: Console) -> None:
-        self._console = to
+    def __init__(self, to: Console, several: bool = False) -> None:
+        self._console, self._several = to, several
         self._planned = 0
         self._done = 0
         self._printed = time.monotonic()
@@ -373,7 +374,8 @@ class Reporter:
                     self._console.print(note, style="yellow", markup=False, soft_wrap=True)
 
     def _line(self, row: Row) -> str:
-        count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"
+        where = f" on {row.chip} by {row.settings.scheduler if row.settings else row.scheduler}" * self._several
+        count = f"[{self._done}/{self._planned or '?'}] {row.workload}{where}: {row.status}"
         if row.status is not Status.PASSED:
             return f"{count}: {row.reason}"
         if row.network and row.network.answer:

@@ -32,6 +32,16 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
     return table
 
 
+def text_table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> Table:
+    """Texts under headings; those of the last column are folded where there is no room."""
+    table = Table(header_style="bold", pad_edge=False)
+    for name in names:
+        table.add_column(name, no_wrap=name != names[-1])
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
 def kibibytes(size: int) -> str:
     """A size in bytes as KiB."""
     return f"{size / 1024:,.0f} KiB" if size >= 10240 else f"{size / 1024:.3g} KiB"
@@ -87,11 +97,11 @@ def request_table(requests: Iterable[tuple[str, int | None]]) -> Table:
     return table
 
 
-def prediction_table(values: Iterable[tuple[str, int | None, Schedule]], chip: ChipConfig) -> Table:
-    """Predicted cycles and utilisation of schedules, one line per workload: its name, its
-    multiply-accumulates (None: not known)."""
+def prediction_table(values: Iterable[tuple[str, int | None, Schedule, ChipConfig]]) -> Table:
+    """Predicted cycles and utilisation of schedules, one line for each: of what workload, its multiply-accumulates
+    (None: not known), and the chip."""
     table = _table(("workload", "chip", "scheduler"), ("moves", "GEMMs", "model cycles", "PE util."))
-    for name, macs, schedule in values:
+    for name, macs, schedule, chip in values:
         gemms = sum(op.kind == "gemm" for op in schedule.operations)
         cycles = schedule.predicted.cycles if schedule.predicted else None
         useful = 100 * macs / (cycles * processing_elements(chip)) if cycles and macs is not None else None

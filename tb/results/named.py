@@ -91,6 +91,11 @@ def _of_folders(path: Path) -> tuple[NamedRun, ...]:
     return tuple(NamedRun(artefacts.manifest(folder).row, folder) for folder in folders)
 
 
+def of_results(results: schema.Results) -> tuple[NamedRun, ...]:
+    """The workloads of a run of this process."""
+    return tuple(_named_run(row, RESULTS_FOLDER / f"{LATEST}.json") for row in results.rows)
+
+
 def _named_run(row: Row, file: Path) -> NamedRun:
     """A row and its folder."""
     if row.artefacts is None:

@@ -35,8 +35,8 @@ from meshloom.tb.results.shelf import Shelf
 from .command_line import invoke, results_in, row
 
 COMMANDS = (
-    "run", "explain", "compare", "report", "serve", "schedule", "schedulers", "verilog", "chips", "workloads", "check",
-    "disasm", "bench", "cache", "schemas",
+    "run", "runs", "explain", "compare", "report", "serve", "schedule", "schedulers", "verilog", "chips", "workloads",
+    "devices", "check", "disasm", "bench", "benchmarks", "cache", "schemas",
 )  # fmt: skip
 
 

@@ -1,0 +1,44 @@
+"""A workload in several runs, as data: what `meshloom compare A B C --json` prints."""
+
+from __future__ import annotations
+
+from pydantic import computed_field
+
+from .comparison import Side
+from .record import Record
+
+
+class RankedRun(Record):
+    """A workload in one of the runs, `run` by name. `ratio`: its cycles as a multiple of those in the first run; null
+    if one of them has none, or they must not be compared, for the reason `refused`. `causes`: what makes the
+    difference, in cycles, the largest first; empty if that is unknown."""
+
+    run: str
+    side: Side
+    ratio: float | None = None
+    causes: dict[str, float] = {}
+    refused: str = ""
+
+
+class Ranking(Record):
+    """A workload in all runs that have it, in the order given; the first is what the others are compared with."""
+
+    workload: str
+    runs: tuple[RankedRun, ...]
+
+    @computed_field
+    @property
+    def fastest(self) -> str | None:
+        """The run with the fewest cycles, of those that may be compared; null if fewer than two may."""
+        able = [each for each in self.runs if each.ratio is not None]
+        return min(able, key=lambda each: each.side.cycles or 0).run if len(able) > 1 else None
+
+
+class Rankings(Record):
+    """The workloads that at least two of `runs` have. `alone`: those that only one has, by name, with that run."""
+
+    runs: tuple[str, ...]
+    workloads: tuple[Ranking, ...]
+    alone: dict[str, str] = {}
+    max_regression: float | None = None
+    regressions: tuple[str, ...] = ()
