@@ -157,6 +157,17 @@ Json = Annotated[
         "--json", metavar="PATH", help="Also write this as JSON; - is stdout, and all else then goes to stderr."
     ),
 ]
+Clock = Annotated[
+    float | None,
+    typer.Option(
+        "--clock",
+        metavar="MHZ",
+        min=0.001,
+        max=100_000,
+        help="Clock of the chip, by which cycles are also told as time, operations, bytes and watts.",
+        show_default="clock_mhz of the chip's file, if it says one",
+    ),
+]
 SavedChip = Annotated[
     str | None,
     typer.Option(

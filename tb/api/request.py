@@ -14,7 +14,7 @@ import typer
 from meshloom.sched.support.limits import Guard, guard_of, guarded
 
 from .completion import complete_chips, complete_workloads
-from .options import Area, Bind, Budget, Device, Energy, MemoryLimit, Reports, Schedulers, Seed, TimeLimit
+from .options import Area, Bind, Budget, Clock, Device, Energy, MemoryLimit, Reports, Schedulers, Seed, TimeLimit
 
 if TYPE_CHECKING:
     from ..results.events import Event
@@ -108,6 +108,7 @@ class RunRequest:
             show_default="quad16",
         ),
     ] = None
+    clock: Clock = None
     scheduler: Schedulers = None
     budget: Budget = None
     time_limit: TimeLimit = None

@@ -78,4 +78,5 @@ def _entry(chip: ChipConfig) -> ChipEntry:
         scratchpad_bytes=len(chip.spms) * chip.spm_words * chip.lanes,
         channels=len(chip.drams),
         dram_bytes_per_cycle=chip.dram.bytes_per_cycle,
+        clock_mhz=chip.clock_mhz,
     )

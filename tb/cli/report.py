@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..api.options import Area, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Clock, Energy, RunName, SavedChip, examples
 from .outputs import check_places, put
 
 app = typer.Typer()
@@ -26,6 +26,7 @@ def report(
         Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
     ] = None,
     chip: SavedChip = None,
+    clock: Clock = None,
     energy: Energy = None,
     area: Area = False,
     trace: Annotated[
@@ -60,7 +61,7 @@ def report(
     def tell(what: str) -> None:
         screen.print(what, style="dim", markup=False, soft_wrap=True)
 
-    runs, failed = explained_all(chosen, table, None, area=area, on_progress=tell)
+    runs, failed = explained_all(chosen, table, None, area=area, on_progress=tell, clock_mhz=clock)
     for name, why in failed.items():
         screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)
     if trace is not None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..results.recorder import Recorder
     from ..results.schema import Results
     from ..runs.saved import SavedSource
+    from ..runs.several import Target
 
 app = typer.Typer()
 #: Characters of a chip's, scheduler's or device's part of a run's name.
@@ -84,7 +85,7 @@ def run(request: RunRequest) -> None:
     workloads = ["regression"] if request.regression else _sources(request, names, recorder.path.with_suffix(""))
     screen = console(stderr=any(place == STDOUT for _, place in copies))
     try:
-        _carry_out(request, workloads, list(product(chips, schedulers)), recorder, screen)
+        _carry_out(request, workloads, _targets(request, chips, schedulers), recorder, screen)
     except BaseException:
         # Whatever stopped the run, finished rows are kept and shown; without any, nothing is written.
         if recorder.rows:
@@ -103,6 +104,17 @@ def _schedulers(request: RunRequest, saved: Sequence[Path]) -> list[str]:
         why = f"{saved[0]} is a schedule or a program already; run it by itself, and `meshloom compare` the runs"
         raise typer.BadParameter(why, param_hint="--scheduler")
     return [with_budget(each, request.budget) for each in names]
+
+
+def _targets(request: RunRequest, chips: Sequence[str], schedulers: Sequence[str]) -> list[Target]:
+    """Each chip, at the clock that is asked for, by each scheduler."""
+    from meshloom.hw.spec.config import load
+
+    from ..inputs.chips import at_clock
+    from ..runs.several import Target
+
+    configs = chips if request.clock is None else [at_clock(load(each), request.clock) for each in chips]
+    return [Target(*pair) for pair in product(configs, schedulers)]
 
 
 def _title(chips: Sequence[str], schedulers: Sequence[str], device: str) -> str:
@@ -167,7 +179,7 @@ def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[s
 def _carry_out(
     request: RunRequest,
     workloads: Sequence[str | NetworkSource | SavedSource],
-    pairs: Sequence[tuple[str, str]],
+    targets: Sequence[Target],
     recorder: Recorder,
     screen: Console,
 ) -> None:
@@ -175,10 +187,9 @@ def _carry_out(
     from ..report.console import Reporter
     from ..results.events import Unwritten
     from ..results.schema import Row
-    from ..runs.several import Target
     from ..runs.several import run as run_workloads
 
-    with Reporter(screen, several=len(pairs) > 1) as reporter, request.guarded():
+    with Reporter(screen, several=len(targets) > 1) as reporter, request.guarded():
 
         def on_event(event: Event) -> None:
             if isinstance(event, Row):
@@ -188,7 +199,7 @@ def _carry_out(
             reporter(event)
 
         options = request.options(recorder, recorder.path.with_suffix(""), on_event)
-        rows = run_workloads(workloads, [Target(*pair) for pair in pairs], on_event, options)
+        rows = run_workloads(workloads, targets, on_event, options)
     # rows arrive as they finish; the table lists them in the order requested
     recorder.rows.sort(key=lambda row: rows.index(row) if row in rows else len(rows))
 

@@ -13,7 +13,7 @@ import typer
 from meshloom.hw.spec.config import ChipConfig
 
 from ..api.completion import complete_workloads
-from ..api.options import Budget, Chips, MemoryLimit, Schedulers, TimeLimit, examples
+from ..api.options import Budget, Chips, Clock, MemoryLimit, Schedulers, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit, expected
 from .errors import say_error
@@ -43,6 +43,7 @@ class ScheduleRequest:
         ),
     ]
     chip: Chips = None
+    clock: Clock = None
     scheduler: Schedulers = None
     budget: Budget = None
     time_limit: TimeLimit = None
@@ -126,10 +127,11 @@ def _jobs(request: ScheduleRequest) -> list[_Job]:
     """The schedules that a request asks for. Raises BadParameter, ConfigError, and what `_requests` raises."""
     from meshloom.hw.spec.config import load
 
+    from ..inputs.chips import at_clock
     from ..runs.searching import with_budget
     from ..runs.several import Target
 
-    chips = [load(each) for each in once(request.chip or ["quad16"], "--chip")]
+    chips = [at_clock(load(each), request.clock) for each in once(request.chip or ["quad16"], "--chip")]
     schedulers = once(request.scheduler or ["loop_order"], "--scheduler")
     targets = [Target(chip, with_budget(each, request.budget)) for chip, each in product(chips, schedulers)]
     return [

@@ -203,6 +203,7 @@ def _side(row: Row, model: bool) -> Side:
         code=row.settings.code if row.settings else "",
         status=row.status,
         cycles=cycles if ran else None,
+        milliseconds=cycles / row.time.clock_mhz / 1e3 if ran and row.time is not None else None,
     )
 
 

@@ -264,6 +264,28 @@ def congestion_table(row: Row) -> Table:
     return result
 
 
+def clock_table(rows: Sequence[Row]) -> Table:
+    """Rows as time, of chips whose clock is known."""
+    result = Table(header_style="bold", pad_edge=False)
+    for name in ("workload", "chip", "scheduler"):
+        result.add_column(name, no_wrap=True)
+    for name in ("MHz", "ms", "frames/s", "TOPS", "DRAM GB/s", "watts (est.)"):
+        result.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        if (time := row.time) is None:
+            continue
+        figures = time.frames_per_second, time.tops, time.dram_gigabytes_per_second, time.watts
+        result.add_row(
+            row.workload,
+            chip_name(row, rows),
+            row.scheduler,
+            f"{time.clock_mhz:,g}",
+            f"{time.milliseconds:,.4g}",
+            *("-" if each is None else f"{each:,.4g}" for each in figures),
+        )
+    return result
+
+
 def packet_line(row: Row) -> str:
     """Latencies of packets in one line; empty if the chip does not trace them."""
     if row.congestion is None or row.congestion.packets is None:
@@ -292,6 +314,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     """The tables (`per_layer`: also of the layers of networks; of links, if rows tell of them), the totals, and one red
     line per reason for which the run is not good."""
     show(table(results.rows), to)
+    if any(row.time for row in results.rows):
+        show(clock_table(results.rows), to)
     if any(row.gradient for row in results.rows):
         show(gradient_table(results.rows), to)
     networks = [row for row in results.rows if row.network and row.network.layers]

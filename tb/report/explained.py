@@ -67,6 +67,8 @@ def print_explanation(
         line(text, "yellow" if explanation.spread.differing else None)
     if explanation.energy is not None:
         line(energy_line(explanation.energy))
+    if explanation.time is not None:
+        line(f"time: {explanation.time.words}")
     if explanation.area is not None:
         line(area_line(explanation.area))
 

@@ -29,7 +29,9 @@ def print_rankings(rankings: Rankings, to: Console) -> None:
 
 def ranking_table(rankings: Rankings) -> Table:
     """A line for each workload in each run; ratios are to the first run of the workload."""
-    table = dense("compared with the first", ("workload", "run"), ("cycles", "ratio", "mostly, in cycles"))
+    timed = any(each.side.milliseconds is not None for ranking in rankings.workloads for each in ranking.runs)
+    columns = ("cycles", "ratio", *(("ms",) if timed else ()), "mostly, in cycles")
+    table = dense("compared with the first", ("workload", "run"), columns)
     for ranking in rankings.workloads:
         for each in ranking.runs:
             bad = each.side.status not in (Status.PASSED, Status.PLANNED)
@@ -38,6 +40,7 @@ def ranking_table(rankings: Rankings) -> Table:
                 each.run + f" [{each.side.status}]" * bad,
                 "-" if each.side.cycles is None else f"{each.side.cycles:,}",
                 "-" if each.ratio is None else f"{each.ratio:.3f}",
+                *(("-" if each.side.milliseconds is None else f"{each.side.milliseconds:,.4g}",) if timed else ()),
                 mostly(each.causes) or "-",
                 end_section=each is ranking.runs[-1],
             )
@@ -45,13 +48,13 @@ def ranking_table(rankings: Rankings) -> Table:
 
 
 def _verdict(ranking: Ranking) -> str:
-    """Who needs the fewest cycles, how many fewer than the first, or than the next if it is the first, and why."""
-    able = sorted((each for each in ranking.runs if each.ratio is not None), key=lambda each: each.side.cycles or 0)
+    """Who is the fastest, how much faster than the first, or than the next if it is the first, and why."""
+    able = ranking.by_time
     best, first = able[0], ranking.runs[0]
     other = able[1] if best is first else first
-    if best.side.cycles == other.side.cycles:
-        return f"{ranking.workload}: {best.run} and {other.run} take the same {best.side.cycles or 0:,} cycles"
-    times = (other.side.cycles or 0) / max(1, best.side.cycles or 0)
+    if ranking.duration(best) == ranking.duration(other):
+        return f"{ranking.workload}: {best.run} and {other.run} take the same time"
+    times = ranking.duration(other) / ranking.duration(best)
     return f"{ranking.workload}: {best.run} is {times:.2f} times as fast as {other.run}{_because(best, other, first)}"
 
 

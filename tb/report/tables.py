@@ -11,6 +11,7 @@ from rich.table import Table
 from meshloom.hw.spec.config import ChipConfig, tile_position
 from meshloom.hw.spec.isa import OFFSET_BITS, Region, VectorOp
 
+from ..results.clock import clock_figures
 from .console import percent
 
 if TYPE_CHECKING:
@@ -100,8 +101,11 @@ def request_table(requests: Iterable[tuple[str, int | None]]) -> Table:
 def prediction_table(values: Iterable[tuple[str, int | None, Schedule, ChipConfig]]) -> Table:
     """Predicted cycles and utilisation of schedules, one line for each: of what workload, its multiply-accumulates
     (None: not known), and the chip."""
-    table = _table(("workload", "chip", "scheduler"), ("moves", "GEMMs", "model cycles", "PE util."))
-    for name, macs, schedule, chip in values:
+    plans = list(values)
+    timed = any(chip.clock_mhz for *_, chip in plans)
+    columns = ("moves", "GEMMs", "model cycles", *(("ms", "TOPS") if timed else ()), "PE util.")
+    table = _table(("workload", "chip", "scheduler"), columns)
+    for name, macs, schedule, chip in plans:
         gemms = sum(op.kind == "gemm" for op in schedule.operations)
         cycles = schedule.predicted.cycles if schedule.predicted else None
         useful = 100 * macs / (cycles * processing_elements(chip)) if cycles and macs is not None else None
@@ -112,9 +116,18 @@ def prediction_table(values: Iterable[tuple[str, int | None, Schedule, ChipConfi
             f"{len(schedule.operations) - gemms:,}",
             f"{gemms:,}",
             "-" if cycles is None else f"{cycles:,}",
+            *(_as_time(chip, cycles, macs) if timed else ()),
             percent(useful, digits=1),
         )
     return table
+
+
+def _as_time(chip: ChipConfig, cycles: int | None, macs: int | None) -> tuple[str, str]:
+    """Milliseconds and 10^12 operations a second, where they are known."""
+    time = clock_figures(chip.clock_mhz, cycles or 0, macs=macs)
+    if time is None:
+        return "-", "-"
+    return f"{time.milliseconds:,.4g}", "-" if time.tops is None else f"{time.tops:,.4g}"
 
 
 def _span(span: Span) -> str:

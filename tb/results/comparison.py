@@ -28,7 +28,7 @@ def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[
 class Side(Record):
     """One of the two runs of a workload: what ran on what, and its cycles (null if it did not come to its end).
 
-    `source`: rtl or model. `code`: version and commit, if the row says.
+    `source`: rtl or model. `code`: version and commit, if the row says. `milliseconds`: null if its clock is not known.
     """
 
     workload: str
@@ -39,6 +39,7 @@ class Side(Record):
     code: str
     status: Status
     cycles: Count | None
+    milliseconds: float | None = None
 
 
 class LayerMoved(Record):

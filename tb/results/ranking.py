@@ -29,9 +29,24 @@ class Ranking(Record):
     @computed_field
     @property
     def fastest(self) -> str | None:
-        """The run with the fewest cycles, of those that may be compared; null if fewer than two may."""
-        able = [each for each in self.runs if each.ratio is not None]
-        return min(able, key=lambda each: each.side.cycles or 0).run if len(able) > 1 else None
+        """The run that takes the least time, of those that may be compared: the fewest cycles, or milliseconds where
+        all clocks are known; null if fewer than two may."""
+        order = self.by_time
+        return order[0].run if len(order) > 1 else None
+
+    @property
+    def timed(self) -> bool:
+        """Whether the clocks of all that may be compared are known."""
+        return all(each.side.milliseconds is not None for each in self.runs if each.ratio is not None)
+
+    @property
+    def by_time(self) -> list[RankedRun]:
+        """The runs that may be compared, the fastest first."""
+        return sorted((each for each in self.runs if each.ratio is not None), key=self.duration)
+
+    def duration(self, run: RankedRun) -> float:
+        """In milliseconds where all clocks are known, in cycles otherwise."""
+        return (run.side.milliseconds if self.timed else run.side.cycles) or 0
 
 
 class Rankings(Record):

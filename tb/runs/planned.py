@@ -19,6 +19,7 @@ from ..inputs.sources import NetworkSource
 from ..inputs.sources import load as load_network
 from ..results import named
 from ..results.artefacts import Artefacts, arrow_tables
+from ..results.clock import clock_figures
 from ..results.figures import LayerFigures, NetworkFigures
 from ..results.identity import code
 from ..results.named import NamedRun, RunNameError
@@ -108,6 +109,7 @@ def of_plan(plan: PlannedWorkload, chip: ChipConfig, scheduler: str) -> PlannedR
         instructions=plan.program.instructions,
         network=figures,
     )
+    row = row.model_copy(update={"time": clock_figures(chip.clock_mhz, plan.timeline.cycles, macs=plan.macs)})
     nothing = Run(0, None, [], [], {}, 0.0, "")
     result = arrow_tables(tables(nothing, plan.timeline, plan.program, plan.schedule, chip))
     return PlannedRun(row, None, left=Artefacts(row, chip, plan.schedule, plan.program, result))
