@@ -56,6 +56,12 @@ class ScheduleRequest:
         Path | None,
         typer.Option("--program", metavar="PATH", help="Save the program image; for several schedules, a folder."),
     ] = None
+    loops: Annotated[
+        bool,
+        typer.Option(
+            "--loops", help="Show the loop nest of each layer: tiles, what is loaded in which loop, how long it stays."
+        ),
+    ] = False
     operations: Annotated[bool, typer.Option("--show", help="List the operations with their predicted cycles.")] = False
 
 
@@ -63,6 +69,7 @@ class ScheduleRequest:
     epilog=examples(
         "meshloom schedule resnet50/conv4_2_2 --chip quad16",
         "meshloom schedule gemm:256x256x256 --show | less",
+        "meshloom schedule resnet8/conv3_2_1 --chip quad8 --loops",
         "meshloom schedule resnet8/conv1 --out conv1.json --program conv1.bin",
         "meshloom schedule gradient:bert/qkv --chip edge45 --scheduler gradient",
         "meshloom schedule resnet8 --out resnet8.json",
@@ -180,6 +187,11 @@ def _save(job: _Job, plan: PlannedWorkload, request: ScheduleRequest, count: int
 
     from ..report.tables import print_operations
 
+    if request.loops:
+        from ..compare.tiles import layers_of
+        from ..report.loops import print_loops
+
+        print_loops(plan.schedule, layers_of(plan.schedule, job.chip), job.chip, screen)
     if request.operations:
         print_operations(plan.schedule, screen)
     if request.out is not None:

@@ -155,7 +155,8 @@ class Explanation(Record):
     """Why a run took its cycles. `source`: rtl or model. `planned`: it has not run, the model's plan is all there is.
     `path`: to the end of the run, or of the operation asked for; null in a program timed ahead, where nothing waits.
     `waits`: the most costly ones of arrays, worst first. `energy`: an estimate for the whole run; null if only a layer
-    or an operation was asked for. `time`: its cycles as time; null without a clock. `area`: an estimate for the chip; null if it has not been measured (`--area`)."""
+    or an operation was asked for. `time`: its cycles as time; null without a clock. `area`: an estimate for the chip;
+    null if it has not been measured (`--area`)."""
 
     workload: str
     chip: str
