@@ -16,7 +16,9 @@ from . import (
     chips,
     compare,
     devices,
+    doctor,
     explain,
+    init,
     query,
     report,
     run,
@@ -63,6 +65,7 @@ def _main(
 
 
 for _module in (
+    init,
     run,
     runs,
     explain,
@@ -80,6 +83,7 @@ for _module in (
     saved,
     schemas,
     bench,
+    doctor,
 ):  # in the order of the help
     app.add_typer(strict(_module.app))
 app.add_typer(strict(cache.app), name="cache", cls=Group)

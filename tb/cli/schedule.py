@@ -69,7 +69,7 @@ class ScheduleRequest:
     epilog=examples(
         "meshloom schedule resnet50/conv4_2_2 --chip quad16",
         "meshloom schedule gemm:256x256x256 --show | less",
-        "meshloom schedule resnet8/conv3_2_1 --chip quad8 --loops",
+        "meshloom schedule resnet8/conv3_1_2 --chip quad8 --loops",
         "meshloom schedule resnet8/conv1 --out conv1.json --program conv1.bin",
         "meshloom schedule gradient:bert/qkv --chip edge45 --scheduler gradient",
         "meshloom schedule resnet8 --out resnet8.json",

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from .tiles import GemmTile
+from ..results.nests import GemmTile, Load, Loop, Nest
 
 #: Dimensions: output pixels, output channels, parts of the sums.
 DIMENSIONS = ("p", "n", "k")
@@ -18,41 +17,6 @@ DIMENSIONS = ("p", "n", "k")
 
 #: Part of an operand's words that may come elsewhere: at edges, ahead of time.
 _FEW = 0.25
-
-
-@dataclass(frozen=True)
-class Load:
-    """What each iteration of a loop brings into a core's `memory`: so many words in the mean. They stay there for all
-    loops inside it, and for all iterations of the outer loops `once`, by depth: they come in the first one only."""
-
-    memory: str
-    words: float
-    once: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop over tiles of `dimensions` (several: in step), `count` iterations. Without dimensions: `count` GEMMs in no
-    nest. `reverses`: whether every other pass goes backwards."""
-
-    dimensions: tuple[str, ...]
-    count: int
-    loads: tuple[Load, ...] = ()
-    reverses: bool = False
-
-
-@dataclass(frozen=True)
-class Nest:
-    """The loops of a core, outermost first, and what one GEMM in them does. `before`: what comes before the first loop
-    and stays for all of them. `share`: the part of its GEMMs that follow
-    them. `parts`: into how many parts the cores divide each dimension among themselves; `cores`: how many have work."""
-
-    loops: tuple[Loop, ...]
-    before: tuple[Load, ...]
-    gemm: GemmTile
-    share: float
-    parts: dict[str, int]
-    cores: int
 
 
 _Shape = tuple[tuple[tuple[str, ...], int], ...]

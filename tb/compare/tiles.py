@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,47 +20,12 @@ from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Schedule, 
 from meshloom.sched.schedulers.network.scheduler import layer_of
 from meshloom.sched.workload.layout import WeightLayout
 
+from ..results.nests import Flow, GemmTile, LayerTiles
+from .nests import nest_of
+
 _Words = NDArray[np.int64]
 #: A memory: tile and region.
 _Memory = tuple[int, Region]
-
-
-@dataclass
-class Flow:
-    """Words of a layer that MOVEs bring from one kind of memory into another. `moved`: all; `values`: the different
-    ones among them. `stays`: cycles from their arrival to the end of the last operation that reads them, times words;
-    `stayed`: words that are counted in that."""
-
-    moved: int = 0
-    values: set[int] = field(default_factory=set[int])
-    stays: int = 0
-    stayed: int = 0
-
-
-@dataclass(frozen=True)
-class GemmTile:
-    """A GEMM: `p`, `n`, `k` number its tile within its layer; pixels, output channels and products for each of them.
-    `fresh`: words of operand memories A and B that it is the first to read."""
-
-    core: int
-    p: int
-    n: int
-    k: int
-    pixels: int
-    channels: int
-    depth: int
-    fresh: tuple[int, int]
-
-
-@dataclass
-class LayerTiles:
-    """A layer: its GEMMs in the order of the schedule, how many VECs it has, and its traffic, by the names of the
-    memories that it is between."""
-
-    gemms: list[GemmTile] = field(default_factory=list[GemmTile])
-    vectors: int = 0
-    flows: dict[tuple[str, str], Flow] = field(default_factory=dict[tuple[str, str], Flow])
-    cycles: tuple[int, int] | None = None
 
 
 @dataclass
@@ -80,7 +45,10 @@ def layers_of(schedule: Schedule, chip: ChipConfig) -> dict[str, LayerTiles]:
     """The layers of a schedule, in the order of their first operation: as its labels name them, otherwise all is one
     layer, called as the workload."""
     layers = _Follower(schedule, chip).result()
-    return {schedule.workload: layer for layer in layers.values()} if len(layers) == 1 else layers
+    if len(layers) == 1:
+        (only,) = layers.values()
+        return {schedule.workload: only}
+    return layers
 
 
 class _Follower:
@@ -123,7 +91,8 @@ class _Follower:
             if (end := self.last_read.get(index)) is not None:
                 flow.stays, flow.stayed = flow.stays + max(0, end - arrived) * words, flow.stayed + words
         for name, those in self.open.items():
-            self.tiles[name].gemms = _numbered(those)
+            gemms = _numbered(those)
+            self.tiles[name].gemms, self.tiles[name].nest = gemms, nest_of(gemms)
         return self.tiles
 
     # -- words ------------------------------------------------------------------------------------------------------

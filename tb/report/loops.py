@@ -10,8 +10,7 @@ from rich.table import Table
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
 
-from ..compare.nests import Load, Loop, Nest, nest_of
-from ..compare.tiles import LayerTiles
+from ..results.nests import LayerTiles, Load, Loop, Nest
 from .console import dense
 from .narrow import show
 
@@ -44,7 +43,7 @@ def print_loops(schedule: Schedule, layers: Mapping[str, LayerTiles], chip: Chip
 
 def nest_lines(name: str, layer: LayerTiles, chip: ChipConfig) -> list[str]:
     """The nest of a layer: a line for each loop, indented, and one for the GEMM inside."""
-    nest = nest_of(layer.gemms)
+    nest = layer.nest
     when = f", cycles {layer.cycles[0]:,}..{layer.cycles[1]:,}" if layer.cycles else ""
     vectors = f", {layer.vectors:,} VECs" if layer.vectors else ""
     head = f"{name}: {len(layer.gemms):,} GEMMs{vectors}{when}"

@@ -11,8 +11,9 @@ import pytest
 from meshloom.hw.spec.config import TileKind, load
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.compare.nests import Nest, nest_of
-from meshloom.tb.compare.tiles import GemmTile, layers_of
+from meshloom.tb.compare.nests import nest_of
+from meshloom.tb.compare.tiles import layers_of
+from meshloom.tb.results.nests import GemmTile, Nest
 from meshloom.tb.runs.runner import prepare
 
 from .command_line import invoke
