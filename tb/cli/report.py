@@ -23,7 +23,7 @@ def report(
     run: RunName,
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
+        Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, which fetches nothing).")
     ] = None,
     chip: SavedChip = None,
     clock: Clock = None,

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..results.comparison import Comparison, Comparisons, Side
+from ..results.legend import legend
 from .console import dense, percent
 from .narrow import show
 
@@ -29,6 +30,7 @@ def print_comparison(comparisons: Comparisons, to: Console) -> None:
             if len(each.layers) > 1:
                 show(layer_table(each), to)
             show(cause_table(each), to)
+            line(legend(), "dim")
         if each.a_energy and each.b_energy:
             before, after = each.a_energy.microjoules, each.b_energy.microjoules
             change = percent(100 * (after / before - 1) if before else None, sign="+")

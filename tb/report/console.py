@@ -20,7 +20,7 @@ from meshloom.hw.spec.config import built_in_chips, load, tile_position
 from meshloom.sched.support.text import printable
 
 from ..results.events import Event, RowCount, Stage, Unwritten
-from ..results.legend import GROUPS
+from ..results.legend import GROUPS, legend
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
 from .answers import lines
 from .narrow import show
@@ -198,7 +198,7 @@ def dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
 
 def share_table(rows: Sequence[Row]) -> Table:
     """Where the arrays' time went in each network."""
-    result = dense("where the PE cycles went, %", ("network", "input"), GROUPS)
+    result = dense("where the cycles went, % of the PE cycles", ("network", "input"), GROUPS)
     for row in rows:
         if figures := row.network:
             shares = (f"{figures.shares.get(group, 0):.1f}" for group in GROUPS)
@@ -324,6 +324,7 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
         if any(row.network and row.network.micro_ops for row in networks):
             show(micro_op_table(networks), to)
         show(share_table(networks), to)
+        to.print(legend(), style="dim", soft_wrap=True)
         for line in (line for row in networks for line in lines(row)):
             to.print(line, markup=False, soft_wrap=True)
     for row in networks if per_layer else ():

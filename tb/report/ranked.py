@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from ..results.legend import legend
 from ..results.ranking import RankedRun, Ranking, Rankings
 from ..results.schema import Status
 from .compared import mostly
@@ -15,6 +16,8 @@ from .narrow import show
 def print_rankings(rankings: Rankings, to: Console) -> None:
     """Prints each workload in all runs, who is the fastest and by what cause, and what could not be compared."""
     show(ranking_table(rankings), to)
+    if any(run.causes for each in rankings.workloads for run in each.runs):
+        to.print(legend(), style="dim", soft_wrap=True)
     for each in rankings.workloads:
         if each.fastest is not None:
             to.print(_verdict(each), markup=False, soft_wrap=True)
