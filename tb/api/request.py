@@ -163,6 +163,24 @@ class RunRequest:
         return limited(self.time_limit, self.memory_limit, self.apart)
 
 
+def refuse_other_kind(name: str, *, online: bool = False) -> None:
+    """Raises SchedulerError for the name of a scheduler of the other kind: one that serves scenarios where layers and
+    networks are scheduled, or the reverse for `online`. What is unknown to both is told elsewhere."""
+    from meshloom.sched.schedulers.failures import SchedulerError
+    from meshloom.sched.schedulers.online.registry import ONLINE
+    from meshloom.sched.schedulers.registry import REGISTRY
+
+    base = name.partition(":")[0]
+    ours, others = (ONLINE, REGISTRY) if online else (REGISTRY, ONLINE)
+    if base in ours.names() or base not in others.names():
+        return
+    if online:
+        what = f"schedules layers and networks ahead: `meshloom run WORKLOAD --scheduler {name}`"
+    else:
+        what = f"is an online scheduler, which serves scenarios: `meshloom serve SCENARIO.toml --scheduler {name}`"
+    raise SchedulerError(f"scheduler {base} {what}; here there are {', '.join(ours.names())}")
+
+
 def limited(seconds: float | None, megabytes: int | None, apart: bool = True) -> AbstractContextManager[None]:
     """Within it, schedulers are held to these limits; unless they run `apart`, to none."""
     return guarded(guard_of(seconds, megabytes) if apart else Guard(None, None))

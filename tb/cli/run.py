@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api.options import bindings, examples
-from ..api.request import RunRequest
+from ..api.request import RunRequest, refuse_other_kind
 from ..results.exits import Exit, verdict
 from .errors import say_error
 from .outputs import STDOUT, check_places, put
@@ -103,6 +103,8 @@ def _schedulers(request: RunRequest, saved: Sequence[Path]) -> list[str]:
     if saved and len(names) > 1:
         why = f"{saved[0]} is a schedule or a program already; run it by itself, and `meshloom compare` the runs"
         raise typer.BadParameter(why, param_hint="--scheduler")
+    for each in names:
+        refuse_other_kind(each)
     return [with_budget(each, request.budget) for each in names]
 
 

@@ -14,7 +14,7 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ..api.completion import complete_workloads
 from ..api.options import Budget, Chips, Clock, MemoryLimit, Schedulers, TimeLimit, examples
-from ..api.request import limited
+from ..api.request import limited, refuse_other_kind
 from ..results.exits import Exit, expected
 from .errors import say_error
 from .outputs import check_places
@@ -140,6 +140,8 @@ def _jobs(request: ScheduleRequest) -> list[_Job]:
 
     chips = [at_clock(load(each), request.clock) for each in once(request.chip or ["quad16"], "--chip")]
     schedulers = once(request.scheduler or ["loop_order"], "--scheduler")
+    for each in schedulers:
+        refuse_other_kind(each)
     targets = [Target(chip, with_budget(each, request.budget)) for chip, each in product(chips, schedulers)]
     return [
         _Job(workload, chip, target.scheduler, target.folder if len(targets) > 1 else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..api.options import Chip, Clock, MemoryLimit, OnlineScheduler, TimeLimit, examples
-from ..api.request import limited
+from ..api.request import limited, refuse_other_kind
 from .conclude import conclude
 from .outputs import STDOUT, check_places
 from .requests import filled
@@ -103,6 +103,7 @@ def serve(request: ServeRequest) -> None:
     from ..report.scenario import print_scenario
     from ..runs.online import serve as runtime
 
+    refuse_other_kind(request.scheduler, online=True)
     chosen(request.scheduler)  # a wrong name or option is reported at once
     quiet = request.json == STDOUT
     screen = console(stderr=quiet)

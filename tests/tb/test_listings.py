@@ -58,9 +58,13 @@ def test_options_of_one_scheduler_and_layers_of_one_network() -> None:
 def save(folder: Path, second: int, complete: bool = True, **changes: Any) -> str:
     name = f"20260102T0304{second:02}.000001Z-tiny-loop_order-verilator"
     Results(
-        run=name, started=datetime(2026, 1, 2, 3, 4, second, tzinfo=UTC), wall_seconds=1.5, complete=complete,
-        environment={}, rows=(row(**changes), row("resnet8/fc")),
-    ).save(results_in(folder) / f"{name}.json")  # fmt: skip
+        run=name,
+        started=datetime(2026, 1, 2, 3, 4, second, tzinfo=UTC),
+        wall_seconds=1.5,
+        complete=complete,
+        environment={},
+        rows=(row(**changes), row("resnet8/fc")),
+    ).save(results_in(folder) / f"{name}.json")
     return name
 
 
@@ -79,9 +83,14 @@ def test_the_last_runs_newest_first_and_how_they_ended(folder: Path) -> None:
     assert [each["ended"] for each in runs[1:]] == ["interrupted, 2 of 2 rows passed", "1 of 2 passed", "passed"]
     assert runs[0]["ended"].startswith("cannot be read: is not JSON")
     assert runs[3] | {} == runs[3] | {
-        "kind": "run", "workloads": ["gemm:8x8x8", "resnet8/fc"], "chips": ["tiny"], "schedulers": ["loop_order"],
-        "device": "verilator", "cycles": 2000, "seconds": 1.5,
-    }  # fmt: skip
+        "kind": "run",
+        "workloads": ["gemm:8x8x8", "resnet8/fc"],
+        "chips": ["tiny"],
+        "schedulers": ["loop_order"],
+        "device": "verilator",
+        "cycles": 2000,
+        "seconds": 1.5,
+    }
     table = invoke("runs", "--last", "2").output
     assert stopped in table
     assert good not in table
