@@ -29,12 +29,12 @@ SHAPE = "gemm:17x33x9"
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Results of a layer: by two schedulers, and on a slower chip."""
     root = tmp_path_factory.mktemp("several")
-    kept = [
+    folders = [
         keep(root / "a", SHAPE, TINY),
         keep(root / "b", SHAPE, TINY, "zigzag"),
         keep(root / "c", SHAPE, SLOW),
     ]
-    return [results_file(root / f"{name}.json", folder) for name, folder in zip("abc", kept, strict=True)]
+    return [results_file(root / f"{name}.json", folder) for name, folder in zip("abc", folders, strict=True)]
 
 
 def text_of(output: str) -> str:
