@@ -168,7 +168,7 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
         "top": "chip",
         "digest": config.digest,
         "ports": ports,
-        "parameters": config.model_dump(mode="json"),
+        "parameters": config.model_dump(mode="json", exclude={"clock_mhz"}),  # the same files at any clock
         "tiles": {str(tile): kind.value for tile, kind in config.tiles.items()},
         "axi": {f"axi_{index}": tile for index, tile in enumerate(config.channels)},
         "registers": {register.name: int(register) for register in Register},

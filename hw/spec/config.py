@@ -147,8 +147,9 @@ class ChipConfig(_Frozen):
     order) holds code only, which the controller fetches like any other stream; otherwise MOVEs of its program bring all
     but the first ring, between those of data. `programs`: how many may run at the same time, each on cores of its own,
     launched and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's
-    registers show busy cycles of cores, DRAM channels and links at any time. Raises pydantic's ValidationError (wrapped
-    into `ConfigError` by `load`).
+    registers show busy cycles of cores, DRAM channels and links at any time. `clock_mhz`: at which it is to run, by
+    which cycles are also told as time (none: they are not); it changes no gateware, no cycle and no `digest`. Raises
+    pydantic's ValidationError (wrapped into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
@@ -169,6 +170,7 @@ class ChipConfig(_Frozen):
     programs: Annotated[int, Field(ge=0, le=31)] = 0
     counters: bool = False
     product_register: bool = False
+    clock_mhz: Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -368,8 +370,9 @@ class ChipConfig(_Frozen):
 
     @property  # not cached: a modified copy of a chip is another chip
     def digest(self) -> str:
-        """Content hash of the description, for caches and files. `NEWER_FIELDS` at their defaults do not count."""
-        idle: dict[str, bool | dict[str, bool]] = {}
+        """Content hash of what makes the chip, for caches and files. `NEWER_FIELDS` at their defaults do not count, nor
+        does the clock."""
+        idle: dict[str, bool | dict[str, bool]] = {"clock_mhz": True}
         for part, _, name in (path.rpartition(".") for path in NEWER_FIELDS):
             fields: _Frozen = getattr(self, part) if part else self
             if getattr(fields, name) == type(fields).model_fields[name].default:
@@ -422,7 +425,7 @@ def load(chip: str | Path) -> ChipConfig:
         config = ChipConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{path}: {mistakes(error, values, ChipConfig)}") from error
-    if path.parent != CHIP_FOLDER and config.name in built_in_chips() and config != load(config.name):
+    if path.parent != CHIP_FOLDER and config.name in built_in_chips() and config.digest != load(config.name).digest:
         raise ConfigError(
             f'{path}: name = "{config.name}" is the name of a built-in chip, a different one; take another'
         )

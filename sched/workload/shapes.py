@@ -35,6 +35,9 @@ def parse(text: str) -> ConvShape:
             raise _error(text, f"{shortened(head)!r} is not MxNxK, of 12 digits at most")
         values, relu = _options(text, options, {"clamp"})
         m, n, k = map(int, sizes.groups())
+        for letter, size in (("M", m), ("N", n), ("K", k)):
+            if not size:
+                raise _error(text, f"{letter} = 0 must be at least 1")
         return _named(gemm_shape(text, m, n, k, relu=relu, clamp=values.get("clamp", (NO_CLAMP,))[0]))
     if kind != "conv":
         raise _error(text, f"{shortened(kind)!r} is neither conv nor gemm")

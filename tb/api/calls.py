@@ -20,7 +20,7 @@ from ..results.recorder import Recorder
 from ..runs import runner
 from ..runs.kinds.interface import Listener
 from ..runs.workers import report_search
-from .request import RunRequest, limited
+from .request import RunRequest, limited, refuse_other_kind
 from .result import Result
 from .workload import Workload
 
@@ -122,6 +122,7 @@ def _chosen(scheduler: AnyScheduler, options: Mapping[str, object] | None) -> st
     """A scheduler with options, by name if it has one. Raises SchedulerError."""
     values = dict(options or {})
     if isinstance(scheduler, str):
+        refuse_other_kind(scheduler)
         base, named = options_of(scheduler)
         if twice := sorted(named.keys() & values):
             raise SchedulerError(f"scheduler {scheduler!r}: {twice[0]} is given twice, in its name and in options")

@@ -14,6 +14,7 @@ from .completion import (
     complete_devices,
     complete_online_schedulers,
     complete_reports,
+    complete_runs,
     complete_schedulers,
 )
 
@@ -26,13 +27,26 @@ Chip = Annotated[
         help="A built-in chip (see `meshloom chips`) or a TOML file.",
     ),
 ]
-Scheduler = Annotated[
-    str,
+Chips = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--chip",
+        metavar="NAME|TOML",
+        autocompletion=complete_chips,
+        help="A built-in chip (see `meshloom chips`) or a TOML file. Given several times: a row for each, and a "
+        "comparison.",
+        show_default="quad16",
+    ),
+]
+Schedulers = Annotated[
+    list[str] | None,
     typer.Option(
         "--scheduler",
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=complete_schedulers,
-        help="Scheduler to use: one of `meshloom schedulers`, PACKAGE.MODULE:FUNCTION, or FILE.py:FUNCTION.",
+        help="Scheduler to use: one of `meshloom schedulers`, PACKAGE.MODULE:FUNCTION, or FILE.py:FUNCTION. Given "
+        "several times: a row for each, and a comparison.",
+        show_default="loop_order",
     ),
 ]
 OnlineScheduler = Annotated[
@@ -120,13 +134,15 @@ Seed = Annotated[
         help="Of the weights that an ONNX file has shapes of and no numbers; they are drawn.",
     ),
 ]
+_A_RUN = (
+    "its results file, its name in sim_build/results (see `meshloom runs`), a folder of artefacts, or `latest`; or a "
+    "saved schedule (.json) or program (.bin) that has not run, as the model plans it."
+)
 RunName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run that is over: its results file, its name in sim_build/results, a folder of artefacts, or `latest`; "
-        "or a saved schedule (.json) or program (.bin) that has not run, as the model plans it.",
-    ),
+    str, typer.Argument(metavar="RUN", autocompletion=complete_runs, help=f"A run that is over: {_A_RUN}")
+]
+RunNames = Annotated[
+    list[str], typer.Argument(metavar="RUN...", autocompletion=complete_runs, help=f"Runs that are over, each {_A_RUN}")
 ]
 Energy = Annotated[
     Path | None,
@@ -141,6 +157,23 @@ Area = Annotated[
     bool,
     typer.Option(
         "--area", help="Estimate the chip's area with Yosys, unless it is known: minutes, once for each chip."
+    ),
+]
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        "--json", metavar="PATH", help="Also write this as JSON; - is stdout, and all else then goes to stderr."
+    ),
+]
+Clock = Annotated[
+    float | None,
+    typer.Option(
+        "--clock",
+        metavar="MHZ",
+        min=0.001,
+        max=100_000,
+        help="Clock of the chip, by which cycles are also told as time, operations, bytes and watts.",
+        show_default="clock_mhz of the chip's file, if it says one",
     ),
 ]
 SavedChip = Annotated[

@@ -14,7 +14,20 @@ import typer
 from meshloom.sched.support.limits import Guard, guard_of, guarded
 
 from .completion import complete_chips, complete_workloads
-from .options import Area, Bind, Budget, Device, Effort, Energy, MemoryLimit, Reports, Scheduler, Seed, TimeLimit
+from .options import (
+    Area,
+    Bind,
+    Budget,
+    Clock,
+    Device,
+    Effort,
+    Energy,
+    MemoryLimit,
+    Reports,
+    Schedulers,
+    Seed,
+    TimeLimit,
+)
 
 if TYPE_CHECKING:
     from ..results.events import Event
@@ -98,16 +111,18 @@ class RunRequest:
         ),
     ] = None
     chip: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--chip",
             metavar="NAME|TOML",
             autocompletion=complete_chips,
-            help="A built-in chip (see `meshloom chips`) or a TOML file; a saved file runs on its own chip by default.",
+            help="A built-in chip (see `meshloom chips`) or a TOML file; a saved file runs on its own chip by default. "
+            "Given several times: a row for each, and a comparison.",
             show_default="quad16",
         ),
     ] = None
-    scheduler: Scheduler = "loop_order"
+    clock: Clock = None
+    scheduler: Schedulers = None
     budget: Budget = None
     effort: Effort = None
     time_limit: TimeLimit = None
@@ -160,6 +175,24 @@ class RunRequest:
     def guarded(self) -> AbstractContextManager[None]:
         """See `limited`."""
         return limited(self.time_limit, self.memory_limit, self.apart)
+
+
+def refuse_other_kind(name: str, *, online: bool = False) -> None:
+    """Raises SchedulerError for the name of a scheduler of the other kind: one that serves scenarios where layers and
+    networks are scheduled, or the reverse for `online`. What is unknown to both is told elsewhere."""
+    from meshloom.sched.schedulers.failures import SchedulerError
+    from meshloom.sched.schedulers.online.registry import ONLINE
+    from meshloom.sched.schedulers.registry import REGISTRY
+
+    base = name.partition(":")[0]
+    ours, others = (ONLINE, REGISTRY) if online else (REGISTRY, ONLINE)
+    if base in ours.names() or base not in others.names():
+        return
+    if online:
+        what = f"schedules layers and networks ahead: `meshloom run WORKLOAD --scheduler {name}`"
+    else:
+        what = f"is an online scheduler, which serves scenarios: `meshloom serve SCENARIO.toml --scheduler {name}`"
+    raise SchedulerError(f"scheduler {base} {what}; here there are {', '.join(ours.names())}")
 
 
 def limited(seconds: float | None, megabytes: int | None, apart: bool = True) -> AbstractContextManager[None]:

@@ -48,7 +48,7 @@ NETWORKS = module(
     "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes", "networks"
 )
 NOC = module(
-    "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
+    "the NoC by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
 )
 WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 DTT_ROUTING = module(

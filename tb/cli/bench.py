@@ -1,4 +1,4 @@
-"""`meshloom bench`."""
+"""`meshloom bench` and `meshloom benchmarks`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_benchmarks
-from ..api.options import examples
+from ..api.options import Json, examples
 from ..results.exits import Exit
+from .loadable import loadable
+from .outputs import listing_screen, put_list
 
 app = typer.Typer()
 
@@ -45,3 +47,25 @@ def bench(
         raise typer.BadParameter(str(error), param_hint="--part") from None
     if not good:
         raise typer.Exit(Exit.WRONG)
+
+
+@app.command(epilog=examples("meshloom benchmarks", "meshloom benchmarks --json - | jq -r '.benchmarks[].name'"))
+def benchmarks(json: Json = None) -> None:
+    """List the benchmarks, including those of installed packages."""
+    from ..benchmarks.registry import REGISTRY
+    from ..report.narrow import show
+    from ..report.tables import text_table
+    from ..results.listings import BenchmarkEntry, BenchmarkList
+
+    broken: list[str] = []
+    known = loadable(REGISTRY, broken)
+    screen = listing_screen(json)
+    lines = ((name, each.paper or "-", each.summary) for name, each in known.items())
+    show(text_table(("benchmark", "paper", "what it measures"), lines), screen)
+    for each in broken:
+        screen.print(each, style="red", soft_wrap=True)
+    entries = (
+        BenchmarkEntry(name=name, summary=each.summary, parts=each.parts, paper=each.paper)
+        for name, each in known.items()
+    )
+    put_list(json, BenchmarkList(benchmarks=tuple(entries), broken=tuple(broken)))

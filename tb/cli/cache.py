@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..api.options import examples
+from ..api.options import Json, examples
 from ..build.tools import ToolError
 from .outputs import STDOUT, check_places, put
 
@@ -48,14 +48,6 @@ class _Shelf:
     @property
     def size(self) -> int:
         return sum(entry.size for entry in self.entries)
-
-
-Json = Annotated[
-    Path | None,
-    typer.Option(
-        "--json", metavar="PATH", help="Also write this as JSON; - is stdout, and all else then goes to stderr."
-    ),
-]
 
 
 @app.callback(invoke_without_command=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..api.completion import complete_chips
-from ..api.options import Chip, examples
+from ..api.options import Chip, Json, examples
+from .outputs import listing_screen, put_list
+
+if TYPE_CHECKING:
+    from meshloom.hw.spec.config import ChipConfig
+
+    from ..results.listings import ChipEntry
 
 app = typer.Typer()
 
@@ -36,7 +42,7 @@ def verilog(
         console().print(str(path), markup=False, soft_wrap=True)
 
 
-@app.command(epilog=examples("meshloom chips", "meshloom chips my_chip.toml"))
+@app.command(epilog=examples("meshloom chips", "meshloom chips my_chip.toml", "meshloom chips --json -"))
 def chips(
     chip: Annotated[
         list[str] | None,
@@ -44,12 +50,36 @@ def chips(
             metavar="NAME|TOML", autocompletion=complete_chips, help="Chips to show; all built-in ones by default."
         ),
     ] = None,
+    json: Json = None,
 ) -> None:
     """List the built-in chips, or check and show a chip of your own."""
     from meshloom.hw.spec.config import built_in_chips, load
 
-    from ..report.console import console
     from ..report.narrow import show
     from ..report.tables import chip_table
+    from ..results.listings import ChipList
 
-    show(chip_table([load(name) for name in chip or built_in_chips()]), console())
+    configs = [load(name) for name in chip or built_in_chips()]
+    screen = listing_screen(json)
+    show(chip_table(configs), screen)
+    put_list(json, ChipList(chips=tuple(_entry(config) for config in configs)))
+
+
+def _entry(chip: ChipConfig) -> ChipEntry:
+    from ..report.tables import processing_elements
+    from ..results.listings import ChipEntry
+
+    return ChipEntry(
+        name=chip.name,
+        digest=chip.digest,
+        floorplan=tuple(" ".join(row) for row in chip.floorplan),
+        cores=len(chip.cores),
+        rows=chip.rows,
+        cols=chip.cols,
+        lanes=chip.lanes,
+        pes=processing_elements(chip),
+        scratchpad_bytes=len(chip.spms) * chip.spm_words * chip.lanes,
+        channels=len(chip.drams),
+        dram_bytes_per_cycle=chip.dram.bytes_per_cycle,
+        clock_mhz=chip.clock_mhz,
+    )

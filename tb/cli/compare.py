@@ -1,16 +1,22 @@
-"""`meshloom compare`: two runs side by side."""
+"""`meshloom compare`: runs side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Energy, RunName, SavedChip, examples
+from ..api.options import Energy, RunNames, SavedChip, examples
 from ..results.exits import Exit
 from .outputs import STDOUT, check_places, put
+from .requests import once
+
+if TYPE_CHECKING:
+    from ..results.comparison import Comparisons
+    from ..results.named import NamedRun
 
 app = typer.Typer()
 
@@ -20,20 +26,18 @@ app = typer.Typer()
         "meshloom compare before.json after.json",
         "meshloom compare main.json latest --max-regression 2%",
         "meshloom compare before.json after.json --out comparison.html",
+        "meshloom compare monday.json tuesday.json latest --json - | jq '.workloads[].fastest'",
         "meshloom compare latest",
     )
 )
 def compare(
-    a: RunName,
-    b: Annotated[
-        str | None,
-        typer.Argument(metavar="RUN", help="The other run; without it, the model's cycles of the first and the RTL's."),
-    ] = None,
+    runs: RunNames,
     max_regression: Annotated[
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit with status 1 if a workload takes more cycles by more than that, is missing or did not run.",
+            help="Exit with status 1 if a workload takes more cycles than in the first run by more than that, is "
+            "missing or did not run.",
         ),
     ] = None,
     chip: SavedChip = None,
@@ -46,34 +50,56 @@ def compare(
         typer.Option("--json", metavar="PATH", help="Also write it as JSON; - is stdout, and nothing else is printed."),
     ] = None,
 ) -> None:
-    """Compare two runs, of different schedulers, chips or commits: what moved, layer by layer, and why.
+    """Compare runs, of different schedulers, chips or commits: what moved, layer by layer, and why.
 
     Workloads are matched by name. Runs whose artefacts are there are compared cause by cause, exactly; of others,
-    networks by the shares in their results.
+    networks by the shares in their results. Of three or more, each is compared with the first. One alone: what ran on
+    several chips or by several schedulers, or else the model's cycles with the RTL's.
     """
-
     from ..compare.compared import against_model
-    from ..compare.compared import compare as compare_runs
+    from ..compare.compared import compare as compare_two
+    from ..compare.ranked import ranked, targets
     from ..report.compared import print_comparison
     from ..report.comparison_page import comparison_page
     from ..report.console import console
+    from ..report.ranked import print_rankings
     from ..results.energy import load as load_energy
-    from ..runs.planned import find, is_saved
+    from ..results.ranking import Rankings
 
     bound = None if max_regression is None else _percent(max_regression)
     table = None if energy is None else load_energy(energy)
     check_places(json, out)
-    saved = [each for each in (a, b) if each is not None and is_saved(each)]
-    runs = [find(each, chip if each in saved or not saved else None) for each in (a, b) if each is not None]
-    comparisons = against_model(runs[0], bound) if b is None else compare_runs(runs[0], runs[1], table, bound)
+    each = _read(runs, chip)
+    first, *others = each.values()
+    if not others and len(pieces := targets(first)) > 1:
+        each = pieces
+        first, *others = each.values()
+    if len(others) > 1 and table is not None:
+        raise typer.BadParameter("is for one run or two", param_hint="--energy")
+    if len(others) > 1 and out is not None:
+        raise typer.BadParameter("is for one run or two", param_hint="--out")
+    result: Rankings | Comparisons
+    if len(others) > 1:
+        result = ranked(each, bound)
+    else:
+        result = compare_two(first, others[0], table, bound) if others else against_model(first, bound)
     if json is not None:
-        put(json, comparisons.model_dump_json(indent=2) + "\n")
-    if out is not None:
-        put(out, comparison_page(comparisons))
+        put(json, result.model_dump_json(indent=2) + "\n")
+    if out is not None and not isinstance(result, Rankings):
+        put(out, comparison_page(result))
     if json != STDOUT:
-        print_comparison(comparisons, console())
-    if comparisons.regressions:
+        print_rankings(result, console()) if isinstance(result, Rankings) else print_comparison(result, console())
+    if result.regressions:
         raise typer.Exit(Exit.WRONG)
+
+
+def _read(names: Sequence[str], chip: str | None) -> Mapping[str, Sequence[NamedRun]]:
+    """The workloads of each run. `chip`: of saved schedules among them. Raises BadParameter, and what looking for a run
+    raises."""
+    from ..runs.planned import find, is_saved
+
+    saved = [name for name in names if is_saved(name)]
+    return {name: find(name, chip if name in saved or not saved else None) for name in once(names, "RUN")}
 
 
 def _percent(text: str) -> float:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..api.options import Area, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Clock, Energy, RunName, SavedChip, examples
 from .outputs import STDOUT, check_places, put
 from .requests import filled
 
@@ -29,6 +29,7 @@ class ExplainRequest:
     model: Annotated[bool, typer.Option("--model", help="Explain the model's cycles instead of the RTL's.")] = False
     waits: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the most costly waits.")] = 10
     chip: SavedChip = None
+    clock: Clock = None
     energy: Energy = None
     area: Area = False
     json: Annotated[
@@ -78,7 +79,9 @@ def explain(request: ExplainRequest) -> None:
     else:
         table = None if request.energy is None else load_energy(request.energy)
         with Working(console(stderr=True), "explaining") as work:
-            each, unexplained = explained_all(runs, table, request.model, request.waits, request.area, work.say)
+            each, unexplained = explained_all(
+                runs, table, request.model, request.waits, request.area, work.say, request.clock
+            )
         explanations = [(explanation.why, explanation.run.chip) for explanation in each]
     record = Explanations(workloads=tuple(why for why, _ in explanations), unexplained=unexplained)
     if request.json is not None:

@@ -15,10 +15,14 @@ from . import (
     cache,
     chips,
     compare,
+    devices,
+    doctor,
     explain,
+    init,
     query,
     report,
     run,
+    runs,
     saved,
     schedule,
     schedulers,
@@ -61,7 +65,9 @@ def _main(
 
 
 for _module in (
+    init,
     run,
+    runs,
     explain,
     compare,
     report,
@@ -73,9 +79,11 @@ for _module in (
     schedulers,
     chips,
     workloads,
+    devices,
     saved,
     schemas,
     bench,
+    doctor,
 ):  # in the order of the help
     app.add_typer(strict(_module.app))
 app.add_typer(strict(cache.app), name="cache", cls=Group)

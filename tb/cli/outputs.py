@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from meshloom.sched.support.files import check_writable, write_atomically, write_error
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..results.record import Record
 
 #: Stands for stdout.
 STDOUT = Path("-")
@@ -30,6 +36,21 @@ def put(place: Path, content: str | bytes) -> None:
 def check_places(*places: Path | None) -> None:
     """Looks whether all that is asked for can be written, before a long run and not after it. Raises WriteError."""
     check_writable(*(place for place in places if place is not None and place != STDOUT))
+
+
+def listing_screen(json: Path | None) -> Console:
+    """Where a command that lists things shows its tables: on stderr if stdout has the JSON. Raises WriteError for a
+    place that cannot be written."""
+    from ..report.console import console
+
+    check_places(json)
+    return console(stderr=json == STDOUT)
+
+
+def put_list(json: Path | None, entries: Record) -> None:
+    """Writes a list as JSON, if that is asked for. Raises WriteError."""
+    if json is not None:
+        put(json, entries.model_dump_json(indent=2) + "\n")
 
 
 def flush() -> None:

@@ -27,8 +27,13 @@ def query(
         Path, typer.Argument(metavar="RESULTS", help="Folder of a sweep; results of a run (.json); .csv; .parquet.")
     ],
     sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="What to select from the table `points`.")
-    ] = "select * from points",
+        str | None,
+        typer.Argument(
+            metavar="SQL",
+            help="What to select from the table `points`.",
+            show_default="all columns into a file, those that one wants first on the screen",
+        ),
+    ] = None,
     pareto: Annotated[
         str | None,
         typer.Option(
@@ -49,11 +54,18 @@ def query(
     from ..runs.sweeps import query as queries
 
     check_places(out)
-    frame = queries.select(queries.rows(results), sql)
+    frame = queries.select(queries.rows(results), sql or "select * from points")
     aims = [] if pareto is None else [each.strip() for each in pareto.split(",")]
     front = queries.pareto(frame, aims) if aims else frame
     if out is None:
-        show(frame_table(front.head(_SHOWN)), console())
+        first = [*queries.main_columns(frame), *(aim.removeprefix("-") for aim in aims)]
+        columns = frame.columns if sql is not None else list(dict.fromkeys(first))
+        show(frame_table(front.select(columns).head(_SHOWN)), console())
+        if len(columns) < len(frame.columns):
+            rest = [name for name in frame.columns if name not in columns]
+            console().print(
+                f"{len(rest)} more columns, as in 'select {rest[0]}, {rest[-1]} from points'", soft_wrap=True
+            )
         if front.height > _SHOWN:
             console().print(f"{_SHOWN} of {front.height:,} rows; --out writes all of them")
     elif out == STDOUT or out.suffix == ".csv":

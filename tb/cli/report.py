@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..api.options import Area, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Clock, Energy, RunName, SavedChip, examples
 from .outputs import check_places, put
 
 app = typer.Typer()
@@ -23,9 +23,10 @@ def report(
     run: RunName,
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
+        Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, which fetches nothing).")
     ] = None,
     chip: SavedChip = None,
+    clock: Clock = None,
     energy: Energy = None,
     area: Area = False,
     trace: Annotated[
@@ -58,7 +59,7 @@ def report(
     screen = console()
     table = None if energy is None else load_energy(energy)
     with Working(console(stderr=True), "explaining") as work:
-        runs, failed = explained_all(chosen, table, None, area=area, on_progress=work.say)
+        runs, failed = explained_all(chosen, table, None, area=area, on_progress=work.say, clock_mhz=clock)
     for name, why in failed.items():
         screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)
     if trace is not None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_origin, get_type_hints
 
+import typer
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+def once(values: Sequence[str], option: str) -> list[str]:
+    """The values of an option that takes several, all different. Raises BadParameter."""
+    if twice := [each for each, count in Counter(values).items() if count > 1]:
+        raise typer.BadParameter(
+            f"{twice[0]} is given {values.count(twice[0])} times; give each once", param_hint=option
+        )
+    return list(values)
+
 
 R = TypeVar("R", bound="DataclassInstance")
 

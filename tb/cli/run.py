@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api.options import bindings, examples
-from ..api.request import RunRequest
+from ..api.request import RunRequest, refuse_other_kind
 from ..results.exits import Exit, verdict
 from .errors import say_error
 from .outputs import STDOUT, check_places, put
-from .requests import filled
+from .requests import filled, once
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
     from ..report.registry import Report
     from ..results.events import Event
     from ..results.recorder import Recorder
+    from ..results.schema import Results
     from ..runs.saved import SavedSource
+    from ..runs.several import Target
 
 app = typer.Typer()
+#: Characters of a chip's, scheduler's or device's part of a run's name.
+_LONGEST = 60
 
 
 @app.command(
@@ -37,6 +42,7 @@ app = typer.Typer()
         "meshloom run resnet8/conv1 'resnet8/*' --chip quad8 --jobs 2",
         "meshloom run vgg16/conv4_2 gemm:64x64x64 --chip my_chip.toml --json out.json",
         "meshloom run resnet8 --chip nine8 --links",
+        "meshloom run resnet8/conv1 --chip quad8 --scheduler loop_order --scheduler zigzag",
         "meshloom run conv1.json",
         "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --device icarus --waves",
     )
@@ -49,8 +55,9 @@ def run(request: RunRequest) -> None:
     themselves. Each workload is scheduled, lowered to a program, run on the chip's RTL, and compared byte by byte with
     ONNX Runtime and cycle by cycle with the model. If one cannot be run, its row reports an error and the others run.
     Results go to sim_build/results/ as JSON (latest.json is the newest) and JUnit XML; `meshloom explain`, `compare`
-    and `report` take that file. The exit status is 1 on any mismatch, fault, incomplete comparison or model error past
-    its bound; `meshloom --help` lists the others.
+    and `report` take that file. Several chips or schedulers: a row for each, compared at the end, cause by cause, with
+    the first. The exit status is 1 on any mismatch, fault, incomplete comparison or model error past its bound;
+    `meshloom --help` lists the others.
     """
     names = list(request.workloads or ())
     if request.regression == bool(names):
@@ -63,22 +70,22 @@ def run(request: RunRequest) -> None:
     from ..runs.kinds.table import is_file
 
     saved = [Path(each) for each in names if is_file(each)]
-    chip = request.chip or (_chip_of(saved) if saved else "quad16")
     if request.workload is not None and len(saved) != 1:
         raise typer.BadParameter(f"is for one saved file; given are {len(saved)}", param_hint="--workload")
     copies = _copies(request)
-    name = load(chip).name  # before the engine is imported: a wrong name is reported at once
-    from ..runs.searching import with_budget, with_effort
-
-    scheduler = with_effort(with_budget(request.scheduler, request.budget), request.effort)
-    parts = (name, "saved" if saved and len(saved) == len(names) else scheduler, request.device)
-    title = "-".join(re.sub(r"\W+", "_", part, flags=re.ASCII) for part in parts)
-    recorder = Recorder(title, find_device(request.device).tools())
+    chips = once(request.chip or [_chip_of(saved) if saved else "quad16"], "--chip")
+    configs = [load(each) for each in chips]  # before the engine is imported: a wrong name is reported at once
+    schedulers = _schedulers(request, saved)
+    only_saved = bool(saved) and len(saved) == len(names)
+    recorder = Recorder(
+        _title([each.name for each in configs], ["saved"] if only_saved else schedulers, request.device),
+        find_device(request.device).tools(),
+    )
     check_places(recorder.path, *(place for _, place in copies))
     workloads = ["regression"] if request.regression else _sources(request, names, recorder.path.with_suffix(""))
     screen = console(stderr=any(place == STDOUT for _, place in copies))
     try:
-        _carry_out(request, workloads, chip, scheduler, recorder, screen)
+        _carry_out(request, workloads, _targets(request, chips, schedulers), recorder, screen)
     except BaseException:
         # Whatever stopped the run, finished rows are kept and shown; without any, nothing is written.
         if recorder.rows:
@@ -86,6 +93,36 @@ def run(request: RunRequest) -> None:
         raise
     if status := _publish(recorder, True, copies, request.per_layer, screen):
         raise typer.Exit(status)
+
+
+def _schedulers(request: RunRequest, saved: Sequence[Path]) -> list[str]:
+    """The schedulers of a request, with its budget. Raises BadParameter, SchedulerError."""
+    from ..runs.searching import with_budget, with_effort
+
+    names = once(request.scheduler or ["loop_order"], "--scheduler")
+    if saved and len(names) > 1:
+        why = f"{saved[0]} is a schedule or a program already; run it by itself, and `meshloom compare` the runs"
+        raise typer.BadParameter(why, param_hint="--scheduler")
+    for each in names:
+        refuse_other_kind(each)
+    return [with_effort(with_budget(each, request.budget), request.effort) for each in names]
+
+
+def _targets(request: RunRequest, chips: Sequence[str], schedulers: Sequence[str]) -> list[Target]:
+    """Each chip, at the clock that is asked for, by each scheduler."""
+    from meshloom.hw.spec.config import load
+
+    from ..inputs.chips import at_clock
+    from ..runs.several import Target
+
+    configs = chips if request.clock is None else [at_clock(load(each), request.clock) for each in chips]
+    return [Target(*pair) for pair in product(configs, schedulers)]
+
+
+def _title(chips: Sequence[str], schedulers: Sequence[str], device: str) -> str:
+    """The end of a run's name."""
+    parts = ("+".join(chips), "+".join(schedulers), device)
+    return "-".join(re.sub(r"[^\w+]+", "_", part, flags=re.ASCII)[:_LONGEST] for part in parts)
 
 
 def _copies(request: RunRequest) -> list[tuple[Report, Path]]:
@@ -144,18 +181,17 @@ def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[s
 def _carry_out(
     request: RunRequest,
     workloads: Sequence[str | NetworkSource | SavedSource],
-    chip: str,
-    scheduler: str,
+    targets: Sequence[Target],
     recorder: Recorder,
     screen: Console,
 ) -> None:
-    """Runs workloads, showing and recording each row as soon as it is there."""
+    """Runs workloads on each chip by each scheduler, showing and recording each row as soon as it is there."""
     from ..report.console import Reporter
     from ..results.events import Unwritten
     from ..results.schema import Row
-    from ..runs.runner import run as run_workloads
+    from ..runs.several import run as run_workloads
 
-    with Reporter(screen) as reporter, request.guarded():
+    with Reporter(screen, several=len(targets) > 1) as reporter, request.guarded():
 
         def on_event(event: Event) -> None:
             if isinstance(event, Row):
@@ -165,7 +201,7 @@ def _carry_out(
             reporter(event)
 
         options = request.options(recorder, recorder.path.with_suffix(""), on_event)
-        rows = run_workloads(workloads, chip, scheduler, on_event, options)
+        rows = run_workloads(workloads, targets, on_event, options)
     # rows arrive as they finish; the table lists them in the order requested
     recorder.rows.sort(key=lambda row: rows.index(row) if row in rows else len(rows))
 
@@ -216,9 +252,27 @@ def _publish(
         else:
             recorder.write(lambda path, form=form: form.save(results, path), place)
     print_results(results, screen, per_layer)
+    if complete:
+        _print_ranking(results, screen)
     status = verdict(results)
     if recorder.trouble is None:
         screen.print(f"results: {recorder.path}", markup=False, soft_wrap=True)
         return status
     say_error(recorder.trouble)
     return status or Exit.NOT_WRITTEN
+
+
+def _print_ranking(results: Results, screen: Console) -> None:
+    """Compares what ran on several chips or by several schedulers."""
+    from ..compare.ranked import ranked, targets
+    from ..report.ranked import print_rankings
+    from ..results.named import of_results
+    from ..results.record import ResultsError
+
+    runs = targets(of_results(results))
+    if len(runs) < 2:
+        return
+    try:
+        print_rankings(ranked(runs), screen)
+    except ResultsError as error:  # the rows matter more
+        screen.print(f"note: not compared: {error}", style="yellow", soft_wrap=True)

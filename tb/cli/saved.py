@@ -39,6 +39,8 @@ def check(
         for line in described(path, bindings(bind), by_channel):
             console().print(line, markup=False, soft_wrap=True)
         return
+    if path.suffix == ".toml":
+        raise typer.BadParameter(_of_toml(path), param_hint="FILE")
     if bind:
         raise typer.BadParameter("is for ONNX files", param_hint="--bind")
     from ..results.saved import read
@@ -91,3 +93,21 @@ def disasm(
 
         note = f"note: this program must not run: {pair[0]}"
         console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)
+
+
+def _of_toml(path: Path) -> str:
+    """What to do with a file that describes something else, by what stands in it. Raises OSError."""
+    from meshloom.sched.support.reading import parse_toml
+
+    try:
+        values = parse_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        return f"{path}: {error}"
+    kinds = {
+        "floorplan": f"is a chip: `meshloom chips {path}` checks and shows it",
+        "network": f"is a scenario: `meshloom serve {path} --model` checks it, and serves it in the model",
+        "workloads": f"is a sweep: `meshloom sweep {path} --plan` checks it, and counts its points",
+        "dram_byte": f"is a table of energies: `meshloom explain RUN --energy {path}` reads it",
+    }
+    what = next((text for key, text in kinds.items() if key in values), "")
+    return f"{path}: {what or 'is neither a schedule, a program nor an ONNX file'}"

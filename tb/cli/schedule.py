@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshloom.hw.spec.config import ChipConfig
+
 from ..api.completion import complete_workloads
-from ..api.options import Budget, Chip, Effort, MemoryLimit, Scheduler, TimeLimit, examples
-from ..api.request import limited
+from ..api.options import Budget, Chips, Clock, Effort, MemoryLimit, Schedulers, TimeLimit, examples
+from ..api.request import limited, refuse_other_kind
 from ..results.exits import Exit, expected
 from .errors import resumable, say_error
 from .outputs import check_places
-from .requests import filled
+from .requests import filled, once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
-
-    from meshloom.hw.spec.config import ChipConfig
 
     from ..runs.kinds.interface import PlannedWorkload, WorkloadRequest
 
@@ -41,20 +42,27 @@ class ScheduleRequest:
             help="A layer, a shape, a network, 'NETWORK/*' (each of its layers by itself), or gradients in training.",
         ),
     ]
-    chip: Chip = "quad16"
-    scheduler: Scheduler = "loop_order"
+    chip: Chips = None
+    clock: Clock = None
+    scheduler: Schedulers = None
     budget: Budget = None
     effort: Effort = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several workloads, a folder."),
+        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several schedules, a folder."),
     ] = None
     program: Annotated[
         Path | None,
-        typer.Option("--program", metavar="PATH", help="Save the program image; for several workloads, a folder."),
+        typer.Option("--program", metavar="PATH", help="Save the program image; for several schedules, a folder."),
     ] = None
+    loops: Annotated[
+        bool,
+        typer.Option(
+            "--loops", help="Show the loop nest of each layer: tiles, what is loaded in which loop, how long it stays."
+        ),
+    ] = False
     operations: Annotated[bool, typer.Option("--show", help="List the operations with their predicted cycles.")] = False
 
 
@@ -62,9 +70,11 @@ class ScheduleRequest:
     epilog=examples(
         "meshloom schedule resnet50/conv4_2_2 --chip quad16",
         "meshloom schedule gemm:256x256x256 --show | less",
+        "meshloom schedule resnet8/conv3_1_2 --chip quad8 --loops",
         "meshloom schedule resnet8/conv1 --out conv1.json --program conv1.bin",
         "meshloom schedule gradient:bert/qkv --chip edge45 --scheduler gradient",
         "meshloom schedule resnet8 --out resnet8.json",
+        "meshloom schedule resnet8/conv1 --scheduler loop_order --scheduler zigzag --chip quad8 --chip quad16",
     )
 )
 @filled(ScheduleRequest)
@@ -72,41 +82,76 @@ def schedule(request: ScheduleRequest) -> None:
     """Make schedules, check them and predict their cycles, without a simulator.
 
     `meshloom run` uses the same code path: what is predicted and saved here is what runs there. If a layer cannot be
-    scheduled, its error is printed, the others are scheduled, and the exit status is 3, as it is there.
+    scheduled, its error is printed, the others are scheduled, and the exit status is 3, as it is there. Several chips
+    or schedulers: the predicted cycles are compared at the end, cause by cause, with the first.
     """
-    from meshloom.hw.spec.config import load
-
     from ..report.console import console
     from ..report.narrow import show
     from ..report.tables import prediction_table
     from ..runs.kinds.interface import Listener
-    from ..runs.searching import searching, with_budget, with_effort
+    from ..runs.searching import searching
 
-    config = load(request.chip)
-    scheduler = with_effort(with_budget(request.scheduler, request.budget), request.effort)
-    requests = _requests(request.workload, config, scheduler)
+    jobs = _jobs(request)
     screen = console()
     for path, suffix in ((request.out, ".json"), (request.program, ".bin")):
-        check_places(*(path and _place(path, each.name, suffix, len(requests)) for each in requests))
-    plans: list[PlannedWorkload] = []
+        check_places(*(path and _place(path, job, suffix, len(jobs)) for job in jobs))
+    plans: list[tuple[_Job, PlannedWorkload]] = []
     failures: list[tuple[str, str]] = []
-    kept = resumable(lambda: f"after {len(plans)} of {len(requests)}; what searches that have ended found is kept")
+    kept = resumable(lambda: f"after {len(plans)} of {len(jobs)}; what searches that have ended found is kept")
     with kept, limited(request.time_limit, request.memory_limit), searching(screen) as on_search:
-        for each in requests:
+        for job in jobs:
             try:
-                plans.append(each.plan(config, scheduler, Listener(search=on_search)))
+                plans.append((job, job.workload.plan(job.chip, job.scheduler, Listener(search=on_search))))
             except Exception as error:
                 if (problem := expected(error)) is None:
                     raise
-                failures.append((each.name, problem[0]))
+                failures.append((job.title(jobs), problem[0]))
     if plans:
-        show(prediction_table([(plan.name, plan.macs, plan.schedule) for plan in plans], config), screen)
-    for plan in plans:
-        _save(plan, request, len(requests), screen)
+        show(prediction_table((plan.name, plan.macs, plan.schedule, job.chip) for job, plan in plans), screen)
+    for job, plan in plans:
+        _save(job, plan, request, len(jobs), screen)
+    _print_ranking(plans, screen)
     for title, why in failures:
-        say_error(why if title in why or len(requests) == 1 else f"{title}: {why}")
+        say_error(why if title in why or len(jobs) == 1 else f"{title}: {why}")
     if failures:
         raise typer.Exit(Exit.NOT_RUN)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A schedule to be made. `target`: a folder for those of its chip and scheduler, if there are others."""
+
+    workload: WorkloadRequest
+    chip: ChipConfig
+    scheduler: str
+    target: str
+
+    def title(self, jobs: Sequence[_Job]) -> str:
+        """Its name among others."""
+        alone = len({(job.chip.digest, job.scheduler) for job in jobs}) == 1
+        return self.workload.name if alone else f"{self.workload.name} on {self.chip.name} by {self.scheduler}"
+
+
+def _jobs(request: ScheduleRequest) -> list[_Job]:
+    """The schedules that a request asks for. Raises BadParameter, ConfigError, and what `_requests` raises."""
+    from meshloom.hw.spec.config import load
+
+    from ..inputs.chips import at_clock
+    from ..runs.searching import with_budget, with_effort
+    from ..runs.several import Target
+
+    chips = [at_clock(load(each), request.clock) for each in once(request.chip or ["quad16"], "--chip")]
+    schedulers = once(request.scheduler or ["loop_order"], "--scheduler")
+    for each in schedulers:
+        refuse_other_kind(each)
+    schedulers = [with_effort(with_budget(each, request.budget), request.effort) for each in schedulers]
+    targets = [Target(chip, each) for chip, each in product(chips, schedulers)]
+    return [
+        _Job(workload, chip, target.scheduler, target.folder if len(targets) > 1 else "")
+        for target in targets
+        if isinstance(chip := target.chip, ChipConfig)
+        for workload in _requests(request.workload, chip, target.scheduler)
+    ]
 
 
 def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[WorkloadRequest]:
@@ -124,25 +169,47 @@ def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Workl
     return requests
 
 
-def _save(plan: PlannedWorkload, request: ScheduleRequest, count: int, screen: Console) -> None:
+def _print_ranking(plans: Sequence[tuple[_Job, PlannedWorkload]], screen: Console) -> None:
+    """Compares what several chips or schedulers need."""
+    from ..compare.ranked import ranked, targets
+    from ..report.ranked import print_rankings
+    from ..results.record import ResultsError
+    from ..runs.planned import of_plan
+
+    if len({job.target for job, _ in plans}) < 2:
+        return
+    try:
+        runs = targets([of_plan(plan, job.chip, job.scheduler) for job, plan in plans])
+        print_rankings(ranked(runs), screen)
+    except ResultsError as error:  # the predictions matter more
+        screen.print(f"note: not compared: {error}", style="yellow", soft_wrap=True)
+
+
+def _save(job: _Job, plan: PlannedWorkload, request: ScheduleRequest, count: int, screen: Console) -> None:
     """Lists a plan's operations and saves its schedule and program, where that is wanted. `count`: of all plans."""
     from meshloom.sched.lowering.lifted import metadata_of
     from meshloom.sched.program import image
 
     from ..report.tables import print_operations
 
+    if request.loops:
+        from ..compare.tiles import layers_of
+        from ..report.loops import print_loops
+
+        print_loops(plan.schedule, layers_of(plan.schedule, job.chip), job.chip, screen)
     if request.operations:
         print_operations(plan.schedule, screen)
     if request.out is not None:
-        place = _place(request.out, plan.name, ".json", count)
+        place = _place(request.out, job, ".json", count)
         plan.schedule.save(place)
         screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
     if request.program is not None:
-        place = _place(request.program, plan.name, ".bin", count)
+        place = _place(request.program, job, ".bin", count)
         image.save(plan.program, place, metadata_of(plan.schedule))
         screen.print(f"program: {place}", markup=False, soft_wrap=True)
 
 
-def _place(path: Path, name: str, suffix: str, count: int) -> Path:
-    """`path` itself for a single layer, otherwise a file named after the layer in the folder `path`."""
-    return path if count == 1 else path / (re.sub(r"[^\w.-]+", "_", name) + suffix)
+def _place(path: Path, job: _Job, suffix: str, count: int) -> Path:
+    """`path` itself for a single schedule, otherwise a file named after the layer in the folder `path`, or in one below
+    it for each chip and scheduler."""
+    return path if count == 1 else path / job.target / (re.sub(r"[^\w.-]+", "_", job.workload.name) + suffix)

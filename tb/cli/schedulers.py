@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshloom.sched.support.plugins import PluginError, Registry
-
-from ..api.options import examples
+from ..api.options import Json, examples
+from .loadable import loadable
+from .outputs import listing_screen, put_list
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from meshloom.sched.schedulers.online.registry import OnlineMaker
 
 app = typer.Typer()
-T = TypeVar("T")
 
 
 @app.command(
@@ -25,6 +24,7 @@ T = TypeVar("T")
         "meshloom schedulers",
         "meshloom schedulers flexer",
         "meshloom schedulers lookahead",
+        "meshloom schedulers --json -",
         "meshloom schedulers examples/scheduler/in_turn/__init__.py:schedule",
     )
 )
@@ -33,6 +33,7 @@ def schedulers(
         str | None,
         typer.Argument(metavar="NAME", help="Show the options of this one; also PACKAGE.MODULE:NAME, FILE.py:NAME."),
     ] = None,
+    json: Json = None,
 ) -> None:
     """List the schedulers, including those of installed packages, or show the options of one.
 
@@ -42,34 +43,27 @@ def schedulers(
     from meshloom.sched.schedulers.online.registry import ONLINE
     from meshloom.sched.schedulers.registry import REGISTRY
 
-    from ..report.console import console
     from ..report.narrow import show
-    from ..report.schedulers import online_table, options_table, schedulers_table
+    from ..report.schedulers import entry, online_table, options_table, schedulers_table
+    from ..results.listings import SchedulerList
 
-    screen = console()
+    screen = listing_screen(json)
     if name is None:
         broken: list[str] = []
-        show(schedulers_table(_loaded(REGISTRY, broken)), screen)
-        show(online_table(_loaded(ONLINE, broken)), screen)
+        known, online = [*loadable(REGISTRY, broken).values()], [*loadable(ONLINE, broken).values()]
+        show(schedulers_table(known), screen)
+        show(online_table(online), screen)
         for each in broken:
             screen.print(each, style="red", markup=False, soft_wrap=True)
         screen.print("options of one: meshloom schedulers NAME", markup=False, soft_wrap=True)
+        entries = [entry(each, each.kinds) for each in known] + [entry(each, ("serving",)) for each in online]
+        put_list(json, SchedulerList(schedulers=tuple(entries), broken=tuple(broken)))
         return
     scheduler, models = _options(name)
     screen.print(f"{scheduler.name}: {scheduler.summary or 'says nothing about itself'}", markup=False, soft_wrap=True)
     for model in dict.fromkeys(models.values()):
         show(options_table(" and ".join(kind for kind in models if models[kind] is model), model), screen)
-
-
-def _loaded(registry: Registry[T], broken: list[str]) -> list[T]:
-    """All that a registry names; what is wrong with those that cannot be loaded is added to `broken`."""
-    items: list[T] = []
-    for name in registry.names():
-        try:
-            items.append(registry.get(name))
-        except PluginError as error:
-            broken.append(str(error))
-    return items
+    put_list(json, SchedulerList(schedulers=(entry(scheduler, tuple(models), models),)))
 
 
 def _options(name: str) -> tuple[Scheduler | OnlineMaker, dict[str, type[BaseModel]]]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Chip, MemoryLimit, OnlineScheduler, TimeLimit, examples
-from ..api.request import limited
+from ..api.options import Chip, Clock, MemoryLimit, OnlineScheduler, TimeLimit, examples
+from ..api.request import limited, refuse_other_kind
 from .conclude import conclude
 from .outputs import STDOUT, check_places
 from .requests import filled
@@ -30,6 +30,7 @@ class ServeRequest:
         Path, typer.Argument(metavar="SCENARIO.toml", help="Networks, batches, arrivals and deadlines.")
     ]
     chip: Chip = "lp9"
+    clock: Clock = None
     scheduler: OnlineScheduler = "lookahead"
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
@@ -82,11 +83,12 @@ def serve(request: ServeRequest) -> None:
     from meshloom.sched.workload.scenario import load
 
     from ..build.builder import SIMULATORS
+    from ..inputs.chips import at_clock
     from ..report.console import console
     from ..report.gantt import SUFFIXES
     from ..results.scenario import results_path
 
-    config = load_chip(request.chip)
+    config = at_clock(load_chip(request.chip), request.clock)
     scenario = load(request.scenario, zoo.names())
     device, gantt = None if request.model else request.device, request.gantt
     if device is not None and device not in SIMULATORS:
@@ -101,6 +103,7 @@ def serve(request: ServeRequest) -> None:
     from ..report.scenario import print_scenario
     from ..runs.online import serve as runtime
 
+    refuse_other_kind(request.scheduler, online=True)
     chosen(request.scheduler)  # a wrong name or option is reported at once
     quiet = request.json == STDOUT
     screen = console(stderr=quiet)

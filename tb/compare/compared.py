@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..results.artefacts import Artefacts
-from ..results.comparison import Comparison, Comparisons, LayerMoved, Side
+from ..results.comparison import Comparison, Comparisons, LayerMoved, Side, difference
 from ..results.energy import EnergyFigures, EnergyTable
 from ..results.energy import load as load_energy
 from ..results.legend import CycleCause
@@ -19,12 +20,9 @@ from .energy import energy_of
 from .explained import ExplainError, waterfall_of
 from .finished import finished_run
 
-#: Differences below this many cycles are of the figures of a results file, which are percentages.
-_LEAST = 1e-6
-
 
 class CompareRunsError(ResultsError):
-    """Two runs without a common workload; the message names those of both."""
+    """Runs that have nothing to compare: no common workload, or none that computes the same; the message says why."""
 
 
 class _Spent(NamedTuple):
@@ -51,12 +49,35 @@ def compare(
         raise CompareRunsError(
             f"the runs have no workload in common: {', '.join(only_a)} in the first, {', '.join(only_b)} in the second"
         )
-    return _judged([_compared(one, other, table) for one, other in pairs], only_a, only_b, max_regression)
+    refused = {one.row.workload: why for one, other in pairs if (why := incomparable(one.row, other.row))}
+    alike = [(one, other) for one, other in pairs if not incomparable(one.row, other.row)]
+    if not alike:
+        reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
+        raise CompareRunsError(f"the runs cannot be compared: {reasons}")
+    comparisons = [compare_pair(one, other, table) for one, other in alike]
+    return _judged(comparisons, only_a, only_b, max_regression, refused)
+
+
+def incomparable(a: Row, b: Row) -> str:
+    """Why the cycles of two rows of a workload say nothing about each other: they are of different work. Empty if they
+    may be compared."""
+    one, other = a.settings, b.settings
+    if one is not None and other is not None:
+        digests = one.model_digest[:8], other.model_digest[:8]
+        if all(digests) and digests[0] != digests[1]:
+            return f"two models have this name, with the digests {digests[0]} and {digests[1]}; run one of them again"
+        if one.bind != other.bind:
+            sizes = (", ".join(each.bind) or "none" for each in (one, other))
+            return f"its open sizes differ: {' and '.join(sizes)}; run both with the same --bind"
+    if a.network is not None and b.network is not None and a.network.macs != b.network.macs:
+        counts = f"{a.network.macs:,} and {b.network.macs:,}"
+        return f"two networks have this name, of {counts} multiply-accumulates; run one of them again"
+    return ""
 
 
 def against_model(run: Sequence[NamedRun], max_regression: float | None = None) -> Comparisons:
     """Compares each workload of a run on the RTL (`b`) with what the timeline model says of it (`a`)."""
-    return _judged([_compared(one, one, None, True) for one in run], (), (), max_regression)
+    return _judged([compare_pair(one, one, None, True) for one in run], (), (), max_regression)
 
 
 def _pairs(
@@ -78,7 +99,11 @@ def _pairs(
 
 
 def _judged(
-    comparisons: Sequence[Comparison], only_a: tuple[str, ...], only_b: tuple[str, ...], bound: float | None
+    comparisons: Sequence[Comparison],
+    only_a: tuple[str, ...],
+    only_b: tuple[str, ...],
+    bound: float | None,
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Comparisons:
     worse: list[str] = []
     if bound is not None:
@@ -89,12 +114,18 @@ def _judged(
             elif each.change_percent is not None and each.change_percent > bound:
                 worse.append(f"{each.b.workload}: {each.change_percent:+.2f} %, more than {bound:g} %")
     return Comparisons(
-        workloads=tuple(comparisons), only_a=only_a, only_b=only_b, max_regression=bound, regressions=tuple(worse)
+        workloads=tuple(comparisons),
+        only_a=only_a,
+        only_b=only_b,
+        refused=dict(refused),
+        max_regression=bound,
+        regressions=tuple(worse),
     )
 
 
-def _compared(a: NamedRun, b: NamedRun, table: EnergyTable | None, model: bool = False) -> Comparison:
-    """`table`: of energies. `model`: the first is the model of the second."""
+def compare_pair(a: NamedRun, b: NamedRun, table: EnergyTable | None = None, model: bool = False) -> Comparison:
+    """A workload in two runs. `table`: of energies. `model`: the first is the model of the second. Raises the errors
+    of `NamedRun.load` for damaged artefacts."""
     models = model or _planned(a.row), _planned(b.row)
     sides = _side(a.row, models[0]), _side(b.row, models[1])
     spent = [_spent(answer, modelled) for answer, modelled in zip((a, b), models, strict=True)]
@@ -119,7 +150,7 @@ def _compared(a: NamedRun, b: NamedRun, table: EnergyTable | None, model: bool =
                 layer=name,
                 a=None if before is None else sum(before.values()),
                 b=None if after is None else sum(after.values()),
-                causes=_difference(before or {}, after or {}),
+                causes=difference(before or {}, after or {}),
             )
         )
     causes = [_in_all(each) for each in (one, other)]
@@ -144,13 +175,6 @@ def _energy(row: Row, left: Artefacts | None, table: EnergyTable | None) -> Ener
     return None if left is None else energy_of(left, table)
 
 
-def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """What changed, the largest change first."""
-    numbers = {cause: after.get(cause, 0.0) - before.get(cause, 0.0) for cause in dict.fromkeys((*before, *after))}
-    moved = [(cause, change) for cause, change in numbers.items() if abs(change) > _LEAST]
-    return dict(sorted(moved, key=lambda each: -abs(each[1])))
-
-
 def _in_all(layers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for spent in layers.values():
@@ -160,6 +184,11 @@ def _in_all(layers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     if not numbers.keys() <= order.keys():  # those of a row, which are in their own order
         return numbers
     return dict(sorted(numbers.items(), key=lambda each: order[each[0]]))
+
+
+def side_of(row: Row) -> Side:
+    """A row as one of several: measured, or planned if that is all there is."""
+    return _side(row, _planned(row))
 
 
 def _side(row: Row, model: bool) -> Side:
@@ -174,6 +203,7 @@ def _side(row: Row, model: bool) -> Side:
         code=row.settings.code if row.settings else "",
         status=row.status,
         cycles=cycles if ran else None,
+        milliseconds=cycles / row.time.clock_mhz / 1e3 if ran and row.time is not None else None,
     )
 
 

@@ -12,6 +12,7 @@ from ..results.named import NamedRun
 from ..results.record import ResultsError
 from .area import area_of
 from .causes import AttributionError, Causes
+from .clock import time_of
 from .critical import costly_waits, critical_path
 from .energy import energy_of
 from .finished import Entry, FinishedRun, finished_run
@@ -40,11 +41,13 @@ def explained_all(
     most: int = 10,
     area: bool = False,
     on_progress: Callable[[str], None] = lambda what: None,
+    clock_mhz: float | None = None,
 ) -> tuple[list[ExplainedRun], dict[str, str]]:
     """Explains workloads of a run; of those that cannot be, the reason by name. `table`: of the estimates of their
     energy; None is that of each run, or ours. `model`: None is the RTL, or the model where nothing was measured (after
     a fault). `area`: those of their chips are measured if they are not known, which takes minutes. `on_progress` hears
-    what is being done. Raises what the first of them does if none can be explained, BuildError if synthesis fails."""
+    what is being done. `clock_mhz`: instead of the chips' own. Raises what the first of them does if none can be
+    explained, BuildError if synthesis fails."""
     runs: list[ExplainedRun] = []
     failed: dict[str, str] = {}
     first: Exception | None = None
@@ -54,8 +57,15 @@ def explained_all(
             left = each.load()
             run = finished_run(left)
             planned = not run.measured if model is None else model
-            estimates = {"energy": energy_of(left, table), "area": area_of(run.chip, area, on_progress)}
-            why = explained(run, planned, most=most).model_copy(update=estimates)
+            why = explained(run, planned, most=most)
+            spent = energy_of(left, table)
+            clock = run.chip.clock_mhz if clock_mhz is None else clock_mhz
+            estimates = {
+                "energy": spent,
+                "time": time_of(run.row, run.schedule, clock, spent, why.waterfall.cycles),
+                "area": area_of(run.chip, area, on_progress),
+            }
+            why = why.model_copy(update=estimates)
             runs.append(ExplainedRun(left, run, why, planned))
         except (ResultsError, AttributionError) as error:
             first = first or error

@@ -94,11 +94,16 @@ def macs_of(row: Row, schedule: Schedule) -> dict[str, int] | None:
         return {layer.name: layer.macs for layer in network.layers} or {row.workload: network.macs}
     if row.gradient is not None:
         return None if row.gradient.macs is None else {row.workload: row.gradient.macs}
+    return macs_of_layer(schedule, row.workload)
+
+
+def macs_of_layer(schedule: Schedule, name: str) -> dict[str, int] | None:
+    """Those of a single layer called `name`, by the shapes of its tensors; None if it has not the tensors of one."""
     layouts = {tensor.name: tensor.layout for tensor in schedule.tensors}
     result, weights = layouts.get("y"), layouts.get("w")
     if not isinstance(result, ActivationLayout) or not isinstance(weights, WeightLayout):
         return None
-    return {row.workload: prod(result.shape) * prod(weights.shape[1:])}
+    return {name: prod(result.shape) * prod(weights.shape[1:])}
 
 
 def finished_run(artefacts: Artefacts) -> FinishedRun:

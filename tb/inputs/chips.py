@@ -14,6 +14,11 @@ class UnknownFieldError(ConfigError):
     """A field that no chip has."""
 
 
+def at_clock(chip: ChipConfig, megahertz: float | None) -> ChipConfig:
+    """The same chip at another clock; None: at its own."""
+    return chip if megahertz is None else chip.model_copy(update={"clock_mhz": megahertz})
+
+
 def changed(chip: ChipConfig, changes: Mapping[str, object]) -> ChipConfig:
     """The chip with other values in some fields, named as in a chip's file: `spm_words`, `core.a_words`.
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..results.comparison import Comparison, Comparisons, Side
+from ..results.legend import legend
 from .console import dense, percent
 from .narrow import show
 
@@ -29,6 +30,7 @@ def print_comparison(comparisons: Comparisons, to: Console) -> None:
             if len(each.layers) > 1:
                 show(layer_table(each), to)
             show(cause_table(each), to)
+            line(legend(), "dim")
         if each.a_energy and each.b_energy:
             before, after = each.a_energy.microjoules, each.b_energy.microjoules
             change = percent(100 * (after / before - 1) if before else None, sign="+")
@@ -38,6 +40,8 @@ def print_comparison(comparisons: Comparisons, to: Console) -> None:
     for names, which in ((comparisons.only_a, "first"), (comparisons.only_b, "second")):
         if names:
             line(f"only in the {which} run: {', '.join(names)}")
+    for name, why in comparisons.refused.items():
+        line(f"not compared: {name}: {why}", "yellow")
     for text in comparisons.regressions:
         line(f"worse: {text}", "red")
 
@@ -72,7 +76,8 @@ def _cycles(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign},.1f}"
 
 
-def _why(causes: Mapping[str, float]) -> str:
+def mostly(causes: Mapping[str, float]) -> str:
+    """The causes that moved most, with their change in cycles."""
     return ", ".join(f"{cause} {_cycles(change, '+')}" for cause, change in list(causes.items())[:_NAMED])
 
 
@@ -88,7 +93,7 @@ def layer_table(comparison: Comparison) -> Table:
             _cycles(layer.b),
             _cycles(layer.change, "+"),
             percent(100 * layer.change / layer.a if both and layer.a else None, digits=1, sign="+"),
-            _why(layer.causes),
+            mostly(layer.causes),
         )
     return table
 

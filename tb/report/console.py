@@ -20,7 +20,7 @@ from meshloom.hw.spec.config import built_in_chips, load, tile_position
 from meshloom.sched.support.text import printable
 
 from ..results.events import Event, RowCount, Stage, Unwritten
-from ..results.legend import GROUPS
+from ..results.legend import GROUPS, legend
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
 from .answers import lines
 from .narrow import show
@@ -199,7 +199,7 @@ def dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
 
 def share_table(rows: Sequence[Row]) -> Table:
     """Where the arrays' time went in each network."""
-    result = dense("where the PE cycles went, %", ("network", "input"), GROUPS)
+    result = dense("where the cycles went, % of the PE cycles", ("network", "input"), GROUPS)
     for row in rows:
         if figures := row.network:
             shares = (f"{figures.shares.get(group, 0):.1f}" for group in GROUPS)
@@ -265,6 +265,28 @@ def congestion_table(row: Row) -> Table:
     return result
 
 
+def clock_table(rows: Sequence[Row]) -> Table:
+    """Rows as time, of chips whose clock is known."""
+    result = Table(header_style="bold", pad_edge=False)
+    for name in ("workload", "chip", "scheduler"):
+        result.add_column(name, no_wrap=True)
+    for name in ("MHz", "ms", "frames/s", "TOPS", "DRAM GB/s", "watts (est.)"):
+        result.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        if (time := row.time) is None:
+            continue
+        figures = time.frames_per_second, time.tops, time.dram_gigabytes_per_second, time.watts
+        result.add_row(
+            row.workload,
+            chip_name(row, rows),
+            row.scheduler,
+            f"{time.clock_mhz:,g}",
+            f"{time.milliseconds:,.4g}",
+            *("-" if each is None else f"{each:,.4g}" for each in figures),
+        )
+    return result
+
+
 def packet_line(row: Row) -> str:
     """Latencies of packets in one line; empty if the chip does not trace them."""
     if row.congestion is None or row.congestion.packets is None:
@@ -293,6 +315,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     """The tables (`per_layer`: also of the layers of networks; of links, if rows tell of them), the totals, and one red
     line per reason for which the run is not good."""
     show(table(results.rows), to)
+    if any(row.time for row in results.rows):
+        show(clock_table(results.rows), to)
     if any(row.gradient for row in results.rows):
         show(gradient_table(results.rows), to)
     networks = [row for row in results.rows if row.network and row.network.layers]
@@ -301,6 +325,7 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
         if any(row.network and row.network.micro_ops for row in networks):
             show(micro_op_table(networks), to)
         show(share_table(networks), to)
+        to.print(legend(), style="dim", soft_wrap=True)
         for line in (line for row in networks for line in lines(row)):
             to.print(line, markup=False, soft_wrap=True)
     for row in networks if per_layer else ():
@@ -324,11 +349,12 @@ LOG_SECONDS = 30.0
 class Reporter:
     """Shows a run's events: a live line on a terminal, plain lines in a log. Use as a context manager.
 
-    Call it with each `Event`. Rows print as soon as they finish.
+    Call it with each `Event`. Rows print as soon as they finish; if they are of `several` chips or schedulers, with
+    theirs.
     """
 
-    def __init__(self, to: Console) -> None:
-        self._console = to
+    def __init__(self, to: Console, several: bool = False) -> None:
+        self._console, self._several = to, several
         self._planned = 0
         self._done = 0
         self._printed = time.monotonic()
@@ -374,7 +400,8 @@ class Reporter:
                     self._console.print(note, style="yellow", markup=False, soft_wrap=True)
 
     def _line(self, row: Row) -> str:
-        count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"
+        where = f" on {row.chip} by {row.settings.scheduler if row.settings else row.scheduler}" * self._several
+        count = f"[{self._done}/{self._planned or '?'}] {row.workload}{where}: {row.status}"
         if row.status is not Status.PASSED:
             return f"{count}: {row.reason}"
         if row.network and row.network.answer:

@@ -14,6 +14,7 @@ from meshloom.sched.program.names import tile_name
 from ..results.area import AreaFigures
 from ..results.energy import EnergyFigures
 from ..results.explanation import CriticalPath, Explanation, Explanations, PathStep, Spread, Wait, Waterfall, Who
+from ..results.legend import legend
 from .console import dense, percent
 from .narrow import show
 
@@ -53,6 +54,7 @@ def print_explanation(
     line(f"{explanation.workload} on {explanation.chip} by {explanation.scheduler}: {falls.cycles:,} cycles ({where})")
     if operation is None:
         show(waterfall_table(falls, layer), to)
+        line(legend(), "dim")
     if falls.note:
         line(f"note: {falls.note}")
     if explanation.path is None:
@@ -67,6 +69,8 @@ def print_explanation(
         line(text, "yellow" if explanation.spread.differing else None)
     if explanation.energy is not None:
         line(energy_line(explanation.energy))
+    if explanation.time is not None:
+        line(f"time: {explanation.time.words}")
     if explanation.area is not None:
         line(area_line(explanation.area))
 

@@ -52,6 +52,8 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
     show(summary, console)
     if results.busy:
         print_busy(results.busy, console)
+    if (line := _time(results)) is not None:
+        console.print(line, soft_wrap=True)
     mean, worst = figures.decision_seconds
     text = f"{figures.decisions} decisions, {1e6 * mean:.0f} us each here (worst {1e6 * worst:.0f} us)"
     text += f", launched {figures.decision_cycles} cycles after what they follow from"
@@ -72,3 +74,18 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
         )
     for reason in results.reasons:
         console.print(f"not well: {reason}", style="red", markup=False, soft_wrap=True)
+
+
+def _time(results: ScenarioResults) -> str | None:
+    """The scenario as time, if the chip's clock is known: all of it, each network's turnaround, frames a second."""
+    figures = results.scenario
+    cycles = figures.model_cycles if figures.rtl_cycles is None else figures.rtl_cycles
+    if (whole := figures.milliseconds(cycles)) is None or not cycles:
+        return None
+    frames = sum(row.batch for row in results.instances if row.end is not None)
+    turnarounds = [figures.milliseconds(row.turnaround) or 0.0 for row in results.instances if row.turnaround]
+    text = f"time: {whole:,.4g} ms at {figures.clock_mhz:,g} MHz, {1e3 * frames / whole:,.4g} frames/s"
+    if turnarounds:
+        mean = sum(turnarounds) / len(turnarounds)
+        text += f", turnaround {mean:,.4g} ms in the mean, {max(turnarounds):,.4g} ms at worst"
+    return text

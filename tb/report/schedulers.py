@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -13,42 +13,54 @@ from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.online.registry import OnlineMaker
 
+from ..results.listings import OptionEntry, SchedulerEntry
+from .tables import text_table
+
 #: How values of a type are written on the command line.
 _WRITTEN = {bool: "yes, no", int: "a whole number", float: "a number", str: "text", Budget: "STEPS or SECONDS"}
 
 
-def _table(*names: str) -> Table:
-    table = Table(header_style="bold", pad_edge=False)
-    for name in names:
-        table.add_column(name, no_wrap=name != names[-1])
-    return table
-
-
 def schedulers_table(schedulers: Iterable[Scheduler]) -> Table:
     """Schedulers, what they can schedule, and what they are."""
-    table = _table("scheduler", "schedules", "what it is")
-    for one in schedulers:
-        table.add_row(one.name, ", ".join(one.kinds), one.summary)
-    return table
+    lines = ((one.name, ", ".join(one.kinds), one.summary) for one in schedulers)
+    return text_table(("scheduler", "schedules", "what it is"), lines)
 
 
 def online_table(makers: Iterable[OnlineMaker]) -> Table:
     """Online schedulers, and what they are."""
-    table = _table("online scheduler", "what it is")
-    for one in makers:
-        table.add_row(one.name, one.summary)
-    return table
+    return text_table(("online scheduler", "what it is"), ((one.name, one.summary) for one in makers))
 
 
 def options_table(kind: str, model: type[BaseModel]) -> Table:
     """Options of a scheduler for one kind of workload, their values and defaults."""
-    table = _table(f"for {kind}", "values", "if not given", "what it does")
+    table = text_table((f"for {kind}", "values", "if not given", "what it does"), ())
     for name, field in model.model_fields.items():
         must = "must be given" if field.is_required() else _word(field.default)
         table.add_row(name, _values(field.annotation), must, field.description or "")
     if not model.model_fields:
         table.add_row("no options", "", "", "")
     return table
+
+
+def entry(
+    scheduler: Scheduler | OnlineMaker, kinds: Iterable[str], models: Mapping[str, type[BaseModel]] | None = None
+) -> SchedulerEntry:
+    """A scheduler as data. `models`: its options by kind of work, if they are to be in it."""
+    options = {kind: tuple(_options(model)) for kind, model in (models or {}).items()}
+    return SchedulerEntry(name=scheduler.name, summary=scheduler.summary, schedules=tuple(kinds), options=options)
+
+
+def _options(model: type[BaseModel]) -> Iterator[OptionEntry]:
+    for name, field in model.model_fields.items():
+        required = field.is_required()
+        default = None if required or field.default is None else _word(field.default)
+        yield OptionEntry(
+            name=name,
+            values=_values(field.annotation),
+            default=default,
+            required=required,
+            summary=field.description or "",
+        )
 
 
 def _word(value: object) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from meshloom.hw.spec.config import ChipConfig, tile_position
 from meshloom.hw.spec.isa import OFFSET_BITS, Region, VectorOp
 
+from ..results.clock import clock_figures
 from .console import percent
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
         table.add_column(name, no_wrap=True)
     for name in right:
         table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def text_table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> Table:
+    """Texts under headings; those of the last column are folded where there is no room."""
+    table = Table(header_style="bold", pad_edge=False)
+    for name in names:
+        table.add_column(name, no_wrap=name != names[-1])
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
@@ -87,11 +98,14 @@ def request_table(requests: Iterable[tuple[str, int | None]]) -> Table:
     return table
 
 
-def prediction_table(values: Iterable[tuple[str, int | None, Schedule]], chip: ChipConfig) -> Table:
-    """Predicted cycles and utilisation of schedules, one line per workload: its name, its
-    multiply-accumulates (None: not known)."""
-    table = _table(("workload", "chip", "scheduler"), ("moves", "GEMMs", "model cycles", "PE util."))
-    for name, macs, schedule in values:
+def prediction_table(values: Iterable[tuple[str, int | None, Schedule, ChipConfig]]) -> Table:
+    """Predicted cycles and utilisation of schedules, one line for each: of what workload, its multiply-accumulates
+    (None: not known), and the chip."""
+    plans = list(values)
+    timed = any(chip.clock_mhz for *_, chip in plans)
+    columns = ("moves", "GEMMs", "model cycles", *(("ms", "TOPS") if timed else ()), "PE util.")
+    table = _table(("workload", "chip", "scheduler"), columns)
+    for name, macs, schedule, chip in plans:
         gemms = sum(op.kind == "gemm" for op in schedule.operations)
         cycles = schedule.predicted.cycles if schedule.predicted else None
         useful = 100 * macs / (cycles * processing_elements(chip)) if cycles and macs is not None else None
@@ -102,9 +116,18 @@ def prediction_table(values: Iterable[tuple[str, int | None, Schedule]], chip: C
             f"{len(schedule.operations) - gemms:,}",
             f"{gemms:,}",
             "-" if cycles is None else f"{cycles:,}",
+            *(_as_time(chip, cycles, macs) if timed else ()),
             percent(useful, digits=1),
         )
     return table
+
+
+def _as_time(chip: ChipConfig, cycles: int | None, macs: int | None) -> tuple[str, str]:
+    """Milliseconds and 10^12 operations a second, where they are known."""
+    time = clock_figures(chip.clock_mhz, cycles or 0, macs=macs)
+    if time is None:
+        return "-", "-"
+    return f"{time.milliseconds:,.4g}", "-" if time.tops is None else f"{time.tops:,.4g}"
 
 
 def _span(span: Span) -> str:

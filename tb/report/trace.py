@@ -1,9 +1,9 @@
 """A run as a trace in Chrome's JSON format, which https://ui.perfetto.dev and chrome://tracing show.
 
 Planned and measured are side by side, a track for each unit, link and DRAM channel, with arrows from who makes words to
-who needs them. A cycle is a microsecond there. GEMMs and VECs overlap a little in the pipeline: the earlier one is cut
-(its argument `end` says when it ended). A mover takes MOVEs while it sends others, and links and channels carry several
-at a time: they have as many tracks as that takes.
+who needs them. A cycle is a microsecond there, as the name of each process says. GEMMs and VECs overlap a little in the
+pipeline: the earlier one is cut (its argument `end` says when it ended). A mover takes MOVEs while it sends others, and
+links and channels carry several at a time: they have as many tracks as that takes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def events(timeline: RunTimeline, row: Row, before: int = 0) -> Iterator[_Event]
     for process, name, slices, flows in sides:
         if not len(slices):
             continue
-        yield _named("process_name", process, 0, f"{row.workload} on {row.chip}: {name}")
+        title = f"{row.workload} on {row.chip}: {name}; 1 us here is 1 cycle"
+        yield _named("process_name", process, 0, title)
         yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": process}}
         placed = _Placed(timeline, slices)
         for thread, title in enumerate(placed.names, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field, computed_field
@@ -13,10 +14,21 @@ from .schema import Status
 Count = Annotated[int, Field(ge=0)]
 
 
+#: Differences below this many cycles are of the figures of a results file, which are percentages.
+_LEAST = 1e-6
+
+
+def difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """What changed, the largest change first; what is as before is left out."""
+    numbers = {cause: after.get(cause, 0.0) - before.get(cause, 0.0) for cause in dict.fromkeys((*before, *after))}
+    moved = [(cause, change) for cause, change in numbers.items() if abs(change) > _LEAST]
+    return dict(sorted(moved, key=lambda each: -abs(each[1])))
+
+
 class Side(Record):
     """One of the two runs of a workload: what ran on what, and its cycles (null if it did not come to its end).
 
-    `source`: rtl or model. `code`: version and commit, if the row says.
+    `source`: rtl or model. `code`: version and commit, if the row says. `milliseconds`: null if its clock is not known.
     """
 
     workload: str
@@ -27,6 +39,7 @@ class Side(Record):
     code: str
     status: Status
     cycles: Count | None
+    milliseconds: float | None = None
 
 
 class LayerMoved(Record):
@@ -70,13 +83,20 @@ class Comparison(Record):
         """The same, in percent of `a`'s."""
         return 100.0 * self.change / self.a.cycles if self.change is not None and self.a.cycles else None
 
+    @property
+    def moved(self) -> dict[str, float]:
+        """What changed by cause, `b` - `a`, in cycles, the largest change first; what is as before is left out."""
+        return difference(self.a_causes, self.b_causes)
+
 
 class Comparisons(Record):
-    """All workloads of two runs; those that only one of them has are named. `regressions`: what exceeds
+    """All workloads of two runs; those that only one of them has are named. `refused`: by name, why a workload that
+    both have is not compared. `regressions`: what exceeds
     `max_regression` (percent), in words; without such a bound there is none."""
 
     workloads: tuple[Comparison, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    refused: dict[str, str] = {}
     max_regression: float | None = None
     regressions: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, computed_field, model_validator
 
 from .area import AreaFigures
+from .clock import ClockFigures
 from .energy import EnergyFigures
 from .figures import Divergence
 from .record import Record
@@ -154,7 +155,8 @@ class Explanation(Record):
     """Why a run took its cycles. `source`: rtl or model. `planned`: it has not run, the model's plan is all there is.
     `path`: to the end of the run, or of the operation asked for; null in a program timed ahead, where nothing waits.
     `waits`: the most costly ones of arrays, worst first. `energy`: an estimate for the whole run; null if only a layer
-    or an operation was asked for. `area`: an estimate for the chip; null if it has not been measured (`--area`)."""
+    or an operation was asked for. `time`: its cycles as time; null without a clock. `area`: an estimate for the chip;
+    null if it has not been measured (`--area`)."""
 
     workload: str
     chip: str
@@ -166,6 +168,7 @@ class Explanation(Record):
     waits: tuple[Wait, ...]
     spread: Spread
     energy: EnergyFigures | None = None
+    time: ClockFigures | None = None
     area: AreaFigures | None = None
 
 

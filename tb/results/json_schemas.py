@@ -78,6 +78,23 @@ def comparisons() -> dict[str, Any]:
     return Comparisons.model_json_schema(mode="serialization")
 
 
+def rankings() -> dict[str, Any]:
+    """Of what `meshloom compare --json` writes for more than two runs, with the computed fields."""
+    from .ranking import Rankings
+
+    return Rankings.model_json_schema(mode="serialization")
+
+
+def listings() -> dict[str, Any]:
+    """Of what the commands that list things write with `--json`."""
+    from pydantic import TypeAdapter
+
+    from .listings import BenchmarkList, ChipList, DeviceList, RunList, SchedulerList, WorkloadList
+
+    lists = ChipList | SchedulerList | WorkloadList | DeviceList | BenchmarkList | RunList
+    return TypeAdapter[Any](lists).json_schema(mode="serialization")
+
+
 def energy() -> dict[str, Any]:
     """Of a table of energies (TOML)."""
     from .energy import EnergyTable
@@ -109,6 +126,8 @@ SCHEMAS = {
     "sweep": sweep,
     "explanations": explanations,
     "comparisons": comparisons,
+    "rankings": rankings,
+    "listings": listings,
     "energy": energy,
 }
 

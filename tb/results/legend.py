@@ -50,5 +50,15 @@ class CycleCause(StrEnum):
     PLANNED = "planned", "planned", "in a program timed ahead nothing waits: it is planned not to be fed", "#90a4ae"
 
 
+def legend() -> str:
+    """Which causes each group counts, in a line, for tables of runs, explanations and comparisons; the other groups are
+    causes themselves."""
+    members: dict[str, list[str]] = {}
+    for cause in CycleCause:
+        members.setdefault(cause.group, []).append(cause)
+    texts = (f"{group} = {' + '.join(causes)}" for group, causes in members.items() if causes != [group])
+    return f"causes: {'; '.join(texts)}"
+
+
 #: The groups of causes, in the order of a run's tables; nothing of a run that is not timed ahead is planned.
 GROUPS: tuple[str, ...] = ("compute", "edges", "operands", "vector", "noc", "dram", "drain", "start", "fetch", "idle")

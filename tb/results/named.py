@@ -61,13 +61,23 @@ def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[NamedRun, ...]:
     if not path.exists() and (folder / f"{name}.json").is_file():
         path = folder / f"{name}.json"
     if not path.is_file():
-        where = f"{path}: there is no such run" if name != LATEST else f"{path}: nothing has been run here"
-        raise RunNameError(f"{where}; give a results file of `meshloom run`, a folder of artefacts, or {LATEST}")
+        raise RunNameError(_missing(name, path, folder))
     _refuse_others(path)
     rows = schema.load(path).rows
     if not rows:
         raise RunNameError(f"{path}: no workload was run; run it again")
     return tuple(_named_run(row, path) for row in rows)
+
+
+def _missing(name: str, path: Path, folder: Path) -> str:
+    """Why there is no such run, and what to do instead."""
+    there = any(folder.glob("*Z-*.json"))
+    if name == LATEST and not there:
+        return f"{path}: nothing has been run here; run something first, `meshloom run gemm:8x8x8 --chip tiny`"
+    if name == LATEST:
+        return f"{path}: no run has come to its end here; name one of those that `meshloom runs` lists"
+    names = f"{LATEST} or a name that `meshloom runs` lists, " if there else ""
+    return f"{path}: there is no such run; give {names}a results file of `meshloom run`, or a folder of artefacts"
 
 
 def _refuse_others(path: Path) -> None:
@@ -89,6 +99,11 @@ def _of_folders(path: Path) -> tuple[NamedRun, ...]:
             f"{path}: has no {artefacts.MANIFEST}; give a folder of artefacts, or a results file of `meshloom run`"
         )
     return tuple(NamedRun(artefacts.manifest(folder).row, folder) for folder in folders)
+
+
+def of_results(results: schema.Results) -> tuple[NamedRun, ...]:
+    """The workloads of a run of this process."""
+    return tuple(_named_run(row, RESULTS_FOLDER / f"{LATEST}.json") for row in results.rows)
 
 
 def _named_run(row: Row, file: Path) -> NamedRun:

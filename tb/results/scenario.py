@@ -110,7 +110,7 @@ class ScenarioFigures(Metrics):
     """A scenario as it ran on the RTL or, without an RTL run, in the timeline model. `model`: its metrics there.
     `decision_cycles`: from an event to the launch of what was decided on it. `decisions_differ`: launches of the RTL
     run that the model's does not share, from the first that differs on. `decision_seconds`: mean and worst of the
-    scheduler's calls here."""
+    scheduler's calls here. `clock_mhz`: of the chip, null if nobody says."""
 
     name: str
     chip: str
@@ -129,6 +129,11 @@ class ScenarioFigures(Metrics):
     first_difference: str = ""
     decision_seconds: tuple[float, float]
     cpu_seconds: float = 0.0
+    clock_mhz: float | None = None
+
+    def milliseconds(self, cycles: int) -> float | None:
+        """Cycles as time; None without a clock."""
+        return None if self.clock_mhz is None else cycles / self.clock_mhz / 1e3
 
 
 class ScenarioResults(Record):

@@ -20,6 +20,7 @@ from meshloom.sched.support.reading import parse_json
 
 from . import paths
 from .area import AreaTotals
+from .clock import ClockFigures
 from .energy import EnergyFigures
 from .figures import (
     ArrayFigures,
@@ -134,6 +135,9 @@ class Row(Record):
     failure: str | None = None  #: why the comparison is void
     error: RowError | None = None  #: the error that ended the run before the comparison
     energy: EnergyFigures | None = None  #: an estimate, by the table that it names; null if it did not run to its end
+    time: ClockFigures | None = (
+        None  #: its cycles as time; null if the chip says no clock, or it did not run to its end
+    )
     area: AreaTotals | None = None  #: an estimate for the chip; null if it has not been measured yet
     waves: str | None = None  #: waveform file
     artefacts: str | None = None  #: folder of `results.artefacts`

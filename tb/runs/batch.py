@@ -17,6 +17,7 @@ from meshloom.sched.support.files import write_error
 
 from ..build.builder import BuildError
 from ..compare.area import area_of
+from ..compare.clock import time_of
 from ..compare.energy import energy
 from ..compare.links import figures as link_figures
 from ..compare.tables import tables
@@ -175,7 +176,8 @@ class _Batch:
             update |= link_figures(result, item.program, self.config, not row.record_problem)
         if row.rtl_cycles and not row.faults:
             # of all that was computed and moved, however long it took
-            update["energy"] = energy(row, item.schedule, item.program, self.config, self.energies)
+            estimate = energy(row, item.schedule, item.program, self.config, self.energies)
+            update |= {"energy": estimate, "time": time_of(row, item.schedule, self.config.clock_mhz, estimate)}
         if own.waves is not None:
             update["waves"] = os.path.relpath(own.waves)
         row = row.model_copy(update=update)

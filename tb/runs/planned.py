@@ -12,18 +12,21 @@ from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.support.reading import parse_json
 from meshloom.sched.workload.layers import WorkloadError
 
+from ..compare.finished import macs_of_layer
 from ..compare.tables import tables
 from ..devices.interface import Run
 from ..inputs.sources import NetworkSource
 from ..inputs.sources import load as load_network
 from ..results import named
 from ..results.artefacts import Artefacts, arrow_tables
+from ..results.clock import clock_figures
 from ..results.figures import LayerFigures, NetworkFigures
 from ..results.identity import code
 from ..results.named import NamedRun, RunNameError
 from ..results.saved import chip_of
 from ..results.schema import Row, Settings
 from . import network
+from .kinds.interface import PlannedWorkload
 from .kinds.networks import NetworkRequest
 from .saved import SavedSource, meaning, settings_of
 from .saved import planned as plan_of
@@ -87,6 +90,29 @@ def planned(path: Path, chip: ChipConfig) -> PlannedRun:
     nothing = Run(0, None, [], [], {}, 0.0, "")
     result = arrow_tables(tables(nothing, saved.timeline, saved.program, saved.schedule, chip))
     return PlannedRun(row, None, left=Artefacts(row, chip, saved.schedule, saved.program, result))
+
+
+def of_plan(plan: PlannedWorkload, chip: ChipConfig, scheduler: str) -> PlannedRun:
+    """A schedule of this process that has not run. `scheduler`: by name, with its options."""
+    single = plan.macs is None or macs_of_layer(plan.schedule, plan.name) is not None
+    figures = (
+        None if single else NetworkFigures(macs=plan.macs or 0, tensors_checked=0, dram_bytes=0, layers=(), shares={})
+    )
+    row = Row(
+        workload=plan.name,
+        chip=chip.name,
+        chip_digest=chip.digest,
+        scheduler=plan.schedule.scheduler,
+        simulator="",
+        settings=Settings(code=code(), scheduler=scheduler, simulator_version=""),
+        model_cycles=plan.timeline.cycles,
+        instructions=plan.program.instructions,
+        network=figures,
+    )
+    row = row.model_copy(update={"time": clock_figures(chip.clock_mhz, plan.timeline.cycles, macs=plan.macs)})
+    nothing = Run(0, None, [], [], {}, 0.0, "")
+    result = arrow_tables(tables(nothing, plan.timeline, plan.program, plan.schedule, chip))
+    return PlannedRun(row, None, left=Artefacts(row, chip, plan.schedule, plan.program, result))
 
 
 def _network(path: Path, saved: Planned, chip: ChipConfig) -> NetworkFigures | None:

@@ -77,21 +77,9 @@ def run(
     `error`. Raises the errors of bad input (names, files, chip, scheduler, device) before anything runs; BuildError,
     NoDeviceError, RunsError if nothing can run.
     """
-    # Errors in the arguments are reported before anything is done.
     options = options or RunOptions()
-    config = chip if isinstance(chip, ChipConfig) else load(chip)
-    kind = find_device(options.device)
-    if options.waves and not kind.waves:
-        raise PluginError(f"device {kind.name} writes no waveforms; leave out --waves, or use a simulator of the RTL")
+    config, kind, workload_requests = _request(workloads, chip, scheduler, on_event, options)
     options = replace(options, jobs=min(options.jobs, kind.most or options.jobs))
-    workload_requests: list[WorkloadRequest] = []
-    for each in workloads:
-        workload_requests += _regression(kind, scheduler, on_event) if each == REGRESSION else requests(each, config)
-    for each in workload_requests:
-        each.check(config)
-    for way in dict.fromkeys(each.scheduled_as for each in workload_requests):
-        if way is not None:
-            check_scheduler(scheduler, way)
     on_event(RowCount(rows=sum(each.runs for each in workload_requests)))
     prepared = _prepared(workload_requests, config, scheduler, options, on_event)
     settings = Settings(code=code(), scheduler=str(scheduler), simulator_version=kind.version())
@@ -115,6 +103,40 @@ def run(
         ran = iter(simulate(items, opened, settings, on_event, options))
         rows = [next(ran) if row is None else row for row in rows]
     return [row for row in rows if row is not None]
+
+
+def count_rows(
+    workloads: Sequence[str | NetworkSource | WorkloadRequest],
+    chip: str | Path | ChipConfig,
+    scheduler: str | Chosen,
+    options: RunOptions,
+) -> int:
+    """How many rows `run` will make. Raises what it raises for bad input."""
+    _, _, workload_requests = _request(workloads, chip, scheduler, lambda event: None, options)
+    return sum(each.runs for each in workload_requests)
+
+
+def _request(
+    workloads: Sequence[str | NetworkSource | WorkloadRequest],
+    chip: str | Path | ChipConfig,
+    scheduler: str | Chosen,
+    on_event: Callable[[Event], None],
+    options: RunOptions,
+) -> tuple[ChipConfig, DeviceKind, list[WorkloadRequest]]:
+    """The chip, the device and the workloads that names mean; every error in the arguments is raised here."""
+    config = chip if isinstance(chip, ChipConfig) else load(chip)
+    kind = find_device(options.device)
+    if options.waves and not kind.waves:
+        raise PluginError(f"device {kind.name} writes no waveforms; leave out --waves, or use a simulator of the RTL")
+    workload_requests: list[WorkloadRequest] = []
+    for each in workloads:
+        workload_requests += _regression(kind, scheduler, on_event) if each == REGRESSION else requests(each, config)
+    for each in workload_requests:
+        each.check(config)
+    for way in dict.fromkeys(each.scheduled_as for each in workload_requests):
+        if way is not None:
+            check_scheduler(scheduler, way)
+    return config, kind, workload_requests
 
 
 def prepared_here(name: str, chip: ChipConfig, scheduler: str) -> Sequence[PreparedRun] | Failure:

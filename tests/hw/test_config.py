@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -117,7 +117,10 @@ def test_defaults_and_overrides(tmp_path: Path) -> None:
 
 def fields(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, Any]]:
     for name, info in model.model_fields.items():
-        kind = info.annotation
+        kind: Any = info.annotation
+        if type(None) in get_args(kind):  # a value that need not be there
+            kind = next(each for each in get_args(kind) if each is not type(None))
+            kind = get_args(kind)[0] if get_args(kind) else kind
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from fields(kind, f"{place}{name}.")
         else:

@@ -35,8 +35,9 @@ from meshloom.tb.results.shelf import Shelf
 from .command_line import invoke, results_in, row
 
 COMMANDS = (
-    "run", "explain", "compare", "report", "serve", "schedule", "schedulers", "verilog", "chips", "workloads", "check",
-    "disasm", "bench", "cache", "schemas",
+    "init", "run", "runs", "explain", "compare", "report", "serve", "schedule", "schedulers", "verilog", "chips",
+    "workloads", "devices", "check", "disasm", "bench", "benchmarks", "cache", "schemas",
+    "doctor",
 )  # fmt: skip
 
 
@@ -74,7 +75,8 @@ def test_examples_are_not_stale(command: str) -> None:
         result = value.commands[name].make_context(name, arguments).params
         if name == "bench":
             assert set(result["names"] or ()) <= set(SHIPPED)
-        for chip in [result[key] for key in ("chip",) if isinstance(result.get(key), str)]:
+        chips = result.get("chip") or []
+        for chip in [chips] if isinstance(chips, str) else chips:
             assert chip.endswith(".toml") or chip in built_in_chips()
         workloads = result.get("workloads") or [result[key] for key in ("workload",) if result.get(key)]
         assert all(

@@ -52,7 +52,7 @@ def test_an_option_with_one_value_is_given_once(command: Any, option: Any) -> No
 @pytest.mark.parametrize("words", [["run", "gemm:4x4x4"], ["cache"], ["cache", "clean"]])
 def test_its_user_is_told(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    option = "--json" if "cache" in words else "--chip"
+    option = "--json" if "cache" in words else "--device"
     shown = invoke(*words, option, "tiny", option, "quad8")
     assert shown.exit_code == 2
     assert "is given 2 times, but has one value" in " ".join(shown.stderr.replace("│", " ").split())
@@ -61,7 +61,7 @@ def test_its_user_is_told(words: list[str], tmp_path: Path, monkeypatch: pytest.
 
 def test_the_walk_finds_all_commands() -> None:
     values = {param.id for param in SINGLE}
-    assert {"run --chip", "run --scheduler", "cache --json", "cache clean --older-than"} <= values
+    assert {"run --device", "explain --chip", "cache --json", "cache clean --older-than"} <= values
     assert len(values) > 60
 
 
@@ -106,9 +106,15 @@ def test_an_option_more_is_a_field_more() -> None:
 
 
 def test_python_has_the_defaults_of_the_command_line() -> None:
-    """But for what the command line decides itself: it takes a saved file's chip, and keeps artefacts for good only if
-    it is told so."""
+    """But for what the command line decides itself: it takes a saved file's chip, may be given several schedulers, and
+    keeps artefacts for good only if it is told so."""
     ours = {name: each.default for name, each in inspect.signature(meshloom.run).parameters.items()}
-    names = {field.name for field in fields(RunRequest)} & ours.keys() - {"workloads", "chip", "artefacts", "jobs"}
+    names = {field.name for field in fields(RunRequest)} & ours.keys() - {
+        "workloads",
+        "chip",
+        "scheduler",
+        "artefacts",
+        "jobs",
+    }
     assert len(names) > 7
     assert {name: ours[name] for name in names} == {name: getattr(RunRequest, name) for name in names}

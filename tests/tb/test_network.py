@@ -106,7 +106,7 @@ def test_every_tensor_is_compared_and_right(row: Row, prepared: PreparedNetwork)
     assert row.network.tensors_checked == len(layers)
     # as computed, and outputs once more in DRAM
     assert row.bytes_checked == sum(bytes_of(name, prepared) for name in (*layers, *prepared.graph.outputs))
-    assert (row.workload, row.chip, row.scheduler, row.simulator) == ("every", "tiny", "network", "verilator")
+    assert (row.workload, row.chip, row.scheduler, row.simulator) == ("every", "tiny", "loop_order", "verilator")
     assert row.instructions == prepared.program.instructions
 
 
@@ -396,7 +396,7 @@ def test_both_simulators_agree_on_a_small_network(simulator: str) -> None:
         lambda event: None,
     )
     assert (row.status, row.simulator, row.mismatches) == (Status.PASSED, simulator, 0)
-    assert row.scheduler == "network"
+    assert row.scheduler == "loop_order"
     assert row.rtl_cycles == pytest.approx(prepared_network.timeline.cycles, rel=0.02)
 
 

@@ -55,6 +55,8 @@ class Output:
 
 
 QUERY = "query rows --pareto cycles,dram_bytes"
+#: Commands that list things.
+LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "benchmarks", "doctor")
 TRAIN = "train digits --chip quad8 --steps 1 --model"
 OUTPUTS = {
     ("run", "--json"): [Output("run gemm:8x8x8 --chip tiny", "--json", "a.json")],
@@ -64,7 +66,7 @@ OUTPUTS = {
     ],
     ("run", "--report"): [Output("run gemm:8x8x8 --chip tiny", "--report junit={}", "a.xml")],
     ("explain", "--json"): [Output("explain copy.json", "--json", "a.json")],
-    ("compare", "--json"): [Output("compare copy.json copy.json", "--json", "a.json")],
+    ("compare", "--json"): [Output("compare copy.json other.json", "--json", "a.json")],
     ("report", "--out"): [Output("report copy.json", "--out", "a.html")],
     ("report", "--trace"): [
         Output("report copy.json", "--trace", "a.json"),
@@ -84,6 +86,7 @@ OUTPUTS = {
     ("schedule", "--program"): [Output("schedule gemm:4x4x4 --chip tiny", "--program", "a.bin")],
     ("verilog", "--out"): [Output("verilog --chip tiny", "--out", "out", file="tiny.v")],
     ("schemas", "--out"): [Output("schemas", "--out", "out", file="chip.schema.json")],
+    **{(name, "--json"): [Output(name, "--json", "a.json")] for name in LISTS},
     ("cache", "--json"): [Output("cache", "--json", "a.json")],
     ("cache show", "--json"): [Output("cache show", "--json", "a.json")],
     ("cache clean", "--json"): [Output("cache clean --yes --older-than 9999w", "--json", "a.json")],
@@ -124,6 +127,9 @@ def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory with inputs of all commands, whose long parts are played."""
     engine(row())
     saved_schedule(folder / "copy.json")
+    saved_schedule(folder / "other.json")
+    (folder / "sim_build" / "results").mkdir(parents=True)
+    (folder / "sim_build" / "results" / "20260102T030404.000001Z-tiny-x-verilator.json").write_text("{")
     (folder / "one.toml").write_text('name = "one"\n[[network]]\nname = "resnet8"\n')
     (folder / "two.csv").write_text("Layer,M,N,K,\na,4,4,4,\nb,4,4,8,\n")
     (folder / "sweep.toml").write_text(

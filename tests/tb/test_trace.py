@@ -57,7 +57,11 @@ def test_every_record_is_a_slice_on_both_sides(run: FinishedRun, traced: list[di
         values = [(r.start, r.end, r.opcode.name, run.number(place)) for place, r in records.items()]
         assert sorted(units, key=str) == sorted(values, key=str)
     sides = [e["args"]["name"] for e in traced if e["name"] == "process_name"]
-    assert sides == [f"{SHAPE} on quad16: planned (timeline model)", f"{SHAPE} on quad16: measured (verilator)"]
+    unit = "1 us here is 1 cycle"
+    assert sides == [
+        f"{SHAPE} on quad16: planned (timeline model); {unit}",
+        f"{SHAPE} on quad16: measured (verilator); {unit}",
+    ]
 
 
 def test_slices_of_a_track_do_not_overlap(traced: list[dict[str, Any]]) -> None:

@@ -33,7 +33,7 @@ from .shift import Shifter
 from .storage import place
 from .tensors import NetworkTensors
 
-NAME = "network"
+NAME = "loop_order"
 _CANDIDATES = TypeAdapter(list[Candidate])
 Progress = Callable[[str, int, int], None]
 
@@ -359,7 +359,7 @@ def _layer_of(node: Node, stage: Stage) -> str:
 
 def search_cache(folder: Path | None, chip: ChipConfig) -> SearchCache:
     """Where the search for each layer's loop nests keeps what it finds. Raises SettingError."""
-    return SearchCache(folder, chip, NAME, __name__.partition(".")[2])
+    return SearchCache(folder, chip, "network", __name__.partition(".")[2])
 
 
 def schedule(

@@ -249,6 +249,7 @@ class _Serving:
             name=self.scenario.name,
             chip=chip.name,
             chip_digest=chip.digest,
+            clock_mhz=chip.clock_mhz,
             scheduler=self.scheduler,
             simulator=self.device or "",
             decision_cycles=self.wait,

@@ -11,13 +11,20 @@ from meshloom.sched.support.text import printable, shortened
 from ...report.plots import save_plot
 from ...results import flat
 from ...results.schema import load
-from ...results.sweep import SweepError
+from ...results.sweep import PointRow, SweepError
 from . import store
 from .sql import SqlError, run
 
 if TYPE_CHECKING:
     import polars
 
+#: Columns that one wants first: of what a row is, and its figures.
+_OF = ("workload", "chip", "scheduler")
+_FIGURES = (
+    *("status", "cycles", "rtl_cycles", "model_cycles", "error_percent", "utilisation"),
+    *("dram_bytes", "network.dram_bytes", "time.milliseconds", "mismatches", "error", "error.message"),
+)
+_MOST = 10
 #: The table's name in SQL.
 TABLE = "points"
 
@@ -57,6 +64,15 @@ def select(frame: polars.DataFrame, sql: str) -> polars.DataFrame:
         raise QueryError(
             f"{shortened(sql)!r}: {error}; the table is {TABLE}, its columns are {', '.join(frame.columns)}"
         ) from None
+
+
+def main_columns(frame: polars.DataFrame) -> list[str]:
+    """The columns that one wants first, ten at most: what each row is of, what is its own, how it ended and what it
+    took. Of any other table the first ten. Columns without a value are left out."""
+    own = [name for name in frame.columns if name not in PointRow.model_fields and name not in flat.columns()]
+    order = [*_OF, *own, *_FIGURES] if "workload" in frame.columns else frame.columns
+    there = [name for name in order if name in frame.columns and frame[name].null_count() < frame.height]
+    return there[:_MOST]
 
 
 def pareto(frame: polars.DataFrame, aims: Sequence[str]) -> polars.DataFrame:
