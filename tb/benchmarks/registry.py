@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from meshloom.sched.schedulers.papers import papers
 from meshloom.sched.support.plugins import PluginError, Registry
 
+from ..studies import registry as studies
 from .interface import Benchmark, BenchmarkError, module
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ NETWORKS = module(
 NOC = module(
     "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
 )
-WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 DTT_ROUTING = module(
     "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled",
     "dtt_routing",
@@ -98,12 +98,6 @@ FLEXER_OPTIMUM = module(
 FLEXER_RTL = module(
     "the same on the RTL: layers of all four networks, and three of these whole",
     "flexer_rtl",
-    parts=True,
-    paper="flexer",
-)
-FLEXER_NETWORKS = module(
-    "networks by hybrid and by loop_order on the RTL of four architectures",
-    "flexer_networks",
     parts=True,
     paper="flexer",
 )
@@ -176,6 +170,14 @@ SHIPPED = {
     if isinstance(thing, Benchmark) and (not thing.paper or thing.paper in papers())
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)
+
+
+def split(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of studies, and of what is still a benchmark (none named: all of both)."""
+    if not names:
+        return list(studies.SHIPPED), list(SHIPPED)
+    benchmarks = [name for name in names if name in SHIPPED]
+    return [name for name in names if name not in benchmarks], benchmarks
 
 
 def run(names: Sequence[str], parts: Sequence[str] = ()) -> bool:

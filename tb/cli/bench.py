@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -9,38 +11,95 @@ import typer
 from ..api.completion import complete_benchmarks
 from ..api.options import examples
 from ..results.exits import Exit
+from .requests import filled
 
 app = typer.Typer()
 
 
-@app.command(
-    epilog=examples("meshloom bench", "meshloom bench gemm speed", "meshloom bench layer_puzzle --part lp9-small")
-)
-def bench(
+@dataclass(frozen=True)
+class BenchRequest:
+    """What is measured: the fields are the options of the command."""
+
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME",
             autocompletion=complete_benchmarks,
-            help="Benchmarks to run.",
+            help="Studies to measure; FILE.py:STUDY is one, too.",
             show_default="all",
         ),
-    ] = None,
+    ] = None
+    full: Annotated[bool, typer.Option("--full", help="Measure the whole study; may take hours.")] = False
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Measure only the I-th of N parts, one for each machine.")
+    ] = ""
+    stale: Annotated[
+        bool,
+        typer.Option(
+            "--stale", help="Measure nothing: say what the present code would measure anew, and what that takes."
+        ),
+    ] = False
+    printed: Annotated[
+        bool, typer.Option("--print", help="Measure nothing: print the pages from the rows that there are.")
+    ] = False
+    jobs: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Worker processes on this machine; default: one per CPU.")
+    ] = len(os.sched_getaffinity(0))
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
+        ),
+    ] = None
+    retry: Annotated[bool, typer.Option("--retry", help="Measure points again that came to an error.")] = False
     part: Annotated[
         list[str] | None,
         typer.Option(
             "--part",
             metavar="PART",
-            help="Measure this part only, of a benchmark that has parts and keeps its results; may be given again.",
+            help="Measure this part only, of a study that has parts; may be given again.",
         ),
-    ] = None,
-) -> None:
-    """Measure speed and accuracy, side by side with other simulators where these can be installed."""
-    from ..benchmarks.interface import BenchmarkError
-    from ..benchmarks.registry import run
+    ] = None
 
+
+@app.command(
+    epilog=examples(
+        "meshloom bench",
+        "meshloom bench whole_packets gemm",
+        "meshloom bench flexer_networks --full --shard 1/4",
+        "meshloom bench --stale",
+    )
+)
+@filled(BenchRequest)
+def bench(request: BenchRequest) -> None:
+    """Measure studies of speed, accuracy and papers' claims, and write their pages.
+
+    A quick study is a sample of at most five minutes of a processor that touches every claim of its page. Rows are kept
+    as text as they come: an interrupted study goes on where it was, and what the present code has measured is not
+    measured again. The exit status is 1 if a bar is missed.
+    """
+    from ..benchmarks import registry as benchmarks
+    from ..benchmarks.interface import BenchmarkError
+    from ..report.console import console
+    from ..studies import command
+    from ..studies.engine.rows import StudyError
+
+    screen = console()
+    studies, others = benchmarks.split(request.names or [])
+    options = command.StudyOptions(
+        request.full, request.shard, request.jobs, request.cluster, request.retry, request.printed
+    )
+    chosen = list(command.chosen(studies).values()) if studies else []
     try:
-        good = run(names or [], part or [])
+        if request.stale:
+            command.stale(chosen, screen)
+            return
+        good = command.run(chosen, options, screen) if chosen else True
+        if others:
+            good &= benchmarks.run(others, request.part or [])
+    except StudyError as error:
+        raise typer.BadParameter(str(error), param_hint="--shard") from None
     except BenchmarkError as error:
         raise typer.BadParameter(str(error), param_hint="--part") from None
     if not good:

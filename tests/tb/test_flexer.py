@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.papers.flexer.tiles import viable
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.zoo import load as load_network
-from meshloom.tb.benchmarks import flexer, flexer_assumptions, flexer_layers, flexer_networks, flexer_rtl, network_runs
+from meshloom.tb.benchmarks import flexer, flexer_assumptions, flexer_layers, flexer_rtl, network_runs
 from meshloom.tb.benchmarks.flexer_assumptions import KEPT, Part
 from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
 from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
@@ -227,40 +227,3 @@ def test_tilings_are_shown_up_to_so_many_operations(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(flexer_assumptions, "MOST", most)
         counts.append(len(flexer_assumptions.scatter(layer)[0]["out of order"]))
     assert 9 < counts[0] < counts[1] < every
-
-
-def test_networks_by_hybrid_are_held_to_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the mean ahead of refined loop nests, never behind, no byte wrong; parts that there are not."""
-
-    def answer_of(cycles: int, wrong: int = 0) -> Found:
-        return Found(cycles, 0, 1, None, 1.0, cycles, 64, wrong)
-
-    answers = {
-        Asked("arch1", "squeezenet", name, rtl=True): answer_of(cycles)
-        for name, cycles in zip(flexer_networks.SCHEDULERS, (100, 121, 144), strict=True)
-    }
-    older: set[Asked] = set()
-
-    def collected(some: Iterable[Asked]) -> tuple[dict[Asked, Found], set[Asked]]:
-        return {one: answers[one] for one in some if one in answers}, older
-
-    monkeypatch.setattr(network_runs.KEPT, "collected", collected)
-    monkeypatch.setattr(network_runs, "measure", lambda value, on_progress: [])
-    result = flexer_networks.run(lambda event: None, ["kept"])
-    rtl, means = result.sheets
-    assert rtl.rows[0][2:7] == ("100", "121", "144", "1.210", "1.440")
-    assert [row[2] for row in means.rows] == ["1.210", "1.440"]
-    assert result.failures == ("33 of 36 results are missing",)
-    answers[Asked("arch3", "squeezenet", "hybrid", rtl=True)] = answer_of(100, wrong=2)
-    answers[Asked("arch3", "squeezenet", "loop_order", rtl=True)] = answer_of(90)
-    failures = flexer_networks.run(lambda event: None, ["kept"]).failures
-    assert "squeezenet on arch3 by hybrid: 2 bytes are wrong" in failures
-    assert "squeezenet on arch3: loop_order is faster than the hybrid" in failures
-    assert "hybrid is 1.044 times as fast as loop_order, not 1.05" in failures
-    older.add(Asked("arch3", "squeezenet", "hybrid", rtl=True))
-    result = flexer_networks.run(lambda event: None, ["kept"])
-    assert [row[:2] for row in result.sheets[0].rows] == [("arch1", "squeezenet"), ("arch3", "squeezenet*")]
-    assert "older code" in result.remarks[0]
-    assert result.remarks[0].endswith("(1 results): squeezenet on arch3 by hybrid.")
-    with pytest.raises(BenchmarkError, match="no part vgg16; there are squeezenet, resnet50, yolov2, kept"):
-        flexer_networks.run(lambda event: None, ["vgg16"])
