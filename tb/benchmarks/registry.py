@@ -95,12 +95,6 @@ FLEXER_POLICIES = module(
 FLEXER_OPTIMUM = module(
     "its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum", paper="flexer"
 )
-FLEXER_RTL = module(
-    "the same on the RTL: layers of all four networks, and three of these whole",
-    "flexer_rtl",
-    parts=True,
-    paper="flexer",
-)
 LAYER_PUZZLE = module(
     "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
     "layer_puzzle",
@@ -121,12 +115,6 @@ ONLINE_ABLATION = module(
     "our online scheduler with each of its parts switched off, ten workloads in the model",
     "online_ablation",
     paper="layer_puzzle",
-)
-KLOTSKI = module(
-    "networks in micro-ops beside both baselines of Klotski and loop nests, in the model and on the RTL",
-    "klotski",
-    parts=True,
-    paper="klotski",
 )
 KLOTSKI_SOLVERS = module(
     "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds",
@@ -175,8 +163,8 @@ REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, U
 def split(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Names of studies, and of what is still a benchmark (none named: all of both)."""
     if not names:
-        return list(studies.SHIPPED), list(SHIPPED)
-    benchmarks = [name for name in names if name in SHIPPED]
+        return list(studies.SHIPPED), [name for name in SHIPPED if name not in studies.SHIPPED]
+    benchmarks = [name for name in names if name in SHIPPED and name not in studies.SHIPPED]
     return [name for name in names if name not in benchmarks], benchmarks
 
 

@@ -30,11 +30,9 @@ from meshloom.tb.benchmarks import (
     flexer_assumptions,
     flexer_optimum,
     flexer_policies,
-    flexer_rtl,
     gemm,
     gradient,
     gradient_chain,
-    klotski,
     klotski_partition,
     klotski_solvers,
     layer_latency,
@@ -81,9 +79,9 @@ MODULES = {
     "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
     "flexer_optimum": flexer_optimum,
-    "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
+    "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
-    "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
+    "klotski_partition": klotski_partition, "area": area, "sweep": sweep,
     "gradient": gradient, "gradient_chain": gradient_chain, "training": training,
 }  # fmt: skip
 
