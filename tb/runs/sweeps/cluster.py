@@ -71,7 +71,11 @@ _SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.target": False,
     "distributed.admin.tick.limit": "1 hour",
     "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.scheduler.http.routes": [],  # nobody needs to be told anything by HTTP
+    "distributed.worker.http.routes": [],
 }
+#: Where processes of this machine have their HTTP servers, which serve nothing: for nobody else, at any free port.
+_NOWHERE = "127.0.0.1:0"
 #: What workers of this machine need: one process imports it, of which they are copies, also those that replace others.
 _IMPORTED = ("distributed", "meshloom.tb.runs.sweeps.evaluate", "meshloom.sched.schedulers.loop_order.scheduler")
 
@@ -111,7 +115,9 @@ def opened(jobs: int, address: str | None) -> Generator[Client]:
                         processes=True,
                         security=keys,
                         protocol="tls://",
-                        dashboard_address=None,
+                        dashboard_address=_NOWHERE,
+                        worker_dashboard_address=_NOWHERE,
+                        scheduler_kwargs={"dashboard": False},
                         memory_limit=0,
                         silence_logs=logging.CRITICAL,
                     )

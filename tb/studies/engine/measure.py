@@ -7,6 +7,7 @@ import resource
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter
@@ -151,12 +152,11 @@ def measure(
 
 
 def _importable(point: Point) -> bool:
-    """Whether a worker can import the class of a point: not that of a file, or of a function."""
+    """Whether a worker can import the class of a point: not that of a file that was named, or of a function."""
     module, _, name = place_of(point).partition(":")
-    try:
-        return getattr(import_module(module), name, None) is type(point)
-    except ImportError:
+    if PathFinder.find_spec(module.partition(".")[0]) is None:
         return False
+    return getattr(import_module(module), name, None) is type(point)
 
 
 def _jobs(points: Sequence[Point]) -> list[PointJob]:
