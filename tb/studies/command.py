@@ -13,8 +13,9 @@ from ..build.builder import BuildError
 from ..devices.interface import DeviceError
 from ..report.console import Reporter
 from ..runs.sweeps.cluster import ClusterError
+from .engine.index import save_index
 from .engine.measure import measure, shard
-from .engine.page import page_of, row_file, save
+from .engine.page import FOLDER, page_of, row_file, save
 from .engine.point import Point
 from .engine.rows import StudyError
 from .engine.study import Study
@@ -71,6 +72,8 @@ def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> boo
             good = False
             continue
         good &= not page.missed
+    if FOLDER.exists():
+        save_index(SHIPPED, FOLDER)
     return good
 
 

@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.tb.cli.main import app
+from meshloom.tb.report.console import console
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.schema import Row
 from meshloom.tb.studies import command, registry
 from meshloom.tb.studies.engine import page as pages
+from meshloom.tb.studies.engine.index import index
 from meshloom.tb.studies.engine.measure import PointJob, measure, shard
 from meshloom.tb.studies.engine.page import Page, filled, page_of, row_file
 from meshloom.tb.studies.engine.point import Inputs, Point, Report, form
@@ -62,7 +64,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     for function in (page_of, row_file, pages.save):
         monkeypatch.setattr(function, "__defaults__", (tmp_path,))
-    monkeypatch.setattr(pages, "FOLDER", tmp_path)
+    for module in (pages, command):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
     Square.calls.clear()
     yield tmp_path
     Square.version = "1"
@@ -358,8 +361,6 @@ def test_wrong_names_and_shards_measure_nothing(folder: Path) -> None:
 
 
 def test_one_that_cannot_be_measured_stops_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from meshloom.tb.report.console import console
-
     def broken(*_: object, **__: object) -> int:
         raise StudyError("no such tool")
 
@@ -371,6 +372,20 @@ def test_one_that_cannot_be_measured_stops_no_other(folder: Path, monkeypatch: p
     assert not good
     assert not (folder / "bad.md").exists()
     assert "At most 4." in (folder / "squares.md").read_text()
+
+
+def test_the_index_has_a_line_for_each_page(folder: Path) -> None:
+    """By question, with the page's own answer; pages of another form by their titles."""
+    assert command.run([study(name="klotski"), study(name="other")], command.StudyOptions(jobs=0), console())
+    (folder / "old.md").write_text("# How fast\n\nPrinted by hand.\n\n**Verdict: 2 bars missed.**\n")
+    text = index(registry.SHIPPED, folder)
+    line = "| How large are squares? | At most 4. | [{}]({}.md) | all bars kept |"
+    assert "## Klotski: networks in micro-ops" in text
+    assert line.format("klotski", "klotski") in text
+    others = text[text.index("## Others") :]
+    assert line.format("other", "other") in others
+    assert "| How fast | see the page | [old](old.md) | 2 bars missed |" in others
+    assert "| How large are squares?" in (folder / "README.md").read_text()
 
 
 # -- points that are runs ---------------------------------------------------------------------------------------------
