@@ -116,11 +116,6 @@ ONLINE_ABLATION = module(
     "online_ablation",
     paper="layer_puzzle",
 )
-KLOTSKI_SOLVERS = module(
-    "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds",
-    "klotski_solvers",
-    paper="klotski",
-)
 KLOTSKI_PARTITION = module(
     "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
     "klotski_partition",

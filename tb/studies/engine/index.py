@@ -13,9 +13,10 @@ from meshloom.sched.support.files import write_atomically
 _ABOUT = """# Results
 
 What has been measured, by question. Each page is printed by `meshloom bench NAME` from rows that are kept as text
-(`rows/`); it says which code measured them, when, and which bars are missed. `meshloom bench` measures a sample of every
-study, `--full` a study whole, and `meshloom bench --stale` says what the present code would measure anew. The files that
-a run leaves are in [formats](../formats.md), what the papers claim and what is measured here in [claims](../claims.md).
+(`rows/`); it says which code measured them, when, and which bars are missed. `meshloom bench` measures a sample of
+every study, `--full` a study whole, and `meshloom bench --stale` says what the present code would measure anew. The
+files that a run leaves are in [formats](../formats.md), what the papers claim and what is measured here in
+[claims](../claims.md).
 """
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _ANSWER = re.compile(r"^\*\*(.+?\?)\*\* (.+)$", re.MULTILINE)
