@@ -116,11 +116,6 @@ ONLINE_ABLATION = module(
     "online_ablation",
     paper="layer_puzzle",
 )
-KLOTSKI_PARTITION = module(
-    "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
-    "klotski_partition",
-    paper="klotski",
-)
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
     "both gradients of the layers of nine networks in every order, in the model and on the RTL",

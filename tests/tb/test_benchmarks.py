@@ -33,7 +33,6 @@ from meshloom.tb.benchmarks import (
     gemm,
     gradient,
     gradient_chain,
-    klotski_partition,
     layer_latency,
     layer_puzzle,
     models,
@@ -80,7 +79,7 @@ MODULES = {
     "flexer_optimum": flexer_optimum,
     "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation,
-    "klotski_partition": klotski_partition, "area": area, "sweep": sweep,
+    "area": area, "sweep": sweep,
     "gradient": gradient, "gradient_chain": gradient_chain, "training": training,
 }  # fmt: skip
 
