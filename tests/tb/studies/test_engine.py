@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -345,6 +346,24 @@ def test_a_study_is_a_file(folder: Path) -> None:
     before = (folder / "mine.md").read_bytes()
     assert invoke("mine.py:STUDY", "--print").exit_code == 0
     assert (folder / "mine.md").read_bytes() == before
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "studies" / "slow_dram.py"
+
+
+def test_the_guide_shows_the_example_as_it_is() -> None:
+    guide = (EXAMPLE.parents[2] / "docs" / "studies.md").read_text()
+    assert f"```python\n{EXAMPLE.read_text()}```" in guide
+    assert len(EXAMPLE.read_text().splitlines()) < 60
+
+
+@pytest.mark.slow
+def test_the_example_runs(folder: Path) -> None:
+    shown = invoke(f"{EXAMPLE}:STUDY", "--jobs", "0")
+    assert shown.exit_code == 0, shown.output
+    page = (folder / "slow_dram.md").read_text()
+    assert "Quick: 4 of 4 points are measured, 4 of them with the present code" in page
+    assert re.search(r"They take 1\.\d\d\d times as many cycles", page)
 
 
 def test_wrong_names_and_shards_measure_nothing(folder: Path) -> None:
