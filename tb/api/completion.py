@@ -72,11 +72,12 @@ def complete_workloads(incomplete: str) -> list[str]:
     return _starting((*zoo.names(), "regression", "conv:", "gemm:", "gradient:", "chain:", *layers), incomplete)
 
 
-def complete_benchmarks(incomplete: str) -> list[str]:
-    """Registered benchmarks."""
-    from ..benchmarks.registry import REGISTRY
+def complete_studies(incomplete: str) -> list[str]:
+    """Registered studies."""
+    from ..benchmarks.registry import REGISTRY as OTHERS
+    from ..studies.registry import REGISTRY
 
-    return _starting(REGISTRY.names(), incomplete)
+    return _starting({*REGISTRY.names(), *OTHERS.names()}, incomplete)
 
 
 def complete_devices(incomplete: str) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from meshloom.sched.schedulers.papers import papers
 from meshloom.sched.support.plugins import PluginError, Registry
 
+from ..studies import registry as studies
 from .interface import Benchmark, BenchmarkError, module
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ NETWORKS = module(
 NOC = module(
     "the NoC by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
 )
-WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 DTT_ROUTING = module(
     "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled",
     "dtt_routing",
@@ -95,18 +95,6 @@ FLEXER_POLICIES = module(
 FLEXER_OPTIMUM = module(
     "its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum", paper="flexer"
 )
-FLEXER_RTL = module(
-    "the same on the RTL: layers of all four networks, and three of these whole",
-    "flexer_rtl",
-    parts=True,
-    paper="flexer",
-)
-FLEXER_NETWORKS = module(
-    "networks by hybrid and by loop_order on the RTL of four architectures",
-    "flexer_networks",
-    parts=True,
-    paper="flexer",
-)
 LAYER_PUZZLE = module(
     "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
     "layer_puzzle",
@@ -127,22 +115,6 @@ ONLINE_ABLATION = module(
     "our online scheduler with each of its parts switched off, ten workloads in the model",
     "online_ablation",
     paper="layer_puzzle",
-)
-KLOTSKI = module(
-    "networks in micro-ops beside both baselines of Klotski and loop nests, in the model and on the RTL",
-    "klotski",
-    parts=True,
-    paper="klotski",
-)
-KLOTSKI_SOLVERS = module(
-    "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds",
-    "klotski_solvers",
-    paper="klotski",
-)
-KLOTSKI_PARTITION = module(
-    "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
-    "klotski_partition",
-    paper="klotski",
 )
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
@@ -176,6 +148,14 @@ SHIPPED = {
     if isinstance(thing, Benchmark) and (not thing.paper or thing.paper in papers())
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)
+
+
+def split(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of studies, and of what is still a benchmark (none named: all of both)."""
+    if not names:
+        return list(studies.SHIPPED), [name for name in SHIPPED if name not in studies.SHIPPED]
+    benchmarks = [name for name in names if name in SHIPPED and name not in studies.SHIPPED]
+    return [name for name in names if name not in benchmarks], benchmarks
 
 
 def run(names: Sequence[str], parts: Sequence[str] = ()) -> bool:

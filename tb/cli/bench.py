@@ -1,71 +1,128 @@
-"""`meshloom bench` and `meshloom benchmarks`."""
+"""`meshloom bench` and `meshloom studies`."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from ..api.completion import complete_benchmarks
+from ..api.completion import complete_studies
 from ..api.options import Json, examples
 from ..results.exits import Exit
 from .loadable import loadable
 from .outputs import listing_screen, put_list
+from .requests import filled
 
 app = typer.Typer()
 
 
-@app.command(
-    epilog=examples("meshloom bench", "meshloom bench gemm speed", "meshloom bench layer_puzzle --part lp9-small")
-)
-def bench(
+@dataclass(frozen=True)
+class BenchRequest:
+    """What is measured: the fields are the options of the command."""
+
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            autocompletion=complete_benchmarks,
-            help="Benchmarks to run.",
+            autocompletion=complete_studies,
+            help="Studies to measure; FILE.py:STUDY is one, too.",
             show_default="all",
         ),
-    ] = None,
+    ] = None
+    full: Annotated[bool, typer.Option("--full", help="Measure the whole study; may take hours.")] = False
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Measure only the I-th of N parts, one for each machine.")
+    ] = ""
+    stale: Annotated[
+        bool,
+        typer.Option(
+            "--stale", help="Measure nothing: say what the present code would measure anew, and what that takes."
+        ),
+    ] = False
+    printed: Annotated[
+        bool, typer.Option("--print", help="Measure nothing: print the pages from the rows that there are.")
+    ] = False
+    jobs: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Worker processes on this machine; default: one per CPU.")
+    ] = len(os.sched_getaffinity(0))
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
+        ),
+    ] = None
+    retry: Annotated[bool, typer.Option("--retry", help="Measure points again that came to an error.")] = False
     part: Annotated[
         list[str] | None,
         typer.Option(
             "--part",
             metavar="PART",
-            help="Measure this part only, of a benchmark that has parts and keeps its results; may be given again.",
+            help="Measure this part only, of a study that has parts; may be given again.",
         ),
-    ] = None,
-) -> None:
-    """Measure speed and accuracy, side by side with other simulators where these can be installed."""
-    from ..benchmarks.interface import BenchmarkError
-    from ..benchmarks.registry import run
+    ] = None
 
+
+@app.command(
+    epilog=examples(
+        "meshloom bench",
+        "meshloom bench whole_packets gemm",
+        "meshloom bench flexer_networks --full --shard 1/4",
+        "meshloom bench --stale",
+    )
+)
+@filled(BenchRequest)
+def bench(request: BenchRequest) -> None:
+    """Measure studies of speed, accuracy and papers' claims, and write their pages.
+
+    A quick study is a sample of at most five minutes of a processor that touches every claim of its page. Rows are kept
+    as text as they come: an interrupted study goes on where it was, and what the present code has measured is not
+    measured again. The exit status is 1 if a bar is missed.
+    """
+    from ..benchmarks import registry as benchmarks
+    from ..benchmarks.interface import BenchmarkError
+    from ..report.console import console
+    from ..studies import command
+    from ..studies.engine.rows import StudyError
+
+    screen = console()
+    studies, others = benchmarks.split(request.names or [])
+    options = command.StudyOptions(
+        request.full, request.shard, request.jobs, request.cluster, request.retry, request.printed
+    )
+    chosen = list(command.chosen(studies).values()) if studies else []
     try:
-        good = run(names or [], part or [])
+        if request.stale:
+            command.stale(chosen, screen)
+            return
+        good = command.run(chosen, options, screen) if chosen else True
+        if others:
+            good &= benchmarks.run(others, request.part or [])
+    except StudyError as error:
+        raise typer.BadParameter(str(error), param_hint="--shard") from None
     except BenchmarkError as error:
         raise typer.BadParameter(str(error), param_hint="--part") from None
     if not good:
         raise typer.Exit(Exit.WRONG)
 
 
-@app.command(epilog=examples("meshloom benchmarks", "meshloom benchmarks --json - | jq -r '.benchmarks[].name'"))
-def benchmarks(json: Json = None) -> None:
-    """List the benchmarks, including those of installed packages."""
-    from ..benchmarks.registry import REGISTRY
+@app.command(epilog=examples("meshloom studies", "meshloom studies --json - | jq -r '.studies[].name'"))
+def studies(json: Json = None) -> None:
+    """List the studies, including those of installed packages: what `meshloom bench` measures."""
+    from ..benchmarks.registry import REGISTRY as OTHERS
     from ..report.narrow import show
     from ..report.tables import text_table
-    from ..results.listings import BenchmarkEntry, BenchmarkList
+    from ..results.listings import StudyEntry, StudyList
+    from ..studies.registry import REGISTRY
 
     broken: list[str] = []
-    known = loadable(REGISTRY, broken)
     screen = listing_screen(json)
-    lines = ((name, each.paper or "-", each.summary) for name, each in known.items())
-    show(text_table(("benchmark", "paper", "what it measures"), lines), screen)
+    known = {**loadable(OTHERS, broken), **loadable(REGISTRY, broken)}
+    entries = [StudyEntry(name=name, question=each.summary, paper=each.paper) for name, each in sorted(known.items())]
+    lines = ((entry.name, entry.paper or "-", entry.question) for entry in entries)
+    show(text_table(("study", "paper", "what it measures"), lines), screen)
     for each in broken:
         screen.print(each, style="red", soft_wrap=True)
-    entries = (
-        BenchmarkEntry(name=name, summary=each.summary, parts=each.parts, paper=each.paper)
-        for name, each in known.items()
-    )
-    put_list(json, BenchmarkList(benchmarks=tuple(entries), broken=tuple(broken)))
+    put_list(json, StudyList(studies=tuple(entries), broken=tuple(broken)))

@@ -1,6 +1,6 @@
 """What a run leaves of a workload for viewers: a folder with its schedule, program, row, and tables of what happened.
 
-Tables are Parquet, docs/results/README.md documents them column by column; `VERSION` names the format, in the manifest
+Tables are Parquet, docs/formats.md documents them column by column; `VERSION` names the format, in the manifest
 and in each table's metadata. A folder appears whole or not at all.
 """
 

@@ -89,9 +89,9 @@ def listings() -> dict[str, Any]:
     """Of what the commands that list things write with `--json`."""
     from pydantic import TypeAdapter
 
-    from .listings import BenchmarkList, ChipList, DeviceList, RunList, SchedulerList, WorkloadList
+    from .listings import ChipList, DeviceList, RunList, SchedulerList, StudyList, WorkloadList
 
-    lists = ChipList | SchedulerList | WorkloadList | DeviceList | BenchmarkList | RunList
+    lists = ChipList | SchedulerList | WorkloadList | DeviceList | StudyList | RunList
     return TypeAdapter[Any](lists).json_schema(mode="serialization")
 
 

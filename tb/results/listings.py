@@ -1,6 +1,6 @@
 """What the commands that list things print with `--json`: one object, whose one field is the list.
 
-Chips, schedulers, workloads, devices, benchmarks and runs each have a `name` (of a run: `run`), by which other commands
+Chips, schedulers, workloads, devices, studies and runs each have a `name` (of a run: `run`), by which other commands
 know them, and a `summary` where there is something to say.
 """
 
@@ -102,19 +102,18 @@ class DeviceList(Record):
     broken: tuple[str, ...] = ()
 
 
-class BenchmarkEntry(Record):
-    """A benchmark. `parts`: whether it can be held to parts of it; `paper`: whose study it is, empty if nobody's."""
+class StudyEntry(Record):
+    """A study. `paper`: whose claims it checks, empty if nobody's."""
 
     name: str
-    summary: str
-    parts: bool
+    question: str
     paper: str
 
 
-class BenchmarkList(Record):
-    """What `meshloom benchmarks --json` prints. `broken`: as of schedulers."""
+class StudyList(Record):
+    """What `meshloom studies --json` prints. `broken`: as of schedulers."""
 
-    benchmarks: tuple[BenchmarkEntry, ...]
+    studies: tuple[StudyEntry, ...]
     broken: tuple[str, ...] = ()
 
 

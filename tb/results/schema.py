@@ -1,6 +1,6 @@
 """The results of co-simulation, as data: the rows of the table, their file format, and the verdict on a run.
 
-The JSON format is documented field by field in `docs/results/README.md`; `SCHEMA_VERSION` names it. Everything that
+The JSON format is documented field by field in `docs/formats.md`; `SCHEMA_VERSION` names it. Everything that
 can be computed from other fields (error, speed, status) is computed, is written out for readers in other languages,
 and is checked against the other fields when a file is loaded, so that no file can contradict itself.
 """

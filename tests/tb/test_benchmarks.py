@@ -28,16 +28,11 @@ from meshloom.tb.benchmarks import (
     files,
     flexer,
     flexer_assumptions,
-    flexer_networks,
     flexer_optimum,
     flexer_policies,
-    flexer_rtl,
     gemm,
     gradient,
     gradient_chain,
-    klotski,
-    klotski_partition,
-    klotski_solvers,
     layer_latency,
     layer_puzzle,
     models,
@@ -52,7 +47,6 @@ from meshloom.tb.benchmarks import (
     sweep,
     training,
     vector,
-    whole_packets,
 )
 from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
 from meshloom.tb.benchmarks.registry import SHIPPED
@@ -83,10 +77,10 @@ MODULES = {
     "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
     "flexer_optimum": flexer_optimum,
-    "flexer_rtl": flexer_rtl, "flexer_networks": flexer_networks, "layer_latency": layer_latency, "models": models,
-    "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
-    "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
-    "gradient": gradient, "gradient_chain": gradient_chain, "training": training, "whole_packets": whole_packets,
+    "layer_latency": layer_latency, "models": models,
+    "layer_puzzle": layer_puzzle, "online_ablation": online_ablation,
+    "area": area, "sweep": sweep,
+    "gradient": gradient, "gradient_chain": gradient_chain, "training": training,
 }  # fmt: skip
 
 

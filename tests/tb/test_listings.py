@@ -19,6 +19,7 @@ from meshloom.tb.devices.registry import REGISTRY as DEVICES
 from meshloom.tb.results import json_schemas
 from meshloom.tb.results.past import names
 from meshloom.tb.results.schema import Results
+from meshloom.tb.studies.registry import REGISTRY as STUDIES
 
 from .command_line import invoke, results_in, row
 
@@ -27,7 +28,7 @@ LISTS = {
     "schedulers": (*REGISTRY.names(), *ONLINE.names()),
     "workloads": zoo.names(),
     "devices": DEVICES.names(),
-    "benchmarks": BENCHMARKS.names(),
+    "studies": tuple(sorted({*STUDIES.names(), *BENCHMARKS.names()})),
 }
 
 

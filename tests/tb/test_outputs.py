@@ -56,7 +56,7 @@ class Output:
 
 QUERY = "query rows --pareto cycles,dram_bytes"
 #: Commands that list things.
-LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "benchmarks", "doctor")
+LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "studies", "doctor")
 TRAIN = "train digits --chip quad8 --steps 1 --model"
 OUTPUTS = {
     ("run", "--json"): [Output("run gemm:8x8x8 --chip tiny", "--json", "a.json")],

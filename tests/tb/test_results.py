@@ -32,7 +32,7 @@ from meshloom.tb.results.schema import (
     summarise,
 )
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results" / "README.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "formats.md"
 FAULT = FaultReport(cause="ADDRESS", tile=17, unit="mover", tag=9, value=0x1000, label="fetch x")
 DIVERGENCE = Divergence(
     tile=1,
@@ -268,7 +268,7 @@ def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     ]
     inner += [first["error"], first["settings"], first["wrong_byte"], first["wrong_byte"]["makers"][0], first["arrays"]]
     for record in (values, values["summary"], first, *inner):
-        assert set(record) <= documented, "docs/results/README.md does not explain a field"
+        assert set(record) <= documented, "docs/formats.md does not explain a field"
 
 
 def test_figures_of_links_are_computed_and_must_agree() -> None:

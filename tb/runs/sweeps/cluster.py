@@ -1,7 +1,7 @@
-"""Workers: processes of this machine, or a Dask cluster; batches go to them, and what they return comes back.
+"""Workers: processes of this machine, or a Dask cluster; jobs go to them, and what they return comes back.
 
-A batch that loses its worker goes to another one. One that has lost several is taken apart, so that the point that
-kills them is found: it fails, and the others are done.
+A job that loses its worker goes to another one. One that has lost several is taken apart, so that the task that kills
+them is known: it fails, and the others are done.
 """
 
 from __future__ import annotations
@@ -11,27 +11,55 @@ import multiprocessing
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from meshloom.sched.support.files import WriteError
 
 from ...build.tools import ToolError
 from ..failures import Failure
-from .evaluate import Batch, Done, OtherSourcesError, evaluate, failed_row
+from .evaluate import OtherSourcesError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-#: Workers that a batch may lose before it is taken apart.
+#: Workers that a job may lose before it is taken apart.
 LOSSES = 2
-#: Batches that wait for each worker, beside the one that it does: it never waits for the client.
+#: Jobs that wait for each worker, beside the one that it does: it never waits for the client.
 AHEAD = 2
 #: Seconds in which a cluster must show a worker.
 PATIENCE = 60
 
 
+D = TypeVar("D", covariant=True)
+
+
 class ClusterError(ToolError):
     """A cluster that cannot be reached, or whose workers cannot do what they are asked."""
+
+
+class Job(Protocol[D]):
+    """What a worker does: some tasks, and what becomes of them."""
+
+    def model_dump_json(self) -> str:
+        """All that the worker needs."""
+        ...
+
+    @staticmethod
+    def perform(text: str) -> str:
+        """What the worker calls with that; what it returns comes back."""
+        ...
+
+    def apart(self) -> Sequence[Self]:
+        """Jobs of a single task each."""
+        ...
+
+    def outcome(self, text: str) -> D:
+        """What came back, read."""
+        ...
+
+    def lost(self, why: Failure) -> D:
+        """What comes of it if it kills its workers."""
+        ...
 
 
 _SETTINGS: dict[str, Any] = {
@@ -43,7 +71,11 @@ _SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.target": False,
     "distributed.admin.tick.limit": "1 hour",
     "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.scheduler.http.routes": [],  # nobody needs to be told anything by HTTP
+    "distributed.worker.http.routes": [],
 }
+#: Where processes of this machine have their HTTP servers, which serve nothing: for nobody else, at any free port.
+_NOWHERE = "127.0.0.1:0"
 #: What workers of this machine need: one process imports it, of which they are copies, also those that replace others.
 _IMPORTED = ("distributed", "meshloom.tb.runs.sweeps.evaluate", "meshloom.sched.schedulers.loop_order.scheduler")
 
@@ -83,7 +115,9 @@ def opened(jobs: int, address: str | None) -> Generator[Client]:
                         processes=True,
                         security=keys,
                         protocol="tls://",
-                        dashboard_address=None,
+                        dashboard_address=_NOWHERE,
+                        worker_dashboard_address=_NOWHERE,
+                        scheduler_kwargs={"dashboard": False},
                         memory_limit=0,
                         silence_logs=logging.CRITICAL,
                     )
@@ -108,48 +142,47 @@ def opened(jobs: int, address: str | None) -> Generator[Client]:
 
 
 def workers(client: Client) -> int:
-    """Batches that run at the same time."""
+    """Jobs that run at the same time."""
     return max(1, sum(client.nthreads().values()))
 
 
-def run(client: Client, batches: Sequence[Batch], on_done: Callable[[Done], None]) -> None:
-    """Sends batches, a few ahead of the workers, and hands over what each has become as soon as it is there. Raises
+def run(client: Client, jobs: Sequence[Job[D]], on_done: Callable[[D], None]) -> None:
+    """Sends jobs, a few ahead of the workers, and hands over what each has become as soon as it is there. Raises
     ClusterError if workers cannot do it at all; WriteError."""
     from distributed import as_completed
 
-    waiting = list(reversed(batches))
-    sent: dict[str, Batch] = {}
+    waiting = list(reversed(jobs))
+    sent: dict[str, Job[D]] = {}
 
-    def send(batch: Batch) -> Future:
-        future = client.submit(evaluate, batch.model_dump_json(), pure=False)
-        sent[future.key] = batch
+    def send(job: Job[D]) -> Future:
+        future = client.submit(job.perform, job.model_dump_json(), pure=False)
+        sent[future.key] = job
         return future
 
     going = as_completed()
     for _ in range(min(len(waiting), (1 + AHEAD) * workers(client))):
         going.add(send(waiting.pop()))
     for future in going:
-        batch = sent.pop(future.key)
-        for left in _finished(future, batch, on_done):
+        job = sent.pop(future.key)
+        for left in _finished(future, job, on_done):
             going.add(send(left))
         while waiting and len(sent) < (1 + AHEAD) * workers(client):
             going.add(send(waiting.pop()))
 
 
-def _finished(future: Future, batch: Batch, on_done: Callable[[Done], None]) -> list[Batch]:
-    """Hands over what a batch has become; returns batches to send instead of one that has lost its workers."""
+def _finished(future: Future, job: Job[D], on_done: Callable[[D], None]) -> Sequence[Job[D]]:
+    """Hands over what a job has become; returns jobs to send instead of one that has lost its workers."""
     from distributed.scheduler import KilledWorker
 
     error = future.exception()
     if error is None:
-        on_done(Done.model_validate_json(future.result()))
+        on_done(job.outcome(future.result()))
         return []
     if isinstance(error, KilledWorker):
-        if len(batch.tasks) > 1:
-            return [batch.model_copy(update={"tasks": (task,)}) for task in batch.tasks]
+        if len(parts := job.apart()) > 1:
+            return parts
         why = Failure("KilledWorker", "scheduling", f"{LOSSES} workers died of it; is there enough memory?")
-        rows = tuple(failed_row(task, batch, why) for task in batch.tasks)
-        on_done(Done(rows=rows, worker=0, began=0.0, ended=0.0))
+        on_done(job.lost(why))
         return []
     if isinstance(error, WriteError):
         raise error

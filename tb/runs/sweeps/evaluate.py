@@ -59,6 +59,24 @@ class Batch(_Model):
     device: str | None
     tasks: tuple[Task, ...]
 
+    @staticmethod
+    def perform(text: str) -> str:
+        """See `evaluate`."""
+        return evaluate(text)
+
+    def apart(self) -> tuple[Batch, ...]:
+        """Its points one by one."""
+        return tuple(self.model_copy(update={"tasks": (task,)}) for task in self.tasks)
+
+    def outcome(self, text: str) -> Done:
+        """The rows that a worker has returned."""
+        return Done.model_validate_json(text)
+
+    def lost(self, why: Failure) -> Done:
+        """Rows that say why there are none."""
+        rows = tuple(failed_row(task, self, why) for task in self.tasks)
+        return Done(rows=rows, worker=0, began=0.0, ended=0.0)
+
 
 class Done(_Model):
     """The rows of a batch, in its order. `worker`: the process that made them; `began`, `ended`: seconds since the
@@ -200,7 +218,7 @@ def deciding_code(scheduler: str, device: str | None) -> str:
     digest = hashlib.sha256()
     # kinds of workload are imported by name, so nothing that is followed leads there
     modules = ["tb.runs.sweeps.evaluate", *(_module(place) for place in KINDS.shipped.values())]
-    for module, path in _modules(scheduler_of(scheduler)):
+    for module, path in modules_of(scheduler_of(scheduler)):
         if module.startswith("meshloom."):
             modules.append(module.removeprefix("meshloom."))
         elif path is not None:
@@ -216,7 +234,7 @@ def _module(place: str) -> str:
     return place.partition(":")[0].removeprefix("meshloom.")
 
 
-def _modules(scheduler: Scheduler) -> list[tuple[str, Path | None]]:
+def modules_of(scheduler: Scheduler) -> list[tuple[str, Path | None]]:
     """The modules that make its schedules, with their files."""
     pairs: list[tuple[str, Path | None]] = []
     for kind in scheduler.kinds:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from pydantic import TypeAdapter
+from typing import Any, ClassVar
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.ir.schedule import Move, Schedule, Span
@@ -22,10 +21,11 @@ from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 
-from ..results.events import OnEvent, Stage
-from .kept import Decided, Kept, Record
-from .network_runs import config
-from .results import FOLDER, Sheet
+from ...inputs.chips import changed
+from ..engine.point import Inputs, Point, Report
+from ..engine.rows import Rows
+from ..engine.tables import DASH, Table
+from ..points.runs import chip_of
 
 #: Network, chips, and how it is scheduled.
 NETWORK, CHIPS, SCHEDULER = "resnet50", ("klotski9", "klotski25"), "klotski:fallback=none"
@@ -42,7 +42,6 @@ ROOM: dict[str, dict[str, int]] = {
     "queues of 64 requests": {"mover_queue": 64},
     "both": {"ring_instructions": 256, "mover_queue": 64},
 }
-_MADE_BY = ("sched.papers.klotski.entry", "sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 
 
 @dataclass(frozen=True)
@@ -52,25 +51,34 @@ class Waits:
     cycles: dict[str, int]
 
 
-def _decided(chip: str) -> Decided:
-    return Decided(config(chip), _MADE_BY, f"{NETWORK}, {SCHEDULER}, {[*KINDS]}, {ROOM}")
+@dataclass(frozen=True)
+class WaitPoint(Point):
+    """The network on a chip."""
 
+    chip: str
+    row: ClassVar[Any] = Waits
 
-#: By chip.
-KEPT = Kept(FOLDER / "klotski_waits.jsonl", "waits", TypeAdapter(Record[str, Waits]), TypeAdapter(Waits), _decided)
+    @property
+    def name(self) -> str:
+        return f"what holds up {NETWORK} on {self.chip}"
 
+    @property
+    def work(self) -> float:
+        return 120.0
 
-def measure(on_progress: OnEvent) -> None:
-    """Measures what is not kept."""
-    for name in KEPT.missing(CHIPS):
-        chip = config(name)
-        on_progress(Stage(workload=NETWORK, what=f"{name}: what holds it up"))
-        made = find_network(SCHEDULER, SCHEDULES.folder())(zoo.load(NETWORK), chip, None).schedule
-        found = {kind: _cycles(lightened(made, chip, some), chip) for kind, some in KINDS.items()}
+    def inputs(self) -> Inputs:
+        decide = "sched.papers.klotski.entry", "sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo"
+        more = (("chip", chip_of(self.chip).digest), ("what", f"{NETWORK}, {SCHEDULER}, {[*KINDS]}, {ROOM}"))
+        return Inputs(decide, more)
+
+    def measure(self, report: Report) -> Waits:
+        chip = chip_of(self.chip)
+        schedule = find_network(SCHEDULER, SCHEDULES.folder())(zoo.load(NETWORK), chip, None).schedule
+        cycles = {kind: _cycles(lightened(schedule, chip, some), chip) for kind, some in KINDS.items()}
         for what, changes in ROOM.items():
-            roomy = ChipConfig.model_validate(chip.model_dump() | changes)
-            found[what] = _cycles(made.model_copy(update={"chip_digest": roomy.digest}), roomy)
-        KEPT.put(name, Waits(found))
+            roomy = changed(chip, changes)
+            cycles[what] = _cycles(schedule.model_copy(update={"chip_digest": roomy.digest}), roomy)
+        return Waits(cycles)
 
 
 def _cycles(schedule: Schedule, chip: ChipConfig) -> int:
@@ -83,23 +91,22 @@ def lightened(schedule: Schedule, chip: ChipConfig, some: Callable[[Move, ChipCo
     def first(span: Span) -> Span:
         return span.model_copy(update={"run": 1, "stride": 0})
 
-    changed = (
+    changed_operations = (
         op.model_copy(update={"words": 1, "src": first(op.src), "dst": first(op.dst)})
         if isinstance(op, Move) and some(op, chip)
         else op
         for op in schedule.operations
     )
-    return schedule.model_copy(update={"operations": tuple(changed)})
+    return schedule.model_copy(update={"operations": tuple(changed_operations)})
 
 
-def sheet() -> tuple[Sheet, set[str]]:
-    """All that there is, and chips of which older code has found it."""
-    kept, older = KEPT.collected(CHIPS)
-    found = {chip: one.cycles for chip, one in kept.items()}
+def waits(rows: Rows) -> Table:
+    """Cycles of all variants, by chip."""
+    cycles = {point.chip: row.cycles for point, row in rows.items() if isinstance(point, WaitPoint)}
 
-    def cell(cycles: dict[str, int], what: str) -> str:
-        return f"{cycles[what]:,} ({cycles[what] / cycles['nothing']:.3f})" if what in cycles else "-"  # older code
+    def cell(some: dict[str, int], what: str) -> str:
+        return f"{some[what]:,} ({some[what] / some['nothing']:.3f})" if what in some else DASH  # older code
 
-    rows = [(what, *(cell(cycles, what) for cycles in found.values())) for what in (*KINDS, *ROOM) if found]
+    lines = [(what, *(cell(some, what) for some in cycles.values())) for what in (*KINDS, *ROOM) if cycles]
     title = f"What holds up {NETWORK}: cycles in the model if MOVEs carry a word each, or with room for code, requests"
-    return Sheet(title, ("a word each, or room", *(f"{chip}>" for chip in found)), rows), older
+    return Table(title, ("a word each, or room", *(f"{chip}>" for chip in cycles)), lines)

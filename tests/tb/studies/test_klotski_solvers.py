@@ -7,9 +7,12 @@ import re
 import pytest
 
 from meshloom.sched.papers.klotski.dag import Dag
-from meshloom.tb.benchmarks import klotski_solvers
-from meshloom.tb.benchmarks.klotski_graphs import layered
-from meshloom.tb.results.events import OnEvent
+from meshloom.tb.studies.engine.point import Point
+from meshloom.tb.studies.klotski import klotski_solvers
+from meshloom.tb.studies.klotski.graphs import layered
+from meshloom.tb.studies.klotski.klotski_solvers import STUDY, GraphPoint, MappingPoint, ProgramPoint, Solutions
+
+from .made_rows import page_of
 
 
 def test_graphs_have_layers_and_are_the_same_every_time() -> None:
@@ -23,19 +26,18 @@ def test_graphs_have_layers_and_are_the_same_every_time() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "SIZES": (12,), "SIDES": (2,), "TRIES": 50, "WORK": 0.5, "PROGRAMS": ((6, 1),), "MAPPED": ((8, 2, 2),),
-        "MOVES": 2000,
-    }.items():  # fmt: skip
+    for name, value in {"TRIES": 50, "WORK": 0.5, "MOVES": 2000}.items():
         monkeypatch.setattr(klotski_solvers, name, value)
 
 
-def ignored(*_: object) -> None: ...
+def silent(what: str) -> None:
+    pass
 
 
-def test_methods_agree_where_they_must(quick: None) -> None:
-    on_progress: OnEvent = ignored
-    schedules, programs, mappings = klotski_solvers.run(on_progress).sheets
+@pytest.mark.usefixtures("quick")
+def test_methods_agree_where_they_must() -> None:
+    points: list[Point] = [GraphPoint("layers", 12, 2), ProgramPoint(6, 1), MappingPoint(8, 2, 2)]
+    schedules, programs, mappings = page_of(STUDY, {point: point.measure(silent) for point in points}).tables
     shares = dict(zip(schedules.columns, schedules.rows[0], strict=True))
     assert 1 <= float(shares["segments>"]) <= float(shares["list>"])
     assert float(shares["chain>"]) <= float(shares["sets>"]) <= float(shares["intervals>"]) <= 1
@@ -46,7 +48,8 @@ def test_methods_agree_where_they_must(quick: None) -> None:
     assert proven == by_cp == mended <= min(annealing, printed)
 
 
-def test_networks_are_measured_beside_random_graphs(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quick")
+def test_networks_are_measured_beside_random_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
 
     def make(cores: int) -> Dag:
@@ -54,6 +57,11 @@ def test_networks_are_measured_beside_random_graphs(quick: None, monkeypatch: py
         return layered(20, 1)
 
     monkeypatch.setitem(klotski_solvers.NETWORKS, "net", make)
-    rows = klotski_solvers.run(ignored).sheets[0].rows
-    assert [row[0] for row in rows] == ["layers, 12", "net"]
-    assert numbers == [4]
+    point = next(each for each in STUDY.points(False) if each.name == "net")
+    assert point.measure(silent).ends[0] > 0
+    assert numbers == [9]
+
+
+def test_the_gap_has_a_bar() -> None:
+    page = page_of(STUDY, {GraphPoint("layers", 12, 3): Solutions(100, 90, 80, 95, 100, (120, 104, 105), (1, 1, 2, 3))})
+    assert page.missed == ["the best schedule above its bound, worst: 4.00 %, not at most 3.00 %"]

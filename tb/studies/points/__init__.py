@@ -1,0 +1,1 @@
+"""Kinds of points that several studies measure."""
