@@ -20,7 +20,7 @@ from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.papers.gradient import search as search_module
 from meshloom.sched.papers.gradient.emit import Emitter
 from meshloom.sched.papers.gradient.scheduler import BestTiling, Refused, Searches, Slower, schedule
-from meshloom.sched.papers.gradient.search import Search, tilings
+from meshloom.sched.papers.gradient.search import MOST_GROUPS, Search, _sizes, tilings
 from meshloom.sched.papers.gradient.sharing import begun, groups, links
 from meshloom.sched.schedulers.registry import SchedulerError, find_gradient
 from meshloom.sched.schedulers.training.orders import (
@@ -443,3 +443,10 @@ def test_a_schedule_is_the_best_of_all_splits() -> None:
     assert made.predicted == {Order.PLAIN: best}
     assert made.schedule.predicted is not None
     assert made.schedule.predicted.cycles == best
+
+
+def test_tiles_are_equal_parts_of_no_more_than_so_many_units() -> None:
+    assert _sizes(MOST_GROUPS * 16, 16)[-1] == MOST_GROUPS * 16
+    assert _sizes(MOST_GROUPS * 16 + 1, 16)[-1] == (MOST_GROUPS + 2) // 2 * 16
+    assert _sizes(1, 16) == _sizes(16, 16) == [16]
+    assert _sizes(17, 16) == [16, 32]
