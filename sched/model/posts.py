@@ -1,6 +1,6 @@
 """A tile's semaphores, the trace port and the path to the post plane: each serves one request a cycle in fixed order.
 
-Mirrors `hw/control/semaphores.py`, `hw/control/trace.py` and the multiplexer in `hw/assembly/tile.py`.
+Mirrors `hw/control/semaphores.py`, `hw/control/trace.py` and the multiplexer in `hw/assembly/tile_reports.py`.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class _Builder:
             scheduler=NAME,
             operations=tuple(interleaver.waits.operations[index] for index in best.order),
             tensors=tuple(self.tensors.tensors),
-            sites=sites_of(nodes[index] for index in best.order),
+            sites=sites_of(interleaver.nodes[index] for index in best.order),
         )
         return NetworkSchedule(
             self.graph, schedule, self.tensors.constants, self.cut.lanes, self.tensors.copies,
