@@ -28,9 +28,6 @@ class UnknownBenchmarkError(PluginError):
 
 
 #: What ships, in the order of a run of all: the long one last.
-GEMM = module(
-    "cycles of random GEMMs against the timing formulas; utilisation of a core fed from its own memories", "gemm"
-)
 SPEED = module(
     "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
 )

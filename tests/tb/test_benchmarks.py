@@ -31,7 +31,6 @@ from meshloom.tb.benchmarks import (
     flexer_optimum,
     flexer_policies,
     flexer_rtl,
-    gemm,
     gradient,
     gradient_chain,
     klotski,
@@ -74,7 +73,7 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 
 MODULES = {
-    "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
+    "speed": speed, "regression": regression, "networks": networks, "noc": noc,
     "builds": builds, "vector": vector, "operators": operators, "files": files, "channel_scales": channel_scales,
     "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "dtt_holders": dtt_holders, "dtt_paper": dtt_paper,

@@ -1,4 +1,4 @@
-"""The core's timing against its formulas (`hw/spec/timing.py`), on random GEMMs; its utilisation alone.
+"""Programs of random GEMMs, and how far their trace records are from the formulas of `hw/spec/timing.py`.
 
 A program of GEMMs alone runs on one core of the chip: operands are whatever its memories hold, since no value changes a
 cycle. Trace records say when each one started and ended.
@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from meshloom.hw.spec.config import ChipConfig, built_in_chips, load
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Opcode, Unit
-from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_folds, gemm_occupancy, gemm_start
-from meshloom.sched.program.program import Instruction, Program, next_tag, place
+from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_occupancy, gemm_start
+from meshloom.sched.program.program import Instruction, Program, ProgramError, next_tag, place
 
-from ..devices.readout import Record
-from ..results.events import OnEvent, Stage
-from .interface import BenchmarkError
-from .results import Result, Sheet
+from ...devices.readout import Record
 
 #: Random GEMMs on each chip.
 COUNT = 300
@@ -30,8 +27,6 @@ _WAIT_EVERY = 7
 #: taken in the next cycle, the instruction is offered in the one after.
 _WAKE = 2
 _SEMAPHORE = 1
-#: Least utilisation of a core fed from its own memories.
-BAR = 0.99
 
 
 @dataclass(frozen=True)
@@ -139,10 +134,10 @@ def program(gemms: Sequence[dict[str, int]], chip: ChipConfig) -> Program:
 def deviation(measured: Sequence[tuple[int, int]], gemms: Sequence[dict[str, int]], chip: ChipConfig) -> Deviation:
     """Compares (start, end) of each GEMM with the formulas, given when the one before it started and ended.
 
-    Raises BenchmarkError when there are not as many records as GEMMs.
+    Raises ProgramError when there are not as many records as GEMMs.
     """
     if len(measured) != len(gemms):
-        raise BenchmarkError(f"{chip.name}: {len(gemms)} GEMMs left {len(measured)} trace records")
+        raise ProgramError(f"{chip.name}: {len(gemms)} GEMMs left {len(measured)} trace records")
     worst_start = worst_end = 0
     before: tuple[int, int, GemmShape] | None = None
     for number, ((start, end), fields) in enumerate(zip(measured, gemms, strict=True)):
@@ -163,7 +158,7 @@ def fold_rich(chip: ChipConfig) -> dict[str, int]:
     pixels = min(256, core.a_words // k_blocks) // chip.rows * chip.rows
     n_blocks = min(8, core.out_words // max(1, pixels), core.b_words // (k_blocks * chip.cols))
     if min(pixels, n_blocks) < 1:
-        raise BenchmarkError(f"{chip.name}: its cores' memories are too small for a fold-rich GEMM")
+        raise ProgramError(f"{chip.name}: its cores' memories are too small for a fold-rich GEMM")
     ones = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation")
     return {
         **dict.fromkeys(ones, 1),
@@ -190,69 +185,3 @@ def utilisation(measured: Sequence[tuple[int, int]], gemms: Sequence[dict[str, i
 def spans(records: Sequence[Record]) -> list[tuple[int, int]]:
     """(start, end) of all GEMMs, by start."""
     return sorted((record.start, record.end) for record in records if record.opcode is Opcode.GEMM)
-
-
-def run(on_progress: OnEvent) -> Result:
-    """Runs both programs on every built-in chip."""
-    from ..devices.interface import Job
-    from ..devices.simulated import VERILATOR
-
-    chips = [load(name) for name in built_in_chips()]
-    rows: list[tuple[str, ...]] = []
-    failures: list[str] = []
-    failed: set[int] = set()
-    for number, chip in enumerate(chips):
-        device = VERILATOR.open(chip, False, lambda what, chip=chip: on_progress(Stage(workload=chip.name, what=what)))
-        gemms, rich = random_gemms(chip), [fold_rich(chip)]
-        on_progress(Stage(workload=chip.name, what=f"running {len(gemms)} random GEMMs"))
-        jobs = [Job(program(bodies, chip), (), ()) for bodies in (gemms, rich)]
-        runs = list(device.run(jobs, "bench"))
-        for result in runs:
-            if result.fault is not None:
-                raise BenchmarkError(f"{chip.name}: fault {result.fault.describe(chip)}")
-        found = deviation(spans(runs[0].records), gemms, chip)
-        share = utilisation(spans(runs[1].records), rich, chip)
-        missed: list[str] = []
-        if found.start or found.end:
-            missed.append(f"starts are up to {found.start} cycles off their formula, ends up to {found.end}")
-        if share < BAR:
-            missed.append(f"utilisation {100 * share:.2f} % is below {100 * BAR:g} %")
-        failures += [f"{chip.name}: {reason}" for reason in missed]
-        failed |= {number} if missed else set()
-        rows.append(
-            (
-                chip.name,
-                f"{chip.rows}x{chip.cols}",
-                f"{found.count:,}",
-                f"{sum(bool(body['addend']) for body in gemms):,}",
-                f"{sum(gemm_folds(chip, shape_of(body)) > 1 for body in gemms):,}",
-                f"{sum(map(waits, range(len(gemms)))):,}",
-                f"{runs[0].cycles:,}",
-                f"{found.start}",
-                f"{found.end}",
-                f"{100 * share:.2f} %",
-            )
-        )
-    columns = (
-        "chip",
-        "PEs",
-        "GEMMs>",
-        "with addend>",
-        "several folds>",
-        "from idle>",
-        "cycles>",
-        "max start dev.>",
-        "max end dev.>",
-        "utilisation>",
-    )
-    return Result(
-        "gemm",
-        "GEMM timing, cycle by cycle",
-        f"{COUNT} random GEMMs (kernels to 7x7, strides, dilation, padding, all addends, to OUT and ACC) in one "
-        "program on the RTL of each built-in chip. *Max dev.*: the largest difference in cycles between a trace record "
-        "and the formulas of `hw/spec/timing.py`: the start, given the GEMM before it (without a bubble, or from idle "
-        "where it waits for that one's end), and the end, given the start. *Utilisation*: useful multiply-accumulates "
-        f"/ (PEs x cycles) of one fold-rich GEMM fed from the core's own memories. Bars: 0 cycles, {100 * BAR:g} %.",
-        (Sheet("Random GEMMs on the RTL", columns, rows, frozenset(failed)),),
-        failures=tuple(failures),
-    )
