@@ -32,16 +32,11 @@ SPEED = module(
     "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
 )
 BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with many equal cores", "builds")
-VECTOR = module(
-    "windows that the vector unit computes at once: cycles of networks on the RTL, cells after synthesis", "vector"
-)
 OPERATORS = module(
     "ONNX's node tests of all operators of float files, in 8 bits on the RTL of a small chip", "operators"
 )
 FILES = module("trained model files out of packages on the RTL, and their answers beside float's", "files", parts=True)
 CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
-AREA = module("cells of tiles with and without what serving many networks at once takes, after synthesis", "area")
-REGRESSION = module("error of the model, layer by layer, on four chips", "regression")
 NETWORKS = module(
     "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes", "networks"
 )

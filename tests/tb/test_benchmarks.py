@@ -12,13 +12,12 @@ from types import ModuleType
 
 import pytest
 
-from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.hw.spec.config import load
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.onnx.dequantising.operators import OPERATORS as INTEGER_OPERATORS
 from meshloom.sched.workload.onnx.operators.table import OPERATORS as FLOAT_OPERATORS
 from meshloom.tb.benchmarks import (
     ahead,
-    area,
     builds,
     channel_scales,
     dtt_holders,
@@ -44,19 +43,16 @@ from meshloom.tb.benchmarks import (
     online_ablation,
     operators,
     registry,
-    regression,
     scale_sim,
     speed,
     sweep,
     training,
-    vector,
 )
 from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
 from meshloom.tb.benchmarks.registry import SHIPPED
 from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
 from meshloom.tb.report.console import console
 from meshloom.tb.results.events import OnEvent
-from meshloom.tb.results.schema import Row
 
 from ..tiers import slow_but
 from .benchmark_rows import row
@@ -73,8 +69,8 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 
 MODULES = {
-    "speed": speed, "regression": regression, "networks": networks, "noc": noc,
-    "builds": builds, "vector": vector, "operators": operators, "files": files, "channel_scales": channel_scales,
+    "speed": speed, "networks": networks, "noc": noc,
+    "builds": builds, "operators": operators, "files": files, "channel_scales": channel_scales,
     "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "dtt_holders": dtt_holders, "dtt_paper": dtt_paper,
     "ahead": ahead, "scalesim": scale_sim,
@@ -82,7 +78,7 @@ MODULES = {
     "flexer_optimum": flexer_optimum,
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
-    "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
+    "klotski_partition": klotski_partition, "klotski": klotski, "sweep": sweep,
     "gradient": gradient, "gradient_chain": gradient_chain, "training": training,
 }  # fmt: skip
 
@@ -100,7 +96,7 @@ def engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
             calls.append(" ".join((name, *parts)))
             if name == "speed":
                 raise BenchmarkError("no such tool")
-            return Result(name, name, "", (), failures=("too slow",) if name == "regression" else ())
+            return Result(name, name, "", (), failures=("too slow",) if name == "noc" else ())
 
         module = ModuleType(name)
         monkeypatch.setattr(module, "run", run, raising=False)
@@ -111,20 +107,20 @@ def engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def test_an_unknown_name_runs_nothing(engines: list[str]) -> None:
     with pytest.raises(PluginError, match=r"unknown benchmark 'scale'.*scalesim"):
-        registry.run(["gemm", "scale"])
+        registry.run(["noc", "scale"])
     assert engines == []
 
 
 def test_named_ones_run_once_each_and_are_written(engines: list[str], tmp_path: Path) -> None:
-    assert registry.run(["scalesim", "gemm", "gemm"])
-    assert engines == ["scalesim", "gemm"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm.md", "scalesim.md"]
+    registry.run(["scalesim", "noc", "noc"])
+    assert engines == ["scalesim", "noc"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["noc.md", "scalesim.md"]
 
 
 def test_parts_are_for_those_that_have_some(engines: list[str]) -> None:
     assert registry.run(["layer_puzzle"], ["lp9-small", "kept"])
-    with pytest.raises(BenchmarkError, match=r"^gemm: no parts to choose from"):
-        registry.run(["layer_puzzle", "gemm"], ["kept"])
+    with pytest.raises(BenchmarkError, match=r"^noc: no parts to choose from"):
+        registry.run(["layer_puzzle", "noc"], ["kept"])
     assert engines == ["layer_puzzle lp9-small kept"]
 
 
@@ -135,11 +131,11 @@ def test_all_run_even_if_one_cannot_and_the_verdict_says_so(
     assert engines == list(SHIPPED)
     assert "speed: did not run: no such tool" in capsys.readouterr().out
     assert not (tmp_path / "speed.md").exists()
-    assert "too slow" in (tmp_path / "regression.md").read_text()
+    assert "too slow" in (tmp_path / "noc.md").read_text()
 
 
 def test_a_missed_bar_alone_fails(engines: list[str]) -> None:
-    assert not registry.run(["regression"])
+    assert not registry.run(["noc"])
 
 
 def test_every_benchmark_that_ships_is_a_module_with_run() -> None:
@@ -163,26 +159,8 @@ def test_one_from_a_file_runs(engines: list[str], tmp_path: Path, capsys: pytest
     other = tmp_path / "other.py"
     other.write_text("run = 3\n")
     with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `on_progress`"):
-        registry.run(["gemm", f"{other}:run"])
+        registry.run(["noc", f"{other}:run"])
     assert engines == []
-
-
-# -- area of serving --------------------------------------------------------------------------------------------------
-
-
-def test_all_tiles_are_those_of_the_floorplan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of a hundred cells, ten more with programs, a thousand more in cores with counters."""
-
-    def cells(config: ChipConfig, kind: TileKind) -> area.Area:
-        return area.Area(100 + 10 * bool(config.programs) + 1000 * (config.counters and kind is TileKind.CORE), 5)
-
-    monkeypatch.setattr(area, "tile_area", cells)
-    monkeypatch.setattr(area, "mover_area", cells)
-    (sheet,) = area.run(lambda event: None).sheets
-    rows = {(part, added): values for part, added, *values in sheet.rows}
-    assert rows["mover of a core", "programs"] == ["110", "5", "+10.0 %"]
-    assert rows["all tiles", ""] == ["1,600", "80", ""]
-    assert rows["all tiles", "programs, counters"] == ["10,760", "80", "+572.5 %"]
 
 
 # -- operators of ONNX files -----------------------------------------------------------------------------------------
@@ -221,32 +199,6 @@ def test_reasons_of_refusals_are_counted() -> None:
     case = operators.cases()[0]
     some = [operators.Outcome(case, refused=f"n (Add): {why}") for why in ("no", "yes", "no")]
     assert [cells[1:3] for cells in operators.refusals(some)] == [("no", "2"), ("yes", "1")]
-
-
-# -- the vector unit --------------------------------------------------------------------------------------------------
-
-
-def test_more_windows_must_not_be_slower_or_wrong() -> None:
-    def some(**changes: int) -> list[Row]:
-        return [row(workload="vww", rtl_cycles=1000, model_cycles=1000), row(**{"model_cycles": 1000} | changes)]
-
-    good = {1: some(), 3: some(rtl_cycles=900, model_cycles=900), 5: some()}
-    assert vector.missed(good) == []
-    assert vector.missed(good | {3: some(rtl_cycles=1001, model_cycles=1001)}) == [
-        "gemm:8x8x8 with 3 windows: 1,001 cycles, 1,000 with 1"
-    ]
-    assert vector.missed(good | {5: some(rtl_cycles=999)}) == ["gemm:8x8x8 with 5 windows: model error +0.10 %"]
-    assert "differ" in vector.missed(good | {5: some(mismatches=1)})[0]
-
-
-def test_variants_of_a_chip_differ_in_windows_alone(tmp_path: Path) -> None:
-    chips = [load(vector.variant(windows, tmp_path)) for windows in vector.WINDOWS]
-    assert [one.core.vec_windows for one in chips] == list(vector.WINDOWS)
-    assert len({one.name for one in chips}) == len(chips)
-    alike = [
-        one.model_copy(update={"name": "", "core": one.core.model_copy(update={"vec_windows": 1})}) for one in chips
-    ]
-    assert alike[0] == alike[1] == alike[2]
 
 
 # -- builds -----------------------------------------------------------------------------------------------------------

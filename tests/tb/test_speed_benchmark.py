@@ -10,7 +10,7 @@ from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Cause, Opcode, Unit
 from meshloom.sched.schedulers.network.limits import RESOURCES
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.benchmarks import idle, layers, plain_loop, regression, speed
+from meshloom.tb.benchmarks import idle, layers, plain_loop, speed
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.build import builder
 from meshloom.tb.devices.readout import Record
@@ -73,40 +73,6 @@ def test_simulators_are_compiled_for_a_processor(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(builder.TARGET, "x; rm")
     with pytest.raises(builder.BuildError, match="no processor"):
         builder.ingredients(chip, "verilator", False)
-
-
-def test_regression_runs_small_layers_on_the_small_chip() -> None:
-    every, small = regression.layers("quad16"), regression.layers("tiny")
-    assert set(small) < set(every)
-    assert len(small) >= 10
-    assert max(find(name)[0].shape.macs for name in small) <= regression.SMALL_MACS
-
-
-def test_regression_marks_rows_that_did_not_pass() -> None:
-    sheet = regression.sheet("quad16", [row(), row(model_cycles=1100), row(mismatches=1)])
-    assert sheet.failed == {1, 2}
-    assert sheet.title == "quad16: 1 of 3 passed, mean error 3.40 %, worst 10.00 %"
-    assert sheet.rows[1][:4] == ("gemm:8x8x8 [model]", "1,000", "1,100", "+10.00 %")
-    assert sheet.rows[2][0] == "gemm:8x8x8 [mismatch]"
-
-
-def test_layers_that_the_arrays_bound_have_bars() -> None:
-    used = {"limit": "compute", "span_cycles": 4000, "fed_cycles": 3960, "within": 0.98, "edges": 0.99}
-    sheet, missed = regression.bounded("quad16", [row(utilisation=0.95, arrays=used), row()])
-    assert (len(sheet.rows), missed) == (1, [])
-    assert sheet.rows[0] == ("gemm:8x8x8", "1,000", "98.0 %", "95.0 %", "99.0 %", "99.0 %")
-    sheet, missed = regression.bounded("quad16", [row(utilisation=0.5, arrays=used | {"limit": "dram"})])
-    assert (len(sheet.rows), missed) == (0, [])
-    edges = used | {"within": 0.75, "edges": 0.765}
-    sheet, missed = regression.bounded("quad16", [row(utilisation=0.95, arrays=used), row(arrays=edges)])
-    assert sheet.failed == {1}
-    leave = "its edges leave 76.5 % of the PEs"
-    assert missed == [
-        f"quad16: gemm:8x8x8, within its cores: 75.0 % of the PE cycles are useful, not 97 %: {leave}",
-        f"quad16: gemm:8x8x8, end to end: 50.0 % of the PE cycles are useful, not 94 %: {leave}",
-    ]
-    (text,) = regression.bounded("quad16", [row(utilisation=0.9, arrays=used)])[1]
-    assert text.endswith("end to end: 90.0 % of the PE cycles are useful, not 94 %")
 
 
 def test_how_a_layer_uses_arrays_is_counted_by_core() -> None:
