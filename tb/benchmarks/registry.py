@@ -37,9 +37,6 @@ OPERATORS = module(
 )
 FILES = module("trained model files out of packages on the RTL, and their answers beside float's", "files", parts=True)
 CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
-NETWORKS = module(
-    "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes", "networks"
-)
 NOC = module(
     "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
 )

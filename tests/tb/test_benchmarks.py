@@ -38,7 +38,6 @@ from meshloom.tb.benchmarks import (
     layer_latency,
     layer_puzzle,
     models,
-    networks,
     noc,
     online_ablation,
     operators,
@@ -69,7 +68,7 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 
 MODULES = {
-    "speed": speed, "networks": networks, "noc": noc,
+    "speed": speed, "noc": noc,
     "builds": builds, "operators": operators, "files": files, "channel_scales": channel_scales,
     "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "dtt_holders": dtt_holders, "dtt_paper": dtt_paper,
