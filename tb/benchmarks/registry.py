@@ -32,9 +32,6 @@ SPEED = module(
     "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
 )
 BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with many equal cores", "builds")
-OPERATORS = module(
-    "ONNX's node tests of all operators of float files, in 8 bits on the RTL of a small chip", "operators"
-)
 FILES = module("trained model files out of packages on the RTL, and their answers beside float's", "files", parts=True)
 CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
 NOC = module(

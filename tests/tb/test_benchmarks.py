@@ -14,8 +14,6 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.support.plugins import PluginError
-from meshloom.sched.workload.onnx.dequantising.operators import OPERATORS as INTEGER_OPERATORS
-from meshloom.sched.workload.onnx.operators.table import OPERATORS as FLOAT_OPERATORS
 from meshloom.tb.benchmarks import (
     ahead,
     builds,
@@ -40,7 +38,6 @@ from meshloom.tb.benchmarks import (
     models,
     noc,
     online_ablation,
-    operators,
     registry,
     scale_sim,
     speed,
@@ -53,7 +50,6 @@ from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result
 from meshloom.tb.report.console import console
 from meshloom.tb.results.events import OnEvent
 
-from ..tiers import slow_but
 from .benchmark_rows import row
 
 
@@ -69,7 +65,7 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 MODULES = {
     "speed": speed, "noc": noc,
-    "builds": builds, "operators": operators, "files": files, "channel_scales": channel_scales,
+    "builds": builds, "files": files, "channel_scales": channel_scales,
     "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "dtt_holders": dtt_holders, "dtt_paper": dtt_paper,
     "ahead": ahead, "scalesim": scale_sim,
@@ -160,44 +156,6 @@ def test_one_from_a_file_runs(engines: list[str], tmp_path: Path, capsys: pytest
     with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `on_progress`"):
         registry.run(["noc", f"{other}:run"])
     assert engines == []
-
-
-# -- operators of ONNX files -----------------------------------------------------------------------------------------
-
-
-def test_operators_are_those_of_the_reader() -> None:
-    """Each of ONNX's own that the float reader knows is described, and the package has cases of all but one."""
-    names = FLOAT_OPERATORS.keys() | INTEGER_OPERATORS.keys()
-    assert operators.HOW.keys() == {name for name in names if "." not in name}
-    assert operators.HOW.keys() - {case.operator for case in operators.cases()} == {"Cast"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    slow_but(
-        [
-            "test_reshape_one_dim", "test_convtranspose_pads", "test_resize_upsample_scales_nearest", "test_edge_pad",
-            "test_averagepool_2d_precomputed_same_upper", "test_gemm_alpha", "test_split_variable_parts_2d_opset18",
-            "test_qlinearconv", "test_qlinearmatmul_2D_int8_float32", "test_max_two_inputs", "test_prelu_broadcast",
-        ],
-        "test_reshape_one_dim", "test_qlinearconv",
-    ),
-)  # fmt: skip
-def test_a_case_runs_or_says_why_not(name: str) -> None:
-    outcome = operators.outcome(next(case for case in operators.cases() if case.name == name))
-    assert outcome.wrong == ""
-    if name == "test_reshape_one_dim":
-        assert outcome.nothing
-    else:
-        assert outcome.refused == ""
-        assert outcome.cycles
-        assert outcome.snr_db > operators.LEAST_DB
-
-
-def test_reasons_of_refusals_are_counted() -> None:
-    case = operators.cases()[0]
-    some = [operators.Outcome(case, refused=f"n (Add): {why}") for why in ("no", "yes", "no")]
-    assert [cells[1:3] for cells in operators.refusals(some)] == [("no", "2"), ("yes", "1")]
 
 
 # -- builds -----------------------------------------------------------------------------------------------------------

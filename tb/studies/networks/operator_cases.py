@@ -1,10 +1,9 @@
-"""ONNX's own backend node tests of all operators that float files may have, quantised and run on a small chip's RTL."""
+"""ONNX's own backend node tests of the operators that float files may have: which there are, and what comes of each."""
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,6 @@ from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.pointwise import UNARY
-
-from ..results.events import OnEvent, Stage
-from .results import Result, Sheet
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -113,7 +109,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {"MatMulInteger": ("B",), "QLinearMatMu
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class NodeTest:
     """A node test: its operator, the model with all inputs but the first (or of `OF_TENSORS` none) as constants and its
     first result alone, and what the others are given."""
 
@@ -125,13 +121,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: `refused` why, `wrong` how, both empty where it passed."""
+    """What came of a case: `refused` why, `wrong` how, both empty where it passed. `snr_db`: of the worst result, None
+    where there is no difference."""
 
-    case: Case
     refused: str = ""
     wrong: str = ""
     cycles: int = 0
-    snr_db: float = float("inf")
+    snr_db: float | None = None
 
     @property
     def nothing(self) -> bool:
@@ -140,7 +136,7 @@ class Outcome:
 
 
 @cache
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[NodeTest, ...]:
     """All node tests whose nodes are operators of `HOW` alone, by name."""
     import onnx
     from onnx import numpy_helper
@@ -149,11 +145,11 @@ def cases() -> tuple[Case, ...]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package casts numbers beyond their types, on purpose
         collected: list[Any] = collect_testcases(None)
-    found: dict[str, Case] = {}
+    tests: dict[str, NodeTest] = {}
     for test in collected:
         operators = [node.op_type for node in test.model.graph.node]
-        given: tuple[Any, ...] = tuple(test.data_sets[0][0])
-        arrays: list[NDArray[Any]] = [np.asarray(array) for array in given if hasattr(array, "dtype")]
+        data: tuple[Any, ...] = tuple(test.data_sets[0][0])
+        arrays: list[NDArray[Any]] = [np.asarray(array) for array in data if hasattr(array, "dtype")]
         if (
             not operators
             or not set(operators) <= HOW.keys()
@@ -175,11 +171,11 @@ def cases() -> tuple[Case, ...]:
                 continue
             model.graph.initializer.append(numpy_helper.from_array(array, value.name))
             model.graph.input.remove(value)
-        found[test.name] = Case(test.name, operators[0], model, inputs)
-    return tuple(found[name] for name in sorted(found))
+        tests[test.name] = NodeTest(test.name, operators[0], model, inputs)
+    return tuple(tests[name] for name in sorted(tests))
 
 
-def outcome(case: Case) -> Outcome:
+def outcome(case: NodeTest) -> Outcome:
     """Quantises, schedules and runs one case, and compares every byte, every cycle, and the result in real numbers."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.load import bound
@@ -193,19 +189,19 @@ def outcome(case: Case) -> Outcome:
         if own is not None:
             inputs = {name: own.real(name, x) for name, x in inputs.items()}
         report = quantise_with_report(model, [inputs], name=case.name)
-        return _ran(case, model, report, inputs)
+        return _run(case, model, report, inputs)
     except (WorkloadError, DoesNotFit) as error:
-        return Outcome(case, refused=str(error).splitlines()[-1].strip())
+        return Outcome(refused=str(error).splitlines()[-1].strip())
 
 
-def _ran(case: Case, model: ModelProto, report: Quantised, inputs: Mapping[str, NDArray[Any]]) -> Outcome:
+def _run(case: NodeTest, model: ModelProto, report: Quantised, inputs: Mapping[str, NDArray[Any]]) -> Outcome:
     from meshloom.sched.workload.onnx.original import Original
 
-    from ..build.builder import build
-    from ..devices.simulated import SimulatedDevice
-    from ..inputs.pictures import quantise_input
-    from ..inputs.sources import Feed
-    from ..runs import network
+    from ...build.builder import build
+    from ...devices.simulated import SimulatedDevice
+    from ...inputs.pictures import quantise_input
+    from ...inputs.sources import Feed
+    from ...runs import network
 
     chip = load(CHIP)
     values = {name: source.value(inputs[name].astype(np.float32)) for name, source in report.sources.items()}
@@ -214,88 +210,25 @@ def _ran(case: Case, model: ModelProto, report: Quantised, inputs: Mapping[str, 
     (run,) = SimulatedDevice(build(chip, "verilator")).run([network.job(prepared, feed.arrays, chip, 4, 20_000)])
     row = network.row(prepared, case.name, feed, run, chip)
     if row.reason or row.rtl_cycles != row.model_cycles:
-        return Outcome(case, wrong=row.reason or f"{row.rtl_cycles} cycles, the model says {row.model_cycles}")
+        return Outcome(wrong=row.reason or f"{row.rtl_cycles} cycles, the model says {row.model_cycles}")
     original = Original(report.reference or model, case.name, report.origins.values(), report.sources)
     exact = original.run(values)
     rounded = original.run({each.name: feed.arrays[each.name] * each.step for each in report.graph.inputs})
     least = min(_decibels(exact[origin], rounded[origin]) for origin in report.origins.values())
     if least < LEAST_DB:
-        return Outcome(case, refused=f"{case.name}: 8 bits cannot say its inputs: rounding them alone costs so much")
+        return Outcome(refused=f"{case.name}: 8 bits cannot say its inputs: rounding them alone costs so much")
     computed = network.results(prepared, run)
     worst = min(
         _decibels(exact[origin], report.ends[tensor].array(computed[tensor]) * report.graph.value(tensor).step)
         for tensor, origin in report.origins.items()
     )
     wrong = "" if worst >= LEAST_DB else f"signal-to-noise ratio {worst:.1f} dB"
-    return Outcome(case, wrong=wrong, cycles=row.rtl_cycles, snr_db=worst)
+    return Outcome(wrong=wrong, cycles=row.rtl_cycles, snr_db=worst if np.isfinite(worst) else None)
 
 
-def _decibels(exact: NDArray[Any], found: NDArray[Any]) -> float:
+def _decibels(exact: NDArray[Any], result: NDArray[Any]) -> float:
     exact = exact.astype(np.float64)
-    if exact.shape != found.shape:
+    if exact.shape != result.shape:
         return -np.inf
-    signal, noise = float((exact**2).sum()), float(((found - exact) ** 2).sum())
+    signal, noise = float((exact**2).sum()), float(((result - exact) ** 2).sum())
     return float(10 * np.log10(signal / noise)) if signal and noise else np.inf if not noise else -np.inf
-
-
-def _operators(outcomes: list[Outcome]) -> Sheet:
-    cells: list[tuple[str, ...]] = []
-    for operator, (how, limits) in sorted(HOW.items()):
-        some = [each for each in outcomes if each.case.operator == operator]
-        ran = [each for each in some if not each.refused]
-        counts = len(ran), sum(each.nothing for each in some), sum(bool(each.refused) for each in some)
-        noise = [each.snr_db for each in ran if np.isfinite(each.snr_db)]
-        cells.append(
-            (
-                operator,
-                how,
-                limits,
-                f"{counts[0]}",
-                f"{counts[1]}",
-                f"{counts[2] - counts[1]}",
-                f"{sum(bool(each.wrong) for each in some)}",
-                f"{min(noise):.0f} dB" if noise else "",
-            )
-        )
-    columns = ("operator", "becomes", "limits", "ran>", "nothing to compute>", "refused>", "wrong>", "worst SNR>")
-    return Sheet("Operators of float files", columns, cells)
-
-
-def refusals(outcomes: list[Outcome]) -> Iterator[tuple[str, ...]]:
-    """Why cases were refused: operator, reason, how many, the first."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for each in outcomes:
-        if each.refused and not each.nothing:
-            reason = each.refused.partition("): ")[2] or each.refused.partition(": ")[2] or each.refused
-            reasons.setdefault((each.case.operator, reason), []).append(each.case.name)
-    for (operator, reason), names in reasons.items():
-        yield operator, reason, f"{len(names)}", names[0]
-
-
-def run(on_progress: OnEvent) -> Result:
-    """Runs all cases, one after the other."""
-    outcomes: list[Outcome] = []
-    for index, case in enumerate(cases()):
-        on_progress(Stage(workload=case.name, what=f"quantising and running ({index + 1} of {len(cases())})"))
-        outcomes.append(outcome(case))
-    counts = Counter(
-        "nothing" if each.nothing else "refused" if each.refused else "wrong" if each.wrong else "ran"
-        for each in outcomes
-    )
-    return Result(
-        "operators",
-        "Operators of ONNX files",
-        "ONNX's own backend node tests (package onnx) of the operators that float files may have: their first input "
-        f"is the network's (of {', '.join(sorted(OF_TENSORS))} all are), others are constants. Each is quantised to 8 "
-        f"bits and run on the RTL of {CHIP}; every byte is compared with ONNX Runtime's integer model, cycles with the "
-        "timeline model, and the result in real numbers with ONNX Runtime's of the float model. A batch is a picture. "
-        "Nothing is left to compute where a node only gives its input another shape. "
-        f"{len(outcomes)} cases: {counts['ran']} ran, {counts['nothing']} have nothing to compute, {counts['refused']} "
-        f"were refused, {counts['wrong']} were wrong. Bars: no "
-        f"byte differs, no cycle, and no signal-to-noise ratio below {LEAST_DB:.0f} dB.",
-        (
-            _operators(outcomes),
-            Sheet("Why cases are refused", ("operator", "why", "cases>", "first"), list(refusals(outcomes))),
-        ),
-        failures=tuple(f"{each.case.name}: {each.wrong}" for each in outcomes if each.wrong),
-    )
