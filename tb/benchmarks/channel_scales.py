@@ -17,8 +17,8 @@ from meshloom.sched.workload.onnx.host import fold_to_end
 from ..build.synthesis import Area
 from ..report.console import percent
 from ..results.events import OnEvent, Stage
+from ..studies.networks.file_cases import FILES, ModelFile
 from .area import component_area
-from .file_cases import CASES, Case
 from .results import Result, Sheet
 from .scale_stage import SHIFT_BITS, By, ScaleStage
 
@@ -94,7 +94,7 @@ def noise(net: FloatNet, truth: Tensors, found: Tensors) -> float:
     return min(ratios)
 
 
-def measured(case: Case) -> tuple[str, ...]:
+def measured(case: ModelFile) -> tuple[str, ...]:
     """A row. Raises PackageError."""
     net = fold_to_end(case.model(), case.name, normalised=False)
     ((name, source),) = net.inputs.items()
@@ -163,7 +163,7 @@ def _built(on_progress: OnEvent) -> Sheet:
 def run(on_progress: OnEvent) -> Result:
     """All files, one after the other."""
     rows: list[tuple[str, ...]] = []
-    for case in CASES:
+    for case in FILES:
         if case.name not in _LEFT_OUT:
             on_progress(Stage(workload=case.name, what="rounding weights"))
             rows.append(measured(case))

@@ -32,7 +32,6 @@ SPEED = module(
     "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
 )
 BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with many equal cores", "builds")
-FILES = module("trained model files out of packages on the RTL, and their answers beside float's", "files", parts=True)
 CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
 NOC = module(
     "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"

