@@ -98,10 +98,6 @@ LAYER_LATENCY = module(
     parts=True,
     paper="layer_puzzle",
 )
-MODELS = module(
-    "closed forms (SCALE-Sim's, Layer-Puzzle's, Timeloop's, ZigZag's, ours) against the RTL: random layers, five chips",
-    "models",
-)
 ONLINE_ABLATION = module(
     "our online scheduler with each of its parts switched off, ten workloads in the model",
     "online_ablation",
@@ -137,7 +133,6 @@ GRADIENT_CHAIN = module(
     paper="gradient",
 )
 TRAINING = module("a network trained with int8 passes on the RTL, beside floating point; every order", "training")
-SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
 def _accept(name: str, thing: object) -> Benchmark:

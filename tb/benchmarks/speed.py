@@ -11,8 +11,8 @@ from ..build.builder import TARGET
 from ..build.tools import compiler_version
 from ..results.events import OnEvent, RowCount
 from ..results.schema import Row
+from ..studies.tools.layers import run_layers
 from . import builds, idle, plain_loop, relocation, threads, timeline
-from .layers import run_layers
 from .results import Result, Sheet
 from .variables import set_to
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 from meshloom.hw.spec.isa import Opcode
 
-from ..devices.readout import Record
-from ..results.events import OnEvent, Stage
-from ..results.schema import Row
+from ...devices.readout import Record
+from ...results.schema import Row
+from ..engine.point import Report
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
 
-    from ..runs.kinds.layers import LayerRun
+    from ...runs.kinds.layers import LayerRun
 
 #: Layers of fewer cycles take milliseconds: they run so many times, and the fastest run counts.
 SHORT_CYCLES, REPEATS = 20_000, 3
 
 
 @dataclass(frozen=True)
-class Ran:
+class LayerCost:
     """One layer: its row, and CPU-seconds for the schedule (with lowering, checking, predicting) and for the golden
     model (with comparing). `array_cycles`: from the first start to the last end of all GEMMs."""
 
@@ -39,36 +39,36 @@ class Ran:
 class Batch:
     """Layers run in one simulator process. `process_seconds`: that process's CPU time, start and loading included."""
 
-    ran: tuple[Ran, ...]
+    layers: tuple[LayerCost, ...]
     process_seconds: float
 
 
 def run_layers(
-    names: Sequence[str], chip: str | ChipConfig, on_progress: OnEvent, scheduler: str = "loop_order", times: int = 1
+    names: Sequence[str], chip: str | ChipConfig, report: Report, scheduler: str = "loop_order", times: int = 1
 ) -> Batch:
     """Runs layers one after another on a chip (or the one of that name), nothing beside them, so that CPU times disturb
     each other as little as can be. Each runs at least so many `times`; the fastest run counts."""
     from meshloom.hw.spec.config import load
     from meshloom.sched.workload.catalog import find
 
-    from ..devices.simulated import VERILATOR
-    from ..inputs.golden import layer  # its imports are no layer's cost
-    from ..runs import runner
+    from ...devices.simulated import VERILATOR
+    from ...inputs.golden import layer  # its imports are no layer's cost
+    from ...runs import runner
 
     assert layer
     config = load(chip) if isinstance(chip, str) else chip
-    device = VERILATOR.open(config, False, lambda what: on_progress(Stage(workload=config.name, what=what)))
+    device = VERILATOR.open(config, False, report)
     ready: list[LayerRun] = []
     spent: list[float] = []
     for name in names:
         for workload in find(name):
-            on_progress(Stage(workload=workload.name, what=f"scheduling for {config.name}"))
+            report(f"scheduling {workload.name}")
             before = time.process_time()
             ready.append(runner.prepare(workload, config, scheduler))
             spent.append(time.process_time() - before)
-    on_progress(Stage(workload=config.name, what=f"simulating {len(ready)} layers"))
+    report(f"simulating {len(ready)} layers")
     children = _children()
-    ran: list[Ran] = []
+    layers: list[LayerCost] = []
     repeats = [max(times, REPEATS if prepared.timeline.cycles < SHORT_CYCLES else 1) for prepared in ready]
     jobs = [prepared.job(config) for prepared, count in zip(ready, repeats, strict=True) for _ in range(count)]
     runs = device.run(jobs, "bench")
@@ -76,11 +76,10 @@ def run_layers(
         result = min(islice(runs, count), key=lambda run: run.cpu_seconds)
         before = time.process_time()
         row = prepared.row(result, config)
-        ran.append(Ran(row, seconds, time.process_time() - before, array_span(result.records)))
-        on_progress(row)
+        layers.append(LayerCost(row, seconds, time.process_time() - before, array_span(result.records)))
     for _ in runs:  # lets the process end: only then is its CPU time known
         raise AssertionError("more runs than jobs")
-    return Batch(tuple(ran), _children() - children)
+    return Batch(tuple(layers), _children() - children)
 
 
 def array_span(records: Sequence[Record]) -> int:

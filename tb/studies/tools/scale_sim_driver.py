@@ -91,11 +91,11 @@ def main(job: str, where: str) -> None:
     say({"versions": {name: metadata.version(name) for name in ("scalesim", "numpy")}})
     for number, layer in enumerate([_WARM_UP, *work["layers"]]):
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-            found = run_layer(simulator, folder, layer)
-            for _ in range(_REPEATS - 1 if found["cpu_seconds"] < _SHORT_SECONDS else 0):
-                found = min(found, run_layer(simulator, folder, layer), key=lambda one: one["cpu_seconds"])
+            best = run_layer(simulator, folder, layer)
+            for _ in range(_REPEATS - 1 if best["cpu_seconds"] < _SHORT_SECONDS else 0):
+                best = min(best, run_layer(simulator, folder, layer), key=lambda one: one["cpu_seconds"])
         if number:
-            say(found)
+            say(best)
 
 
 if __name__ == "__main__":

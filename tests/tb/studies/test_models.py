@@ -1,4 +1,4 @@
-"""Closed forms against sums by hand, and the tables of `bench models`."""
+"""Closed forms against sums by hand, and the tables of the study `models`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import pytest
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.benchmarks import models
-from meshloom.tb.benchmarks.closed_forms import FORMS, Case, roofline, scale_sim, timeloop, zigzag
-from meshloom.tb.benchmarks.model_layers import GROUPS, LONGEST, SHORTEST, Layer, _layer, names
-from meshloom.tb.benchmarks.models import MODEL, Judged, draw, result
 from meshloom.tb.runs.runner import prepare
+from meshloom.tb.studies.networks import models
+from meshloom.tb.studies.networks.closed_forms import FORMS, CountedCase, roofline, scale_sim, timeloop, zigzag
+from meshloom.tb.studies.networks.model_layers import GROUPS, LONGEST, SHORTEST, Layer, count, names
+from meshloom.tb.studies.networks.models import MODEL, CountedChunk, PackageChunk, SimulatedChunk, draw
+
+from .made_rows import page_of, rows_of
 
 TINY, QUAD = load("tiny"), load("quad16")
 
 
-def case(name: str, config: ChipConfig = TINY) -> Case:
+def case(name: str, config: ChipConfig = TINY) -> CountedCase:
     workload = find(name)[0]
     run = prepare(workload, config, "loop_order:effort=0.01")
-    return Case(workload.shape, config, run.schedule, 1.0)
+    return CountedCase(workload.shape, config, run.schedule, 1.0)
 
 
 def test_scale_sims_formula_by_hand() -> None:
@@ -56,36 +58,47 @@ def test_layers_are_drawn_alike_none_twice_and_within_the_bounds() -> None:
 
 def test_every_cycle_of_a_layer_has_a_cause() -> None:
     name = "gemm:9x5x7"
-    layer = _layer(name, TINY)
+    layer = count(name, TINY)
     useful = find(name)[0].shape.macs / 16
     assert useful + sum(layer.causes.values()) == pytest.approx(layer.cycles)
     assert layer.counted.keys() == {form.name for form in FORMS}
     assert all(form.terms <= GROUPS.keys() for form in FORMS)
 
 
-def judged(cycles: int, counted: float, rtl: int) -> Judged:
+def layer(cycles: int, counted: float, name: str = "gemm:1x1x1") -> Layer:
     causes = dict.fromkeys(GROUPS, 0.0) | {"dram": cycles / 2}
-    return Judged("tiny", Layer("gemm:1x1x1", cycles, {form.name: counted for form in FORMS}, causes), rtl, rtl=True)
+    return Layer(name, cycles, {form.name: counted for form in FORMS}, causes)
 
 
-def test_the_tables_say_what_is_missing_and_where_the_model_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "LAYERS", 2)
-    monkeypatch.setattr(models, "RTL_LAYERS", 2)
-    right = [judged(100, 50.0, 100), judged(200, 150.0, 200)]
-    value = result(right, {}, "no network")
-    assert value.passed
-    assert "SCALE-Sim's own program is not in the tables: no network." in value.remarks
-    errors = {row[0]: row for row in value.sheets[0].rows}
+COUNTED, ON_RTL, PACKAGE = CountedChunk("mono16", 0), SimulatedChunk("mono16", 0), PackageChunk("mono16", 0)
+KNOWN = {COUNTED: (layer(100, 50.0), layer(200, 150.0, "b")), ON_RTL: {"gemm:1x1x1": 100, "b": 200}}
+
+
+def test_the_tables_say_how_far_forms_are_off() -> None:
+    page = page_of(models.STUDY, KNOWN | {PACKAGE: {"gemm:1x1x1": 60, "b": 160}})
+    assert page.missed == []
+    errors = {row[0]: row for row in page.tables[0].rows}
     assert errors["roofline"][2:4] == ("-37.5", "37.5")
     assert errors[MODEL][3] == "0.0"
-    causes = {row[0]: row for row in value.sheets[3].rows}
+    assert page.texts["timeloop"] == "37.5 %"
+    causes = {row[0]: row for row in page.tables[3].rows}
     assert causes["SCALE-Sim's formula"][4] == "-50.0"  # half of the cycles are DRAM's, for which it has no term
     assert causes["SCALE-Sim's formula"][-2] == "+12.5"
-    wrong = result([*right, judged(100, 50.0, 101)], {}, "")
-    assert wrong.failures == ("tiny, gemm:1x1x1: 101 cycles on the RTL, 100 in the model",)
-    draw(right, tmp_path / "a.svg")
-    draw(right, tmp_path / "b.svg")
+    assert page.tables[4].rows == [
+        ("its formula", "2", "-37.5", "37.5", "50.0"), ("its program", "2", "-30.0", "30.0", "40.0"),
+    ]  # fmt: skip
+
+
+def test_the_model_has_to_be_right_on_the_rtl() -> None:
+    wrong = page_of(models.STUDY, KNOWN | {ON_RTL: {"gemm:1x1x1": 101, "b": 200}})
+    assert wrong.missed[0] == "mono16, gemm:1x1x1: 101 cycles on the RTL, 100 in the model"
+    every = {point: KNOWN[COUNTED] if isinstance(point, CountedChunk) else {} for point in models.points(True)}
+    assert [text.partition(",")[0] for text in page_of(models.STUDY, every).missed] == [
+        "100 layers in all", "0 layers on the RTL",
+    ]  # fmt: skip
+
+
+def test_equal_figures_give_the_same_picture(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        draw(rows_of(KNOWN), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert [each[:8] for each in result(right[:1], {}, "").failures] == ["1 layers", "1 layers"]

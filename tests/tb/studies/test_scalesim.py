@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,15 +14,15 @@ import pytest
 
 from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.benchmarks import scale_sim
-from meshloom.tb.benchmarks import scale_sim_driver as driver
-from meshloom.tb.benchmarks.interface import BenchmarkError
+from meshloom.tb.studies.engine.rows import StudyError
+from meshloom.tb.studies.tools import scale_sim, scalesim
+from meshloom.tb.studies.tools import scale_sim_driver as driver
 
-from .benchmark_rows import ran, theirs
+from .made_rows import page_of
 
 
 def test_layers_are_those_that_scale_sim_is_given() -> None:
-    shapes = [find(name)[0].shape for name in scale_sim.LAYERS]
+    shapes = [find(name)[0].shape for name in scalesim.LAYERS]
     assert [scale_sim.topology(shape) for shape in shapes] == [
         [1, 64, 1, 1, 64, 64, 1],
         [1, 256, 1, 1, 256, 256, 1],
@@ -40,22 +41,37 @@ def test_padding_is_folded_in_for_the_true_output_size() -> None:
 
 @pytest.mark.parametrize("name", ["conv:8x8x4-4,b2", "conv:8x8x4-4,k3,d2,p2", "conv:8x8x4-4,s1x2"])
 def test_what_scale_sim_cannot_express_is_an_error(name: str) -> None:
-    with pytest.raises(BenchmarkError, match="SCALE-Sim has no layer like"):
+    with pytest.raises(StudyError, match="SCALE-Sim has no layer like"):
         scale_sim.topology(find(name)[0].shape)
 
 
+OURS = scalesim.OwnLayer("gemm:8x8x8", 1000, 900, 64, 0, 0.001, 0.5, 0.1)
+THEIRS = scale_sim.ForeignLayer("gemm:8x8x8", 1000, 0, 0.5, 0.1)
+
+
 def test_both_bars_and_every_byte_are_judged() -> None:
-    assert scale_sim.judge(ran(), theirs()) == []
-    assert scale_sim.judge(ran(999, cpu_seconds=0.005), theirs()) == []
-    (text,) = scale_sim.judge(ran(1000), theirs())
+    judge = scalesim.judge
+    assert judge(OURS, THEIRS) == []
+    assert judge(replace(OURS, array_cycles=999, cpu_seconds=0.005), THEIRS) == []
+    (text,) = judge(replace(OURS, array_cycles=1000), THEIRS)
     assert text == "1,000 cycles are not fewer than its 1,000"
-    (text,) = scale_sim.judge(ran(cpu_seconds=0.01), theirs())
+    (text,) = judge(replace(OURS, cpu_seconds=0.01), THEIRS)
     assert text == "0.010 CPU-s are not 20 times fewer than its 0.10 (10 times)"
-    (text,) = scale_sim.judge(ran(mismatches=2), theirs())
-    assert "2 of 64 bytes differ" in text
-    assert len(scale_sim.judge(ran(0, bytes_checked=0, cpu_seconds=1.0), theirs())) == 3
-    assert len(scale_sim.line(ran(), theirs(), [])) == len(scale_sim._COLUMNS)
-    assert scale_sim.line(ran(), theirs(), ["x"])[-1] == "missed"
+    assert judge(replace(OURS, wrong=2, reason="2 of 64 bytes differ"), THEIRS) == ["2 of 64 bytes differ"]
+    assert len(judge(replace(OURS, array_cycles=0, compared=0, cpu_seconds=1.0), THEIRS)) == 3
+
+
+def test_layers_are_side_by_side() -> None:
+    slow = replace(OURS, name="b", cpu_seconds=0.01)
+    row = scalesim.SideBySide((OURS, slow), (THEIRS, replace(THEIRS, name="b")), 0.5, {"numpy": "1.26"})
+    page = page_of(scalesim.STUDY, {scalesim.ComparisonPoint("mono32"): row})
+    (table,) = page.tables
+    assert table.title == "mono32: one 32x32 core"
+    assert table.bad == {1}
+    assert [cells[-2:] for cells in table.rows] == [("100", "pass"), ("10", "missed")]
+    assert page.missed[0].startswith("mono32, b: 0.010 CPU-s are not 20 times fewer")
+    assert page.missed[1] == "CPU-seconds of SCALE-Sim for each of ours, least: 10, not at least 20"
+    assert page.remarks()[0].startswith("mono32, gemm:8x8x8: the whole run, 1,000 cycles, is longer")
 
 
 class FakeSimulator:
@@ -88,7 +104,7 @@ def test_the_driver_speaks_json_lines(
     driver.main(str(tmp_path / "job"), str(tmp_path))
     versions, layer = map(json.loads, capsys.readouterr().out.splitlines())
     assert versions == {"versions": {"scalesim": "9.9", "numpy": "9.9"}}
-    result = scale_sim.Theirs(**layer)
+    result = scale_sim.ForeignLayer(**layer)
     assert (result.name, result.cycles, result.utilisation) == ("a", 164, 0.5)
     assert result.cpu_seconds >= 0
     assert "ArrayHeight = 4\nArrayWidth = 8\n" in (tmp_path / "chip.cfg").read_text()
@@ -121,7 +137,7 @@ def test_a_simulator_that_stops_early_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
 ) -> None:
     monkeypatch.setattr(scale_sim, "OUTPUT", tmp_path)
-    with pytest.raises(BenchmarkError, match=why):
+    with pytest.raises(StudyError, match=why):
         list(scale_sim.drive(fake_python(tmp_path, text), 4, 4, [find("gemm:8x8x8")[0].shape]))
 
 
@@ -131,8 +147,6 @@ def test_a_failed_installation_is_one_clear_error(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(scale_sim, "OUTPUT", tmp_path)
     monkeypatch.setattr(scale_sim.subprocess, "run", run)
-    with pytest.raises(
-        BenchmarkError, match=r"could not be installed: no network \(it needs scalesim==3\.0\.0, numpy<2"
-    ):
-        scale_sim.install(lambda event: None)
+    with pytest.raises(StudyError, match=r"could not be installed: no network \(it needs scalesim==3\.0\.0, numpy<2"):
+        scale_sim.install(lambda what: None)
     assert [path.suffix for path in (tmp_path / "tools").glob("[!.]*")] == [".log"]

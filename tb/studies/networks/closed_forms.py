@@ -1,9 +1,9 @@
-"""Cycles of a layer by arithmetic, as tools for accelerators count them: what `bench models` holds against the RTL.
+"""Cycles of a layer by arithmetic, as tools for accelerators count them: what the study `models` holds against the RTL.
 
 Written from their papers, not taken from their programs; where a program's source shows what it counts, it is named
 beside the paper. SCALE-Sim's, the roofline and Layer-Puzzle's know the layer
-and the chip, and each is asked for the best mapping that it knows itself; Timeloop's and ZigZag's count a mapping, for
-which they are given the schedule that runs.
+and the chip, and each counts the best mapping that it knows itself; Timeloop's and ZigZag's count a mapping, for
+which they get the schedule that runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from meshloom.sched.workload.layers import ConvShape
 
 
 @dataclass(frozen=True)
-class Case:
+class CountedCase:
     """A layer on a chip, and the schedule that runs. `estimate`: cycles that our own closed form expects of it."""
 
     shape: ConvShape
@@ -38,7 +38,7 @@ class Case:
         return len(self.chip.drams) * self.chip.dram.bytes_per_cycle / self.chip.lanes
 
 
-def scale_sim(case: Case) -> float:
+def scale_sim(case: CountedCase) -> float:
     """Output stationary, no stalls: (2 R + C + T - 2) cycles for each fold of R x C outputs with T products each.
 
     "A Systematic Methodology for Characterizing Scalability of DNN Accelerators using SCALE-Sim" (A. Samajdar et al.,
@@ -67,12 +67,12 @@ def roofline(shape: ConvShape, chip: ChipConfig) -> float:
     return max(compute, (weights + inputs + results) / (len(chip.drams) * chip.dram.bytes_per_cycle))
 
 
-def _algorithm_1(form: latency.Predictor) -> Callable[[Case], float]:
-    def best(case: Case) -> float:
+def _algorithm_1(form: latency.Predictor) -> Callable[[CountedCase], float]:
+    def best(case: CountedCase) -> float:
         shape = LayerShape(pose(case.shape, case.chip), True, (case.shape.in_channels, case.shape.out_channels))
         for cores in range(len(case.chip.cores), 0, -1):  # a small layer has no parts for all of them
-            if found := schemes(shape, cores):
-                return min(form(shape, scheme, case.chip, 1.0).cycles for scheme in found)
+            if some := schemes(shape, cores):
+                return min(form(shape, scheme, case.chip, 1.0).cycles for scheme in some)
         raise AssertionError("every layer can be on one core")
 
     return best
@@ -89,10 +89,10 @@ class _Period:
     stored: int
 
 
-def _periods(case: Case) -> dict[int, list[_Period]]:
+def _periods(case: CountedCase) -> dict[int, list[_Period]]:
     """The GEMMs of each core, in the order of the schedule, each with the transfers that stand before it."""
     chip, drams = case.chip, set(case.chip.drams)
-    found: dict[int, list[_Period]] = {core: [] for core in chip.cores}
+    periods: dict[int, list[_Period]] = {core: [] for core in chip.cores}
     waiting = {core: [0, 0, 0] for core in chip.cores}
     for op in case.schedule.operations:
         if isinstance(op, Move):
@@ -102,15 +102,15 @@ def _periods(case: Case) -> dict[int, list[_Period]]:
                 waiting[op.src.tile][2] += op.words
         elif isinstance(op, Gemm):
             shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
-            found[op.core].append(_Period(gemm_occupancy(chip, shape), *waiting[op.core]))
+            periods[op.core].append(_Period(gemm_occupancy(chip, shape), *waiting[op.core]))
             waiting[op.core] = [0, 0, 0]
     for core, (_, _, stored) in waiting.items():  # results of the last one
-        if found[core]:
-            found[core].append(_Period(0, 0, 0, stored))
-    return found
+        if periods[core]:
+            periods[core].append(_Period(0, 0, 0, stored))
+    return periods
 
 
-def timeloop(case: Case) -> float:
+def timeloop(case: CountedCase) -> float:
     """The busiest unit, as if all ran beside each other from the first cycle to the last: arrays, DRAM channels,
     scratchpads, and a core's way in and out.
 
@@ -129,7 +129,7 @@ def timeloop(case: Case) -> float:
     return max(*busy.values(), words / case.dram_rate, staged / max(1, len(spms)))
 
 
-def zigzag(case: Case) -> float:
+def zigzag(case: CountedCase) -> float:
     """A core's windows, the stalls of its GEMMs whose operands take longer than the GEMM before, the first operands
     and the last results; the slowest core counts.
 
@@ -159,7 +159,7 @@ class Form:
     products."""
 
     name: str
-    count: Callable[[Case], float]
+    count: Callable[[CountedCase], float]
     terms: frozenset[str]
 
 
