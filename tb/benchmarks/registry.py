@@ -28,10 +28,6 @@ class UnknownBenchmarkError(PluginError):
 
 
 #: What ships, in the order of a run of all: the long one last.
-SPEED = module(
-    "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
-)
-BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with many equal cores", "builds")
 CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
 NOC = module(
     "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"

@@ -12,11 +12,9 @@ from types import ModuleType
 
 import pytest
 
-from meshloom.hw.spec.config import load
 from meshloom.sched.support.plugins import PluginError
 from meshloom.tb.benchmarks import (
     ahead,
-    builds,
     channel_scales,
     dtt_holders,
     dtt_optimum,
@@ -37,7 +35,6 @@ from meshloom.tb.benchmarks import (
     noc,
     online_ablation,
     registry,
-    speed,
     sweep,
     training,
 )
@@ -61,8 +58,8 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 
 MODULES = {
-    "speed": speed, "noc": noc,
-    "builds": builds, "channel_scales": channel_scales,
+    "noc": noc,
+    "channel_scales": channel_scales,
     "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "dtt_holders": dtt_holders, "dtt_paper": dtt_paper,
     "ahead": ahead,
@@ -114,8 +111,8 @@ def test_named_ones_run_once_each_and_are_written(engines: list[str], tmp_path: 
 
 
 def test_parts_are_for_those_that_have_some(engines: list[str]) -> None:
-    name = [each for each in SHIPPED if registry.REGISTRY.get(each).parts and each not in (ABSENT, SLOW)][0]
-    whole = [each for each in SHIPPED if not registry.REGISTRY.get(each).parts][0]
+    name = next(each for each in SHIPPED if registry.REGISTRY.get(each).parts and each not in (ABSENT, SLOW))
+    whole = next(each for each in SHIPPED if not registry.REGISTRY.get(each).parts)
     assert registry.run([name], ["lp9-small", "kept"])
     with pytest.raises(BenchmarkError, match=rf"^{whole}: no parts to choose from"):
         registry.run([name, whole], ["kept"])
@@ -159,24 +156,6 @@ def test_one_from_a_file_runs(engines: list[str], tmp_path: Path, capsys: pytest
     with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `on_progress`"):
         registry.run([GOOD, f"{other}:run"])
     assert engines == []
-
-
-# -- builds -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("columns", "rows"), [(3, 3), (5, 5)])
-def test_chips_of_many_equal_cores(columns: int, rows: int) -> None:
-    chip = builds.grid("many", columns, rows)
-    assert len(chip.cores) == columns * rows
-    assert (chip.rows, chip.cols, chip.noc.data_vcs) == (32, 32, 4)
-    assert (chip.width, chip.height) == (columns + 2, rows)
-    assert chip.core == load("quad32").core
-
-
-def test_a_build_that_fails_ends_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MESHLOOM_MARCH", "no processor")
-    with pytest.raises(BenchmarkError, match=r"tiny was not built: .*MESHLOOM_MARCH"):
-        builds._build(load("tiny"), tmp_path)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ..build.builder import compiler, tool_variables
-from .interface import BenchmarkError
+from ...build.builder import compiler, tool_variables
+from ..engine.rows import StudyError
 
 #: Multiplications that a run makes: a second or less.
 _WORK = 1 << 30
@@ -68,7 +68,7 @@ int main(int, char** arguments) {
 
 def speed(config: ChipConfig, target: str) -> float:
     """Cycles per CPU-second of a loop over all of a chip's processing elements, the best of a few runs; `target`: as in
-    `-march`. Raises BenchmarkError."""
+    `-march`. Raises StudyError."""
     return max(_run(config.rows, config.cols, len(config.cores), target) for _ in range(_REPEATS))
 
 
@@ -93,8 +93,8 @@ def _compiled(rows: int, cols: int, cores: int, target: str) -> bytes:
 
 def _output(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=tool_variables())
+        process = subprocess.run(command, capture_output=True, text=True, check=True, env=tool_variables())
     except (OSError, subprocess.CalledProcessError) as error:
         words = getattr(error, "stderr", None) or error
-        raise BenchmarkError(f"the plain loop: {command[0]} failed: {str(words).strip()[:300]}") from error
-    return done.stdout
+        raise StudyError(f"the plain loop: {command[0]} failed: {str(words).strip()[:300]}") from error
+    return process.stdout

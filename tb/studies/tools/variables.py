@@ -1,4 +1,4 @@
-"""Environment variables that are set for a part of a benchmark."""
+"""Environment variables that are set while something is measured."""
 
 from __future__ import annotations
 

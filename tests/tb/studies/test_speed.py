@@ -1,7 +1,8 @@
-"""Benchmarks of speed and of the regression suite: bars, and what is counted. No simulator is built or run here."""
+"""The study of speed: bars, and what is counted."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,46 +11,69 @@ from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Cause, Opcode, Unit
 from meshloom.sched.schedulers.network.limits import RESOURCES
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.benchmarks import idle, layers, plain_loop, speed
-from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.build import builder
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.devices.simulated import VERILATOR
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.single import arrays_used
+from meshloom.tb.studies.engine.point import Point
+from meshloom.tb.studies.engine.rows import StudyError
+from meshloom.tb.studies.tools import idle, layers, plain_loop, relocation, speed
+from meshloom.tb.studies.tools.timeline import Played
 
-from .benchmark_rows import row
+from .made_rows import page_of
 
 
-def sped(ratio: float, **change: Any) -> speed.Measured:
+def sped(ratio: float, **change: Any) -> speed.LayerSpeed:
     """A row that reaches so much of the plain loop."""
-    one = row(**{"utilisation": 0.97, "cpu_seconds": 1.0} | change)
-    return speed.Measured(one, "native", one.cycles_per_second / ratio)
+    row = speed.LayerSpeed("gemm:8x8x8", 1000, 0.97, 64, 0, 1.0, 1000 / ratio)
+    return replace(row, **change)
+
+
+def slow(row: speed.LayerSpeed, chip: str = "quad16", clang: bool = True) -> list[str]:
+    return speed.slow_layer(speed.ChipSpeed(chip, "native", ("gemm:8x8x8",)), row, clang)
 
 
 def test_speed_bar_is_a_ratio_and_holds_for_busy_layers_with_clang() -> None:
-    assert speed.missed([sped(0.2)], clang=True) == []
-    (text,) = speed.missed([sped(0.21), sped(0.19)], clang=True)
-    assert text == "quad16 (native), gemm:8x8x8: 0.190 of the plain loop, the bar is 0.2"
-    assert speed.missed([sped(0.19)], clang=False) == []
-    assert speed.missed([sped(0.19, utilisation=0.9)], clang=True) == []
-    assert speed.missed([sped(0.25, chip="quad32")], clang=True)
-    assert speed.missed([sped(0.01, chip="mono16")], clang=True) == []
+    assert slow(sped(0.2)) == slow(sped(0.21)) == []
+    assert slow(sped(0.19)) == ["quad16 (native), gemm:8x8x8: 0.190 of the plain loop, the bar is 0.2"]
+    assert slow(sped(0.19), clang=False) == []
+    assert slow(sped(0.19, utilisation=0.9)) == []
+    assert slow(sped(0.25), "quad32")
+    assert slow(sped(0.01), "mono16") == []
 
 
 def test_speed_of_wrong_bytes_does_not_count() -> None:
-    (text,) = speed.missed([sped(0.5, chip="mono16", mismatches=3)], clang=False)
+    (text,) = slow(sped(0.5, wrong=3, reason="3 of 64 bytes differ"), "mono16", clang=False)
     assert "3 of 64 bytes differ" in text
-    assert speed.missed([sped(0.5, bytes_checked=0)], clang=True)
+    assert slow(sped(0.5, compared=0))
 
 
 def test_a_chip_at_rest_has_a_bar_and_is_ended_by_its_watchdog() -> None:
-    fast, slow = idle.Idle("quad16", 5_000_000, 0.5), idle.Idle("quad32", 5_000_000, 1.25)
-    assert idle.missed([fast, slow]) == ["quad32, idle: 4,000,000 cycles per CPU-second, the bar is 5,000,000"]
+    assert speed.slow_rest(speed.RestSpeed("quad16"), idle.Rest(5_000_000, 0.5)) == []
+    assert speed.slow_rest(speed.RestSpeed("quad32"), idle.Rest(5_000_000, 1.25)) == [
+        "quad32, idle: 4,000,000 cycles per CPU-second, the bar is 5,000,000"
+    ]
     chip = load("tiny")
     (run,) = VERILATOR.open(chip, False, lambda what: None).run([idle.waiting(chip, 3000)], "idle")
     assert run.fault is not None
     assert (run.fault.cause, run.cycles) == (Cause.WATCHDOG, 3001)
+
+
+def test_every_part_of_the_page_has_a_table() -> None:
+    pure = Played(False, 1000, 10, "abc", 1.0)
+    placed = relocation.PlacedTemplate("smallest", "ncf/a", "single", 1, 9, 352, 1.0, 2.0, 3.0)
+    known: dict[Point, Any] = {
+        speed.ChipSpeed("mono16", "native", ("gemm:8x8x8",)): (sped(0.4),),
+        speed.RestSpeed("quad16"): idle.Rest(5_000_000, 0.5),
+        speed.ThreadSpeed("quad32", "a"): speed.ThreadSeconds(900, 1.0, 0.5),
+        speed.PlaySpeed("arch5", "a"): speed.Plays(pure, replace(pure, compiled=True, seconds=0.1)),
+        speed.PlacingSpeed(("ncf",)): relocation.PlacedTemplates(7, (placed,)),
+    }
+    page = page_of(speed.STUDY, known)
+    assert page.missed == []
+    assert [table.rows[0][-1] for table in page.tables] == ["0.400", "10,000,000", "2.00", "yes", "3"]
+    assert page.texts["compiled"] == "10.0"
 
 
 @pytest.mark.slow
@@ -57,7 +81,7 @@ def test_plain_loop_counts_work() -> None:
     """Sixteen times the elements take longer."""
     small, large = (plain_loop.speed(load(chip), "x86-64") for chip in ("tiny", "quad16"))
     assert small > 2 * large > 0
-    with pytest.raises(BenchmarkError, match="no-such-cpu"):
+    with pytest.raises(StudyError, match="no-such-cpu"):
         plain_loop.speed(load("tiny"), "no-such-cpu")
 
 
