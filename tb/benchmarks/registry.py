@@ -28,10 +28,6 @@ class UnknownBenchmarkError(PluginError):
 
 
 #: What ships, in the order of a run of all: the long one last.
-CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
-NOC = module(
-    "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
-)
 DTT_ROUTING = module(
     "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled",
     "dtt_routing",

@@ -15,7 +15,6 @@ import pytest
 from meshloom.sched.support.plugins import PluginError
 from meshloom.tb.benchmarks import (
     ahead,
-    channel_scales,
     dtt_holders,
     dtt_optimum,
     dtt_paper,
@@ -32,7 +31,6 @@ from meshloom.tb.benchmarks import (
     klotski_solvers,
     layer_latency,
     layer_puzzle,
-    noc,
     online_ablation,
     registry,
     sweep,
@@ -58,8 +56,8 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 
 MODULES = {
-    "noc": noc,
-    "channel_scales": channel_scales,
+
+
     "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "dtt_holders": dtt_holders, "dtt_paper": dtt_paper,
     "ahead": ahead,

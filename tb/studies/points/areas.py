@@ -63,16 +63,18 @@ class RouterArea(AreaPoint):
 
     vcs: int
     allocate: str = "same"
+    bits: int = BITS
+    depth: int = DEPTH
 
     @property
     def name(self) -> str:
-        return f"router of {self.vcs} VCs, {self.allocate}"
+        return f"router of {self.vcs} VCs x {self.depth} flits of {self.bits} bits, {self.allocate}"
 
     def design(self) -> Design:
         from meshloom.hw.noc.link import Plane
         from meshloom.hw.noc.router import Router
 
-        plane = Plane(3, 3, BITS, DEPTH, self.vcs, allocate=self.allocate, routes=ROUTES)
+        plane = Plane(3, 3, self.bits, self.depth, self.vcs, allocate=self.allocate, routes=ROUTES)
         return Design(Router(1, 1, plane), script=WHOLE)
 
 

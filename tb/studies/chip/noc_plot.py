@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report.plots import save_plot
-from .noc_curves import FACTOR, Curve
-from .noc_peers import Figures
+from ...report.plots import save_plot
+from .noc_curves import FACTOR, LoadPoint, top
+from .noc_peers import Figures, Peer
 
-#: Points of a curve, as shares of the load at which it leaves the picture.
-_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 1.0)
 _COLOURS = {"same": "tab:blue", "free": "tab:orange"}
 _LABELS = {"same": "RTL, packets keep their VC", "free": "RTL, any free VC"}
 
 
-def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
-    """Writes one panel for each title: curves of one pattern and length, and the peer's zero load and saturation.
-
-    Measures points as it needs them; the same points give the same bytes. Raises what `traffic.run` raises.
-    """
+def draw(panels: Mapping[Peer, Mapping[str, Sequence[LoadPoint]]], path: Path) -> None:
+    """Writes one panel for each pattern and length: a curve for each policy, and the peer's zero load and saturation.
+    The same points give the same bytes."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -30,26 +26,21 @@ def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
     settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         columns = 2
-        rows = -(-len(panels) // columns)
+        rows = max(1, -(-len(panels) // columns))
         figure, axes = plt.subplots(rows, columns, figsize=(9, 2.9 * rows), squeeze=False)
-        for axis, (title, curves) in zip(axes.flat, panels.items(), strict=True):
-            peer = curves[0].peer
-            top = 1.15 * FACTOR * peer.four.zero_load
-            for curve in curves:
-                end = curve.load_at(top)
-                points = [curve.at(round(share * end * 512) / 512) for share in _SHARES]
-                shown = [point for point in points if point.latency <= 3 * top]
-                colour = _COLOURS[curve.mesh.allocate]
+        for axis, (peer, curves) in zip(axes.flat, panels.items(), strict=False):
+            for policy, points in curves.items():
+                shown = [point for point in points if point.latency <= 3 * top(peer)]
                 axis.plot(
                     [point.offered for point in shown],
                     [point.latency for point in shown],
                     marker=".",
-                    color=colour,
-                    label=_LABELS[curve.mesh.allocate],
+                    color=_COLOURS[policy],
+                    label=_LABELS[policy],
                 )
             for figures, name, colour in ((peer.four, "A4", "tab:gray"), (peer.two, "C2", "tab:green")):
                 _peer(axis, figures, f"BookSim 2, {name}: zero load and saturation", colour)
-            axis.set(title=title, ylim=(0, top), xlim=(0, None))
+            axis.set(title=title(peer), ylim=(0, top(peer)), xlim=(0, None))
             axis.grid(alpha=0.3)
         for axis in axes[-1]:
             axis.set_xlabel("offered load, flits per node and cycle")
@@ -58,6 +49,11 @@ def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
         axes.flat[0].legend(loc="upper left")
         figure.tight_layout()
         save_plot(figure, path)
+
+
+def title(peer: Peer) -> str:
+    """Of a panel."""
+    return f"{peer.side}x{peer.side}, {peer.pattern}, {peer.length}-flit packets"
 
 
 def _peer(axis: Any, figures: Figures, label: str, colour: str) -> None:

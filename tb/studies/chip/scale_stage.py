@@ -48,14 +48,14 @@ class ScaleStage(wiring.Component):  # pyright: ignore[reportMissingTypeArgument
         for lane in range(self._lanes):
             total, constant = self.sums.word_select(lane, 32).as_signed(), self.constants.word_select(lane, 32)
             bits = SHIFT_BITS if self._by == "shift" else _SCALE_BITS
-            wanted = constant[32 - bits :] if self._by == "shift" else constant[:bits]
+            chosen = constant[32 - bits :] if self._by == "shift" else constant[:bits]
             following, own = Signal(bits, name=f"following_{lane}"), Signal(bits, name=f"own_{lane}")
             factor, product = Signal(signed(32), name=f"factor_{lane}"), Signal(signed(PRODUCT_BITS), name=f"p_{lane}")
             if self._by != "instruction":
                 with m.If(self.load):
-                    m.d.sync += following.eq(wanted)
+                    m.d.sync += following.eq(chosen)
                 with m.If(self.swap):
-                    m.d.sync += own.eq(Mux(self.load, wanted, following))
+                    m.d.sync += own.eq(Mux(self.load, chosen, following))
             m.d.comb += factor.eq(total << own if self._by == "shift" else total)
             m.d.sync += product.eq(factor * (own if self._by == "lane" else self.scale))
             results.append(requantise(m, Signal(init=1), product, self.relu, self.clamp))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..devices.noc.build import Mesh
-from ..devices.noc.traffic import Counters, load_point
+from ...devices.noc.build import Mesh
+from ...devices.noc.traffic import Counters, load_point
 from .noc_peers import Peer, pattern
 
 #: Cycles before packets count, in which packets are created that do, and after which it is no use to wait for them.
@@ -16,10 +16,12 @@ IDLE = 5 / 512
 FACTOR = 3
 #: Loads are multiples of 1 / STEPS where saturation is looked for.
 STEPS = 512
+#: Points of a picture, as shares of the load at which the curve leaves it.
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 1.0)
 
 
 @dataclass(frozen=True)
-class Point:
+class LoadPoint:
     """Mean packet latency (cycles, infinite if not all packets of the sample arrived) at an offered load, and how much
     was accepted; both in flits per node and cycle."""
 
@@ -37,7 +39,7 @@ class Curve:
     seed: int = 1
     counters: dict[float, Counters] = field(default_factory=dict[float, Counters])
 
-    def at(self, load: float) -> Point:
+    def at(self, load: float) -> LoadPoint:
         """The point at a load of 0..1 flits per node and cycle."""
         if load not in self.counters:
             self.counters[load] = load_point(
@@ -50,17 +52,19 @@ class Curve:
                 sample=SAMPLE,
                 limit=WARMUP + SAMPLE + PATIENCE,
             )
-        found = self.counters[load]
+        counters = self.counters[load]
         whole = SAMPLE * self.mesh.width * self.mesh.height
-        arrived = found.done == found.created and not found.overflow
-        return Point(
-            found.offered / whole, found.accepted / whole, found.latency / found.done if arrived else float("inf")
+        arrived = counters.done == counters.created and not counters.overflow
+        return LoadPoint(
+            counters.offered / whole,
+            counters.accepted / whole,
+            counters.latency / counters.done if arrived else float("inf"),
         )
 
     @property
     def cpu_seconds(self) -> float:
         """Of all runs so far."""
-        return sum(found.cpu_seconds for found in self.counters.values())
+        return sum(counters.cpu_seconds for counters in self.counters.values())
 
     @property
     def zero_load(self) -> float:
@@ -85,3 +89,13 @@ class Curve:
     def saturation(self) -> float:
         """The offered load at which the latency reaches `FACTOR` times that without load."""
         return self.load_at(FACTOR * self.zero_load)
+
+    def shape(self) -> tuple[LoadPoint, ...]:
+        """Points for a picture, up to the load at which the curve leaves it."""
+        end = self.load_at(top(self.peer))
+        return tuple(self.at(round(share * end * STEPS) / STEPS) for share in _SHARES)
+
+
+def top(peer: Peer) -> float:
+    """Where a picture of this pattern ends, in cycles."""
+    return 1.15 * FACTOR * peer.four.zero_load
