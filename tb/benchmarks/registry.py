@@ -111,7 +111,6 @@ KLOTSKI_PARTITION = module(
     "klotski_partition",
     paper="klotski",
 )
-SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
     "both gradients of the layers of nine networks in every order, in the model and on the RTL",
     "gradient",

@@ -33,7 +33,6 @@ from meshloom.tb.benchmarks import (
     layer_puzzle,
     online_ablation,
     registry,
-    sweep,
     training,
 )
 from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
@@ -65,7 +64,7 @@ MODULES = {
     "flexer_optimum": flexer_optimum,
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
-    "klotski_partition": klotski_partition, "klotski": klotski, "sweep": sweep,
+    "klotski_partition": klotski_partition, "klotski": klotski,
     "gradient": gradient, "gradient_chain": gradient_chain, "training": training,
 }  # fmt: skip
 
