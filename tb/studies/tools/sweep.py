@@ -226,9 +226,15 @@ def _both(sweep: SweepFile, report: Report) -> SweepTimes:
     missing = len({each.key for each in planned} - {row.key for row in outcome.rows})
     failed = sum(row.error_kind is not None for row in outcome.rows)
     return SweepTimes(
-        len(outcome.rows), failed, differ + missing, len(batches), serial, ended - began,
-        **_spent(outcome.batches, began, ended, killer), killed=killer.pid,
-    )  # fmt: skip
+        len(outcome.rows),
+        failed,
+        differ + missing,
+        len(batches),
+        serial,
+        ended - began,
+        **_spent(outcome.batches, began, ended, killer),
+        killed=killer.pid,
+    )
 
 
 def _spent(batches: Sequence[Done], began: float, ended: float, killer: _Killer) -> dict[str, float]:

@@ -21,7 +21,7 @@ def test_what_a_file_gave() -> None:
     on_rtl, answers, sources = page.tables
     assert on_rtl.rows == [
         ("alexa", "90", "9", "2.5", "10,000", "+0.00 %", "50.0 %", "9", "4,096", "0", "0.2"),
-    ]  # fmt: skip
+    ]
     assert answers.rows == [("alexa", "31.2 dB", "0.5, max", "16", "as float")]
     assert sources.rows[0][2] == "7 conv, 2 add"
     assert page.missed == []

@@ -85,8 +85,9 @@ def test_the_tables_say_how_far_forms_are_off() -> None:
     assert causes["SCALE-Sim's formula"][4] == "-50.0"  # half of the cycles are DRAM's, for which it has no term
     assert causes["SCALE-Sim's formula"][-2] == "+12.5"
     assert page.tables[4].rows == [
-        ("its formula", "2", "-37.5", "37.5", "50.0"), ("its program", "2", "-30.0", "30.0", "40.0"),
-    ]  # fmt: skip
+        ("its formula", "2", "-37.5", "37.5", "50.0"),
+        ("its program", "2", "-30.0", "30.0", "40.0"),
+    ]
 
 
 def test_the_model_has_to_be_right_on_the_rtl() -> None:
@@ -94,8 +95,9 @@ def test_the_model_has_to_be_right_on_the_rtl() -> None:
     assert wrong.missed[0] == "mono16, gemm:1x1x1: 101 cycles on the RTL, 100 in the model"
     every = {point: KNOWN[COUNTED] if isinstance(point, CountedChunk) else {} for point in models.points(True)}
     assert [text.partition(",")[0] for text in page_of(models.STUDY, every).missed] == [
-        "100 layers in all", "0 layers on the RTL",
-    ]  # fmt: skip
+        "100 layers in all",
+        "0 layers on the RTL",
+    ]
 
 
 def test_equal_figures_give_the_same_picture(tmp_path: Path) -> None:

@@ -26,10 +26,18 @@ def layer(**changes: Any) -> dict[str, Any]:
 
 def network_row(name: str = "resnet8", layers: Sequence[dict[str, Any]] = (), **changes: Any) -> Row:
     figures = {
-        "picture": "a.png", "answer": "cat", "expected": "cat", "float_answer": "dog", "macs": 1_000_000,
-        "tensors_checked": 3, "dram_bytes": 2_000_000, "layers": layers or [layer()],
-        "shares": dict.fromkeys(GROUPS, 10.0), "busy": dict.fromkeys(networks.BUSY, 500), "in_turn_cycles": 700,
-    }  # fmt: skip
+        "picture": "a.png",
+        "answer": "cat",
+        "expected": "cat",
+        "float_answer": "dog",
+        "macs": 1_000_000,
+        "tensors_checked": 3,
+        "dram_bytes": 2_000_000,
+        "layers": layers or [layer()],
+        "shares": dict.fromkeys(GROUPS, 10.0),
+        "busy": dict.fromkeys(networks.BUSY, 500),
+        "in_turn_cycles": 700,
+    }
     return row(**{"workload": name, "network": figures} | changes)
 
 

@@ -25,13 +25,22 @@ def test_operators_are_those_of_the_reader() -> None:
     "name",
     slow_but(
         [
-            "test_reshape_one_dim", "test_convtranspose_pads", "test_resize_upsample_scales_nearest", "test_edge_pad",
-            "test_averagepool_2d_precomputed_same_upper", "test_gemm_alpha", "test_split_variable_parts_2d_opset18",
-            "test_qlinearconv", "test_qlinearmatmul_2D_int8_float32", "test_max_two_inputs", "test_prelu_broadcast",
+            "test_reshape_one_dim",
+            "test_convtranspose_pads",
+            "test_resize_upsample_scales_nearest",
+            "test_edge_pad",
+            "test_averagepool_2d_precomputed_same_upper",
+            "test_gemm_alpha",
+            "test_split_variable_parts_2d_opset18",
+            "test_qlinearconv",
+            "test_qlinearmatmul_2D_int8_float32",
+            "test_max_two_inputs",
+            "test_prelu_broadcast",
         ],
-        "test_reshape_one_dim", "test_qlinearconv",
+        "test_reshape_one_dim",
+        "test_qlinearconv",
     ),
-)  # fmt: skip
+)
 def test_a_case_runs_or_says_why_not(name: str) -> None:
     outcome = operator_cases.outcome(next(case for case in operator_cases.cases() if case.name == name))
     assert outcome.wrong == ""

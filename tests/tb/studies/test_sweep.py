@@ -18,9 +18,11 @@ def test_bars_of_sweeps() -> None:
     assert (TIMES.overhead, TIMES.whole_overhead) == (10.0, 50.0)
     bad = replace(TIMES, differ=2, rows=199, killed=0, between=20.0)
     assert [text.split(": ", 1)[1] for text in sweep.missed(point, bad)] == [
-        "2 rows are not those of the serial run", "199 rows, not 200", "no worker was killed",
+        "2 rows are not those of the serial run",
+        "199 rows, not 200",
+        "no worker was killed",
         "108.5 ms for each point, 50 are allowed",
-    ]  # fmt: skip
+    ]
     assert "no work was lost" in sweep.missed(point, replace(TIMES, lost=0.0))[0]
 
 

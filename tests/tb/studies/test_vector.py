@@ -39,8 +39,10 @@ def test_cells_are_of_both_units() -> None:
     areas = {vector.MATRIX: Area(300, 10), vector.unit_of(1): Area(100, 5), vector.unit_of(3): Area(140, 5)}
     units = page(some(1), areas).tables[1]
     assert units.rows == [
-        ("matrix", "", "300", "10", ""), ("vector", "1", "100", "5", "+0.0 %"), ("vector", "3", "140", "5", "+10.0 %"),
-    ]  # fmt: skip
+        ("matrix", "", "300", "10", ""),
+        ("vector", "1", "100", "5", "+0.0 %"),
+        ("vector", "3", "140", "5", "+10.0 %"),
+    ]
 
 
 def test_chips_differ_in_windows_alone() -> None:
