@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshloom.hw.spec.config import TileKind
 from meshloom.tb.build.synthesis import Area
 from meshloom.tb.studies.chip import area
-from meshloom.tb.studies.points.areas import AreaPoint, TileArea
+from meshloom.tb.studies.points.areas import AreaPoint, ChipArea, TileArea
 
 from .made_rows import page_of
 
@@ -14,6 +14,7 @@ def test_all_tiles_are_those_of_the_floorplan() -> None:
     """Tiles of a hundred cells, ten more with programs, a thousand more in cores with counters."""
 
     def cells(point: AreaPoint) -> Area:
+        assert isinstance(point, ChipArea)
         changes = dict(point.changes)
         core = isinstance(point, TileArea) and point.kind is TileKind.CORE
         return Area(100 + 10 * ("programs" in changes) + 1000 * ("counters" in changes and core), 5)
