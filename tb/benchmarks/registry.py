@@ -28,29 +28,6 @@ class UnknownBenchmarkError(PluginError):
 
 
 #: What ships, in the order of a run of all: the long one last.
-GEMM = module(
-    "cycles of random GEMMs against the timing formulas; utilisation of a core fed from its own memories", "gemm"
-)
-SPEED = module(
-    "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
-)
-BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with many equal cores", "builds")
-VECTOR = module(
-    "windows that the vector unit computes at once: cycles of networks on the RTL, cells after synthesis", "vector"
-)
-OPERATORS = module(
-    "ONNX's node tests of all operators of float files, in 8 bits on the RTL of a small chip", "operators"
-)
-FILES = module("trained model files out of packages on the RTL, and their answers beside float's", "files", parts=True)
-CHANNEL_SCALES = module("what a scale for each channel of the weights is worth", "channel_scales")
-AREA = module("cells of tiles with and without what serving many networks at once takes, after synthesis", "area")
-REGRESSION = module("error of the model, layer by layer, on four chips", "regression")
-NETWORKS = module(
-    "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes", "networks"
-)
-NOC = module(
-    "the NoC by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
-)
 DTT_ROUTING = module(
     "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled",
     "dtt_routing",
@@ -107,16 +84,11 @@ LAYER_LATENCY = module(
     parts=True,
     paper="layer_puzzle",
 )
-MODELS = module(
-    "closed forms (SCALE-Sim's, Layer-Puzzle's, Timeloop's, ZigZag's, ours) against the RTL: random layers, five chips",
-    "models",
-)
 ONLINE_ABLATION = module(
     "our online scheduler with each of its parts switched off, ten workloads in the model",
     "online_ablation",
     paper="layer_puzzle",
 )
-SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
     "both gradients of the layers of nine networks in every order, in the model and on the RTL",
     "gradient",
@@ -130,7 +102,6 @@ GRADIENT_CHAIN = module(
     paper="gradient",
 )
 TRAINING = module("a network trained with int8 passes on the RTL, beside floating point; every order", "training")
-SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
 def _accept(name: str, thing: object) -> Benchmark:

@@ -11,9 +11,9 @@ from amaranth.sim import Simulator
 from numpy.typing import NDArray
 
 from meshloom.hw.core.golden import requantise
-from meshloom.tb.benchmarks import file_cases
-from meshloom.tb.benchmarks.channel_scales import rounded, shifted
-from meshloom.tb.benchmarks.scale_stage import By, ScaleStage
+from meshloom.tb.studies.chip.rounding import rounded, shifted
+from meshloom.tb.studies.chip.scale_stage import By, ScaleStage
+from meshloom.tb.studies.networks import file_cases
 
 Pair = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]], int]
 

@@ -15,13 +15,18 @@ import pytest
 from meshloom.hw.spec.config import tile_address
 from meshloom.hw.spec.routes import DIRECTIONS, decode, dimension_ordered, heading_after
 from meshloom.sched.store.store import key
-from meshloom.tb.benchmarks import area, noc, noc_curves
-from meshloom.tb.benchmarks.noc_curves import Curve
-from meshloom.tb.benchmarks.noc_peers import PEERS, Peer, pattern
 from meshloom.tb.devices.noc import build, traffic
 from meshloom.tb.devices.noc.build import ROUTES, Mesh
 from meshloom.tb.devices.noc.traffic import Counters, TrafficError
+from meshloom.tb.studies.chip import noc, noc_curves
+from meshloom.tb.studies.chip.noc import CurveFigures, CurvePoint
+from meshloom.tb.studies.chip.noc_curves import Curve, LoadPoint
+from meshloom.tb.studies.chip.noc_peers import PEERS, pattern
+from meshloom.tb.studies.chip.noc_plot import draw, title
+from meshloom.tb.studies.points import areas
 from meshloom.tb.verify import noc_soak
+
+from .studies.made_rows import page_of, rows_of
 
 #: Its links at node 0 can be made to do something wrong.
 MUTABLE = Mesh(3, 2, 2, 4, routed=True, mutable=True)
@@ -205,10 +210,6 @@ def test_hot_spots_and_transposition_go_where_they_should() -> None:
     assert crossed.accepted == pytest.approx(4 * 5000, rel=0.01)  # nobody is in another's way
 
 
-def peer(**changes: Any) -> Peer:
-    return replace(PEERS[0], **changes)
-
-
 @pytest.fixture
 def queue_like(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Replaces the simulator by a queue: latency 4 / (1 - load / 0.5), and never done beyond. Returns the loads run."""
@@ -235,16 +236,27 @@ def test_saturation_is_where_latency_reaches_three_times_that_without_load(queue
     assert curve.cpu_seconds == len(queue_like) / 2
 
 
-def test_bars(queue_like: list[float]) -> None:
-    two, four = replace(PEERS[0].two, saturation=0.33), replace(PEERS[0].four, saturation=0.3)
-    good = Curve(Mesh(3, 3), peer(two=two, four=four))
-    assert noc.missed(good) == []
-    assert len(noc.row(good)) == len(noc._COLUMNS)
-    slow = peer(two=replace(PEERS[0].two, zero_load=4.0, saturation=0.2))
-    for policy, missed in (("free", ["zero-load", "12.0", "saturation"]), ("same", ["zero-load", "12.0"])):
-        assert [words.split()[0] for words in noc.missed(Curve(Mesh(3, 3, allocate=policy), slow))] == missed
-    assert "keeps its VC: 3x3 uniform, 1 flits (0." in noc.below([Curve(Mesh(3, 3), slow)])
-    assert "any free VC: none." in noc.below([Curve(Mesh(3, 3), slow)])
+def figures(zero_load: float, saturation: float, equal: float, points: tuple[LoadPoint, ...] = ()) -> CurveFigures:
+    return CurveFigures(zero_load, saturation, equal, 0.9, points, 1.0)
+
+
+def test_bars() -> None:
+    """3x3, uniform, single flits: C2 has 10.4 cycles without load and saturates at 0.860."""
+    point, other = (CurvePoint(3, "uniform", 1, policy) for policy in ("free", "same"))
+    good = figures(4.5, 0.86, 0.9)
+    assert noc.missed(point, good) == []
+    assert len(noc.COLUMNS) == 12
+    slow = figures(10.5, 0.84, 0.85)
+    for each, missed in ((point, ["zero-load", "31.2", "saturation"]), (other, ["zero-load", "31.2"])):
+        assert [words.split()[0] for words in noc.missed(each, slow)] == missed
+    assert "keeps its VC: 3x3 uniform, 1 flits (0.840, theirs 0.860)" in noc.below([(other, slow)])
+    assert "any free VC: none." in noc.below([(other, slow)])
+    page = page_of(noc.STUDY, {point: good, other: figures(4.5, 0.8, 0.9)})
+    assert page.missed == []
+    assert page.texts == {"earlier": "5.90", "more": "1.047", "free": "+0.000"}
+    assert page.tables[0].rows[0][4:] == (
+        "4.50", "10.4", "16.0", "0.860", "0.860", "0.821", "0.900", "0.900",
+    )  # fmt: skip
 
 
 def test_patterns_of_the_peers() -> None:
@@ -256,18 +268,22 @@ def test_patterns_of_the_peers() -> None:
     assert settings[5, "hotmix"] == {"hot": 12, "weight": 7}
 
 
-def test_a_plot_has_a_curve_for_each_policy(queue_like: list[float], tmp_path: Path) -> None:
-    from meshloom.tb.benchmarks.noc_plot import draw
-
-    curves = {(one, policy): Curve(noc.mesh(one.side, policy), one) for one in PEERS for policy in noc.POLICIES}
-    titles = noc.panels(curves)
-    assert len(titles) == 6
-    files = [tmp_path / name for name in ("a.svg", "b.svg")]
-    for path in files:
-        draw(titles, path)
-    text = files[0].read_text()
-    assert text == files[1].read_text()
-    for words in (*titles, "RTL, any free VC", "mean packet latency", "offered load"):
+def test_a_picture_has_a_curve_for_each_policy(queue_like: list[float], tmp_path: Path) -> None:
+    known = {
+        CurvePoint(one.side, one.pattern, one.length, policy): figures(
+            4, 0.4, 0.4, Curve(noc.mesh(one.side, policy), one).shape()
+        )
+        for one in PEERS
+        for policy in noc.POLICIES
+    }
+    panels = noc.panels(rows_of(known))
+    assert len(panels) == 6
+    paths = [tmp_path / name for name in ("a.svg", "b.svg")]
+    for path in paths:
+        draw(panels, path)
+    text = paths[0].read_text()
+    assert text == paths[1].read_text()
+    for words in (*map(title, panels), "RTL, any free VC", "mean packet latency", "offered load"):
         assert words in text
 
 
@@ -351,7 +367,7 @@ def test_pairs_of_tiles_that_no_run_of_a_mesh_served_are_told(plan: list[noc_soa
 
 
 def test_more_channels_are_more_cells() -> None:
-    one, two = (area.router_area(vcs, bits=92, depth=2) for vcs in (1, 2))
+    one, two = (areas.RouterArea(vcs, bits=92, depth=2).measure(lambda what: None) for vcs in (1, 2))
     flits = 5 * 2 * 93  # what the buffers of five ports hold
     assert flits < one.flip_flops < 1.2 * flits
     assert 1.8 * one.flip_flops < two.flip_flops < 2.4 * one.flip_flops

@@ -55,10 +55,9 @@ def test_each_paper_declares_names_of_its_own() -> None:
 
 def test_a_benchmark_that_imports_a_paper_is_its_study() -> None:
     """So that it is not listed where the paper is not; those that name its schedulers alone say it by themselves."""
-    files = {name: "scale_sim" if name == "scalesim" else name for name in benchmarks.SHIPPED}
     studies = {name: benchmarks.REGISTRY.get(name).paper for name in benchmarks.SHIPPED}
     for name, paper in studies.items():
-        assert imported(files[name]) <= {paper}, name
+        assert imported(name) <= {paper}, name
     assert {paper for paper in studies.values() if paper} == set(papers())
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from meshloom.sched.support.files import write_atomically, write_error
 
 from .point import Point, form
+
+P = TypeVar("P", bound=Point)
 
 
 class StudyError(RuntimeError):
@@ -186,3 +188,7 @@ class Rows(Mapping[Point, Any]):
     def of(self, *kinds: type[Point]) -> Rows:
         """Those of some kinds of points."""
         return Rows((point for point in self.points if isinstance(point, kinds)), self.all)
+
+    def pairs(self, kind: type[P]) -> list[tuple[P, Any]]:
+        """Points of one kind, typed so, with their rows."""
+        return [(point, row) for point, row in self.items() if isinstance(point, kind)]

@@ -1,4 +1,4 @@
 """Meshloom as a tool: how fast it is, and other people's simulators beside it."""
 
 #: Modules with a STUDY.
-STUDIES: tuple[str, ...] = ()
+STUDIES = ("scalesim", "speed", "builds", "sweep")

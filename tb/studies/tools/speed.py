@@ -1,0 +1,414 @@
+"""Simulated cycles per CPU-second of whole chips that run real layers, and of the timeline model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from meshloom.sched.model import native
+from meshloom.sched.workload.workload_sets import NETWORKS
+
+from ...build.builder import TARGET
+from ...build.tools import compiler_version
+from ..engine.point import Inputs, Point, Report
+from ..engine.rows import Rows, StudyError
+from ..engine.study import Figure, Study, prose
+from ..engine.tables import Table, count, share, table
+from ..points.runs import gateware, scheduled_by
+from . import idle, plain_loop, relocation, threads, timeline
+from .builds import chip_of
+from .layers import run_layers
+from .variables import set_to
+
+#: Cycles per CPU-second over those of a plain C++ loop, at least, of a chip whose arrays are busy; with clang.
+BARS = {"quad16": 0.2, "quad32": 0.3, "mono128": 0.3, "nine32": 0.2, "twentyfive32": 0.2}
+LAYERS = ("conv:56x56x128-128,k3,p1,relu", "resnet50/conv3_2_2")
+#: Share of PE cycles from which the bars hold.
+BUSY = 0.95
+#: Chip, what it is compiled for (the processor at hand, and what most machines of the last ten years have), layers.
+CHIPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    *(("quad16", target, LAYERS) for target in ("native", "x86-64-v3", "x86-64-v2")),
+    ("quad32", "native", LAYERS),
+    ("mono16", "native", LAYERS),
+    ("mono128", "native", ("conv:56x56x128-128,k3,p1,relu", "conv:28x28x512-512,k3,p1,relu")),
+    ("nine32", "native", ("conv:48x64x128-288,k3,p1,relu",)),
+    ("twentyfive32", "native", ("conv:80x64x128-480,k3,p1,relu",)),
+)
+#: Chips at rest, and their cycles per CPU-second at least.
+RESTING, REST = ("quad16", "quad32"), 5e6
+#: Chips that several threads simulate, too.
+SHARED = ("quad32", "mono128", "nine32", "twentyfive32")
+#: What the model plays as Python and compiled; the last chip's virtual channels are played flit by flit.
+PLAYED = (
+    ("arch5", "resnet50/conv3_1_1"),
+    ("arch5", "resnet50/conv3_2_2"),
+    ("quad16", "resnet50/conv3_1_1"),
+    ("quad16", "conv:56x56x128-128,k3,p1,relu"),
+    ("nine8", "resnet50/conv3_1_1"),
+)
+#: Chips of which compiled code has to be so many times as fast.
+COMPILED_ON, COMPILED = ("arch5", "quad16"), 5.0
+#: Where templates are placed.
+PLACED_ON = "lp9"
+_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class LayerSpeed:
+    """A layer's run, and `plain`: cycles per CPU-second of the plain loop. `reason`: what is wrong with the run."""
+
+    layer: str
+    rtl_cycles: int
+    utilisation: float
+    compared: int
+    wrong: int
+    cpu_seconds: float
+    plain: float
+    reason: str = ""
+
+    @property
+    def cycles_per_second(self) -> float:
+        return self.rtl_cycles / max(self.cpu_seconds, 1e-9)
+
+    @property
+    def ratio(self) -> float:
+        return self.cycles_per_second / self.plain
+
+
+@dataclass(frozen=True)
+class ThreadSeconds:
+    """Seconds of a layer with one thread and with several."""
+
+    cycles: int
+    one: float
+    several: float
+
+
+@dataclass(frozen=True)
+class Plays:
+    """A program played by Python and by compiled code."""
+
+    pure: timeline.Played
+    compiled: timeline.Played
+
+    @property
+    def same(self) -> bool:
+        one, other = self.pure, self.compiled
+        return (one.cycles, one.instructions, one.digest) == (other.cycles, other.instructions, other.digest)
+
+    @property
+    def speed_up(self) -> float:
+        return self.compiled.speed / self.pure.speed
+
+
+class TimePoint(Point):
+    """Measures time: what decides its row is the code, and the machine."""
+
+    @property
+    def work(self) -> float:
+        return 20.0
+
+    def inputs(self) -> Inputs:
+        more = (("gateware", gateware()), ("compiler", compiler_version()))
+        return Inputs(scheduled_by("loop_order").modules, more)
+
+
+@dataclass(frozen=True)
+class ChipSpeed(TimePoint):
+    """Layers on a chip whose simulator is compiled for a target."""
+
+    chip: str
+    target: str
+    layers: tuple[str, ...]
+    row: ClassVar[Any] = tuple[LayerSpeed, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.chip} compiled for {self.target}"
+
+    def measure(self, report: Report) -> tuple[LayerSpeed, ...]:
+        """Raises StudyError."""
+        chip = chip_of(self.chip)
+        with set_to(TARGET, self.target):  # what simulators are compiled for
+            before = plain_loop.speed(chip, self.target)
+            rows = [each.row for each in run_layers(self.layers, chip, report, times=_REPEATS).layers]
+            plain = max(before, plain_loop.speed(chip, self.target))
+        return tuple(
+            LayerSpeed(
+                row.workload,
+                row.rtl_cycles,
+                row.utilisation,
+                row.bytes_checked,
+                row.mismatches,
+                row.cpu_seconds,
+                plain,
+                row.reason or "",
+            )
+            for row in rows
+        )
+
+
+@dataclass(frozen=True)
+class RestSpeed(TimePoint):
+    """A chip at rest."""
+
+    chip: str
+    row: ClassVar[Any] = idle.Rest
+
+    @property
+    def name(self) -> str:
+        return f"{self.chip}, idle"
+
+    def measure(self, report: Report) -> idle.Rest:
+        """Raises StudyError."""
+        return idle.rest(self.chip, report)
+
+
+@dataclass(frozen=True)
+class ThreadSpeed(TimePoint):
+    """A layer on a chip by one thread and by several."""
+
+    chip: str
+    layer: str
+    row: ClassVar[Any] = ThreadSeconds
+
+    @property
+    def name(self) -> str:
+        return f"{self.chip} by {threads.COUNT} threads"
+
+    def measure(self, report: Report) -> ThreadSeconds:
+        """Raises StudyError if a run differs from its model."""
+        chip = chip_of(self.chip)
+        cycles, one = threads.seconds(self.layer, chip, 1, report)
+        return ThreadSeconds(cycles, one, threads.seconds(self.layer, chip, threads.COUNT, report)[1])
+
+
+@dataclass(frozen=True)
+class PlaySpeed(TimePoint):
+    """A layer in the timeline model, as Python and compiled."""
+
+    chip: str
+    layer: str
+    row: ClassVar[Any] = Plays
+
+    @property
+    def name(self) -> str:
+        return f"{self.chip}, {self.layer}"
+
+    def measure(self, report: Report) -> Plays:
+        """Raises StudyError where the model cannot be compiled."""
+        report("compiling the model, unless it has been")
+        try:
+            native.build()
+        except native.NativeError as error:
+            raise StudyError(f"the timeline model cannot be compiled: {error}") from None
+        with TemporaryDirectory(prefix="meshloom_") as folder:
+            path = Path(folder, "schedule.json")
+            timeline.schedule(self.chip, self.layer, path)
+            report("playing")
+            return Plays(*(timeline.apart(self.chip, path, pure=pure) for pure in (True, False)))
+
+
+@dataclass(frozen=True)
+class PlacingSpeed(TimePoint):
+    """Compiled layers of networks, placed on other cores."""
+
+    networks: tuple[str, ...]
+    row: ClassVar[Any] = relocation.PlacedTemplates
+
+    @property
+    def name(self) -> str:
+        return f"placing layers of {', '.join(self.networks)}"
+
+    @property
+    def work(self) -> float:
+        return 30.0 * len(self.networks)
+
+    def measure(self, report: Report) -> relocation.PlacedTemplates:
+        return relocation.measure(PLACED_ON, self.networks, report)
+
+
+def points(full: bool) -> list[Point]:
+    """Quick: quad16 and quad32, two layers in the model, the layers of one network placed."""
+    chips = [each for each in CHIPS if full or each in (CHIPS[0], CHIPS[3])]
+    of_chip = {chip: layers for chip, target, layers in CHIPS if target == "native"}
+    return [
+        *(ChipSpeed(*each) for each in chips),
+        *map(RestSpeed, RESTING),
+        *(ThreadSpeed(chip, of_chip[chip][0]) for chip in (SHARED if full else SHARED[:1])),
+        *(PlaySpeed(*each) for each in (PLAYED if full else PLAYED[1:3])),
+        PlacingSpeed(tuple(NETWORKS) if full else ("ncf",)),
+    ]
+
+
+def clang() -> bool:
+    """Whether the bars of chips hold for the compiler at hand."""
+    return "clang" in compiler_version()
+
+
+def slow_layer(point: ChipSpeed, row: LayerSpeed, judged: bool) -> list[str]:
+    """A byte that differs anywhere, or a busy layer below its chip's bar (if that is `judged`)."""
+    where = f"{point.chip} ({point.target}), {row.layer}"
+    if not row.compared or row.reason:
+        return [f"{where}: {row.reason or 'no byte was compared'}"]
+    if judged and row.utilisation >= BUSY and row.ratio < BARS.get(point.chip, 0):
+        return [f"{where}: {row.ratio:.3f} of the plain loop, the bar is {BARS[point.chip]:g}"]
+    return []
+
+
+def slow_rest(point: RestSpeed, row: idle.Rest) -> list[str]:
+    """A chip at rest that is simulated slowly."""
+    if row.cycles_per_second >= REST:
+        return []
+    return [f"{point.name}: {row.cycles_per_second:,.0f} cycles per CPU-second, the bar is {REST:,.0f}"]
+
+
+def slow_play(point: PlaySpeed, row: Plays) -> list[str]:
+    """Compiled code that plays something else, or is not fast enough."""
+    if not row.same:
+        return [f"{point.name}: compiled code says {row.compiled.cycles:,} cycles, Python {row.pure.cycles:,}"]
+    if point.chip in COMPILED_ON and row.speed_up < COMPILED:
+        return [f"{point.name}: {row.speed_up:.1f} times as fast, the bar is {COMPILED:g}"]
+    return []
+
+
+def _layers(rows: Rows) -> list[tuple[ChipSpeed, LayerSpeed]]:
+    return [(point, row) for point, some in rows.pairs(ChipSpeed) for row in some]
+
+
+def chips(rows: Rows) -> Table:
+    """Layers on chips."""
+    columns: dict[str, Callable[[tuple[ChipSpeed, LayerSpeed]], str]] = {
+        "chip": lambda each: each[0].chip,
+        "-march": lambda each: each[0].target,
+        "layer": lambda each: each[1].layer,
+        "RTL cycles>": lambda each: count(each[1].rtl_cycles),
+        "PE util.>": lambda each: share(each[1].utilisation),
+        "mismatches>": lambda each: count(each[1].wrong),
+        "CPU s>": lambda each: f"{each[1].cpu_seconds:.2f}",
+        "cycles/s>": lambda each: count(each[1].cycles_per_second),
+        "plain loop>": lambda each: count(each[1].plain),
+        "ratio>": lambda each: f"{each[1].ratio:.3f}",
+    }
+    title = f"Simulated cycles per CPU-second, built with {compiler_version() or 'an unknown compiler'}"
+    return table(title, columns, _layers(rows), lambda each: bool(slow_layer(*each, clang())))
+
+
+def rest(rows: Rows) -> Table:
+    """Chips at rest."""
+    columns: dict[str, Callable[[tuple[RestSpeed, idle.Rest]], str]] = {
+        "chip": lambda each: each[0].chip,
+        "RTL cycles>": lambda each: count(each[1].cycles),
+        "CPU s>": lambda each: f"{each[1].cpu_seconds:.2f}",
+        "cycles/s>": lambda each: count(each[1].cycles_per_second),
+    }
+    title = "A chip at rest: every stream waits for a post that never comes"
+    return table(title, columns, rows.pairs(RestSpeed), lambda each: bool(slow_rest(*each)))
+
+
+def by_threads(rows: Rows) -> Table:
+    """One simulation by several threads."""
+    columns: dict[str, Callable[[tuple[ThreadSpeed, ThreadSeconds]], str]] = {
+        "chip": lambda each: each[0].chip,
+        "layer": lambda each: each[0].layer,
+        "RTL cycles>": lambda each: count(each[1].cycles),
+        "1 thread, s>": lambda each: f"{each[1].one:.2f}",
+        f"{threads.COUNT} threads, s>": lambda each: f"{each[1].several:.2f}",
+        "times as fast>": lambda each: f"{each[1].one / each[1].several:.2f}",
+    }
+    title = f"One simulation by {threads.COUNT} threads on {len(os.sched_getaffinity(0))} processors"
+    return table(title, columns, rows.pairs(ThreadSpeed))
+
+
+def model(rows: Rows) -> Table:
+    """The timeline model."""
+    columns: dict[str, Callable[[tuple[PlaySpeed, Plays]], str]] = {
+        "chip": lambda each: each[0].chip,
+        "layer": lambda each: each[0].layer,
+        "cycles>": lambda each: count(each[1].pure.cycles),
+        "Python: cycles/s>": lambda each: count(each[1].pure.speed),
+        "compiled: cycles/s>": lambda each: count(each[1].compiled.speed),
+        "times as fast>": lambda each: f"{each[1].speed_up:.1f}",
+        "same timeline": lambda each: "yes" if each[1].same else "no",
+    }
+    title = "The timeline model as Python and compiled, cycles per CPU-second"
+    return table(title, columns, rows.pairs(PlaySpeed), lambda each: bool(slow_play(*each)))
+
+
+def placing(rows: Rows) -> list[Table]:
+    """Templates on other cores."""
+    columns: dict[str, Callable[[relocation.PlacedTemplate], str]] = {
+        "template": lambda each: each.which,
+        "layer": lambda each: each.layer,
+        "scheme": lambda each: each.scheme,
+        "cores>": lambda each: str(each.cores),
+        "instructions>": lambda each: count(each.instructions),
+        "bytes written>": lambda each: count(each.written),
+        "its code, us>": lambda each: count(each.code),
+        "the program, us>": lambda each: count(each.program),
+        "checking it, us>": lambda each: count(each.check),
+    }
+    return [
+        table(
+            f"Placing a compiled layer on free cores: of the {row.count:,} templates of {', '.join(point.networks)} on "
+            f"{PLACED_ON}",
+            columns,
+            row.placed,
+        )
+        for point, row in rows.pairs(PlacingSpeed)
+    ]
+
+
+def slow(rows: Rows) -> list[str]:
+    """Every bar that was missed."""
+    return [
+        *(text for each in _layers(rows) for text in slow_layer(*each, clang())),
+        *(text for each in rows.pairs(RestSpeed) for text in slow_rest(*each)),
+        *(text for each in rows.pairs(PlaySpeed) for text in slow_play(*each)),
+    ]
+
+
+def remarks(rows: Rows) -> Sequence[str]:
+    """Which compiler is judged."""
+    if clang():
+        return []
+    return [f"The bar holds for clang only, so {compiler_version() or 'this compiler'} is not judged."]
+
+
+def _fastest(rows: Rows) -> float | None:
+    speeds = [row.cycles_per_second for point, row in _layers(rows) if point.chip == "quad16"]
+    return max(speeds, default=None)
+
+
+STUDY = Study(
+    name="speed",
+    title="Speed of the simulated chips and of their model",
+    question="How many cycles a second do simulators of chips and the timeline model reach?",
+    answer="A chip of four busy 16x16 cores reaches {{ quad16 }} cycles per CPU-second on the RTL; compiled code of "
+    "the model is {{ compiled }} times as fast as Python.",
+    about=prose(__file__),
+    points=points,
+    tables=(chips, rest, by_threads, model, placing),
+    figures=(
+        Figure("quad16", "cycles per CPU-second of quad16, best", _fastest, "{:,.0f}"),
+        Figure(
+            "rest",
+            "cycles per CPU-second of a chip at rest, least",
+            lambda rows: min((row.cycles_per_second for _, row in rows.pairs(RestSpeed)), default=None),
+            "{:,.0f}",
+        ),
+        Figure(
+            "compiled",
+            "times as fast as Python, least",
+            lambda rows: min((row.speed_up for _, row in rows.pairs(PlaySpeed)), default=None),
+            "{:.1f}",
+        ),
+    ),
+    checks=slow,
+    remarks=remarks,
+    alone=True,
+)
