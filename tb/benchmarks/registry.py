@@ -75,18 +75,6 @@ DTT_PAPER = module(
     "dtt_paper",
     paper="dtt",
 )
-FLEXER = module(
-    "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model",
-    "flexer",
-    parts=True,
-    paper="flexer",
-)
-FLEXER_ASSUMPTIONS = module(
-    "what the paper leaves open: which assumption yields which part of its speed-up",
-    "flexer_assumptions",
-    parts=True,
-    paper="flexer",
-)
 FLEXER_POLICIES = module(
     "its search: time, priorities and memory policies, what ours adds, what de-duplication costs",
     "flexer_policies",
