@@ -89,12 +89,6 @@ FLEXER_RTL = module(
     parts=True,
     paper="flexer",
 )
-LAYER_PUZZLE = module(
-    "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
-    "layer_puzzle",
-    parts=True,
-    paper="layer_puzzle",
-)
 LAYER_LATENCY = module(
     "latencies of random layers, alone and beside others, predicted and measured in the model and on the RTL",
     "layer_latency",
@@ -104,11 +98,6 @@ LAYER_LATENCY = module(
 MODELS = module(
     "closed forms (SCALE-Sim's, Layer-Puzzle's, Timeloop's, ZigZag's, ours) against the RTL: random layers, five chips",
     "models",
-)
-ONLINE_ABLATION = module(
-    "our online scheduler with each of its parts switched off, ten workloads in the model",
-    "online_ablation",
-    paper="layer_puzzle",
 )
 KLOTSKI = module(
     "networks in micro-ops beside both baselines of Klotski and loop nests, in the model and on the RTL",
