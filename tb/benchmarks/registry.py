@@ -80,9 +80,6 @@ FLEXER_POLICIES = module(
     "flexer_policies",
     paper="flexer",
 )
-FLEXER_OPTIMUM = module(
-    "its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum", paper="flexer"
-)
 FLEXER_RTL = module(
     "the same on the RTL: layers of all four networks, and three of these whole",
     "flexer_rtl",
