@@ -30,10 +30,10 @@ from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
 from ..build.builder import build
 from ..results.events import OnEvent, RowCount, Stage
 from ..runs.workers import workers
+from ..studies.layer_puzzle.views import SCHEDULERS
 from . import layer_congestion, layer_rtl
 from .interface import BenchmarkError
 from .layer_congestion import Measured
-from .layer_puzzle_sheets import SCHEDULERS
 from .layer_rtl import Pair, RtlChunk
 from .results import Result, Sheet
 

@@ -52,41 +52,15 @@ DTT_PAPER = module(
     "dtt_paper",
     paper="dtt",
 )
-FLEXER = module(
-    "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model",
-    "flexer",
-    parts=True,
-    paper="flexer",
-)
-FLEXER_ASSUMPTIONS = module(
-    "what the paper leaves open: which assumption yields which part of its speed-up",
-    "flexer_assumptions",
-    parts=True,
-    paper="flexer",
-)
 FLEXER_POLICIES = module(
     "its search: time, priorities and memory policies, what ours adds, what de-duplication costs",
     "flexer_policies",
     paper="flexer",
 )
-FLEXER_OPTIMUM = module(
-    "its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum", paper="flexer"
-)
-LAYER_PUZZLE = module(
-    "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
-    "layer_puzzle",
-    parts=True,
-    paper="layer_puzzle",
-)
 LAYER_LATENCY = module(
     "latencies of random layers, alone and beside others, predicted and measured in the model and on the RTL",
     "layer_latency",
     parts=True,
-    paper="layer_puzzle",
-)
-ONLINE_ABLATION = module(
-    "our online scheduler with each of its parts switched off, ten workloads in the model",
-    "online_ablation",
     paper="layer_puzzle",
 )
 GRADIENT = module(

@@ -1,4 +1,4 @@
 """Flexer: out-of-order schedules against static ones (H. Min, J. Kwon, B. Egger, CGO 2023)."""
 
 #: Modules with a STUDY.
-STUDIES = ("flexer_rtl", "flexer_networks")
+STUDIES = ("flexer", "flexer_rtl", "flexer_networks", "flexer_assumptions", "flexer_optimum")

@@ -1,4 +1,4 @@
 """Layer-Puzzle: many networks at once (C. Gao et al., DATE 2023)."""
 
 #: Modules with a STUDY.
-STUDIES: tuple[str, ...] = ()
+STUDIES = ("layer_puzzle", "online_ablation")

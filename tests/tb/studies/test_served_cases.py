@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
-import pytest
-
+from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.model.session import Launch
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.store.findings import SearchCache
-from meshloom.tb.benchmarks import served_cases
-from meshloom.tb.benchmarks.served_cases import SPOILT, Case, Spoiling
 from meshloom.tb.runs.online.rtl_session import RtlSession
-
-GOOD = Case(4, 100_000, 5_000, 0, "-", "as it must", ok=True)
+from meshloom.tb.studies.layer_puzzle import cases
+from meshloom.tb.studies.layer_puzzle.cases import SPOILT, Spoiling
 
 
 class Heard:
@@ -49,26 +44,12 @@ def test_one_program_is_spoilt_and_only_once():
 
 
 def test_a_network_larger_than_memory_is_refused():
-    case = served_cases.too_large()
+    case = cases.too_large(lambda what: None)
     assert case.ok
-    assert "network resnet50, batch 4: each DRAM tile of poor is too small" in case.told
+    assert "network resnet50, batch 4: each DRAM tile of poor is too small" in case.words
 
 
 def test_one_core_has_the_cores_of_lp9():
-    chip = served_cases.one_core()
+    chip = cases.one_core()
     assert len(chip.cores) == 1
-    assert chip.core == served_cases.load("lp9").core
-
-
-def test_kept_cases_are_shown_and_what_is_wrong_is_a_failure(monkeypatch: pytest.MonkeyPatch):
-    memory = SearchCache(None, served_cases.load("lp9"), "cases", "tb.benchmarks.served_cases")
-    monkeypatch.setattr(served_cases, "_memory", lambda: memory)
-    monkeypatch.setattr(served_cases, "_key", lambda name: name)
-    first, second, *_ = served_cases.CASES
-    for name, case in ((first, GOOD), (second, replace(GOOD, wrong=3, told="3 bytes", ok=False))):
-        memory.put(name, served_cases.FORM, case)
-    failures: list[str] = []
-    sheet = served_cases.sheet(failures)
-    assert [row[0] for row in sheet.rows] == [first, second]
-    assert failures == [f"{second}: 3 bytes"]
-    assert sheet.failed == {1}
+    assert chip.core == load("lp9").core

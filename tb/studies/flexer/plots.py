@@ -1,20 +1,17 @@
-"""The pictures of the Flexer benchmarks (SVG): end to end, layer by layer, reloads, sharing; policies."""
+"""The pictures of the Flexer studies (SVG): end to end, layer by layer, reloads, sharing; policies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshloom.sched.papers.flexer.policy import PAPER
-
-from ..report.plots import save_plot
-from .flexer_layers import LayerCost, grouped, total
-from .flexer_reuse import KINDS, SHARED, Reuse
-from .flexer_search import TABLE_2, mean_ratio
+from ...report.plots import save_plot
+from .layers import LayerCost, grouped, total
+from .reuse import KINDS, SHARED, Reuse
 
 #: Cycles and words of a schedule.
-Point = tuple[float, int]
+Spot = tuple[float, int]
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple")
 _SETTINGS: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
@@ -54,8 +51,8 @@ def _end_to_end(axes: Sequence[Any], costs: Sequence[LayerCost]) -> None:
 def _layers(axes: Sequence[Any], costs: Sequence[LayerCost]) -> None:
     some = [one for one in costs if one.network == "vgg16" and one.arch == "arch5"]
     names = [one.layer.partition("/")[2] for one in some]
-    speed = {f"{a} over {b}": [one.speedup(a, b) for one in some] for a, b in _PAIRS}
-    saved = {f"{a} over {b}": [one.saving(a, b) for one in some] for a, b in _PAIRS}
+    speed = {f"{a} over {b}": [one.ratio((a, b)) for one in some] for a, b in _PAIRS}
+    saved = {f"{a} over {b}": [one.ratio((a, b), words=True) for one in some] for a, b in _PAIRS}
     _bars(axes[0], names, speed, "VGG-16 on arch5: speed-up (Figure 9)")
     _bars(axes[1], names, saved, "VGG-16 on arch5: transfer reduction (Figure 9)")
 
@@ -84,78 +81,58 @@ def _reuses(axes: Sequence[Any], found: Mapping[tuple[str, str], Reuse]) -> None
     _stacks(axes[1], names, shared, "% of the sets of operations by what their cores share (Figure 11)")
 
 
-def _policies(axis: Any, found: Mapping[tuple[str, str, str], tuple[float, float]]) -> None:
-    archs = list(dict.fromkeys(arch for arch, _, _ in found))
-    layers = list(dict.fromkeys(layer for _, layer, _ in found))
-    series = {
-        label: [
-            mean_ratio(
-                [
-                    (PAPER.metric(*found[arch, layer, label]), PAPER.metric(*found[arch, layer, "the paper's"]))
-                    for layer in layers
-                ]
-            )
-            for arch in archs
-        ]
-        for label in TABLE_2
-    }
-    _bars(axis, archs, series, "cycles x words against the paper's policies (Figure 12)")
-
-
-def draw(
-    costs: Sequence[LayerCost],
-    reuses: Mapping[tuple[str, str], Reuse],
-    path: Path,
-) -> None:
-    """Writes figures 8 to 11; the same figures give the same bytes."""
+def _mosaic(draw: Callable[[Any], Any], path: Path) -> None:
+    """Has a figure drawn with our settings and writes it; the same rows give the same bytes."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
     with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
+        figure = draw(plt)
+        figure.tight_layout()
+        save_plot(figure, path)
+
+
+def draw(costs: Sequence[LayerCost], reuses: Mapping[tuple[str, str], Reuse], path: Path) -> None:
+    """Writes figures 8 to 11."""
+
+    def all_of_them(plt: Any) -> Any:
         figure, axes = plt.subplot_mosaic(
             [["speed", "speed"], ["saved", "saved"], ["layers", "transfers"], ["words", "shared"]], figsize=(14, 18)
         )
         _end_to_end((axes["speed"], axes["saved"]), costs)
         _layers((axes["layers"], axes["transfers"]), costs)
         _reuses((axes["words"], axes["shared"]), reuses)
-        _write(figure, path)
+        return figure
+
+    _mosaic(all_of_them, path)
 
 
-def draw_policies(policies: Mapping[tuple[str, str, str], tuple[float, float]], path: Path) -> None:
-    """Writes figure 12."""
-    import matplotlib as mpl
+def draw_policies(archs: Sequence[str], series: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Writes figure 12. `series`: of each policy, what it costs on each architecture."""
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
+    def bars(plt: Any) -> Any:
         figure, axis = plt.subplots(figsize=(7, 4))
-        _policies(axis, policies)
-        _write(figure, path)
+        _bars(axis, archs, series, "cycles x words against the paper's policies (Figure 12)")
+        return figure
+
+    _mosaic(bars, path)
 
 
-def draw_assumptions(found: Mapping[str, Mapping[str, Sequence[Point]]], arch: str, path: Path) -> None:
-    """Figure 1: of each layer, the points of each kind of schedule."""
-    import matplotlib as mpl
+def draw_tilings(layers: Mapping[str, Mapping[str, Sequence[Spot]]], arch: str, path: Path) -> None:
+    """Figure 1: of each layer, a point for each tiling by each kind of schedule."""
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
-        figure, axes = plt.subplots(1, len(found), figsize=(6 * len(found), 4), squeeze=False)
-        for axis, (name, series) in zip(axes[0], found.items(), strict=True):
-            for colour, (label, points) in zip(_COLOURS, series.items(), strict=False):
-                cycles, words = zip(*points, strict=True)
+    def scatter(plt: Any) -> Any:
+        figure, axes = plt.subplots(1, len(layers), figsize=(6 * len(layers), 4), squeeze=False)
+        for axis, (name, series) in zip(axes[0], layers.items(), strict=True):
+            for colour, (label, spots) in zip(_COLOURS, series.items(), strict=False):
+                cycles, words = zip(*spots, strict=True)
                 axis.scatter(cycles, words, s=4, color=colour, label=label)
             axis.set(xscale="log", yscale="log", xlabel="cycles (estimate)", ylabel="words from and to DRAM")
             axis.set_title(f"{name} on {arch}: one point a tiling (Figure 1)")
             axis.grid(alpha=0.3)
             axis.legend(fontsize=6)
-        _write(figure, path)
+        return figure
 
-
-def _write(figure: Any, path: Path) -> None:
-    figure.tight_layout()
-    save_plot(figure, path)
+    _mosaic(scatter, path)
