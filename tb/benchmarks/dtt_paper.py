@@ -19,7 +19,8 @@ from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
 from ..results.events import OnEvent, Stage
-from .dtt_holders import nine
+from ..studies.dtt.dtt_holders import NINE
+from ..studies.points.runs import chip_of
 from .results import Result, Sheet
 
 #: Layers whose programs are looked at.
@@ -108,7 +109,7 @@ def _again(on_progress: OnEvent) -> tuple[Sheet, str]:
     """What searching again would save and need. Table and remark."""
     rows: list[tuple[str, ...]] = []
     every: list[Again] = []
-    for chip in (load("ahead16"), nine()):
+    for chip in (load("ahead16"), chip_of("ahead16", NINE)):
         for name in LAYERS:
             on_progress(Stage(workload=name, what=f"planning for {chip.name}"))
             found = search_again(scheduler(NAME)(find(name)[0].shape, chip, 1 << 15), chip)

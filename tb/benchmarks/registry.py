@@ -56,18 +56,9 @@ DTT_ROUTING = module(
     "dtt_routing",
     paper="dtt",
 )
-DTT_OPTIMUM = module(
-    "data routed ahead of time, in order and repaired, beside the optimum of a solver", "dtt_optimum", paper="dtt"
-)
 AHEAD = module(
     "layers pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds",
     "ahead",
-    paper="dtt",
-)
-DTT_HOLDERS = module(
-    "words from the nearest tile that holds them, from core to core too: cycles, flit-hops, DRAM",
-    "dtt_holders",
-    parts=True,
     paper="dtt",
 )
 DTT_PAPER = module(

@@ -10,10 +10,9 @@ import pytest
 from meshloom.sched.papers.dtt.reference_search import compare
 from meshloom.sched.papers.dtt.synthetic import random_program
 from meshloom.sched.routing.plan import Settings
-from meshloom.tb.benchmarks import dtt_flows, dtt_holders, dtt_routing
+from meshloom.tb.benchmarks import dtt_flows, dtt_routing
 from meshloom.tb.benchmarks.dtt_plot import draw
 from meshloom.tb.benchmarks.interface import BenchmarkError
-from meshloom.tb.results.schema import Row
 
 
 @pytest.fixture(scope="module")
@@ -73,32 +72,3 @@ def test_what_cannot_be_planned_is_no_result(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(dtt_flows.check, "problems", lambda plan: ["two trains on a wire"])
     with pytest.raises(BenchmarkError, match=r"square4, gemm:8x8x8: two trains on a wire"):
         dtt_routing.pushed_and_pulled(dtt_routing.square(4), "gemm:8x8x8", ["gemm:8x8x8"])
-
-
-# -- words from the nearest holder ------------------------------------------------------------------------------------
-
-
-def held(cycles: int, flits: int, **changes: object) -> Row:
-    link = {"tile": 0, "port": "east", "busy": flits, "blocked": 0, "cycles": cycles}
-    good = {"workload": "gemm:8x8x8", "chip": "ahead16", "scheduler": "dtt", "simulator": "verilator"}
-    numbers = {"rtl_cycles": cycles, "model_cycles": cycles, "bytes_checked": 64, "links": [link]}
-    return Row.model_validate(good | numbers | changes)
-
-
-def test_nearest_sources_have_bars_that_can_be_missed() -> None:
-    good = {name: held(1000, 100) for name in dtt_holders.RUNS} | {dtt_holders.NEAREST: held(990, 80)}
-    assert dtt_holders.bars([good]) == []
-    (reason,) = dtt_holders.bars([good | {dtt_holders.NEAREST: held(990, 95)}])
-    assert "5.0 % of the flit-hops saved" in reason
-    (reason,) = dtt_holders.bars([good | {dtt_holders.NEAREST: held(1010, 80)}])
-    assert "0.990 times as fast" in reason
-    for wrong, text in (
-        ({"arrival_mismatches": 2}, "2 arrivals are off"),
-        ({"model_cycles": 999}, "1,000 cycles, 999 were planned"),
-        ({"mismatches": 1}, "gemm:8x8x8 on ahead16, dtt: "),
-    ):
-        missed = dtt_holders.bars([good | {dtt_holders.PLACED: held(1000, 100, **wrong)}])
-        assert any(text in reason for reason in missed)
-    assert dtt_holders.bars([]) == []
-    with pytest.raises(BenchmarkError, match="no part 'nine'; there are four16, nine16 and kept"):
-        dtt_holders.run(lambda event: None, ["nine"])
