@@ -56,16 +56,6 @@ DTT_ROUTING = module(
     "dtt_routing",
     paper="dtt",
 )
-AHEAD = module(
-    "layers pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds",
-    "ahead",
-    paper="dtt",
-)
-DTT_PAPER = module(
-    "an explorer that is told simpler hardware (Figure 7); what a controller without waypoints saves, and needs",
-    "dtt_paper",
-    paper="dtt",
-)
 FLEXER = module(
     "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model",
     "flexer",

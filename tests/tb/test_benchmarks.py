@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,11 +16,9 @@ from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.onnx.dequantising.operators import OPERATORS as INTEGER_OPERATORS
 from meshloom.sched.workload.onnx.operators.table import OPERATORS as FLOAT_OPERATORS
 from meshloom.tb.benchmarks import (
-    ahead,
     area,
     builds,
     channel_scales,
-    dtt_paper,
     dtt_routing,
     files,
     flexer,
@@ -75,8 +72,7 @@ MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
     "builds": builds, "vector": vector, "operators": operators, "files": files, "channel_scales": channel_scales,
     "dtt_routing": dtt_routing,
-    "dtt_paper": dtt_paper,
-    "ahead": ahead, "scalesim": scale_sim,
+    "scalesim": scale_sim,
     "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
     "flexer_optimum": flexer_optimum,
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
@@ -310,16 +306,3 @@ def test_a_result_prints_its_cells_as_they_are(capsys: pytest.CaptureFixture[str
 def test_a_sheet_refuses_a_row_of_another_width() -> None:
     with pytest.raises(ValueError, match="a row of 1 cells in a table of 2 columns"):
         Sheet("t", ("a", "b"), [("1",)])
-
-
-# -- larger chips ---------------------------------------------------------------------------------------------------
-
-
-def test_larger_chips_have_bars_of_cycles_and_of_planning() -> None:
-    fed = ahead.Fed("gemm", 9, pulled=1000, shared=900, pushed=950, packets=10, seconds=59)
-    assert ahead.behind(fed) == ""
-    assert "pushed takes 1,000 cycles, pulled 1,000" in ahead.behind(replace(fed, pushed=1000))
-    assert "planned in 61 s, the bar is 60 s" in ahead.behind(replace(fed, seconds=61))
-    for grid in ahead.GRIDS:
-        chip = ahead.fed_chip(grid)
-        assert (len(chip.cores), len(chip.drams), len(chip.channels)) == (grid * grid, grid, grid + 1)
