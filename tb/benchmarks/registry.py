@@ -51,11 +51,6 @@ NETWORKS = module(
 NOC = module(
     "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
 )
-DTT_ROUTING = module(
-    "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled",
-    "dtt_routing",
-    paper="dtt",
-)
 FLEXER = module(
     "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model",
     "flexer",

@@ -19,7 +19,6 @@ from meshloom.tb.benchmarks import (
     area,
     builds,
     channel_scales,
-    dtt_routing,
     files,
     flexer,
     flexer_assumptions,
@@ -71,7 +70,6 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
     "builds": builds, "vector": vector, "operators": operators, "files": files, "channel_scales": channel_scales,
-    "dtt_routing": dtt_routing,
     "scalesim": scale_sim,
     "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
     "flexer_optimum": flexer_optimum,
