@@ -115,12 +115,6 @@ KLOTSKI_PARTITION = module(
     paper="klotski",
 )
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
-GRADIENT = module(
-    "both gradients of the layers of nine networks in every order, in the model and on the RTL",
-    "gradient",
-    parts=True,
-    paper="gradient",
-)
 GRADIENT_CHAIN = module(
     "gradients across layers: dX that stays, dW that gives way, fused updates; training steps, rows of layers",
     "gradient_chain",
