@@ -121,7 +121,6 @@ GRADIENT_CHAIN = module(
     parts=True,
     paper="gradient",
 )
-TRAINING = module("a network trained with int8 passes on the RTL, beside floating point; every order", "training")
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 

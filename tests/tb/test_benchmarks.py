@@ -42,7 +42,6 @@ from meshloom.tb.benchmarks import (
     scale_sim,
     speed,
     sweep,
-    training,
     vector,
 )
 from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
@@ -75,7 +74,7 @@ MODULES = {
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
     "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
-    "gradient_chain": gradient_chain, "training": training,
+    "gradient_chain": gradient_chain,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from meshloom.sched.workload.training_chain import Chain
-from meshloom.tb.benchmarks import gradient_chain, training
+from meshloom.tb.benchmarks import gradient_chain
 from meshloom.tb.benchmarks import gradient_chain_runs as chain_runs
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.results.training import TrainingResults
@@ -61,13 +61,6 @@ def result() -> Callable[..., TrainingResults]:
         mismatches=0, divergences=0, cpu_seconds=0.0, checkpoint="",
     )  # fmt: skip
     return lambda **changes: base.model_copy(update=changes)
-
-
-def test_bars_of_training(result: Callable[..., TrainingResults]) -> None:
-    assert training._learning(result(), "x", 2) == []
-    assert training._learning(result(losses=(4.0, 1.0)), "x", 2) == ["x: the loss goes from 4.0 to 1.0"]
-    assert training._learning(result(accuracy=0.93), "x", 2) == ["x: 93.0% of the test, in floating point 96.0%"]
-    assert training._learning(result(accuracy=None), "x", 2) == ["x: was not tested"]
 
 
 def test_wrong_bytes_and_cycles_are_reasons(result: Callable[..., TrainingResults]) -> None:
