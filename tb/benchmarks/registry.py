@@ -115,12 +115,6 @@ KLOTSKI_PARTITION = module(
     paper="klotski",
 )
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
-GRADIENT_CHAIN = module(
-    "gradients across layers: dX that stays, dW that gives way, fused updates; training steps, rows of layers",
-    "gradient_chain",
-    parts=True,
-    paper="gradient",
-)
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 

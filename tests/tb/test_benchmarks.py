@@ -26,7 +26,6 @@ from meshloom.tb.benchmarks import (
     flexer_policies,
     flexer_rtl,
     gemm,
-    gradient_chain,
     klotski,
     klotski_partition,
     klotski_solvers,
@@ -74,7 +73,6 @@ MODULES = {
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
     "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
-    "gradient_chain": gradient_chain,
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from meshloom.sched.store import store as store_module
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.store import Store, key
 from meshloom.sched.workload.scenario import Request, Scenario
-from meshloom.tb.benchmarks import files, gradient_chain_runs
+from meshloom.tb.benchmarks import files
 from meshloom.tb.benchmarks.kept import Decided, Kept, Record
 from meshloom.tb.build import area, blocks, builder, synthesis
 from meshloom.tb.build.blocks import Compiler
@@ -287,13 +287,12 @@ def test_results_of_benchmarks(name_of: Callable[..., str], monkeypatch: pytest.
         different({name: each[at] for name, each in pairs.items()})
 
 
-@pytest.mark.parametrize("module", [files, gradient_chain_runs])
+@pytest.mark.parametrize("module", [files])
 def test_results_on_the_rtl_are_those_of_their_simulator(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ingredient, also what does not fit into the name of a file."""
     texts = builder.ingredients(TINY, "verilator", False)
     memory: dict[Any, Callable[[], SearchCache]] = {
         files: lambda: files._memory(),
-        gradient_chain_runs: lambda: gradient_chain_runs._memory.__wrapped__("tiny", True),
     }
     names: dict[str, object] = {"base": memory[module]()._name("asked")}
     for ingredient in texts:

@@ -81,7 +81,8 @@ def _lines(rows: Rows) -> list[_Line]:
     for chip in CHIPS:
         for layer in LAYERS:
             some = {run: rows[point] for run in RUNS if (point := _point(chip, layer, run)) in rows}
-            lines += [_Line(chip, layer, some)] * (len(some) == len(RUNS))
+            if len(some) == len(RUNS):
+                lines.append(_Line(chip, layer, some))
     return lines
 
 
