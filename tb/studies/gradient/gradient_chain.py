@@ -7,7 +7,7 @@ ICLR 2024), the update fused with dW, siblings joined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from meshloom.sched.schedulers.training.across import Across
@@ -30,7 +30,6 @@ from .chain_points import (
     Siblings,
     SiblingsModelled,
     chain_names,
-    chains,
     rtl_ways,
     siblings,
 )
@@ -119,7 +118,7 @@ def points(full: bool) -> list[Point]:
 
 
 def _chain_names(chip: str, networks: Sequence[str]) -> list[str]:
-    return [chain.name for network in networks for chain in chains(chip, network)]
+    return chain_names(chip, [f"chain:{network}" for network in networks])
 
 
 def _plain(name: str) -> str:
@@ -176,7 +175,7 @@ def learning(rows: Rows) -> Table:
 
 
 class ChainLine:
-    """A row of layers on a chip in all ways. A way that is refused counts as `argmin`."""
+    """A row of layers on a chip in all ways."""
 
     def __init__(self, name: str, rows: Mapping[str, ChainCycles]) -> None:
         self.name, self.rows, self.base = _plain(name), rows, rows[ARGMIN]
@@ -268,7 +267,7 @@ def joined(rows: Rows, chip: str) -> Table:
             if all(point in rows for point in both):
                 some.append((each.name, _size(each), rows[both[0]], rows[both[1]]))
     if some:
-        some.append(("all", "", _sum(each[2] for each in some), _sum(each[3] for each in some)))
+        some.append(("all", "", _sum([each[2] for each in some]), _sum([each[3] for each in some])))
     columns: dict[str, Callable[[tuple[str, str, ChainCycles, ChainCycles]], str]] = {
         "layers": lambda each: each[0],
         "joined, MxNxK": lambda each: each[1],
@@ -282,9 +281,8 @@ def joined(rows: Rows, chip: str) -> Table:
     return table(f"Siblings on {chip}, in the model", columns, some)
 
 
-def _sum(some: Iterable[ChainCycles]) -> ChainCycles:
-    all_of_them = list(some)
-    return ChainCycles(sum(each.cycles for each in all_of_them), sum(each.dram_bytes for each in all_of_them))
+def _sum(some: Sequence[ChainCycles]) -> ChainCycles:
+    return ChainCycles(sum(each.cycles for each in some), sum(each.dram_bytes for each in some))
 
 
 def _size(some: Siblings) -> str:
@@ -362,10 +360,6 @@ def _gained(chip: str) -> Callable[[Rows], float | None]:
     return value
 
 
-def _compared(rows: Rows) -> float:
-    return sum(row.compared for point, row in rows.items() if isinstance(point, ChainRun))
-
-
 STUDY = Study(
     name="gradient_chain",
     title="Gradients across layers",
@@ -398,7 +392,12 @@ STUDY = Study(
                    "{:.1f} %")
             for chip in NETWORKS
         ),
-        Figure("compared", "bytes of rows of layers compared on the RTL", _compared, "{:,.0f}"),
+        Figure(
+            "compared",
+            "bytes of rows of layers compared on the RTL",
+            lambda rows: sum(row.compared for row in rows.of(ChainRun).values()),
+            "{:,.0f}",
+        ),
     ),
     checks=wrong,
     paper="gradient",
