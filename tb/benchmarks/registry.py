@@ -28,30 +28,6 @@ class UnknownBenchmarkError(PluginError):
 
 
 #: What ships, in the order of a run of all: the long one last.
-DTT_ROUTING = module(
-    "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled",
-    "dtt_routing",
-    paper="dtt",
-)
-DTT_OPTIMUM = module(
-    "data routed ahead of time, in order and repaired, beside the optimum of a solver", "dtt_optimum", paper="dtt"
-)
-AHEAD = module(
-    "layers pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds",
-    "ahead",
-    paper="dtt",
-)
-DTT_HOLDERS = module(
-    "words from the nearest tile that holds them, from core to core too: cycles, flit-hops, DRAM",
-    "dtt_holders",
-    parts=True,
-    paper="dtt",
-)
-DTT_PAPER = module(
-    "an explorer that is told simpler hardware (Figure 7); what a controller without waypoints saves, and needs",
-    "dtt_paper",
-    paper="dtt",
-)
 FLEXER_POLICIES = module(
     "its search: time, priorities and memory policies, what ours adds, what de-duplication costs",
     "flexer_policies",
@@ -63,19 +39,6 @@ LAYER_LATENCY = module(
     parts=True,
     paper="layer_puzzle",
 )
-GRADIENT = module(
-    "both gradients of the layers of nine networks in every order, in the model and on the RTL",
-    "gradient",
-    parts=True,
-    paper="gradient",
-)
-GRADIENT_CHAIN = module(
-    "gradients across layers: dX that stays, dW that gives way, fused updates; training steps, rows of layers",
-    "gradient_chain",
-    parts=True,
-    paper="gradient",
-)
-TRAINING = module("a network trained with int8 passes on the RTL, beside floating point; every order", "training")
 
 
 def _accept(name: str, thing: object) -> Benchmark:

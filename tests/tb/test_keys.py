@@ -14,10 +14,8 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.store import provenance
 from meshloom.sched.store import store as store_module
-from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.store import Store, key
 from meshloom.sched.workload.scenario import Request, Scenario
-from meshloom.tb.benchmarks import gradient_chain_runs, gradient_runs
 from meshloom.tb.benchmarks.kept import Decided, Kept, Record
 from meshloom.tb.build import area, blocks, builder, synthesis
 from meshloom.tb.build.blocks import Compiler
@@ -285,21 +283,6 @@ def test_results_of_benchmarks(name_of: Callable[..., str], monkeypatch: pytest.
     pairs |= {"chip": names(chip=OTHER), "code": names(module="hw.spec.isa"), "more": names(more="x")}
     for at in (0, 1):
         different({name: each[at] for name, each in pairs.items()})
-
-
-@pytest.mark.parametrize("module", [gradient_runs, gradient_chain_runs])
-def test_results_on_the_rtl_are_those_of_their_simulator(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ingredient, also what does not fit into the name of a file."""
-    texts = builder.ingredients(TINY, "verilator", False)
-    memory: dict[Any, Callable[[], SearchCache]] = {
-        gradient_runs: lambda: gradient_runs._rtl_memory.__wrapped__("tiny"),
-        gradient_chain_runs: lambda: gradient_chain_runs._memory.__wrapped__("tiny", True),
-    }
-    names: dict[str, object] = {"base": memory[module]()._name("asked")}
-    for ingredient in texts:
-        monkeypatch.setattr(module, "ingredients", lambda *_, each=ingredient, **__: texts | {each: "other"})
-        names[ingredient] = memory[module]()._name("asked")
-    different(names)
 
 
 def test_points_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from meshloom.tb.build.builder import build
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.inputs.golden import training as golden
+from meshloom.tb.results.training import TrainingResults
 from meshloom.tb.runs.training import numbers
 from meshloom.tb.runs.training.machine import Functional, Machine, Outcome, on_device
 from meshloom.tb.runs.training.run import Training, train
@@ -337,3 +339,16 @@ def test_the_gradient_of_the_loss_is_its_slope() -> None:
     moved[2, 1] += 1e-6
     assert numbers.loss_and_gradient(moved, labels)[0] - loss == pytest.approx(1e-6 * gradient[2, 1], rel=1e-3)
     assert np.abs(gradient.sum(axis=1)).max() < 1e-15
+
+
+def test_wrong_bytes_and_cycles_are_reasons() -> None:
+    good = TrainingResults(
+        started=datetime(2026, 1, 1, tzinfo=UTC), environment={}, code="", network="digits", chip="quad16",
+        chip_digest="", order="plain", simulator="", batch=64, seed=0, learning_rate=0.05, momentum=0.9, complete=True,
+        steps=2, losses=(4.0, 0.5), accuracy=0.95, float_accuracy=0.96, step_cycles=1, model_cycles=2, bytes_checked=1,
+        mismatches=0, divergences=0, cpu_seconds=0.0, checkpoint="",
+    )  # fmt: skip
+    assert good.ok
+    changes = {"mismatches": 3, "first_mismatch": "step 1, y", "divergences": 2, "first_divergence": "step 2"}
+    wrong = good.model_copy(update=changes)
+    assert wrong.reasons == ("3 of 1 bytes are wrong: step 1, y", "2 cycles are not those of the model: step 2")

@@ -1,4 +1,4 @@
 """Interleaved gradient order: training steps (J. Kim et al., MICRO 2023)."""
 
 #: Modules with a STUDY.
-STUDIES: tuple[str, ...] = ()
+STUDIES = ("gradient", "gradient_chain", "training")

@@ -19,7 +19,7 @@ from meshloom.sched.program.program import Instruction
 from meshloom.sched.routing.hardware import Actor, DttError, Hardware
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.benchmarks.dtt_paper import random_workload
+from meshloom.tb.studies.dtt.dtt_paper import random_workload
 
 GIVEN = {"DRAM": range(8)}, examples.BUTTERFLY_DISTRIBUTION
 

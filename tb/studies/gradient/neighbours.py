@@ -56,7 +56,7 @@ def predicted(samples: Sequence[Sample], repeats: int = REPEATS) -> list[Predict
     )
     plain = np.array([one.plain for one in samples])
     tested = max(1, round(TESTED * len(samples)))
-    found: list[Predicted] = []
+    results: list[Predicted] = []
     for neighbours in NEIGHBOURS:
         rng, rows = np.random.default_rng(0), list[tuple[float, float, float]]()
         for _ in range(repeats):
@@ -70,5 +70,5 @@ def predicted(samples: Sequence[Sample], repeats: int = REPEATS) -> list[Predict
                 float(1 - cycles[test].min(axis=1).sum() / base),
             ))  # fmt: skip
         right, less, least = np.mean(rows, axis=0)
-        found.append(Predicted(neighbours, float(right), float(less), float(least)))
-    return found
+        results.append(Predicted(neighbours, float(right), float(less), float(least)))
+    return results

@@ -12,9 +12,10 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
-from ..report.plots import save_plot
-from .gradient_runs import EDGE, NETWORKS, SERVERS, Case
-from .gradient_sheets import PAPER, PAPER_BATCH, PAPER_BYTES, WAYS, chosen, longest_layers, totals
+from ...report.plots import save_plot
+from ..engine.rows import Rows
+from .gradient_cases import EDGE, NETWORKS, SERVERS, Case
+from .gradient_tables import LONGEST, PAPER, PAPER_BATCH, PAPER_BYTES, WAYS, chosen, measured, totals
 
 #: Ways to choose an order, each with the colour that it has in all panels.
 _COLOURS = {
@@ -40,47 +41,47 @@ class Panel:
     paper: Mapping[str, Sequence[float | None]]
 
 
-def rows() -> list[list[Panel]]:
+def panels(rows: Rows) -> list[list[Panel]]:
     """The panels, row by row, of what is measured."""
     servers = {f"{len(Case(chip).config.cores)}": Case(chip) for chip in SERVERS}
     widths = {f"{width} B": Case("server1", width) for width in PAPER_BYTES}
     batches = {f"batch {batch}": Case("server1", None, batch) for batch in PAPER_BATCH}
     return [
-        *([_networks(chip)] for chip in (EDGE, SERVERS[0])),
-        [_longest(SERVERS[0])],
+        *([_networks(rows, chip)] for chip in (EDGE, SERVERS[0])),
+        [_longest(rows, SERVERS[0])],
         [
-            _means("cores of server chips, mean of networks (figure 14)", servers,
+            _means(rows, "cores of server chips, mean of networks (figure 14)", servers,
                    [PAPER.get(chip, {}).get("and the split") for chip in SERVERS]),
-            _means("server1, bytes of DRAM a cycle (figure 15)", widths, list(PAPER_BYTES.values())),
-            _means("server1, examples of a batch (figure 16)", batches, list(PAPER_BATCH.values())),
+            _means(rows, "server1, bytes of DRAM a cycle (figure 15)", widths, list(PAPER_BYTES.values())),
+            _means(rows, "server1, examples of a batch (figure 16)", batches, list(PAPER_BATCH.values())),
         ],
     ]  # fmt: skip
 
 
-def _shares(case: Case, network: str) -> dict[str, float] | None:
+def _shares(rows: Rows, case: Case, network: str) -> dict[str, float] | None:
     """What a network takes by each way, of `plain`'s cycles; None while a layer is not measured."""
-    sums = totals(case, case.layers(network))
+    sums = totals(rows, case, network)
     return None if sums is None else {way: one.cycles / sums["plain"].cycles for way, one in sums.items()}
 
 
-def _networks(chip: str) -> Panel:
+def _networks(rows: Rows, chip: str) -> Panel:
     case = Case(chip)
-    found = {name: shares for name in NETWORKS if (shares := _shares(case, name)) is not None}
-    series = {way: [shares[way] for shares in found.values()] for way in WAYS[1:]}
+    by_network = {name: shares for name in NETWORKS if (shares := _shares(rows, case, name)) is not None}
+    series = {way: [shares[way] for shares in by_network.values()] for way in WAYS[1:]}
     means = {way: [sum(values) / len(values)] for way, values in series.items() if values}
     paper = PAPER[chip]
     return Panel(
         f"{chip}: cycles (figure 12)",
-        [*found, *(["mean"] if found else [])],
+        [*by_network, *(["mean"] if by_network else [])],
         {way: values + means.get(way, []) for way, values in series.items()},
-        {way: [*[None] * len(found), 1 - paper[way] / 100] for way in WAYS if way in paper},
+        {way: [*[None] * len(by_network), 1 - paper[way] / 100] for way in WAYS if way in paper},
     )
 
 
-def _longest(chip: str) -> Panel:
+def _longest(rows: Rows, chip: str) -> Panel:
     """Algorithm 1's order, as the paper's figure has it."""
-    some = longest_layers(chip)
-    pairs = [[chosen(layer, taken, way) for way in ("algorithm 1", "plain")] for layer, taken in some]
+    some = measured(rows, chip)[:LONGEST]
+    pairs = [[chosen(layer, orders, way) for way in ("algorithm 1", "plain")] for layer, orders in some]
     return Panel(
         f"{chip}: algorithm 1 on the longest layers (figure 13)",
         [layer.name.removeprefix("gradient:").rpartition(",")[0] for layer, _ in some],
@@ -92,13 +93,13 @@ def _longest(chip: str) -> Panel:
     )
 
 
-def _means(title: str, cases: Mapping[str, Case], paper: Sequence[float | None]) -> Panel:
+def _means(rows: Rows, title: str, cases: Mapping[str, Case], paper: Sequence[float | None]) -> Panel:
     """All of the paper's techniques, and the best, over the networks that are measured in each of the cases."""
-    found = {name: {network: _shares(case, network) for network in NETWORKS} for name, case in cases.items()}
-    common = [network for network in NETWORKS if all(some[network] for some in found.values())]
+    shares = {name: {network: _shares(rows, case, network) for network in NETWORKS} for name, case in cases.items()}
+    common = [network for network in NETWORKS if all(some[network] for some in shares.values())]
 
     def mean(way: str, name: str) -> float:
-        return sum(one[way] for network in common if (one := found[name][network])) / len(common)
+        return sum(one[way] for network in common if (one := shares[name][network])) / len(common)
 
     ways = ("and the split", "sequential", "best")
     return Panel(
@@ -109,14 +110,14 @@ def _means(title: str, cases: Mapping[str, Case], paper: Sequence[float | None])
     )
 
 
-def draw(some: Sequence[Sequence[Panel]], path: Path) -> None:
-    """Writes the panels that have anything to show; the same figures give the same bytes."""
+def draw(rows: Rows, path: Path) -> None:
+    """Writes the panels that have anything to show; the same rows give the same bytes."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    shown = [there for row in some if (there := [panel for panel in row if panel.groups])]
+    shown = [there for row in panels(rows) if (there := [panel for panel in row if panel.groups])]
     if not shown:
         return
     wide = lcm(*map(len, shown))
