@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.store import provenance
 from meshloom.sched.store import store as store_module
 from meshloom.sched.store.store import Store, key
 from meshloom.sched.workload.scenario import Request, Scenario
-from meshloom.tb.benchmarks.kept import Decided, Kept, Record
 from meshloom.tb.build import area, blocks, builder, synthesis
 from meshloom.tb.build.blocks import Compiler
 from meshloom.tb.build.builder import PROGRAMS
@@ -248,41 +246,6 @@ def test_records_of_scenarios(name_of: Callable[..., str]) -> None:
     names |= {"title": name(title="y"), "network": name(network="dscnn"), "batch": name(batch=2)}
     names |= {"arrival": name(arrival=5), "deadline": name(deadline=5), "factor": name(factor=5.0)}
     different(names)
-
-
-@dataclass(frozen=True)
-class _Request:
-    name: str
-    rtl: bool = False
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-def test_results_of_benchmarks(name_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On this machine and as text: what was asked, kind, chip, code, and whatever else decides."""
-    line, form = TypeAdapter(Record[_Request, int]), TypeAdapter(int)
-
-    def names(
-        request: _Request = _Request("a"),
-        kind: str = "kind",
-        chip: ChipConfig = TINY,
-        module: str = "hw.spec.config",
-        more: str = "",
-    ) -> tuple[str, str]:
-        decided = Decided(chip, (module,), more)
-        records = Kept(tmp_path / "x.jsonl", kind, line, form, lambda _: decided)
-        return name_of(lambda: records.found([request])), records._key(request, decided)
-
-    pairs = {
-        "base": names(),
-        "asked": names(_Request("b")),
-        "rtl": names(_Request("a", True)),
-        "kind": names(kind="kind:"),
-    }
-    pairs |= {"chip": names(chip=OTHER), "code": names(module="hw.spec.isa"), "more": names(more="x")}
-    for at in (0, 1):
-        different({name: each[at] for name, each in pairs.items()})
 
 
 def test_points_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ class LocalCluster:
         security: Security,
         protocol: str,
         dashboard_address: str | None,
+        worker_dashboard_address: str | None,
+        scheduler_kwargs: dict[str, object],
         memory_limit: int,
         silence_logs: int,
     ) -> None: ...

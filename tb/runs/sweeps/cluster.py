@@ -170,7 +170,10 @@ def run(client: Client, jobs: Sequence[Job[D]], on_done: Callable[[D], None]) ->
             going.add(send(waiting.pop()))
 
 
-def _finished(future: Future, job: Job[D], on_done: Callable[[D], None]) -> Sequence[Job[D]]:
+J = TypeVar("J", bound=Job[Any])
+
+
+def _finished(future: Future, job: J, on_done: Callable[[Any], None]) -> Sequence[J]:
     """Hands over what a job has become; returns jobs to send instead of one that has lost its workers."""
     from distributed.scheduler import KilledWorker
 
