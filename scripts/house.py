@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Whose rooms are counted.
-PARTS = ("hw", "sched", "tb", "sched/workload/onnx", "sched/schedulers", "sched/mapping", "tb/benchmarks")
+PARTS = ("hw", "sched", "tb", "sched/workload/onnx", "sched/schedulers", "sched/mapping", "tb/studies")
 #: Whose lines are counted.
 FOLDERS = ("hw", "sched", "tb", "tests")
 

@@ -74,10 +74,9 @@ def complete_workloads(incomplete: str) -> list[str]:
 
 def complete_studies(incomplete: str) -> list[str]:
     """Registered studies."""
-    from ..benchmarks.registry import REGISTRY as OTHERS
     from ..studies.registry import REGISTRY
 
-    return _starting({*REGISTRY.names(), *OTHERS.names()}, incomplete)
+    return _starting(REGISTRY.names(), incomplete)
 
 
 def complete_devices(incomplete: str) -> list[str]:

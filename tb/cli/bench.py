@@ -55,14 +55,6 @@ class BenchRequest:
         ),
     ] = None
     retry: Annotated[bool, typer.Option("--retry", help="Measure points again that came to an error.")] = False
-    part: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--part",
-            metavar="PART",
-            help="Measure this part only, of a study that has parts; may be given again.",
-        ),
-    ] = None
 
 
 @app.command(
@@ -81,29 +73,22 @@ def bench(request: BenchRequest) -> None:
     as text as they come: an interrupted study goes on where it was, and what the present code has measured is not
     measured again. The exit status is 1 if a bar is missed.
     """
-    from ..benchmarks import registry as benchmarks
-    from ..benchmarks.interface import BenchmarkError
     from ..report.console import console
     from ..studies import command
     from ..studies.engine.rows import StudyError
 
     screen = console()
-    studies, others = benchmarks.split(request.names or [])
     options = command.StudyOptions(
         request.full, request.shard, request.jobs, request.cluster, request.retry, request.printed
     )
-    chosen = list(command.chosen(studies).values()) if studies else []
+    chosen = list(command.chosen(request.names or []).values())
     try:
         if request.stale:
             command.stale(chosen, screen)
             return
-        good = command.run(chosen, options, screen) if chosen else True
-        if others:
-            good &= benchmarks.run(others, request.part or [])
+        good = command.run(chosen, options, screen)
     except StudyError as error:
         raise typer.BadParameter(str(error), param_hint="--shard") from None
-    except BenchmarkError as error:
-        raise typer.BadParameter(str(error), param_hint="--part") from None
     if not good:
         raise typer.Exit(Exit.WRONG)
 
@@ -111,7 +96,6 @@ def bench(request: BenchRequest) -> None:
 @app.command(epilog=examples("meshloom studies", "meshloom studies --json - | jq -r '.studies[].name'"))
 def studies(json: Json = None) -> None:
     """List the studies, including those of installed packages: what `meshloom bench` measures."""
-    from ..benchmarks.registry import REGISTRY as OTHERS
     from ..report.narrow import show
     from ..report.tables import text_table
     from ..results.listings import StudyEntry, StudyList
@@ -119,8 +103,8 @@ def studies(json: Json = None) -> None:
 
     broken: list[str] = []
     screen = listing_screen(json)
-    known = {**loadable(OTHERS, broken), **loadable(REGISTRY, broken)}
-    entries = [StudyEntry(name=name, question=each.summary, paper=each.paper) for name, each in sorted(known.items())]
+    known = loadable(REGISTRY, broken)
+    entries = [StudyEntry(name=name, question=each.summary, paper=each.paper) for name, each in known.items()]
     lines = ((entry.name, entry.paper or "-", entry.question) for entry in entries)
     show(text_table(("study", "paper", "what it measures"), lines), screen)
     for each in broken:

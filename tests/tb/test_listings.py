@@ -14,7 +14,6 @@ from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.schedulers.registry import REGISTRY
 from meshloom.sched.workload import zoo
 from meshloom.tb.api.completion import complete_runs
-from meshloom.tb.benchmarks.registry import REGISTRY as BENCHMARKS
 from meshloom.tb.devices.registry import REGISTRY as DEVICES
 from meshloom.tb.results import json_schemas
 from meshloom.tb.results.past import names
@@ -28,7 +27,7 @@ LISTS = {
     "schedulers": (*REGISTRY.names(), *ONLINE.names()),
     "workloads": zoo.names(),
     "devices": DEVICES.names(),
-    "studies": tuple(sorted({*STUDIES.names(), *BENCHMARKS.names()})),
+    "studies": STUDIES.names(),
 }
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,33 +15,11 @@ import pytest
 from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.schedulers.papers import ROOM, papers
 from meshloom.sched.schedulers.registry import REGISTRY
-from meshloom.tb.benchmarks import registry as benchmarks
+from meshloom.tb.studies.registry import REGISTRY as STUDIES_OF
 from meshloom.tb.studies.registry import SHIPPED, SUBJECTS
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS, STUDIES = ROOT / "tb" / "benchmarks", ROOT / "tb" / "studies"
-
-
-@cache
-def imported(benchmark: str) -> frozenset[str]:
-    """The papers that a module of `tb/benchmarks` imports, or that those import that it imports."""
-    found: set[str] = set()
-    tree = ast.parse((BENCHMARKS / f"{benchmark}.py").read_text())
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        module = node.module or ""
-        if module.startswith(f"{ROOM}."):
-            found.add(module.split(".")[3])
-        elif node.level == 1:
-            for name in [module] if module else [alias.name for alias in node.names]:
-                if (BENCHMARKS / f"{name}.py").exists() and name != "registry":
-                    found |= imported(name)
-    return frozenset(found)
-
-
-def modules() -> Iterator[str]:
-    return (path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in ("__init__", "registry"))
+STUDIES = ROOT / "tb" / "studies"
 
 
 def test_each_paper_declares_names_of_its_own() -> None:
@@ -54,13 +29,12 @@ def test_each_paper_declares_names_of_its_own() -> None:
     assert declaring == set(papers())
 
 
-def test_a_benchmark_that_imports_a_paper_is_its_study() -> None:
-    """So that it is not listed where the paper is not; those that name its schedulers alone say it by themselves."""
-    studies = {name: benchmarks.REGISTRY.get(name).paper for name in benchmarks.SHIPPED}
-    for name, paper in studies.items():
-        assert imported(name) <= {paper}, name
-    folders = {place.split(".")[3] for place in SHIPPED.values()}
-    assert {*studies.values(), *folders} - {"", *SUBJECTS} == set(papers())
+def test_a_study_of_a_paper_lies_in_its_folder() -> None:
+    """So that it is not listed where the paper is not, also one that names its schedulers alone."""
+    for name, place in SHIPPED.items():
+        folder = place.split(".")[3]
+        assert STUDIES_OF.get(name).paper == (folder if folder not in SUBJECTS else ""), name
+    assert {place.split(".")[3] for place in SHIPPED.values()} - set(SUBJECTS) == set(papers())
 
 
 def test_a_study_that_imports_a_paper_lies_in_its_folder() -> None:
@@ -130,20 +104,18 @@ def test_without_a_paper_all_else_works(paper: str, tree: Path) -> None:
     names = {**REGISTRY.shipped, **ONLINE.shipped}
     gone = {name for name, place in names.items() if place.startswith(prefix)}
     failed, results = probe(tree, [
-        ["schedulers"], ["workloads"], ["bench", "no_such_benchmark"], ["schedulers", min(gone)],
+        ["schedulers"], ["workloads"], ["bench", "no_such_study"], ["schedulers", min(gone)],
         ["schedule", "gemm:5x9x7", "--chip", "tiny"],
         ["schedule", "ds_cnn", "--chip", "quad8", "--scheduler", "loop_order:refine=0"],
         ["schedule", "gradient:ncf/mlp1", "--chip", "tiny"],
     ])  # fmt: skip
-    benchmark_modules = {f"meshloom.tb.benchmarks.{name}" for name in modules() if paper in imported(name)}
-    assert {name for name in failed if not name.startswith(f"meshloom.tb.studies.{paper}.")} <= benchmark_modules
+    assert {name for name in failed if not name.startswith(f"meshloom.tb.studies.{paper}.")} == set()
     listed, workloads, bench, one, layer, network, gradients = results
     assert listed[0] == 0
     assert rows(listed[1]) == set(names) - gone
     assert workloads[0] == 0
-    studies = {name for name in benchmarks.SHIPPED if benchmarks.REGISTRY.get(name).paper == paper}
     known = set(re.findall(r"\w+", bench[1].partition("known are")[2].partition(";")[0]))
-    assert known == set(benchmarks.SHIPPED) - studies
+    assert known == {name for name, place in SHIPPED.items() if place.split(".")[3] != paper}
     assert one[0] != 0
     assert f"unknown scheduler '{min(gone)}'" in one[1]
     assert (layer[0], network[0]) == (0, 0), layer[1] + network[1]

@@ -9,11 +9,11 @@ from typing import Any
 from typer.main import get_command
 
 from meshloom.hw.spec.config import load
-from meshloom.tb.benchmarks.registry import REGISTRY
 from meshloom.tb.cli.main import app
 from meshloom.tb.report.console import LOG_WIDTH, console, print_results
 from meshloom.tb.results.legend import GROUPS, CycleCause, legend
 from meshloom.tb.results.schema import load as load_results
+from meshloom.tb.studies.registry import REGISTRY
 
 from .command_line import invoke
 from .kept_runs import keep, keep_network, results_file

@@ -7,7 +7,7 @@ version of a tool): it is shown as older, and measured anew when its point is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,8 @@ from meshloom.sched.support.files import write_atomically, write_error
 from .point import Point, form
 
 P = TypeVar("P", bound=Point)
+#: What a function makes of rows.
+T = TypeVar("T")
 
 
 class StudyError(RuntimeError):
@@ -160,6 +162,7 @@ class Rows(Mapping[Point, Any]):
         self.points = tuple(dict.fromkeys(points))
         self.all = {point: measurements[point] for point in self.points if point in measurements}
         self._rows = {point: each.row for point, each in self.all.items() if not each.error}
+        self._results: dict[Callable[[Rows], Any], Any] = {}
 
     def __getitem__(self, point: Point) -> Any:
         return self._rows[point]
@@ -184,6 +187,12 @@ class Rows(Mapping[Point, Any]):
     def errors(self) -> dict[Point, str]:
         """Points that came to an error, and which."""
         return {point: each.error for point, each in self.all.items() if each.error}
+
+    def once(self, make: Callable[[Rows], T]) -> T:
+        """What a function makes of the rows, computed for the first who asks: several tables and figures need it."""
+        if make not in self._results:
+            self._results[make] = make(self)
+        return self._results[make]
 
     def of(self, *kinds: type[Point]) -> Rows:
         """Those of some kinds of points."""

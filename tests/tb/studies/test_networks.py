@@ -14,8 +14,8 @@ from meshloom.tb.studies.engine.tables import print_table
 from meshloom.tb.studies.networks import networks
 from meshloom.tb.studies.points.runs import RunPoint
 
-from ..benchmark_rows import row
 from .made_rows import page_of, rows_of
+from .run_rows import row
 
 
 def layer(**changes: Any) -> dict[str, Any]:

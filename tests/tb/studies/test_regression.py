@@ -10,8 +10,8 @@ from meshloom.tb.studies.engine.tables import Table
 from meshloom.tb.studies.networks import regression
 from meshloom.tb.studies.points.runs import RunPoint
 
-from ..benchmark_rows import row
 from .made_rows import page_of
+from .run_rows import row
 
 
 def judged(some: Sequence[Row]) -> tuple[Table, list[str]]:

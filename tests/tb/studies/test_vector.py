@@ -9,8 +9,8 @@ from meshloom.tb.results.schema import Row
 from meshloom.tb.studies.chip import vector
 from meshloom.tb.studies.engine.page import Page
 
-from ..benchmark_rows import row
 from .made_rows import page_of
+from .run_rows import row
 
 
 def some(windows: int, cycles: int = 1000, **changes: Any) -> dict[Any, Row]:
