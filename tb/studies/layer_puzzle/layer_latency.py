@@ -250,7 +250,7 @@ STUDY = Study(
     name="layer_latency",
     title="Latencies of layers, predicted",
     question="How well does Layer-Puzzle's Algorithm 1 predict latencies of layers, and its forest congestion?",
-    answer="As printed it is {{ printed }} off in the mean on the RTL, mended {{ mended }}, a form of ours {{ steps }}. "
+    answer="As printed it is {{ printed }} off in the mean on the RTL, mended {{ mended }}, by steps {{ steps }}. "
     "The forest of all features is {{ forest }} off.",
     about=prose(__file__),
     points=points,
