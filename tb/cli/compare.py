@@ -42,7 +42,8 @@ def compare(
     ] = None,
     chip: SavedChip = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="PATH", help="Also write a page (one HTML file, no network needed).")
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="Also write a page (one HTML file that fetches nothing)."),
     ] = None,
     energy: Energy = None,
     json: Annotated[

@@ -274,8 +274,8 @@ def _least(value: Callable[[Measured], float], policy: str = "") -> Callable[[Ro
 
 STUDY = Study(
     name="noc",
-    title="The network by itself",
-    question="Is the mesh as fast, and does it carry as much, as a network simulator's?",
+    title="The NoC by itself",
+    question="Is the NoC as fast, and does it carry as much, as in a simulator of NoCs?",
     answer="Without load packets are at least {{ earlier }} cycles earlier than in BookSim 2's two-cycle router; at "
     "equal latency the mesh carries at least {{ more }} times its load.",
     about=prose(__file__),
