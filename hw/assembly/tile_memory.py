@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from amaranth.hdl import Module, Mux, Signal
 
 from ..core.matrix import MatrixUnit
@@ -13,13 +11,10 @@ from ..spec.config import TileKind
 from ..spec.isa import Region
 from ..wiring.clocking import gated_domain, in_domain
 from .regions import RING_REGION
-from .tile_parts import TileParts
-
-if TYPE_CHECKING:
-    from .tile import Tile
+from .tile_parts import TileParts, TilePorts
 
 
-def connect_memories(m: Module, tile: Tile, parts: TileParts) -> None:
+def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> None:
     """Connects delivered words to rings and memories, and the mover's reads to memories and trace."""
     fronts, delivery, mover, tracer, core = parts.fronts, parts.delivery, parts.mover, parts.tracer, parts.core
     word = delivery.write.payload

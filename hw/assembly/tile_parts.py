@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import data
+from amaranth.lib import data, stream
 
 from ..control.frontend import FrontEnd
 from ..control.semaphores import Semaphores
@@ -16,6 +16,7 @@ from ..memory.dram_port import DramPort
 from ..memory.mover import Mover
 from ..noc.data_receiver import DataReceiver
 from ..noc.interface import RequestSender, RequestTaker
+from ..spec.config import ChipConfig, TileKind
 from ..wiring.clocking import Sleeper, gated_domain, in_domain
 from .core_tile import CoreUnits
 
@@ -44,6 +45,20 @@ class Sleepers:
     def finish(self) -> None:
         """Nothing is added any more."""
         self.module.d.comb += self.awake.eq(Cat(self.wake).any())
+
+
+class TilePorts(Protocol):
+    """What the parts of a tile see of it: what it is, its address and that of the host, and its ports."""
+
+    config: ChipConfig
+    kind: TileKind
+    gated: bool
+    tile: Signal
+    host: Signal
+    go: Signal
+    ask: Signal
+    post_in: stream.Interface
+    post_out: stream.Interface
 
 
 class DramPart(NamedTuple):

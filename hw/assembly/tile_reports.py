@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from ..host_link.reporter import Reporter, parts_of, units_of
 from ..spec.isa import POST, BlockedOn, Cause, Part, Unit
 from ..wiring.signatures import FaultPort, FaultReport, PostFlit
-from .tile_parts import PostChecks, TileParts
-
-if TYPE_CHECKING:
-    from .tile import Tile
+from .tile_parts import PostChecks, TileParts, TilePorts
 
 #: The planes of the NoC.
 PLANES = ("data", "request", "post")
 
 
-def add_reporter(m: Module, tile: Tile, parts: TileParts, refused: data.View) -> Reporter:
+def add_reporter(m: Module, tile: TilePorts, parts: TileParts, refused: data.View) -> Reporter:
     """Reports faults and blocked states of all parts to the host tile."""
     mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
     semaphores, core, controller = parts.semaphores, parts.core, parts.controller
@@ -76,7 +71,7 @@ def add_reporter(m: Module, tile: Tile, parts: TileParts, refused: data.View) ->
 
 
 def connect_posts(
-    m: Module, tile: Tile, parts: TileParts, reporter: Reporter, delivered: stream.Interface, checks: PostChecks
+    m: Module, tile: TilePorts, parts: TileParts, reporter: Reporter, delivered: stream.Interface, checks: PostChecks
 ) -> None:
     """Outgoing posts (faults and states, notifies for other tiles, SYNCs) and incoming ones, which it checks."""
     fronts, semaphores, refused = parts.fronts, parts.semaphores, checks.refused
