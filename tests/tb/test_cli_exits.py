@@ -144,7 +144,7 @@ def test_help_names_every_exit_status() -> None:
     shown = " ".join(invoke("--help").output.split())
     for status in Exit:
         assert f"{status.value} {status.meaning.split(',')[0]}" in shown
-    documented = (Path(__file__).parents[2] / "docs" / "results" / "README.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
     assert {int(number) for number in re.findall(r"^\| (\d+) \|", documented, re.MULTILINE)} == set(Exit)
 
 
@@ -238,7 +238,7 @@ def test_results_that_cannot_be_written_are_shown(
         (["run", "resnet8", "--scheduler", "dtt", "--budget", "3"], "flexer, hybrid, klotski, paper_static take one"),
         (["run", "resnet8", "--scheduler", "hybrid:budget=2", "--budget", "3"], "names a budget, and so does --budget"),
         (["schedule", "gemm:8x8x8", "--scheduler", "klotski", "--effort", "quick"], "scheduler klotski has no effort"),
-        (["bench", "scalsim"], "error: unknown benchmark 'scalsim'; known are ahead"),
+        (["bench", "scalsim"], "error: unknown study 'scalsim'; known are "),
     ],
 )
 def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str], message: str) -> None:

@@ -67,6 +67,7 @@ OUTPUTS = {
     ("run", "--report"): [Output("run gemm:8x8x8 --chip tiny", "--report junit={}", "a.xml")],
     ("explain", "--json"): [Output("explain copy.json", "--json", "a.json")],
     ("compare", "--json"): [Output("compare copy.json other.json", "--json", "a.json")],
+    ("compare", "--out"): [Output("compare copy.json other.json", "--out", "a.html")],
     ("report", "--out"): [Output("report copy.json", "--out", "a.html")],
     ("report", "--trace"): [
         Output("report copy.json", "--trace", "a.json"),

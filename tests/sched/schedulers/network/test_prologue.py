@@ -13,6 +13,7 @@ from meshloom.sched.lowering.predict import predict
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.network import refine
 from meshloom.sched.schedulers.network.refine import refined
+from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, Progress, schedule, search_cache
 from meshloom.sched.schedulers.network.sharing import LAYERWISE, SharingOptions
 from meshloom.sched.store.findings import SearchCache
@@ -172,10 +173,11 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[SharingOptions]:
     made: list[SharingOptions] = []
 
     def counted(
-        graph: Graph, on: ChipConfig, told: Progress | None, memory: SearchCache | None, sharing: SharingOptions
-    ) -> NetworkSchedule:
+        graph: Graph, on: ChipConfig, told: Progress | None, memory: SearchCache | None, sharing: SharingOptions,
+        *reuse: Reuse,
+    ) -> NetworkSchedule:  # fmt: skip
         made.append(sharing)
-        return schedule(graph, on, told, memory, sharing)
+        return schedule(graph, on, told, memory, sharing, *reuse)
 
     monkeypatch.setattr(refine, "schedule", counted)
     return made
