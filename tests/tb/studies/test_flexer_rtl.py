@@ -9,6 +9,9 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.workload import zoo
+from meshloom.tb.results.schema import Status
+from meshloom.tb.runs.options import RunOptions
+from meshloom.tb.runs.runner import run
 from meshloom.tb.studies.engine.page import Page
 from meshloom.tb.studies.flexer import flexer_rtl
 from meshloom.tb.studies.flexer.flexer_rtl import LAYER_SCHEDULERS, LAYERS, NETWORK_SCHEDULERS, STUDY
@@ -18,6 +21,8 @@ from meshloom.tb.studies.points.network_runs import NetworkCycles, NetworkRun
 from .made_rows import page_of
 
 LAYER = "vgg16/conv3_1"
+#: Layers whose tiles do not all stay in quad8's scratchpad, whose sums are spilled, and of odd sizes.
+SMALL = ("conv:10x10x40-40,k3,p1,relu", "conv:7x9x130-90,k3,p1", "gemm:40x70x300")
 
 
 def row(rtl_cycles: int, **changes: Any) -> NetworkCycles:
@@ -88,3 +93,17 @@ def test_no_schedule_undercuts_the_floor() -> None:
     weights = sum(layer.w.size for layer in graph.layers if layer.w is not None)
     assert floor >= weights / (len(chip.drams) * chip.dram.bytes_per_cycle)
     assert floor >= graph.total_macs / (len(chip.cores) * chip.rows * chip.cols)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["flexer:budget=10M", "paper_static:budget=10M", "hybrid:budget=10M"])
+def test_schedules_run_as_predicted(scheduler: str) -> None:
+    """Every byte of layers and of a network with trained weights; the model to a percent."""
+    rows = run([*SMALL, "resnet8"], "quad8", scheduler, lambda event: None, RunOptions(jobs=2))
+    assert [row.status for row in rows] == [Status.PASSED] * 4
+    assert all(row.bytes_checked for row in rows)
+    assert all(abs(row.error_percent or 0.0) <= 1.0 for row in rows)
+    network = rows[-1].network
+    assert network is not None
+    assert network.answer == network.expected
+    assert rows[-1].scheduler == scheduler.partition(":")[0]
