@@ -80,5 +80,5 @@ def _line(frames: Sequence[tuple[str, int]], own: Sequence[tuple[str, int]]) -> 
     """The line of the innermost call in a scheduler's `own` file, or else in one that is nobody's library."""
     others = [frame for frame in frames if "site-packages" not in frame[0]]
     for path, line in (*own[:1], *others[:1], *frames[:1]):
-        return f" ({line_of(path, line)})"
+        return f" ({where})" if (where := line_of(path, line)) else ""
     return ""

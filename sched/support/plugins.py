@@ -131,7 +131,7 @@ class Registry(Generic[T]):
         except apart.DiedError as death:
             here = str(Path(place).expanduser().resolve()) if _is_file(place) else ""
             lines = [line for path, line in death.frames if here and is_same(path, here)]
-            where = f" ({line_of(place, lines[0])})" if lines else ""
+            where = f" ({line_of(here, lines[0])})" if lines else ""
             raise self.error(f"{self.what} {name} cannot be loaded: {death.what}{where}") from None
 
 
@@ -202,4 +202,4 @@ def _line(error: BaseException, place: str) -> str:
         return ""
     here = str(Path(place).expanduser().resolve())
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == here]
-    return f" ({line_of(place, lines[-1])})" if lines else ""
+    return f" ({line_of(here, lines[-1])})" if lines else ""

@@ -32,8 +32,11 @@ def one_line(text: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def line_of(path: str, line: int) -> str:
-    """A line of a Python file, for messages: `line 12 of first.py`, or of `in_turn/__init__.py`."""
+    """A line of a Python file, for messages: `line 12 of first.py`, or of `in_turn/__init__.py`. Empty for a place that
+    is no file, such as a cell of a notebook: nobody could look there."""
     file = Path(path)
+    if not file.is_file():
+        return ""
     return f"line {line} of {f'{file.parent.name}/' if file.stem == '__init__' else ''}{file.name}"
 
 

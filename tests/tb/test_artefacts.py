@@ -22,7 +22,7 @@ from meshloom.tb.results.shelf import Shelf
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.options import RunOptions
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results" / "README.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "formats.md"
 LAYER = "gemm:5x6x7"
 
 
