@@ -63,9 +63,7 @@ def query(
         show(frame_table(front.select(columns).head(_SHOWN)), console())
         if len(columns) < len(frame.columns):
             rest = [name for name in frame.columns if name not in columns]
-            console().print(
-                f"{len(rest)} more columns, as in 'select {rest[0]}, {rest[-1]} from points'", soft_wrap=True
-            )
+            console().print(f"{len(rest)} more columns, such as {rest[0]} and {rest[-1]}", soft_wrap=True)
         if front.height > _SHOWN:
             console().print(f"{_SHOWN} of {front.height:,} rows; --out writes all of them")
     elif out == STDOUT or out.suffix == ".csv":

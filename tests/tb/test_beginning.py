@@ -17,6 +17,7 @@ from meshloom.tb.results.health import Check, Health
 from .command_line import invoke
 
 
+@pytest.mark.slow
 def test_a_scheduler_runs_as_it_stands(folder: Path) -> None:
     assert invoke("init", "scheduler", "mine").exit_code == 0
     assert "TEMPLATE" not in (folder / "mine.py").read_text()
@@ -40,6 +41,7 @@ def test_a_chip_runs_as_it_stands(folder: Path) -> None:
     assert invoke("schedule", "gemm:16x16x16", "--chip", "mine.toml").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_scenario_and_a_sweep_are_read(folder: Path) -> None:
     assert invoke("init", "scenario", "rush").exit_code == 0
     assert load_scenario(folder / "rush.toml", zoo.names()).name == "rush"

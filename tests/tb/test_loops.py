@@ -138,6 +138,7 @@ def test_it_is_shown(folder: Path) -> None:
     assert "loop nests" not in invoke("schedule", "gemm:16x16x16", "--chip", "quad8").output
 
 
+@pytest.mark.slow
 def test_networks_have_a_nest_for_each_layer(folder: Path) -> None:
     output = invoke("schedule", "resnet8", "--chip", "quad8", "--loops").output
     for layer in ("conv1", "conv3_1_2", "fc"):

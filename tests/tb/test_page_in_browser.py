@@ -186,6 +186,13 @@ def network_page(name: str, tmp_path: Path) -> str:
     return page_text(finished_run(artefacts), artefacts)
 
 
+def test_a_failed_run_has_what_is_looked_at(tmp_path: Path) -> None:
+    """Its banner, its timeline and its contents, without a browser."""
+    text = failed_page(tmp_path)
+    for part in ('class="banner bad"', "vgg16/fc6", "WATCHDOG", 'class="gantt', "dataset.ready", "prefers-color-scheme"):
+        assert part in text, part
+
+
 @pytest.mark.slow  # plans a network
 @pytest.mark.parametrize("name", ["resnet8", "squeezenet", "failed"])
 def test_pages_are_readable_on_a_desk_and_on_a_telephone_at_night(

@@ -77,7 +77,7 @@ def test_every_view_says_that_nothing_was_measured(files: dict[str, Path], tmp_p
     assert "<h2>Faults</h2>" not in page
     events = json.loads((tmp_path / "a.json").read_text())
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {
-        f"{LAYER} on tiny: planned (timeline model)"
+        f"{LAYER} on tiny: planned (timeline model); 1 us here is 1 cycle"
     }
 
 

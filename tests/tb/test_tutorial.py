@@ -36,6 +36,7 @@ def cycles(workload: str, scheduler: str) -> int:
     return plan.predicted.cycles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", slow_but(("conv1", "conv2_1_1", "conv3_1_2"), "conv1"))
 def test_what_a_layer_gains(layer: str) -> None:
     assert [cycles(f"resnet8/{layer}", scheduler) for scheduler in (IN_TURN, TUNED)] == printed(f"resnet8/{layer} ")

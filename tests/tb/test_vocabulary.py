@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.main import get_command
 
 from meshloom.hw.spec.config import load
@@ -31,6 +32,7 @@ def test_the_legend_has_every_cause_and_every_group() -> None:
     assert len(legend()) < LOG_WIDTH
 
 
+@pytest.mark.slow
 def test_runs_explanations_and_comparisons_have_the_same(tmp_path: Path, capsys: Any) -> None:
     one, other = keep(tmp_path / "a", SHAPE, TINY), keep(tmp_path / "b", SHAPE, TINY, "zigzag")
     network = results_file(tmp_path / "n.json", keep_network(tmp_path / "n", "ds_cnn", load("quad8")))

@@ -92,6 +92,7 @@ def test_an_operation_that_the_layer_does_not_have_has_its_line_too(author: Path
     assert line_of("negative") in str(e.value)
 
 
+@pytest.mark.slow
 def test_lines_are_saved_with_a_schedule_and_in_networks_follow_their_operations(author: Path, tmp_path: Path) -> None:
     schedule = registry.find(f"{author}:whole")(parse("gemm:8x8x8"), load("tiny"))
     assert schedule.sites is not None
@@ -104,6 +105,7 @@ def test_lines_are_saved_with_a_schedule_and_in_networks_follow_their_operations
     assert sites == {"gemm": {line_of("tiled")}, "vec": {""}}, "what no author has added has no line"
 
 
+@pytest.mark.slow
 def test_lines_are_of_all_operations_or_none(author: Path, tmp_path: Path) -> None:
     schedule = registry.find(f"{author}:whole")(parse("gemm:8x8x8"), load("tiny"))
     path = tmp_path / "s.json"

@@ -30,6 +30,7 @@ def page(pushed: Row, pulled: Row | None = None, fed: Fed = FED) -> Page:
     return page_of(STUDY, {**rows, LayerFed("gemm:64x256x128", 3): fed})
 
 
+@pytest.mark.slow
 def test_gains() -> None:
     good = page(row(1000))
     assert good.missed == []

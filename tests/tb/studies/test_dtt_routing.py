@@ -79,6 +79,7 @@ def test_where_pulled_is_faster_is_said() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_picture_is_that_of_its_rows(tmp_path: Path) -> None:
     some: dict[Point, object] = {PLAN: FAST, NETWORKX: BESIDE, FLOWS: BOTH}
     rows, paths = rows_of(some), [tmp_path / name for name in ("one.svg", "two.svg")]
@@ -89,6 +90,7 @@ def test_the_picture_is_that_of_its_rows(tmp_path: Path) -> None:
     draw(rows_of({}), tmp_path / PLOT)
 
 
+@pytest.mark.slow
 def test_plans_are_checked() -> None:
     routed = route(random_program(4, 300), repeats=2)
     row = plan_figures(routed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from meshloom.hw.spec.config import load
 from meshloom.tb.studies.engine.point import Point
 from meshloom.tb.studies.flexer.flexer import FIGURE_9, STUDY, TRANSFERS, WEIGHED, points
@@ -70,6 +72,7 @@ def test_a_hybrid_that_is_worse_than_another_is_named() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_figures_9_to_11_are_shown_and_drawn(tmp_path: Path) -> None:
     layer = WEIGHED[0]
     some = whole(FIGURE_9, "vgg16") | {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.tiling.problem import pose
 from meshloom.sched.papers.flexer.tiles import viable
@@ -79,6 +81,7 @@ def test_of_a_layer_those_tilings_are_shown_that_are_most(tmp_path: Path) -> Non
     assert "vgg16/conv4_2 on arch1" in (tmp_path / name).read_text()
 
 
+@pytest.mark.slow
 def test_tilings_have_so_many_operations_at_most() -> None:
     """One of 100,000 takes minutes. The row says how many there are in all."""
     layer = "squeezenet/fire2_squeeze"

@@ -99,6 +99,7 @@ def test_layers_of_the_same_sizes_are_one_point() -> None:
     )
 
 
+@pytest.mark.slow
 def test_tables_and_figures(tmp_path: Path) -> None:
     cases = EDGE, Case("edge45", 22), Case("edge45", 11)
     page = page_of(STUDY, rows(*cases))
@@ -144,6 +145,7 @@ def test_what_runs_on_the_rtl_is_enough() -> None:
     assert on_rtl("server2")[-1].scheduler == "gradient:order=k_major,split=k"
 
 
+@pytest.mark.slow
 def test_bars_of_the_rtl() -> None:
     some: dict[Point, PairRow] = {point: GOOD for chip in ENOUGH for point in on_rtl(chip)}
     assert page_of(STUDY, some).missed == []
@@ -176,6 +178,7 @@ def test_a_pair_is_modelled() -> None:
     assert all(one.cycles > 0 for one in row.orders if one.played)
 
 
+@pytest.mark.slow
 def test_neighbours_vote_for_a_split() -> None:
     wide = [Sample((4 << at, 64, 64), {"m": 10, "n": 20, "k": 30}, 40) for at in range(10)]
     deep = [Sample((64, 64, 4096 << at), {"m": 20, "n": 10}, 40) for at in range(10)]

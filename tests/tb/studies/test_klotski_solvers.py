@@ -34,6 +34,7 @@ def silent(what: str) -> None:
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_methods_agree_where_they_must() -> None:
     points: list[Point] = [GraphPoint("layers", 12, 2), ProgramPoint(6, 1), MappingPoint(8, 2, 2)]

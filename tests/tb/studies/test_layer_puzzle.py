@@ -53,6 +53,7 @@ def test_rows_are_of_what_was_served() -> None:
     assert compiled.templates >= compiled.forms > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("world")
 def test_all_that_decides_a_row_is_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     others = (

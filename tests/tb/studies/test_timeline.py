@@ -34,6 +34,7 @@ def test_another_timeline_misses_whatever_its_speed(change: dict[str, int]) -> N
     assert text.startswith("nine8, c: compiled code says")
 
 
+@pytest.mark.slow
 def test_processes_of_their_own_play_as_python_and_compiled(tmp_path: Path) -> None:
     native.build()
     path = tmp_path / "schedule.json"
