@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Fragment, Module, Signal, Value
 from pydantic import ValidationError
 
 from meshloom.sched.workload.catalog import find
@@ -84,12 +84,18 @@ def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_claims_are_bits_and_get_an_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     x = Signal(2)
+
+    def bench(name: str, claim: Value) -> engine.Bench:
+        module = Module()
+        Fragment.get(module, None)  # or Amaranth warns, whenever the collector comes by, that nobody has used it
+        return engine.Bench(module, [x], {name: claim})
+
     with pytest.raises(engine.ProveError, match="wide has 2 bits; a claim has one"):
-        engine.Netlist(engine.Bench(Module(), [x], {"wide": x}))
+        engine.Netlist(bench("wide", x))
     monkeypatch.setattr(engine, "PATIENCE", 0.01)
     with pytest.raises(engine.ProveError, match=r"no answer within 0\.01 s"):
-        engine.Netlist(engine.Bench(Module(), [x], {"low": x[0]}))
+        engine.Netlist(bench("low", x[0]))
     monkeypatch.setattr(engine, "PATIENCE", 60)
     monkeypatch.setattr(engine, "_PREPARE", "no_such_command")
     with pytest.raises(engine.ProveError, match=r"the solver failed: .*no_such_command"):
-        engine.Netlist(engine.Bench(Module(), [x], {"low": x[0]}))
+        engine.Netlist(bench("low", x[0]))

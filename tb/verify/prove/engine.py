@@ -117,17 +117,19 @@ class Netlist:
 
     def _convert(self) -> str:
         """The bench as RTLIL. Outputs: vectors of claims, `all_<vector>` for each, and the lines of traces."""
-        bench, top, ports = self.bench, Module(), [*self.bench.inputs]
-        top.submodules.bench = bench.module
+        bench, ports = self.bench, [*self.bench.inputs]
         vectors = {"assume": bench.assume, "invariants": bench.invariants, "properties": bench.properties}
+        for claims in vectors.values():
+            for claim, value in claims.items():
+                if len(value) != 1:
+                    raise ProveError(f"{claim} has {len(value)} bits; a claim has one")
+        top = Module()
+        top.submodules.bench = bench.module
         for number, witness in enumerate(bench.witnesses.values()):
             port = Signal(name=f"witness_{number}")
             top.d.comb += port.eq(witness)
             ports.append(port)
         for name, claims in vectors.items():
-            for claim, value in claims.items():
-                if len(value) != 1:
-                    raise ProveError(f"{claim} has {len(value)} bits; a claim has one")
             vector, whole = Signal(len(claims) + 1, name=name), Signal(name=f"all_{name}")
             top.d.comb += [vector.eq(Cat(*claims.values(), Const(1, 1))), whole.eq(vector.all())]
             ports += [vector, whole]
