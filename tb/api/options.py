@@ -95,6 +95,13 @@ Effort = Annotated[
         "for a few percent more cycles, thorough a multiple for a few less.",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
+    ),
+]
 TimeLimit = Annotated[
     float | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_studies
-from ..api.options import Json, examples
+from ..api.options import Cluster, Json, examples
 from ..results.exits import Exit
 from .loadable import loadable
 from .outputs import listing_screen, put_list
@@ -47,13 +47,7 @@ class BenchRequest:
     jobs: Annotated[
         int, typer.Option(min=0, metavar="N", help="Worker processes on this machine; default: one per CPU.")
     ] = len(os.sched_getaffinity(0))
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
-        ),
-    ] = None
+    cluster: Cluster = None
     retry: Annotated[bool, typer.Option("--retry", help="Measure points again that came to an error.")] = False
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import MemoryLimit, TimeLimit, examples
+from ..api.options import Cluster, MemoryLimit, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit
 from .errors import resumable
@@ -37,13 +37,7 @@ class SweepRequest:
     jobs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Worker processes on this machine; default: one per CPU.")
     ] = len(os.sched_getaffinity(0))
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
-        ),
-    ] = None
+    cluster: Cluster = None
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="PATH", help="Then draw all rows and their Pareto front: .svg or .png."),

@@ -56,25 +56,15 @@ class _Pulse(Thread):
             self.join()
 
 
-class Working:
-    """Says what is being done, and for how long, until it is done; in a log only once it takes long. Use as a context
-    manager."""
+class _Shown:
+    """A line on a terminal, or beats in a log, as long as the context lasts."""
 
-    def __init__(self, to: Console, what: str) -> None:
-        self._console, self._what = to, what
-        self._line = Progress(
-            SpinnerColumn(),
-            TimeElapsedColumn(table_column=whole()),
-            TextColumn("{task.description}", markup=False, table_column=folded()),
-            console=to,
-            transient=True,
-            disable=not to.is_terminal,
-        )
-        self._task = self._line.add_task(what, total=None)
-        self._pulse = _Pulse(self._beat)
+    _console: Console
+    _bars: Progress
+    _pulse: _Pulse
 
     def __enter__(self) -> Self:
-        self._line.start()
+        self._bars.start()
         if not self._console.is_terminal:
             self._pulse.start()
         return self
@@ -82,19 +72,37 @@ class Working:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._line.stop()
+        self._bars.stop()
         self._pulse.stop()
+
+
+class Working(_Shown):
+    """Says what is being done, and for how long, until it is done; in a log only once it takes long. Use as a context
+    manager."""
+
+    def __init__(self, to: Console, what: str) -> None:
+        self._console, self._what = to, what
+        self._bars = Progress(
+            SpinnerColumn(),
+            TimeElapsedColumn(table_column=whole()),
+            TextColumn("{task.description}", markup=False, table_column=folded()),
+            console=to,
+            transient=True,
+            disable=not to.is_terminal,
+        )
+        self._task = self._bars.add_task(what, total=None)
+        self._pulse = _Pulse(self._beat)
 
     def say(self, what: str) -> None:
         """What is being done now."""
         self._what = what
-        self._line.update(self._task, description=what)
+        self._bars.update(self._task, description=what)
 
     def _beat(self, seconds: float) -> None:
         self._console.print(f"{self._what}: {seconds:.0f} s so far", style="dim", markup=False, soft_wrap=True)
 
 
-class Counted:
+class Counted(_Shown):
     """Counts things, `unit` by name, as they are done. Use as a context manager."""
 
     def __init__(self, to: Console, name: str, unit: str = "points") -> None:
@@ -116,18 +124,6 @@ class Counted:
         )
         self._task = self._bars.add_task(name, total=None, what="")
         self._pulse = _Pulse(self._beat)
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        if not self._console.is_terminal:
-            self._pulse.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
-        self._pulse.stop()
 
     def begin(self, total: int, done: int) -> None:
         """How many there are, and how many were done before."""

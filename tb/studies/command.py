@@ -63,6 +63,8 @@ def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> boo
                     file = row_file(study)
                     measure(points, file, on_progress, jobs=jobs, address=address, retry=options.retry)
             page = page_of(study)
+            if not page.full.all:
+                raise StudyError("none of its points is measured, so there is nothing to print")
             page.show(screen)
             screen.print(f"page: {save(page)}", soft_wrap=True)
         except WriteError:

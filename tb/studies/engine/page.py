@@ -40,10 +40,10 @@ def filled(text: str, figures: Mapping[str, str]) -> str:
 
 class Page:
     """What a study comes to. `quick`, `full`: its rows; tables and prose are those of the full study if it has rows of
-    its own, otherwise of the quick one."""
+    its own, otherwise of the quick one. `folder`: where it lies."""
 
-    def __init__(self, study: Study, quick: Rows, full: Rows) -> None:
-        self.study, self.quick, self.full = study, quick, full
+    def __init__(self, study: Study, quick: Rows, full: Rows, folder: Path = FOLDER) -> None:
+        self.study, self.quick, self.full, self.folder = study, quick, full, folder
         self.whole = any(point not in quick.points for point in full.all)
         self.rows = full if self.whole else quick
         self.tables = study.shown(self.rows)
@@ -94,7 +94,7 @@ class Page:
         parts += ["\n".join(f"- missed: {text}" for text in self.missed)] * bool(self.missed)
         parts += [f"Printed by `meshloom bench {study.name}` (with `--full`: the study whole)."]
         parts += self.origins()
-        if (FOLDER / EARLIER / f"{study.name}.md").exists():
+        if (self.folder / EARLIER / f"{study.name}.md").exists():
             place = f"{EARLIER}/{study.name}.md"
             parts += [f"The full study was printed before rows were kept as text: [{place}]({place})."]
         versions = environment(VERILATOR.tools()) | dict(study.versions())
@@ -144,14 +144,22 @@ def page_of(study: Study, folder: Path = FOLDER) -> Page:
     file = row_file(study, folder)
     quick, full = study.points(False), study.points(True)
     known = file.look([*quick, *full])
-    return Page(study, Rows(quick, known), Rows([*full, *quick], known))
+    return Page(study, Rows(quick, known), Rows([*full, *quick], known), folder)
+
+
+def _set_aside(path: Path) -> None:
+    """Keeps a page that was printed before rows were kept: its tables stand nowhere else. Raises WriteError."""
+    earlier = path.parent / EARLIER / path.name
+    if path.exists() and not earlier.exists() and "\nQuick: " not in (text := path.read_text(encoding="utf-8")):
+        write_atomically(earlier, text)
 
 
 def save(page: Page, folder: Path = FOLDER) -> Path:
     """Writes pictures and page, each whole or not at all; the path of the page, relative to the repository where it
     lies in it. Raises StudyError, WriteError."""
+    path = folder / f"{page.study.name}.md"
+    _set_aside(path)
     for name, draw in page.study.pictures.items():
         draw(page.rows, folder / name)
-    path = folder / f"{page.study.name}.md"
     write_atomically(path, page.markdown())
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -237,6 +237,18 @@ def test_a_page_says_how_much_of_it_is_new(folder: Path) -> None:
     assert "| square of 5 | 25 |" in text
 
 
+def test_a_page_of_before_is_set_aside_once(folder: Path) -> None:
+    """Its tables stand nowhere else. Where nothing is measured no page is written at all."""
+    one, page = study(), folder / "squares.md"
+    page.write_text("# Squares\n\nPrinted by hand.\n")
+    assert not command.run([one], command.StudyOptions(printed=True), console())
+    assert page.read_text() == "# Squares\n\nPrinted by hand.\n"
+    for _ in range(2):
+        assert command.run([one], command.StudyOptions(jobs=0), console())
+        assert (folder / "earlier" / "squares.md").read_text() == "# Squares\n\nPrinted by hand.\n"
+        assert "The full study was printed before rows were kept as text: [earlier/squares.md]" in page.read_text()
+
+
 def test_a_page_without_rows(folder: Path) -> None:
     page = page_of(study())
     assert page.answer == "At most -."
