@@ -111,7 +111,7 @@ def run(command: str, folder: Path) -> None:
 
 
 def test_a_chip_of_ones_own_is_checked_and_predicted(folder: Path) -> None:
-    first, second, _ = ten_minutes("size")
+    first, second, *_ = ten_minutes("size")
     assert (first.split()[1], second.split()[1]) == ("chips", "schedule")
     run(first, folder)
     run(second, folder)
