@@ -20,6 +20,7 @@ from .engine.point import Point
 from .engine.rows import StudyError
 from .engine.study import Study
 from .engine.tables import Table, print_table
+from .prose import save_prose
 from .registry import REGISTRY, SHIPPED
 
 
@@ -50,7 +51,7 @@ def points_of(study: Study, options: StudyOptions) -> Sequence[Point]:
 
 def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> bool:
     """Measures studies, prints them and writes their pages; whether all kept their bars. One that cannot be measured
-    stops no other. Raises StudyError for a shard that is none; WriteError."""
+    stops no other. Raises StudyError for a shard that is none, and if docs/claims.md refers to nothing; WriteError."""
     planned = [(study, points_of(study, options)) for study in studies]
     good = True
     for study, points in planned:
@@ -76,6 +77,7 @@ def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> boo
         good &= not page.missed
     if FOLDER.exists():
         save_index(SHIPPED, FOLDER)
+        save_prose(FOLDER)
     return good
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import REQUEST_INTERVAL
+from meshloom.hw.spec.isa import INSTRUCTION_BYTES
 from meshloom.sched.papers.dtt.timed import NAME
 from meshloom.sched.workload.catalog import find
 
@@ -18,6 +19,7 @@ from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import Table, count, ratio, share, table
+from ..engine.values import with_settings
 from ..points.runs import RunPoint, chip_of, scheduled_by
 from .traffic import flit_hops, link_load, off_plan
 
@@ -211,7 +213,7 @@ STUDY = Study(
     title="Ahead of time: pushed against pulled",
     question="Are layers faster if a controller pushes their data ahead of time than if those who need them ask?",
     answer="On the RTL pushed ones are {{ least_gain }} to {{ most_gain }} times as fast as the same layers pulled.",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), instruction=INSTRUCTION_BYTES),
     points=points,
     tables=(cycles, fed),
     figures=(

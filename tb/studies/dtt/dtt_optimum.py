@@ -18,6 +18,7 @@ from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import Table, table
+from ..engine.values import with_settings
 
 #: Random cases in all and in the quick study; cycles that a need may be late; rounds of repair; deterministic time of
 #: the solver for each case.
@@ -126,7 +127,7 @@ STUDY = Study(
     question="How far from the optimum are data that are routed ahead of time, one after the other and repaired?",
     answer="One after the other they take {{ plain }} more energy than the least in the mean, after "
     f"{ROUNDS[-1]:,} rounds of repair {{{{ repaired }}}}.",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), most=CASES),
     points=points,
     tables=(optimum_table,),
     figures=(

@@ -22,6 +22,7 @@ from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import Table, count, mean_ratio, share, table
+from ..engine.values import with_settings
 from ..points.runs import Changes, chip_of, scheduled_by
 from .dtt_holders import NINE
 
@@ -211,7 +212,7 @@ STUDY = Study(
     "waypoints save and need?",
     answer="What is found in the star takes {{ slower }} times the cycles; without waypoints at most "
     "{{ most_waypoints }} of the instructions would go.",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), instruction=INSTRUCTION_BYTES),
     points=points,
     tables=(figure_7, without_waypoints),
     figures=(
@@ -240,6 +241,13 @@ STUDY = Study(
         Figure("most_waypoints", "instructions for waypoints, most", _most_waypoints, "{:.1f} %"),
         Figure("least_looked", "links looked at for a move, least", _looked_at(min), "{:.0f}"),
         Figure("most_looked", "links looked at for a move, most", _looked_at(max), "{:.0f}"),
+        Figure("wires", "wires of the butterfly", lambda rows: len(examples.butterfly().wires), "{:.0f}"),
+        Figure(
+            "simple_wires",
+            "wires of the star",
+            lambda rows: len(simplified(examples.butterfly(), "DRAM").wires),
+            "{:.0f}",
+        ),
         Figure("interval", "cycles from a control packet to the next", lambda rows: REQUEST_INTERVAL, "{:.0f}"),
     ),
     paper="dtt",

@@ -17,6 +17,7 @@ from ...results.recorder import environment
 from .rows import RowFile, Rows, StudyError
 from .study import Study
 from .tables import DASH, Table, markdown, print_table
+from .values import said
 
 #: Pages belong to the repository; those of an installed package to the folder that it runs in.
 FOLDER = ROOT / "docs" / "results" if cache.checkout() else Path("sim_build", "bench")
@@ -33,7 +34,7 @@ def row_file(study: Study, folder: Path = FOLDER) -> RowFile:
 def filled(text: str, figures: Mapping[str, str]) -> str:
     """Prose with its figures. Raises StudyError for a name that no figure has."""
     try:
-        return _TEMPLATES.from_string(text).render(figures)
+        return _TEMPLATES.from_string(text).render(figures, said=said)
     except TemplateError as error:
         raise StudyError(f"the prose refers to what is no figure: {error}: {text[:80]!r}") from error
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from meshloom.sched.papers.flexer.judge import PLAYED_CYCLES
 from meshloom.sched.papers.flexer.policy import Policy
 
 from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Figure, Study, prose
 from ..engine.tables import DASH, Table, count, ratio
+from ..engine.values import with_settings
 from . import plots, reuse
 from .layers import (
     ARCHS,
@@ -218,7 +220,7 @@ STUDY = Study(
     answer="A network is at most {{ net_flexer_static }} times as fast by `flexer` as by a static baseline of the same "
     "kind (the paper: 1.67), a layer {{ layer_flexer_static }} times (2.17); over `loop_order` these are "
     "{{ net_flexer_loops }} and {{ layer_flexer_loops }}.",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), played=PLAYED_CYCLES),
     points=points,
     tables=(end_to_end, extremes, _per_layer("vgg16"), _per_layer("resnet50"), weighed, reloads, sharing),
     figures=(

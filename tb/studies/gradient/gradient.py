@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from meshloom.hw.spec.config import OFFSET_BITS
+
 from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
+from ..engine.values import with_settings
 from . import gradient_tables as tables
 from .gradient_cases import BATCHES, BYTES, EDGE, EDGE_BYTES, EDGE_SWEPT, NETWORKS, SERVERS, Case
 from .gradient_plot import draw
-from .gradient_points import ON_RTL, PairModelled, PairRow, PairRun, modelled, on_rtl
+from .gradient_points import LARGE, ON_RTL, PairModelled, PairRow, PairRun, modelled, on_rtl
 
 #: Bars: layers on the RTL of each chip; the model's error in percent, the mean and each.
 ENOUGH: Mapping[str, int] = {EDGE: 30, "server1": 12, "server2": 4, "server4": 4, "server8": 1}
@@ -138,7 +141,7 @@ STUDY = Study(
     answer=f"The paper's techniques take {{{{ {EDGE}_and_the_split }}}} less time than its baseline on `{EDGE}`, and "
     "{{ server1_and_the_split }} on `server1`; the best order takes "
     f"{{{{ {EDGE}_ahead }}}} and {{{{ server1_ahead }}}} less than the strong baseline.",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), words=2**OFFSET_BITS, large=LARGE),
     points=points,
     tables=(
         *(partial(tables.networks, chip=chip) for chip in (EDGE, *SERVERS)),

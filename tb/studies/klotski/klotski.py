@@ -302,7 +302,16 @@ def _figures() -> list[Figure]:
             value = _less(chip, scheduler, base)
             bar = Bar("at least", 0) if scheduler == OURS else None
             figures.append(Figure(f"{name}_{chip}", f"{who}, {chip}", value, "{:.1f} %", bar, paper))
+    for network in NETWORKS:
+        what = f"baseline 1 on {CHIPS[0]}, {network}: cycles over the paper's"
+        figures.append(Figure(f"baseline_{network}", what, _of_the_papers(network), "{:.2f}"))
     return figures
+
+
+def _of_the_papers(network: str) -> Callable[[Rows], float | None]:
+    """Cycles of baseline 1 on the smallest chip, over those that the paper has."""
+    point = NetworkRun(CHIPS[0], network, ONE)
+    return lambda rows: rows[point].cycles / PRINTED[point.chip, network].one if point in rows else None
 
 
 _TABLES = (

@@ -24,7 +24,7 @@ from meshloom.sched.papers.klotski.playing import Cores, play
 from meshloom.sched.papers.klotski.program import program
 from meshloom.sched.papers.klotski.search import BUDGET, Method, search
 from meshloom.sched.papers.klotski.shares import shared
-from meshloom.sched.papers.klotski.space import Form
+from meshloom.sched.papers.klotski.space import MOST_OPS, Form
 from meshloom.sched.papers.klotski.work import stages_of
 from meshloom.sched.papers.klotski.zigzag import undivided, zigzag
 from meshloom.sched.store.kinds import SCHEDULES
@@ -34,6 +34,7 @@ from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import Table, count, mean_ratio, ratio, share, table
+from ..engine.values import with_settings
 from ..points.runs import chip_of
 
 CHIPS = ("klotski9", "klotski16", "klotski25")
@@ -308,7 +309,7 @@ STUDY = Study(
     question="Which search cuts networks into micro-ops best?",
     answer="On 3x3 cores the layer-wise search comes to {{ layerwise_klotski9 }} times the cycles of the paper's "
     "Bayesian optimisation, random points to {{ random_klotski9 }} times.",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), most=MOST_OPS),
     points=points,
     tables=(partitions, means, objectives, programs),
     figures=(

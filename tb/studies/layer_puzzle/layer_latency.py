@@ -16,6 +16,7 @@ from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import DASH, Table, count, table
+from ..engine.values import with_settings
 from ..points.runs import chip_of
 from . import congestion
 from .chunks import CHUNKS, OTHER, OTHER_CHUNKS, AgainPoint, ChunkPoint, Pair, RtlChunk, RtlChunkPoint
@@ -252,7 +253,7 @@ STUDY = Study(
     question="How well does Layer-Puzzle's Algorithm 1 predict latencies of layers, and its forest congestion?",
     answer="As printed it is {{ printed }} off in the mean on the RTL, mended {{ mended }}, by steps {{ steps }}. "
     "The forest of all features is {{ forest }} off.",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), tests=len(TEST), chunks=CHUNKS),
     points=points,
     tables=(
         forms,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from meshloom.sched.workload.workload_sets import EACH, SIZES
+from meshloom.sched.workload.workload_sets import EACH, FACTORS, SIZES
 
 from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import Table
+from ..engine.values import with_settings
 from . import cases, views
 from .cases import CASES, CasePoint
 from .served import ServedPoint, with_networks
@@ -118,7 +119,7 @@ STUDY = Study(
     question="Does Layer-Puzzle serve many networks at once better than the schedulers that it is compared with?",
     answer="Where all networks are asked for at once, the ANTT of Layer-Puzzle on lp9 is {{ antt_prema_lp9 }} times as "
     "good as PREMA's (the paper: 1.61), its PE utilisation {{ pe_prema_lp9 }} times (1.95).",
-    about=prose(__file__),
+    about=with_settings(prose(__file__), deadline9=FACTORS[9], deadline25=FACTORS[25]),
     points=points,
     tables=(
         views.on_rtl,
