@@ -11,6 +11,7 @@ from meshloom.hw.spec.timing import gemm_folds
 
 from ...devices.interface import Job
 from ...devices.simulated import VERILATOR
+from ..engine.figures import total
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows, StudyError
 from ..engine.study import Bar, Figure, Study, prose
@@ -132,7 +133,7 @@ STUDY = Study(
     tables=(timing,),
     figures=(
         Figure("chips", "chips", len, "{:,.0f}"),
-        Figure("gemms", "random GEMMs", lambda rows: sum(row.gemms for row in rows.values()), "{:,.0f}"),
+        total("gemms", "random GEMMs", "gemms"),
         Figure("worst", "largest deviation from the formulas, cycles", _worst, "{:,.0f}", Bar("exactly", 0)),
         Figure(
             "least",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from meshloom.sched.papers.dtt.entry import NAME
 
 from ...results.schema import Row
+from ..engine.figures import total
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import Table, count, mean_ratio, ratio, share, table
@@ -153,15 +154,9 @@ STUDY = Study(
     points=points,
     tables=(cycles, traffic),
     figures=(
-        Figure("bytes", "bytes compared", lambda rows: sum(row.bytes_checked for row in rows.values()), "{:,.0f}"),
-        Figure("arrivals", "arrivals", lambda rows: sum(row.planned_arrivals for row in rows.values()), "{:,.0f}"),
-        Figure(
-            "off",
-            "arrivals that are off",
-            lambda rows: sum(row.arrival_mismatches for row in rows.values()),
-            "{:,.0f}",
-            Bar("exactly", 0),
-        ),
+        total("bytes", "bytes compared", "bytes_checked"),
+        total("arrivals", "arrivals", "planned_arrivals"),
+        total("off", "arrivals that are off", "arrival_mismatches", none=True),
         Figure(
             "pushed_gain",
             "nearest sources, pushed: times as fast",

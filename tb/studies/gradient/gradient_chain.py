@@ -14,6 +14,7 @@ from meshloom.sched.schedulers.training.across import Across
 from meshloom.sched.schedulers.training.orders import Order
 
 from ...runs.training.numbers import Update as Weights
+from ..engine.figures import total
 from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
@@ -392,12 +393,7 @@ STUDY = Study(
                    "{:.1f} %")
             for chip in NETWORKS
         ),
-        Figure(
-            "compared",
-            "bytes of rows of layers compared on the RTL",
-            lambda rows: sum(row.compared for row in rows.of(ChainRun).values()),
-            "{:,.0f}",
-        ),
+        total("compared", "bytes of rows of layers compared on the RTL", "compared", ChainRun),
     ),
     checks=wrong,
     paper="gradient",

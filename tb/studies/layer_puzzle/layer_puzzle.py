@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 from meshloom.sched.workload.workload_sets import EACH, FACTORS, SIZES
 
+from ..engine.figures import total
 from ..engine.point import Point
 from ..engine.rows import Rows
-from ..engine.study import Bar, Figure, Study, prose
+from ..engine.study import Figure, Study, prose
 from ..engine.tables import Table
 from ..engine.values import with_settings
 from . import cases, views
@@ -102,13 +103,6 @@ def _figures() -> Iterator[Figure]:
         yield Figure(f"output_{name}", words, value, "{:.2f}", paper=f"{PAPER[name][2]}")
 
 
-def _bytes(wrong: bool) -> Callable[[Rows], float]:
-    """Bytes on the RTL, compared or wrong."""
-    return lambda rows: sum(
-        row.wrong if wrong else row.compared for point, row in rows.items() if isinstance(point, ServedPoint)
-    )
-
-
 def _checks(rows: Rows) -> list[str]:
     return [*views.wrong(rows), *cases.failures(rows), *views.behind(rows)]
 
@@ -134,8 +128,8 @@ STUDY = Study(
     ),
     figures=(
         *_figures(),
-        Figure("compared", "bytes compared on the RTL", _bytes(wrong=False), "{:,.0f}"),
-        Figure("wrong", "bytes that differ", _bytes(wrong=True), "{:,.0f}", Bar("exactly", 0)),
+        total("compared", "bytes compared on the RTL", "compared", ServedPoint),
+        total("wrong", "bytes that differ", "wrong", ServedPoint, none=True),
     ),
     checks=_checks,
     paper="layer_puzzle",

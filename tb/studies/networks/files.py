@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, ClassVar
 
+from ..engine.figures import total
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
@@ -136,14 +137,8 @@ STUDY = Study(
             "{:,.0f}",
             Bar("at most", MOST_REFUSED),
         ),
-        Figure("bytes", "bytes compared", lambda rows: sum(row.compared for row in rows.values()), "{:,.0f}"),
-        Figure(
-            "wrong",
-            "bytes that differ",
-            lambda rows: sum(row.wrong for row in rows.values()),
-            "{:,.0f}",
-            Bar("exactly", 0),
-        ),
+        total("bytes", "bytes compared", "compared"),
+        total("wrong", "bytes that differ", "wrong", none=True),
         Figure(
             "least",
             "least signal-to-noise ratio",

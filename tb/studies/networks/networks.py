@@ -12,6 +12,7 @@ from ...results.legend import GROUPS
 from ...results.schema import Row, Status
 from ...runs import runner
 from ...runs.options import RunOptions
+from ..engine.figures import total
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
@@ -359,19 +360,8 @@ STUDY = Study(
             lambda rows: sum(point.scheduler == DEFAULT for point, _ in rows.pairs(RunPoint)),
             "{:,.0f}",
         ),
-        Figure(
-            "bytes",
-            "bytes compared",
-            lambda rows: sum(row.bytes_checked for _, row in rows.pairs(RunPoint)),
-            "{:,.0f}",
-        ),
-        Figure(
-            "wrong",
-            "bytes that differ",
-            lambda rows: sum(row.mismatches for _, row in rows.pairs(RunPoint)),
-            "{:,.0f}",
-            Bar("exactly", 0),
-        ),
+        total("bytes", "bytes compared", "bytes_checked", RunPoint),
+        total("wrong", "bytes that differ", "mismatches", RunPoint, none=True),
         Figure("error", "the model's error, worst", _error, "{:.2f} %", Bar("at most", ERROR)),
         Figure(
             "pictures",

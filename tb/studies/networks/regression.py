@@ -9,6 +9,7 @@ from statistics import fmean
 from meshloom.sched.workload.catalog import regression
 
 from ...results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, Row, Status, summarise
+from ..engine.figures import total
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import Table, count, share, table
@@ -153,14 +154,8 @@ STUDY = Study(
             "{:.2f} %",
             Bar("at most", WORST_ERROR_PERCENT),
         ),
-        Figure("compared", "bytes compared", lambda rows: sum(row.bytes_checked for row in rows.values()), "{:,.0f}"),
-        Figure(
-            "wrong",
-            "bytes that differ",
-            lambda rows: sum(row.mismatches for row in rows.values()),
-            "{:,.0f}",
-            Bar("exactly", 0),
-        ),
+        total("compared", "bytes compared", "bytes_checked"),
+        total("wrong", "bytes that differ", "mismatches", none=True),
     ),
     checks=wrong,
 )

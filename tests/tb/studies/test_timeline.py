@@ -13,7 +13,8 @@ from meshloom.sched.schedulers.loop_order.scheduler import schedule
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.studies.engine.rows import StudyError
 from meshloom.tb.studies.tools import timeline
-from meshloom.tb.studies.tools.speed import COMPILED, Plays, PlaySpeed, slow_play
+from meshloom.tb.studies.tools.speed import COMPILED, slow_play
+from meshloom.tb.studies.tools.speed_points import Plays, PlaySpeed
 from meshloom.tb.studies.tools.timeline import Played
 
 PURE = Played(False, 1000, 10, "abc", 1.0)
