@@ -29,7 +29,7 @@ _CLIPPED = 1e-4
 _TRIES = 48
 #: The weight that stands for 1 in layers that only move values.
 _ONE = 64
-#: Weights that are looked at together, by whole filters: what a processor's cache holds of them and of what is computed.
+#: Weights that are looked at together, by whole filters: what a processor's cache holds of them and of their errors.
 _BLOCK = 1 << 16
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
