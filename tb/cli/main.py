@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import help_text
+from ..runs import stage_times
 from . import (
     bench,
     cache,
@@ -61,7 +62,7 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    stage_times.started()
 
 
 for _module in (

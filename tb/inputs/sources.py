@@ -197,7 +197,7 @@ def _quantised(source: NetworkSource, file: OnnxFile) -> Quantised:
             f"{source.name}: is a float model; give pictures or arrays to calibrate it with (--input or --calibrate)"
         )
     name = Path(source.name).stem
-    how: dict[str, Any] = {"ranges": source.ranges, "by_channel": source.by_channel}
+    how: dict[str, Any] = {"ranges": source.ranges, "by_channel": source.by_channel, "real": not file.drawn}
     if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]

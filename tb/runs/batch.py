@@ -29,6 +29,7 @@ from ..results.energy import load as load_energy
 from ..results.events import Event, Stage, Unwritten
 from ..results.schema import Row, Settings
 from ..results.shelf import Shelf
+from . import stage_times
 from .failures import Failure, failure, row_error
 from .kinds.interface import PreparedRun
 from .options import RunOptions
@@ -134,6 +135,7 @@ class _Batch:
         """Runs items one after another until the device dies; returns those that remain."""
         batch: list[Job] = []
         ready: list[int] = []
+        stage_times.enter("loading")
         for index in indices:
             try:
                 batch.append(self.items[index].job(self.config))
@@ -145,6 +147,7 @@ class _Batch:
             if self.stop.is_set():
                 running.close()
                 return []
+            stage_times.enter("simulating")
             try:
                 result = next(running)
             except _FATAL:
@@ -152,12 +155,15 @@ class _Batch:
             except Exception as error:
                 self._fail(index, error, "simulating")
                 return ready[place + 1 :]
+            stage_times.enter("comparing")
             try:
                 self._finish(index, result, own)
             except Exception as error:
                 self._fail(index, error, "comparing")
+        stage_times.enter("simulating")
         for _ in running:  # lets the device finish
             raise AssertionError("more runs than jobs")
+        stage_times.enter("")
         return []
 
     def _fail(self, index: int, error: Exception, stage: str) -> None:

@@ -21,6 +21,11 @@ T = TypeVar("T")
 At = Callable[[str], None]
 
 
+def stage_of(step: str) -> str:
+    """The stage of a step: its first word."""
+    return step.partition(" ")[0].rstrip(":")
+
+
 @dataclass(frozen=True)
 class Failure:
     """What went wrong in which stage. `trace`: the traceback of an unexpected error, otherwise empty."""
@@ -55,7 +60,7 @@ def attempt(make: Callable[[At], T], first: str) -> T | Failure:
 
     def at(what: str) -> None:
         nonlocal stage
-        stage = what.partition(" ")[0]
+        stage = stage_of(what)
 
     try:
         return make(at)

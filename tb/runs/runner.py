@@ -26,8 +26,9 @@ from ..inputs.sources import NetworkSource
 from ..results.events import Event, RowCount, Stage
 from ..results.identity import code
 from ..results.schema import Row, Settings
+from . import stage_times
 from .batch import failed_row, simulate
-from .failures import At, Failure, attempt
+from .failures import At, Failure, attempt, stage_of
 from .kinds.interface import Listener, PreparedRun, WorkloadRequest
 from .kinds.layers import LayerRun, SingleLayer
 from .kinds.table import REGRESSION, one, regression, requests
@@ -54,9 +55,14 @@ def _prepare(
 
     def step(what: str) -> None:
         at(what)
+        stage_times.enter(stage_of(what))
         report_progress(request.name, what)
 
-    return list(request.prepare(chip, scheduler, Listener(step, report_search)))
+    stage_times.enter(request.first_stage)
+    try:
+        return list(request.prepare(chip, scheduler, Listener(step, report_search)))
+    finally:
+        stage_times.enter("")
 
 
 def _attempt(request: WorkloadRequest, chip: ChipConfig, scheduler: str | Chosen) -> list[PreparedRun] | Failure:
@@ -97,9 +103,11 @@ def run(
             rows += [None] * len(result)
             items += result
     if items:
+        stage_times.enter("building")
         opened = kind.open(config, options.waves, lambda what: on_event(Stage(workload=config.name, what=what)))
         for item in items:
             on_event(Stage(workload=item.name, what="simulating"))
+        stage_times.enter("")
         ran = iter(simulate(items, opened, settings, on_event, options))
         rows = [next(ran) if row is None else row for row in rows]
     return [row for row in rows if row is not None]

@@ -143,6 +143,8 @@ def quantise(
 
     `ranges`: how the ranges of tensors follow from their values, `max`, `mse`, `percentile:P` or the best of some
     (`calibrate.ranges`). `by_channel`: the chip has multipliers by channel, which are used where they are better.
+    `real`: the weights are a network's; of those that are drawn no choice is better than the first, and no other one is
+    tried.
 
     Raises UnsupportedError with all nodes that the chip cannot run; OnnxError when the file or the model is at fault,
     or the calibration data do not fit it; WorkloadError, naming the layer, when a scale, a bias or a sum does not fit.
@@ -246,12 +248,14 @@ def _best(
                 return best
             own = "are worse on the chip, since some weights have one for each channel"
         about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file: those {own}.")}
-    for strength in _STRENGTHS:
+    real = bool(about["real"])  # no choice is better for weights that are drawn
+    ways = list(product(hows, (False, True) if by_channel else (False,))) if real else [(hows[0], by_channel)]
+    for strength in _STRENGTHS if real else _STRENGTHS[:1]:
         trial, trial_truth, trial_statistics = net, truth, statistics
         if strength:
             trial = equalised(net, statistics, strength)
             trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
-        for how, each in product(hows, (False, True) if by_channel else (False,)):
+        for how, each in ways:
             try:
                 rounder = Rounder(trial, trial_statistics, how, picture=picture, by_channel=each)
                 graph = replace(rounder.graph(), **about)

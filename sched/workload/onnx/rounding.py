@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ _CLIPPED = 1e-4
 _TRIES = 48
 #: The weight that stands for 1 in layers that only move values.
 _ONE = 64
+#: Weights that are looked at together, by whole filters: what a processor's cache holds of them and of their errors.
+_BLOCK = 1 << 16
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
 #: Differences from a maximum below this have an exponential of less than half a step: no matter where they end.
@@ -241,14 +244,18 @@ class Rounder:
         tries = sorted({round(m) for m in np.linspace(low, top, _TRIES)}, reverse=True)
         if (own := self._own(layer, unit)) is not None:
             tries = [own]
-        best = (inf, 0, 0.0, np.zeros_like(layer.w, np.int8))
-        for m in tries:
-            step = m * unit
-            w = np.clip(np.rint(layer.w / step), -128 if own is not None else -127, 127)
-            error = float((weight * (w * step - layer.w) ** 2).sum())
-            if error < best[0]:
-                best = (error, m, step, w.astype(np.int8))
-        return best[1:]
+        least = -128 if own is not None else -127
+        errors = [0.0] * len(tries)
+        for some in _blocks(layer.w):
+            w = layer.w[some]
+            power = np.broadcast_to(weight, layer.w.shape)[some]
+            for at, m in enumerate(tries):
+                errors[at] += float(_errors(w, _rounded(w, m * unit, least), m * unit, power).sum())
+        m = tries[int(np.argmin(errors))]
+        result = np.empty_like(layer.w, np.int8)
+        for some in _blocks(layer.w):
+            result[some] = _rounded(layer.w[some], m * unit, least)
+        return m, m * unit, result
 
     def _unit(self, layer: FloatLayer, y_step: float) -> float:
         """The step of the weights for m = 1."""
@@ -274,13 +281,16 @@ class Rounder:
         low = np.clip(full * _NARROWEST, 1, top)
         errors = np.full(len(layer.w), inf)
         scales, w = np.ones(len(layer.w), np.int32), np.zeros_like(layer.w, np.int8)
-        for share in np.linspace(0, 1, _TRIES):
-            m = np.rint(top + (low - top) * share)
-            step = (m * unit)[:, None, None, None]
-            tried = np.clip(np.rint(layer.w / step), -127, 127)
-            error = (power * (tried * step - layer.w) ** 2).sum(axis=(1, 2, 3))
-            better = error < errors
-            errors[better], scales[better], w[better] = error[better], m[better], tried[better]
+        for some in _blocks(layer.w):
+            own, weight = layer.w[some], np.broadcast_to(power, layer.w.shape)[some]
+            for share in np.linspace(0, 1, _TRIES):
+                m = np.rint(top[some] + (low[some] - top[some]) * share)
+                step = (m * unit)[:, None, None, None]
+                tried = _rounded(own, step, -127)
+                error = _errors(own, tried, step, weight).sum(axis=(1, 2, 3))
+                better = error < errors[some]
+                for all_, these in ((errors, error), (scales, m), (w, tried)):
+                    all_[some][better] = these[better]
         for pin in self.pins.get(layer.output, ()):
             if len(pin.weights) not in (1, len(layer.w)):
                 continue
@@ -318,18 +328,28 @@ class Rounder:
         that are larger multiply channels that are almost always 0."""
         assert layer.w is not None
         most = 127 * SCALE_LIMIT * unit
-        lost = weight * (layer.w - np.clip(layer.w, -most, most)) ** 2
-        return float(lost.sum()) <= _CLIPPED * float((weight * layer.w**2).sum())
+        power = np.broadcast_to(weight, layer.w.shape)
+        lost = whole = 0.0
+        for some in _blocks(layer.w):
+            w = layer.w[some]
+            lost += float((power[some] * (w - np.clip(w, -most, most)) ** 2).sum())
+            whole += float((power[some] * w**2).sum())
+        return lost <= _CLIPPED * whole
 
     def _bias(self, layer: FloatLayer, w: NDArray[np.int8], w_step: NDArray[np.float64]) -> NDArray[np.int32]:
         """`w_step`: of all filters or of each, [1] or [O]."""
         assert layer.w is not None
         assert layer.bias is not None
         x = self.statistics[layer.inputs[0]]
-        lost = (layer.w - w * w_step[:, None, None, None]).sum(axis=(2, 3))  # [O, C] or [C, 1]
+        steps = np.broadcast_to(w_step, len(w))[:, None, None, None]
+        lost = np.empty(w.shape[:2])  # [O, C] or [C, 1]
+        sums = np.empty(len(w), np.int64)
+        for some in _blocks(w):
+            lost[some] = (layer.w[some] - w[some] * steps[some]).sum(axis=(2, 3))
+            sums[some] = np.abs(w[some].astype(np.int64)).sum(axis=(1, 2, 3))
         shift = lost[:, 0] * x.mean if layer.kind == "depthwise" else lost @ x.mean
         bias = np.rint((layer.bias + shift) / (self.step(layer.inputs[0]) * w_step))
-        largest = np.abs(bias) + 128 * np.abs(w.astype(np.int64)).sum(axis=(1, 2, 3))
+        largest = np.abs(bias) + 128 * sums
         if largest.max() >= 1 << 31:
             channel = int(largest.argmax())
             raise self._error(
@@ -341,6 +361,33 @@ class Rounder:
 
     def _error(self, layer: FloatLayer, why: str) -> WorkloadError:
         return WorkloadError(f"{self.net.name}: layer {layer.output} ({layer.kind}) cannot be quantised: {why}")
+
+
+def _blocks(w: NDArray[Any]) -> Iterator[slice]:
+    """Filters, as many at a time as `_BLOCK` weights have, but one at least: a large layer needs no more memory."""
+    filters = max(1, _BLOCK // max(1, w[0].size))
+    return (slice(first, first + filters) for first in range(0, len(w), filters))
+
+
+def _rounded(w: NDArray[np.floating], step: float | NDArray[np.floating], least: int) -> NDArray[np.float64]:
+    """Weights as whole numbers of steps, `least` .. 127. Works in place, for large layers."""
+    result = np.divide(w, step, dtype=np.float64)
+    np.rint(result, out=result)
+    return np.clip(result, least, 127, out=result)
+
+
+def _errors(
+    w: NDArray[np.floating],
+    rounded: NDArray[np.float64],
+    step: float | NDArray[np.floating],
+    power: NDArray[np.floating],
+) -> NDArray[np.float64]:
+    """The squared error of each weight, times the power of what it multiplies. Likewise."""
+    result = np.multiply(rounded, step)
+    result -= w
+    result *= result
+    result *= power
+    return result
 
 
 def _makes(layer: FloatLayer) -> bool:

@@ -104,6 +104,12 @@ def _layers(rows: Rows) -> list[tuple[ChipSpeed, LayerSpeed]]:
     return [(point, row) for point, some in rows.pairs(ChipSpeed) for row in some]
 
 
+def _elements(chip: str) -> int:
+    """The processing elements of all cores."""
+    config = chip_of(chip)
+    return config.rows * config.cols * len(config.cores)
+
+
 def chips(rows: Rows) -> Table:
     """Layers on chips."""
     columns: dict[str, Callable[[tuple[ChipSpeed, LayerSpeed]], str]] = {
@@ -115,6 +121,7 @@ def chips(rows: Rows) -> Table:
         "mismatches>": lambda each: count(each[1].wrong),
         "CPU s>": lambda each: f"{each[1].cpu_seconds:.2f}",
         "cycles/s>": lambda each: count(each[1].cycles_per_second),
+        "G PE-cycles/s>": lambda each: f"{each[1].cycles_per_second * _elements(each[0].chip) / 1e9:.2f}",
         "plain loop>": lambda each: count(each[1].plain),
         "ratio>": lambda each: f"{each[1].ratio:.3f}",
     }

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.isa import SCALE_SHIFT
+from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import SCALE_LIMIT
+from meshloom.sched.workload.onnx import rounding
 from meshloom.sched.workload.onnx.calibrate import measure
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -113,3 +115,36 @@ def test_an_average_of_few_pixels_fits(kernel: int, scale: int) -> None:
     net = fold(m.build("y"), "model", normalised=False)
     graph = Rounder(net, measure(net, [{"x": x} for x in data])).graph()
     assert graph.layers[-1].scale == scale
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_large_layers_in_blocks_get_the_same_weights(by_channel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one filter, of some, and of all at once."""
+    m = inverted_residuals(85.0)
+    model, data = m.build("scores"), m.data(2)
+    whole = quantise_with_report(model, data, by_channel=by_channel).graph
+    for block in (1, 500):
+        monkeypatch.setattr(rounding, "_BLOCK", block)
+        graph = quantise_with_report(model, data, by_channel=by_channel).graph
+        for one, other in zip(whole.layers, graph.layers, strict=True):
+            assert one.scale == other.scale
+            for name in ("w", "bias", "scales"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name), f"{one.output} {name}")
+
+
+def test_of_drawn_weights_one_choice_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = inverted_residuals(85.0)
+    model, data = m.build("scores"), m.data(2)
+    graphs: list[bool] = []
+    make = Rounder.graph
+
+    def graph(self: Rounder) -> Graph:
+        graphs.append(self.by_channel)
+        return make(self)
+
+    monkeypatch.setattr(Rounder, "graph", graph)
+    report = quantise_with_report(model, data, by_channel=True, real=False)
+    assert graphs == [True]
+    assert (report.equalised, report.graph.real) == (0.0, False)
+    quantise_with_report(model, data, by_channel=True)
+    assert len(graphs) > 8
