@@ -14,6 +14,7 @@ from ..engine.rows import Rows
 from ..engine.study import Figure, Study, prose
 from ..engine.tables import Table, count, share, table
 from . import idle, relocation, threads
+from .builds import chip_of
 from .speed_points import (
     PLACED_ON,
     ChipSpeed,
@@ -42,6 +43,15 @@ CHIPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 #: Chips at rest, and their cycles per CPU-second at least.
 RESTING, REST = ("quad16", "quad32"), 5e6
+#: What others have published: a design, its simulator, cycles a second, and where.
+GEM, COREBLOCKS = "https://github.com/NVlabs/GEM/issues/11", "https://github.com/kuznia-rdzeni/coreblocks/pull/1110"
+PUBLISHED = (
+    ("Gemmini, 16x16 PEs, and Rocket", "Verilator 5.046, 8 threads of 8 Skylake cores", 34_000, GEM),
+    ("Gemmini, 16x16 PEs, and Rocket", "Verilator 5.046, 8 threads of a Ryzen 7800X3D", 120_000, GEM),
+    ("Gemmini, 16x16 PEs, and Rocket", "GEM on a GPU, an RTX 4080", 20_000, GEM),
+    ("Coreblocks, an out-of-order RISC-V core", "Verilator under cocotb", 9_100, COREBLOCKS),
+    ("Coreblocks, an out-of-order RISC-V core", "Verilator from C++", 41_000, COREBLOCKS),
+)
 #: Chips that several threads simulate, too.
 SHARED = ("quad32", "mono128", "nine32", "twentyfive32")
 #: What the model plays as Python and compiled; the last chip's virtual channels are played flit by flit.
@@ -194,6 +204,17 @@ def placing(rows: Rows) -> list[Table]:
     ]
 
 
+def published(rows: Rows) -> Table:
+    """What others have published."""
+    columns: dict[str, Callable[[tuple[str, str, int, str]], str]] = {
+        "design": lambda each: each[0],
+        "simulator": lambda each: each[1],
+        "cycles/s>": lambda each: count(each[2]),
+        "source": lambda each: f"<{each[3]}>",
+    }
+    return table("Published by others, not measured here", columns, PUBLISHED)
+
+
 def slow(rows: Rows) -> list[str]:
     """Every bar that was missed."""
     return [
@@ -223,7 +244,7 @@ STUDY = Study(
     "the model is {{ compiled }} times as fast as Python.",
     about=prose(__file__),
     points=points,
-    tables=(chips, rest, by_threads, model, placing),
+    tables=(chips, rest, by_threads, model, placing, published),
     figures=(
         Figure("quad16", "cycles per CPU-second of quad16, best", _fastest, "{:,.0f}"),
         extreme(
