@@ -28,9 +28,8 @@ from meshloom.sched.store.cache import SettingError, setting
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.store import OnProgress, fingerprint
 
-from ..build.assembly import THREADS
 from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
-from ..build.ports import STARTED
+from ..build.ports import STARTED, THREADS
 from ..build.simulate import JOBS
 from ..build.tools import compiler_version, simulator_version
 from . import readout
