@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import platform
 import re
@@ -19,11 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.sched.store import cache, provenance
+from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
-from meshloom.sched.store.kinds import SYNTHESIS
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
-from meshloom.sched.support.files import write_atomically
 
 from .ports import INPUTS, OUTPUTS
 from .tools import ToolError, check_room, simulator_version
@@ -370,24 +367,3 @@ def tool_environment(make: str = "") -> Generator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
-    """Writes the synthesisable Verilog of a chip and its manifest (`hw.assembly.verilog.files`), which are kept: with
-    this gateware and these tools they are the same to the byte. Returns both paths. Raises EmitError, SettingError,
-    WriteError."""
-    from .synthesis import tools
-
-    def make() -> bytes:
-        from meshloom.hw.assembly.verilog import files
-
-        return json.dumps(files(config)).encode()
-
-    gateware = provenance.digest("hw.assembly.verilog")
-    entry = key(f"verilog-{config.name}", chip=config.digest, gateware=gateware, tools=tools())
-    paths: list[Path] = []
-    for name, content in json.loads(SYNTHESIS.store(OUTPUT).obtain(entry, make)).items():
-        paths.append(folder / name)
-        write_atomically(paths[-1], content)
-    text, facts = paths
-    return text, facts

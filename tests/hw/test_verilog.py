@@ -17,8 +17,8 @@ from meshloom.hw.assembly import verilog as emission
 from meshloom.hw.core.array import ArrayForm, SystolicArray
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.registers import Register
-from meshloom.tb.build import builder
-from meshloom.tb.build.builder import emit_verilog
+from meshloom.tb.build import verilog_files
+from meshloom.tb.build.verilog_files import emit_verilog
 
 CHIP = load("tiny")
 MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE | re.DOTALL)
@@ -183,7 +183,7 @@ def test_it_is_made_once(written: tuple[Path, Path], monkeypatch: pytest.MonkeyP
 
 def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(emission, "rtlil", lambda *config: "this is no RTLIL\n")
-    monkeypatch.setattr(builder, "OUTPUT", tmp_path / "cache")
+    monkeypatch.setattr(verilog_files, "OUTPUT", tmp_path / "cache")
     with pytest.raises(emission.EmitError, match=r"Verilog of tiny failed: [\s\S]*error"):
         emit_verilog(CHIP, tmp_path / "out")
     assert not (tmp_path / "out").exists()
