@@ -12,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native sim test test-all test-changed lint docs verilog bench prove soak clean
+.PHONY: help setup native browser sim test test-all test-changed lint docs verilog bench prove soak clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -36,13 +36,17 @@ sim: native ## co-simulate the regression of real layers and print its table (CH
 # Whole files to a worker: what the tests of a file share, runs on the RTL among it, is made once. tests/tiers.py orders them.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: lint native ## lint, types and the first tier of tests: every module, ten minutes of two cores, twenty-five if nothing is built
+# As large as all else that `make setup` fetches, and of no use but to a few tests.
+browser: $(STAMP) ## install the browser in which tests look at pages
+	@scripts/setup.sh browser
+
+test: lint native browser ## lint, types and the first tier of tests: every module, ten minutes of two cores, twenty-five if nothing is built
 	$(PYTEST) -m 'not slow'
 
-test-all: lint native ## lint, types and all tests
+test-all: lint native browser ## lint, types and all tests
 	$(PYTEST)
 
-test-changed: native ## slow tests that a change can break (SINCE= a commit, SECONDS= to start tests in)
+test-changed: native browser ## slow tests that a change can break (SINCE= a commit, SECONDS= to start tests in)
 	$(BIN)/python scripts/changed_tests.py $(if $(SINCE),--since $(SINCE)) $(if $(SECONDS),--seconds $(SECONDS))
 
 lint: $(STAMP) ## style (ruff), types (pyright), and which package may import which (import-linter)

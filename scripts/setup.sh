@@ -2,6 +2,7 @@
 # Makes .venv with everything that Meshloom needs. Idempotent; quick when nothing has changed.
 #
 #   scripts/setup.sh           install what is missing
+#   scripts/setup.sh browser   install the browser of the tests that look at pages, and nothing else
 #   PYTHON=python3.12 scripts/setup.sh    with a certain interpreter
 #
 # Steps: system packages (apt-get; installs them, or prints the command to run when there is no right to), a virtual
@@ -12,6 +13,7 @@ cd "$(dirname "$0")/.."
 
 venv=.venv
 stamp=$venv/.setup-stamp
+what=${1:-all}
 
 say() { printf 'setup: %s\n' "$*"; }
 # working WHAT COMMAND...: runs the command, and says now and then for how long.
@@ -29,6 +31,8 @@ fail() {
     printf 'setup: error: %s\n' "$*" >&2
     exit 1
 }
+
+[ "$what" = all ] || [ "$what" = browser ] || fail "$what: there is nothing but browser to name"
 
 # -- system packages ------------------------------------------------------------------------------------------------
 # What is looked for (a command, a header or a Python module) and the Debian package that brings it.
@@ -51,6 +55,7 @@ needed=(
     "python3 python3"        # runs everything
 )
 [ -n "${PYTHON:-}" ] || needed+=("ensurepip python3-venv")
+[ "$what" = all ] || needed=()
 
 missing=()
 for pair in "${needed[@]}"; do
@@ -59,9 +64,12 @@ done
 # clang builds simulators that run 1.7 times as fast as g++'s, but g++ will do where a release has no clang 19. Python's
 # headers are for the compiled timeline model; without them Python runs it.
 wanted=()
-have clang++-19 || wanted+=(clang-19)
-[ -n "${PYTHON:-}" ] || have Python.h || wanted+=(python3-dev)
-have chromium || wanted+=(chromium) # the test that looks at the page of a run
+if [ "$what" = browser ]; then
+    have chromium || wanted+=(chromium)
+else
+    have clang++-19 || wanted+=(clang-19)
+    [ -n "${PYTHON:-}" ] || have Python.h || wanted+=(python3-dev)
+fi
 without() {
     for package in "$@"; do
         case $package in
@@ -111,6 +119,11 @@ install_system() {
             fail "apt-get could not install: ${missing[*]} ${wanted[*]}"
     fi
 }
+if [ "$what" = browser ]; then
+    # who may not install it has said so, and has all tests but those
+    [ ${#wanted[@]} -eq 0 ] || install_system
+    exit 0
+fi
 # Python needs none of them but `venv`, so both are installed at the same time where that is there.
 system=
 if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
@@ -139,11 +152,17 @@ else
     [ -n "$python" ] || fail "Python >= 3.11 is needed, python3 is $(python3 --version 2>&1 | cut -d' ' -f2). Install one and rerun with PYTHON=/path/to/it"
 fi
 
-# Both at the same time. Does nothing when that has been done; says why when it cannot be.
+# Both at the same time. Does nothing when that has been done; says why when it cannot be. The search brings its own
+# compiler (numba), so it does not wait for those that apt-get may still be installing.
 compile_all() {
-    $venv/bin/python -m meshloom.sched.model &
-    $venv/bin/python -m meshloom.sched.papers.flexer.ready || true
-    wait $! || true
+    $venv/bin/python -m meshloom.sched.papers.flexer.ready &
+    local search=$!
+    if [ -n "$system" ]; then
+        wait "$system" || exit 1
+        system=
+    fi
+    $venv/bin/python -m meshloom.sched.model || true
+    wait $search || true
 }
 # The stamp is the content of all that decides what gets installed; a broken or moved environment is made anew.
 content=$({
@@ -185,10 +204,6 @@ if ! working "installing" with_uv; then
     pip check >/dev/null || fail "the pins of requirements.lock contradict each other: run $venv/bin/pip check"
 fi
 echo "$content" >$stamp
-if [ -n "$system" ]; then
-    wait "$system" || exit 1
-    system=
-fi
 say "compiling the timeline model and the search for schedules (a minute; several on a busy machine)"
 working "compiling" compile_all
 say "done: $($venv/bin/python --version), $(grep -c == requirements.lock) packages"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 #: Kinds of values that pydantic would convert into each other.
@@ -28,8 +28,11 @@ def _make_exact(schema: Any) -> None:
 class Exact(BaseModel):
     """A model that takes numbers, texts, true and false only as what they are; a whole number is a number too.
 
-    Lists still become tuples, and texts members of an enumeration: files know neither.
+    Lists still become tuples, and texts members of an enumeration: files know neither. What checks values is built when
+    the first one comes: most commands need few models.
     """
+
+    model_config = ConfigDict(defer_build=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

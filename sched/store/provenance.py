@@ -3,25 +3,75 @@
 What is kept in files is named after this digest, so that nothing can be found again that other code has made. Imports
 are followed wherever they stand, in functions too; the packages of others are not, nor are imports for types only.
 Docstrings, and comments on lines of their own, decide nothing: whoever mends a sentence loses no search of an hour.
+
+Reading a hundred sources takes longer than many a command has work to do. So a digest is kept, with the files that it
+is of: it holds as long as these are the same to the byte, and no file of ours has come or gone.
 """
 
 from __future__ import annotations
 
 import ast
+import json
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from .cache import SettingError
+from .kinds import SCHEDULES
+from .store import Store, key
 
 #: The folder of the packages, which is `meshloom` to importers, and the first part of all our names.
 _ROOT, _PACKAGE = Path(__file__).resolve().parents[2], __name__.partition(".")[0]
+
+#: Folders that have all of our modules.
+_TOPS = ("hw", "sched", "tb")
 
 
 @cache
 def digest(*modules: str) -> str:
     """Of the sources of modules (names below `meshloom`: `sched.papers.flexer.search`) and of what they need."""
-    return of_files(_ROOT, modules)
+    try:
+        store = SCHEDULES.store()
+    except SettingError:  # who keeps something says so
+        store = Store(None)
+    return of_files_stored(_ROOT, modules, store)
+
+
+def of_files_stored(root: Path, modules: Iterable[str], store: Store) -> str:
+    """The same as `of_files`, from `store` where it has it."""
+    names = tuple(modules)
+    # another version of Python may read a source in another way, and so may other code here
+    reader = sha256(Path(__file__).read_bytes()).hexdigest()
+    entry = key(
+        "provenance", modules=" ".join(names), files=_listing(root), python=str(sys.version_info), reader=reader
+    )
+    if (text := store.get(entry)) is not None and (total := _confirmed(root, text)) is not None:
+        return total
+    total = of_files(root, names)
+    files = {path.relative_to(root).as_posix(): _content(path) for path in needed(root, names)}
+    store.put(entry, json.dumps({"digest": total, "files": files}).encode())
+    return total
+
+
+def _listing(root: Path) -> str:
+    """The names of all files that an import could mean."""
+    folders = (each for top in _TOPS for each in os.walk(root / top))
+    return "\n".join(sorted(f"{folder}/{name}" for folder, _, names in folders for name in names if name[-3:] == ".py"))
+
+
+def _content(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _confirmed(root: Path, text: bytes) -> str | None:
+    """The digest that was kept, if all of its files are what they were."""
+    value: dict[str, Any] = json.loads(text)
+    same = all(_content(root / name) == content for name, content in value["files"].items())
+    return value["digest"] if same else None
 
 
 def of_files(root: Path, modules: Iterable[str]) -> str:

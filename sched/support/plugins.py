@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -21,7 +21,7 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Generic, TypeVar
 
-from meshloom.hw.spec.config import near
+from meshloom.hw.spec.near import near
 
 from . import apart
 from .last_words import is_same
@@ -54,7 +54,7 @@ class Registry(Generic[T]):
 
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+        return {point.name: point for point in _entry_points(tuple(sys.path)).get(self.group, ())}
 
     def names(self) -> tuple[str, ...]:
         """Names of what ships and of what installed packages register, sorted."""
@@ -133,6 +133,13 @@ class Registry(Generic[T]):
             lines = [line for path, line in death.frames if here and is_same(path, here)]
             where = f" ({line_of(here, lines[0])})" if lines else ""
             raise self.error(f"{self.what} {name} cannot be loaded: {death.what}{where}") from None
+
+
+@cache
+def _entry_points(path: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
+    """By group: whoever asks for one reads what all packages on `path` say of themselves."""
+    points = entry_points()
+    return {group: tuple(points.select(group=group)) for group in points.groups}
 
 
 @contextmanager

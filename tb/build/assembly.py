@@ -31,8 +31,6 @@ FUNCTIONS = (
     ("int", "chip_log", "input string path"),  # what the cores' units write from here on; an empty path: no longer
     ("int", "chip_protocol", ""),  # whether a DRAM channel has seen a breach of its protocol
 )
-#: Environment variable: threads that share the work of a simulation.
-THREADS = "MESHLOOM_THREADS"
 #: The input that says the number of the cycle. Blocks that do not make it themselves (`told`) keep a copy.
 NOW = "now"
 #: The input with counts that change in most cycles, while few cycles look at them.

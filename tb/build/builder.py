@@ -21,7 +21,6 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
-from meshloom.sched.support.files import write_atomically
 
 from .ports import INPUTS, OUTPUTS
 from .tools import ToolError, check_room, simulator_version
@@ -368,16 +367,3 @@ def tool_environment(make: str = "") -> Generator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
-    """Writes the synthesisable Verilog of a chip and its manifest (`hw.assembly.verilog.files`); returns both paths.
-    Raises EmitError, WriteError."""
-    from meshloom.hw.assembly.verilog import files
-
-    paths: list[Path] = []
-    for name, content in files(config).items():
-        paths.append(folder / name)
-        write_atomically(paths[-1], content)
-    text, facts = paths
-    return text, facts

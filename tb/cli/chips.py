@@ -30,7 +30,7 @@ def verilog(
     """Write the chip as synthesisable Verilog, with a manifest of its ports and parameters."""
     from meshloom.hw.spec.config import load
 
-    from ..build.builder import emit_verilog
+    from ..build.verilog_files import emit_verilog
     from ..report.console import console
     from ..report.progress import Working
 

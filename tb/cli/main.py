@@ -1,6 +1,7 @@
 """The `meshloom` command line. Every make target is one of these commands.
 
-Heavy modules are imported only when a command runs, so `--help` answers at once. `exits.Exit` lists the exit statuses.
+The module of a command is imported when it is used (`catalogue`), so `--help` answers at once. `exits.Exit` lists
+the exit statuses.
 """
 
 from __future__ import annotations
@@ -11,32 +12,10 @@ import typer
 
 from ..results.exits import help_text
 from ..runs import stage_times
-from . import (
-    bench,
-    cache,
-    chips,
-    compare,
-    devices,
-    doctor,
-    explain,
-    init,
-    query,
-    report,
-    run,
-    runs,
-    saved,
-    schedule,
-    schedulers,
-    schemas,
-    serve,
-    sweep,
-    train,
-    workloads,
-)
-from .errors import Group, strict
+from .catalogue import Catalogue
 
 app = typer.Typer(
-    cls=Group,
+    cls=Catalogue,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -63,31 +42,6 @@ def _main(
     ] = False,
 ) -> None:
     stage_times.started()
-
-
-for _module in (
-    init,
-    run,
-    runs,
-    explain,
-    compare,
-    report,
-    serve,
-    train,
-    sweep,
-    query,
-    schedule,
-    schedulers,
-    chips,
-    workloads,
-    devices,
-    saved,
-    schemas,
-    bench,
-    doctor,
-):  # in the order of the help
-    app.add_typer(strict(_module.app))
-app.add_typer(strict(cache.app), name="cache", cls=Group)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..results.recorder import Recorder
     from ..results.schema import Results
     from ..runs.saved import SavedSource
-    from ..runs.several import Target
+    from ..runs.targets import Target
 
 app = typer.Typer()
 #: Characters of a chip's, scheduler's or device's part of a run's name.
@@ -113,7 +113,7 @@ def _targets(request: RunRequest, chips: Sequence[str], schedulers: Sequence[str
     from meshloom.hw.spec.config import load
 
     from ..inputs.chips import at_clock
-    from ..runs.several import Target
+    from ..runs.targets import Target
 
     configs = chips if request.clock is None else [at_clock(load(each), request.clock) for each in chips]
     return [Target(*pair) for pair in product(configs, schedulers)]
@@ -186,7 +186,7 @@ def _carry_out(
     screen: Console,
 ) -> None:
     """Runs workloads on each chip by each scheduler, showing and recording each row as soon as it is there."""
-    from ..report.console import Reporter
+    from ..report.reporter import Reporter
     from ..results.events import Unwritten
     from ..results.schema import Row
     from ..runs.several import run as run_workloads
@@ -242,8 +242,8 @@ def _publish(
     recorder: Recorder, complete: bool, copies: Sequence[tuple[Report, Path]], per_layer: bool, screen: Console
 ) -> Exit:
     """Writes and prints the results of a run, printing them even if they cannot be written; returns the exit status."""
-    from ..report.console import print_results
     from ..report.registry import JUNIT
+    from ..report.row_tables import print_results
 
     results = recorder.finish(complete)
     for form, place in [(JUNIT, recorder.path.with_suffix(".xml")), *copies]:

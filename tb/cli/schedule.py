@@ -138,7 +138,7 @@ def _jobs(request: ScheduleRequest) -> list[_Job]:
 
     from ..inputs.chips import at_clock
     from ..runs.searching import with_budget, with_effort
-    from ..runs.several import Target
+    from ..runs.targets import Target
 
     chips = [at_clock(load(each), request.clock) for each in once(request.chip or ["quad16"], "--chip")]
     schedulers = once(request.scheduler or ["loop_order"], "--scheduler")
@@ -171,13 +171,13 @@ def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[Workl
 
 def _print_ranking(plans: Sequence[tuple[_Job, PlannedWorkload]], screen: Console) -> None:
     """Compares what several chips or schedulers need."""
+    if len({job.target for job, _ in plans}) < 2:
+        return
     from ..compare.ranked import ranked, targets
     from ..report.ranked import print_rankings
     from ..results.record import ResultsError
     from ..runs.planned import of_plan
 
-    if len({job.target for job, _ in plans}) < 2:
-        return
     try:
         runs = targets([of_plan(plan, job.chip, job.scheduler) for job, plan in plans])
         print_rankings(ranked(runs), screen)

@@ -14,8 +14,8 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model.timeline import Executed, Timeline
 from meshloom.sched.program.program import OPERATIONS, Program
 
+from ..devices.interface import Run
 from ..devices.readout import Record
-from ..devices.simulated import Run
 from ..results.artefacts import TABLES, Columns
 from .links import links, routes_of
 from .records import InstructionPlace, match, numbered

@@ -7,7 +7,6 @@ has run, so a batch can be followed, interrupted, and loses nothing that was fin
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +28,8 @@ from meshloom.sched.store.cache import SettingError, setting
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.store import OnProgress, fingerprint
 
-from ..build.assembly import THREADS
 from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
-from ..build.ports import STARTED
+from ..build.ports import STARTED, THREADS
 from ..build.simulate import JOBS
 from ..build.tools import compiler_version, simulator_version
 from . import readout
@@ -38,6 +37,7 @@ from .folders import claim, room_in
 from .images import read_hex, write_image
 from .interface import FILL, BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
+from .pool import Pool, Started, current
 from .processes import open_pipe, stop
 
 
@@ -52,6 +52,7 @@ class SimulatedDevice:
     build: Build
     keep: bool = False  #: keep the folder of the run (waves, memory images)
     on_progress: OnProgress = lambda what: None  #: hears that the simulator is built anew
+    pool: Pool | None = None  #: has simulators that wait for jobs; None: each `run` starts one
     last_folder: Path | None = field(default=None, init=False)
 
     @property
@@ -80,6 +81,9 @@ class SimulatedDevice:
         """
         if not jobs:
             return
+        if self.pool is not None and not self.keep:
+            yield from self._pooled(self.pool, jobs, label)
+            return
         was = fingerprint(self.build.folder)
         try:
             yield from self._claimed(jobs, label)
@@ -95,6 +99,33 @@ class SimulatedDevice:
                 f"{error}. It was built again and still does not start: check its tools, then delete "
                 f"{self.build.folder}"
             ) from error
+
+    def _pooled(self, pool: Pool, jobs: Sequence[Job], label: str) -> Generator[Run, None, None]:
+        """The same in a simulator that waits in `pool`, or that waits there afterwards. Raises as `run`."""
+        folder = self.build.folder
+        kind = folder, fingerprint(folder), os.environ.get(THREADS), RUNS.folder(OUTPUT)
+        simulator = pool.take(kind)
+        if simulator is None:
+            try:
+                simulator = self._begin(label)
+            except NoDeviceError:  # it is built anew there, once
+                yield from replace(self, pool=None).run(jobs, label)
+                return
+        self.last_folder = simulator.folder
+        done = keep = False
+        try:
+            with room_in(simulator.folder):
+                for job in jobs:
+                    yield self._execute(simulator, job)
+            done = True
+        except DeviceError:
+            keep = True  # its log is named
+            raise
+        finally:
+            if done:
+                pool.put(kind, simulator)
+            else:
+                simulator.end(keep=keep)
 
     def _claimed(self, jobs: Sequence[Job], label: str) -> Generator[Run, None, None]:
         claimed = claim(label, RUNS.folder(OUTPUT), self.on_progress)
@@ -131,34 +162,38 @@ class SimulatedDevice:
 
         Raises NoDeviceError if the simulator does not start or is another chip, RunsError; DeviceError when it dies.
         """
-        claimed = claim(label, RUNS.folder(OUTPUT), self.on_progress)
-        folder = self.last_folder = claimed.folder
-        os.mkfifo(folder / JOBS)
-        process, keep, numbers, ended = self._start(folder), self.keep, itertools.count(), False
+        simulator, keep, ended = self._begin(label), self.keep, False
         try:
-            listing = open_pipe(folder / JOBS, process, folder / "sim.log")
-
-            def execute(job: Job) -> Run:
-                number = next(numbers)
-                plan = self._prepare(number, job, folder)
-                with contextlib.suppress(BrokenPipeError):  # it has ended, which waiting for it reports
-                    listing.write(self._line(number, job, plan))
-                    listing.flush()
-                return self._collect(number, job, plan, self._await(process, folder, number), folder)
-
-            try:
-                with room_in(folder):
-                    yield execute
-            finally:
-                with contextlib.suppress(BrokenPipeError):
-                    listing.close()
+            with room_in(simulator.folder):
+                yield partial(self._execute, simulator)
             ended = True
         except DeviceError:
             keep = True  # its log is named
             raise
         finally:
-            stop(process, patience=10 if ended else 0)
-            claimed.release(keep)
+            simulator.end(patience=10 if ended else 0, keep=keep)
+
+    def _begin(self, label: str) -> Started:
+        """Starts a simulator that takes jobs one by one. Raises NoDeviceError, RunsError."""
+        claimed = claim(label, RUNS.folder(OUTPUT), self.on_progress)
+        folder = self.last_folder = claimed.folder
+        os.mkfifo(folder / JOBS)
+        process = self._start(folder)
+        try:
+            return Started(process, claimed, open_pipe(folder / JOBS, process, folder / "sim.log"))
+        except BaseException as error:
+            stop(process, patience=0)
+            claimed.release(isinstance(error, DeviceError))  # its log is named
+            raise
+
+    def _execute(self, simulator: Started, job: Job) -> Run:
+        """Runs a job in a simulator. Raises as `_await`."""
+        number, folder = next(simulator.numbers), simulator.folder
+        plan = self._prepare(number, job, folder)
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which waiting for it reports
+            simulator.jobs.write(self._line(number, job, plan))
+            simulator.jobs.flush()
+        return self._collect(number, job, plan, self._await(simulator.process, folder, number), folder)
 
     def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
         """Writes the memory images of a job."""
@@ -221,7 +256,7 @@ class SimulatedDevice:
 
     def _await(self, process: subprocess.Popen[bytes], folder: Path, number: int) -> dict[str, float]:
         path = folder / f"job{number}.json"
-        pause = 0.005
+        pause = 0.001
         while not path.exists():
             if process.poll() is not None and not path.exists():
                 kind = DeviceError if (folder / STARTED).exists() else _DoesNotStart
@@ -229,6 +264,8 @@ class SimulatedDevice:
             time.sleep(pause)
             pause = min(0.05, 1.5 * pause)
         result = json.loads(path.read_text())
+        if not self.keep:
+            path.unlink()
         chip = self.build.config
         if result["chip_id"] != int(chip.digest[-8:], 16):
             raise NoDeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
@@ -294,7 +331,7 @@ def _opens(simulator: str) -> Callable[[ChipConfig, bool, OnProgress], Simulated
         except SettingError as error:
             raise NoDeviceError(str(error)) from error
         on_progress(f"building the simulator ({simulator}), unless it is cached")
-        return SimulatedDevice(build(chip, simulator, waves, on_progress), keep=waves)
+        return SimulatedDevice(build(chip, simulator, waves, on_progress), keep=waves, pool=current())
 
     return open_one
 

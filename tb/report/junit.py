@@ -7,7 +7,7 @@ from typing import Any
 from meshloom.sched.support.text import printable
 
 from ..results.schema import Results, Status
-from .console import chip_name
+from .row_tables import chip_name
 
 
 def junit(results: Results) -> str:

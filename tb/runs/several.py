@@ -1,13 +1,10 @@
-"""The same workloads on several chips or under several schedulers, one after another: each pair is a target."""
+"""The same workloads for several targets, one after another."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-
-from meshloom.hw.spec.config import ChipConfig
 
 from ..inputs.sources import NetworkSource
 from ..results.events import Event, RowCount
@@ -15,25 +12,10 @@ from ..results.schema import Row
 from . import runner
 from .options import RunOptions
 from .saved import SavedSource
+from .targets import Target
 
 #: What may be run on several targets.
 Source = str | NetworkSource | SavedSource
-#: Characters of the name of a target's folder.
-_LONGEST = 80
-
-
-@dataclass(frozen=True)
-class Target:
-    """A chip and a scheduler, both by name or the chip itself."""
-
-    chip: str | ChipConfig
-    scheduler: str
-
-    @property
-    def folder(self) -> str:
-        """The name of a folder for what it leaves."""
-        chip = self.chip.name if isinstance(self.chip, ChipConfig) else Path(self.chip).stem
-        return re.sub(r"[^\w-]+", "_", f"{chip}-{self.scheduler}", flags=re.ASCII)[:_LONGEST]
 
 
 def run(

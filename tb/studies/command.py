@@ -11,7 +11,7 @@ from meshloom.sched.support.files import WriteError
 
 from ..build.builder import BuildError
 from ..devices.interface import DeviceError
-from ..report.console import Reporter
+from ..report.reporter import Reporter
 from ..runs.sweeps.cluster import ClusterError
 from .engine.index import save_index
 from .engine.measure import measure, shard

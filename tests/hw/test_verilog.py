@@ -17,7 +17,8 @@ from meshloom.hw.assembly import verilog as emission
 from meshloom.hw.core.array import ArrayForm, SystolicArray
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.registers import Register
-from meshloom.tb.build.builder import emit_verilog
+from meshloom.tb.build import verilog_files
+from meshloom.tb.build.verilog_files import emit_verilog
 
 CHIP = load("tiny")
 MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE | re.DOTALL)
@@ -171,8 +172,18 @@ def test_icarus_accepts_it(written: tuple[Path, Path], tmp_path: Path) -> None:
     assert "Unknown module" not in done.stderr
 
 
+def test_it_is_made_once(written: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also for another clock; for another chip there is none yet."""
+    monkeypatch.setattr(emission, "files", lambda config: pytest.fail(f"makes that of {config.name} again"))
+    again = emit_verilog(CHIP.model_copy(update={"clock_mhz": 321.0}), tmp_path)
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in written]
+    with pytest.raises(pytest.fail.Exception, match="makes that of other again"):
+        emit_verilog(CHIP.model_copy(update={"name": "other"}), tmp_path)
+
+
 def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(emission, "rtlil", lambda *config: "this is no RTLIL\n")
+    monkeypatch.setattr(verilog_files, "OUTPUT", tmp_path / "cache")
     with pytest.raises(emission.EmitError, match=r"Verilog of tiny failed: [\s\S]*error"):
         emit_verilog(CHIP, tmp_path / "out")
     assert not (tmp_path / "out").exists()

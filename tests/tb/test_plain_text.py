@@ -11,9 +11,10 @@ from rich.progress import Progress
 import meshloom.tb
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.tb.cli.errors import say_error
-from meshloom.tb.report import console as consoles
-from meshloom.tb.report.console import Reporter, console
+from meshloom.tb.report.console import console
 from meshloom.tb.report.progress import Counted
+from meshloom.tb.report.reporter import Reporter
+from meshloom.tb.report.row_tables import table
 from meshloom.tb.report.schedulers import schedulers_table
 from meshloom.tb.report.tables import frame_table
 from meshloom.tb.results.events import Stage, Unwritten
@@ -31,7 +32,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_a_table_of_results_has_it_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     screen = console()
-    screen.print(consoles.table([row(name, scheduler=name, simulator=name)]))
+    screen.print(table([row(name, scheduler=name, simulator=name)]))
     assert capsys.readouterr().out.count(name) == 2
 
 

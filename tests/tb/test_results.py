@@ -15,8 +15,10 @@ from pydantic import ValidationError
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.support.files import WriteError, check_writable, write_atomically
 from meshloom.tb.devices.simulated import ICARUS, VERILATOR
-from meshloom.tb.report import console
+from meshloom.tb.report.console import console
 from meshloom.tb.report.registry import JUNIT
+from meshloom.tb.report.reporter import Reporter
+from meshloom.tb.report.row_tables import chip_name, print_results
 from meshloom.tb.results.events import RowCount, Stage
 from meshloom.tb.results.figures import Congestion, Divergence, FaultReport, LinkFigures
 from meshloom.tb.results.record import ResultsError
@@ -386,7 +388,7 @@ def test_the_first_mismatch_is_part_of_the_reason() -> None:
 def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     unlike = row(workload="fault", faults=1, network=NETWORK | {"layers": [], "shares": {}})
     results, _ = recorded(tmp_path, row(workload="[odd]", network=NETWORK), row(), unlike)
-    console.print_results(results, console.console())
+    print_results(results, console())
     shown = capsys.readouterr().out
     (line,) = [line for line in shown.splitlines() if "cat.png" in line and "dog" in line]
     assert [cell.strip() for cell in re.split("[│]", line)[1:-1]] == [
@@ -396,7 +398,7 @@ def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert line.split() == ["[odd]", "cat.png", "25.0", *["0.0"] * 8, "75.0"]
     assert "max_pool" not in shown, "layers are shown if asked for"
     assert "[odd], cat.png: best of y: cat 0.5\n[odd], cat.png: Softmax s at the end is left out.\n" in shown
-    console.print_results(results, console.console(), per_layer=True)
+    print_results(results, console(), per_layer=True)
     shown = capsys.readouterr().out
     assert shown.count("layer by layer") == 1
     assert "[odd] on tiny, layer by layer" in shown
@@ -405,7 +407,7 @@ def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 def test_the_answer_is_told_as_soon_as_a_network_has_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.Reporter(console.console()) as reporter:
+    with Reporter(console()) as reporter:
         reporter(row(network=NETWORK))
     assert capsys.readouterr().out.startswith("[1/?] resnet8/conv1: passed, cat.png is cat, 10,000 cycles")
 
@@ -431,11 +433,11 @@ def test_chips_with_equal_names_are_told_apart(capsys: pytest.CaptureFixture[str
         row(workload="one", chip="both", chip_digest="3" * 64),
         row(workload="other", chip="both", chip_digest="4" * 64),
     ]
-    assert [console.chip_name(each, rows) for each in rows] == [
+    assert [chip_name(each, rows) for each in rows] == [
         "tiny", "mine", "quad8", "quad16@22222222", "both@33333333", "both@44444444",
     ]  # fmt: skip
     results, path = recorded(tmp_path, *rows)
-    console.print_results(results, console.console())
+    print_results(results, console())
     shown = capsys.readouterr().out
     assert re.search(r"posing +│ quad16@22222222 ", shown)
     JUNIT.save(results, path.with_suffix(".xml"))
@@ -477,7 +479,7 @@ def test_places_that_cannot_be_written_are_seen(tmp_path: Path) -> None:
 def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = [row(), row(workload="[odd] name", mismatches=7), row(workload="empty", rtl_cycles=0, failure="no room")]
     results, _ = recorded(tmp_path, *rows)
-    console.print_results(results, console.console())
+    print_results(results, console())
     shown = capsys.readouterr().out
     for text in (
         "10,000",
@@ -495,7 +497,7 @@ def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 
 def test_reporter_prints_rows_as_they_finish(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.Reporter(console.console()) as reporter:
+    with Reporter(console()) as reporter:
         for event in (RowCount(2), Stage("x", "simulating"), row(), row(workload="x", mismatches=1)):
             reporter(event)
     lines = capsys.readouterr().out.splitlines()

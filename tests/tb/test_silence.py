@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from meshloom.tb.report import progress
-from meshloom.tb.report.console import Reporter
 from meshloom.tb.report.console import console as console_of_commands
 from meshloom.tb.report.progress import Counted, Working
+from meshloom.tb.report.reporter import Reporter
 from meshloom.tb.results.events import RowCount, Stage
 from meshloom.tb.runs.network import layer_stage
 from meshloom.tb.runs.searching import searching

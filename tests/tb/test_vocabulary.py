@@ -11,7 +11,8 @@ from typer.main import get_command
 
 from meshloom.hw.spec.config import load
 from meshloom.tb.cli.main import app
-from meshloom.tb.report.console import LOG_WIDTH, console, print_results
+from meshloom.tb.report.console import LOG_WIDTH, console
+from meshloom.tb.report.row_tables import print_results
 from meshloom.tb.results.legend import GROUPS, CycleCause, legend
 from meshloom.tb.results.schema import load as load_results
 from meshloom.tb.studies.registry import REGISTRY

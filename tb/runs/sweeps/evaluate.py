@@ -22,6 +22,7 @@ from meshloom.sched.store.room import unwritten
 from meshloom.sched.support.files import write_error
 from meshloom.sched.support.limits import Guard, guarded
 
+from ...devices.pool import Pool, pooled
 from ...devices.registry import find as find_device
 from ...results.identity import code, sources
 from ...results.schema import Row, Settings
@@ -33,6 +34,9 @@ from ..kinds.interface import PreparedRun, with_origin
 from ..kinds.table import KINDS
 from ..network import dram_bytes
 from ..options import RunOptions
+
+#: Simulators of a worker: the next batch on the same chip needs none started.
+_POOL = Pool()
 
 
 class _Model(Exact):
@@ -136,7 +140,8 @@ def _measured(items: Sequence[tuple[int, PreparedRun, float]], batch: Batch) -> 
     kind = find_device(batch.device)
     settings = Settings(code=code(), scheduler="", simulator_version=kind.version())
     try:
-        opened = kind.open(batch.chip, False, lambda what: None)
+        with pooled(_POOL):
+            opened = kind.open(batch.chip, False, lambda what: None)
         ran = simulate([item for _, item, _ in items], opened, settings, lambda event: None, RunOptions(batch.device))
     except Exception as error:  # no simulator of this chip: other chips may have one
         if (full := unwritten(error)) is not None:  # that is nothing that a row should keep

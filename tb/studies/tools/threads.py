@@ -7,7 +7,7 @@ import time
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.workload.catalog import find
 
-from ...build.assembly import THREADS
+from ...build.ports import THREADS
 from ..engine.point import Report
 from ..engine.rows import StudyError
 from .variables import set_to

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from meshloom.sched.store import provenance
-from meshloom.sched.store.provenance import executed, needed, of_files
+from meshloom.sched.store.provenance import executed, needed, of_files, of_files_stored
+from meshloom.sched.store.store import Store
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,6 +56,33 @@ def test_every_source_that_is_needed_counts(tree: Path) -> None:
     assert of_files(tree, ["sched.a"]) == before
     with pytest.raises(ValueError, match=r"there is no module sched\.none"):
         of_files(tree, ["sched.none"])
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_digest_that_is_kept_holds_as_long_as_its_files(tree: Path, tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / "store")
+    before = of_files_stored(tree, ["sched.a"], store)
+    assert of_files_stored(tree, ["sched.a"], store) == before == of_files(tree, ["sched.a"])
+    (tree / name).write_text(FILES[name] + "changed = 1\n")
+    assert of_files_stored(tree, ["sched.a"], store) == of_files(tree, ["sched.a"])
+
+
+def test_a_file_that_comes_may_be_what_was_imported(tree: Path, tmp_path: Path) -> None:
+    """`from .b import B` of the class is, from then on, of a module."""
+    store = Store(tmp_path / "store")
+    (tree / "sched/b.py").unlink()
+    (tree / "sched/b").mkdir()
+    (tree / "sched/b/__init__.py").write_text("B = 1\n")
+    before = of_files_stored(tree, ["sched.a"], store)
+    (tree / "sched/b/B.py").write_text("C = 1\n")
+    assert of_files_stored(tree, ["sched.a"], store) == of_files(tree, ["sched.a"]) != before
+
+
+def test_a_digest_that_is_kept_needs_no_reading(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store")
+    before = of_files_stored(tree, ["sched.a"], store)
+    monkeypatch.setattr(provenance, "of_files", lambda *_: pytest.fail("reads the sources again"))
+    assert of_files_stored(tree, ["sched.a"], store) == before
 
 
 @pytest.mark.parametrize(
