@@ -15,7 +15,7 @@ import typer
 from ..api.options import bindings, examples
 from ..api.request import RunRequest, refuse_other_kind
 from ..results.exits import Exit, verdict
-from .errors import say_error
+from .errors import resumable, say_error
 from .outputs import STDOUT, check_places, put
 from .requests import filled, once
 
@@ -85,7 +85,8 @@ def run(request: RunRequest) -> None:
     workloads = ["regression"] if request.regression else _sources(request, names, recorder.path.with_suffix(""))
     screen = console(stderr=any(place == STDOUT for _, place in copies))
     try:
-        _carry_out(request, workloads, _targets(request, chips, schedulers), recorder, screen)
+        with resumable(lambda: _kept(recorder)):
+            _carry_out(request, workloads, _targets(request, chips, schedulers), recorder, screen)
     except BaseException:
         # Whatever stopped the run, finished rows are kept and shown; without any, nothing is written.
         if recorder.rows:
@@ -93,6 +94,13 @@ def run(request: RunRequest) -> None:
         raise
     if status := _publish(recorder, True, copies, request.per_layer, screen):
         raise typer.Exit(status)
+
+
+def _kept(recorder: Recorder) -> str:
+    """What an interrupted run leaves behind: a workload is not gone on with half way, but made with what is there."""
+    rows = len(recorder.rows)
+    there = "no row" if not rows else f"{rows} row{'s' if rows > 1 else ''}, kept in {recorder.path}"
+    return f"after {there}; simulators, compiled networks and searches that have ended are kept"
 
 
 def _schedulers(request: RunRequest, saved: Sequence[Path]) -> list[str]:

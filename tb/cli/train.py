@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Chip, Device, examples
+from ..api.options import Chip, Clock, Device, examples
 from .conclude import conclude
 from .errors import resumable
 from .outputs import STDOUT, check_places
@@ -71,6 +71,7 @@ class TrainRequest:
             "options above.",
         ),
     ] = None
+    clock: Clock = None
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew although there is a checkpoint.")] = False
     json: Annotated[
         Path | None,
@@ -140,12 +141,13 @@ def _training(request: TrainRequest) -> Training:
     from meshloom.hw.spec.config import load as load_chip
     from meshloom.sched.schedulers.training.orders import Order
 
+    from ..inputs.chips import at_clock
     from ..results.recorder import RESULTS_FOLDER
     from ..runs.training.numbers import Update
     from ..runs.training.run import Training
     from ..runs.training.trainer import Rates
 
-    config = load_chip(request.chip)
+    config = at_clock(load_chip(request.chip), request.clock)
     order = Order(_one_of(request.order, tuple(Order), "--order"))
     update = Update(_one_of(request.update, tuple(Update), "--update"))
     if update is not Update.DOUBLE and not request.rate:

@@ -56,7 +56,7 @@ def fed_numbers(source: NetworkSource, file: OnnxFile, quantisation: Quantised, 
         begun = start.run(read_numbers(path, start.inputs))
         real = {name: quantisation.sources[name].value(array) for name, array in begun.items()}
         arrays = {name: quantise_input(array, values[name]) for name, array in real.items()}
-        feeds.append(Feed(path.name, arrays, **_floats(quantisation, original.run(real))))
+        feeds.append(Feed(path.name, arrays, ends=quantisation.ends, **_floats(quantisation, original.run(real))))
     return feeds
 
 
@@ -80,7 +80,7 @@ def fed_real(source: NetworkSource, file: OnnxFile, quantisation: Quantised) -> 
     feeds: list[Feed] = []
     detector: Detector | None = None
     for sample in file.samples(source.inputs):
-        feed = Feed(sample.name, fed_quantised(sample, quantisation))
+        feed = Feed(sample.name, fed_quantised(sample, quantisation), ends=quantisation.ends)
         if sample.own:
             feeds.append(feed)
             continue

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE
+from meshloom.sched.workload.onnx.floats import Source
 
 from .detecting import Detecting
 
@@ -55,7 +56,8 @@ class Feed:
     `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
     `notes`: what the run is to say about the network's file. `finish`: what the host makes of the network's real
     outputs, [1, C, H, W] by name: those of the model that the chip leaves to it. `snr_db`: how far each layer's result
-    is from the float model's over the calibration data, by name (inf: not at all). `detecting`: of a detector.
+    is from the float model's over the calibration data, by name (inf: not at all). `detecting`: of a detector. `ends`:
+    of outputs that have another shape in the file, which one, and how its elements lie in [1, C, H, W].
     """
 
     name: str
@@ -67,3 +69,4 @@ class Feed:
     finish: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]] | None = None
     snr_db: Mapping[str, float] = field(default_factory=dict[str, float])
     detecting: Detecting | None = None
+    ends: Mapping[str, Source] = field(default_factory=dict[str, Source])

@@ -34,21 +34,23 @@ def outputs(
 ) -> tuple[OutputFigures, ...]:
     """Each output of a network with real weights or labels; of a random one nothing.
 
-    `computed`: the outputs, int8 [1, C, H, W]. Those that are no vectors are saved in `folder` (None: nowhere) as
-    float32, or as int8 where the step is not known; raises OSError when that cannot be.
+    `computed`: the outputs, int8 [1, C, H, W]. Those that are no vectors are saved in `folder` (None: nowhere) in the
+    shape that they have in the file, as float32, or as int8 where the step is not known; raises OSError when that
+    cannot be.
     """
     figures: list[OutputFigures] = []
     for name in graph.outputs if graph.real or graph.labels else ():
         value, array = graph.value(name), computed[name]
         is_scores = _is_vector(value)
+        own = _real(value, array)
+        if (end := feed.ends.get(name)) is not None:
+            own = end.array(own)
         figures.append(
             OutputFigures(
                 name=name,
-                shape=value.shape,
+                shape=own.shape,
                 top=_top(graph, value, array, named=name == graph.outputs[0]) if is_scores else (),
-                file=None
-                if is_scores or folder is None
-                else _save_array(folder, [title, feed.name, name], _real(value, array)),
+                file=None if is_scores or folder is None else _save_array(folder, [title, feed.name, name], own),
                 snr_db=_snr_db(value, array, feed.floats.get(name)),
             )
         )

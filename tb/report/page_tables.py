@@ -29,6 +29,7 @@ def summary_table(row: Row, why: Explanation) -> str:
         ("cycles on the RTL", f"{row.rtl_cycles:,} ({row.simulator})" if row.rtl_cycles else "-"),
         ("cycles of the model", f"{row.model_cycles:,}" + error),
         ("useful PE cycles", percent(100 * falls.ideal_share, 1)),
+        *((("time", why.time.words),) if why.time is not None else ()),
         ("bytes compared", f"{row.bytes_checked:,}, {row.mismatches:,} of them wrong"),
         ("instructions", f"{row.instructions:,}"),
         ("chip", f"{row.chip} ({row.chip_digest[:12]}), {falls.pes:,} PEs"),

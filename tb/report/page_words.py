@@ -32,7 +32,8 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ),
     (
         "limit of a layer",
-        "what would be busiest if nothing ever waited: compute, vector, dram or noc; with a plus, two are nearly even",
+        "what one would buy more of: compute, vector, dram or noc, whichever saves most cycles if there is twice as "
+        "much of it; with a plus, several save alike, or help only together",
     ),
     (
         "critical path",

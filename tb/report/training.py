@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..results.clock import clock_figures
 from .plots import save_plot
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ def print_training(results: TrainingResults, screen: Console) -> None:
         table.add_row("test accuracy", f"{results.accuracy:.1%}; in floating point {results.float_accuracy:.1%}")
     rtl = "not run" if results.rtl_cycles is None else f"{results.rtl_cycles:,}"
     table.add_row("cycles", f"RTL {rtl}, model {results.model_cycles:,}; a step {results.step_cycles:,}")
+    if (step := clock_figures(results.clock_mhz, results.step_cycles)) is not None:
+        cycles = results.model_cycles if results.rtl_cycles is None else results.rtl_cycles
+        whole = clock_figures(results.clock_mhz, cycles)
+        rate = 1e3 * results.batch / step.milliseconds
+        text = f"{step.milliseconds:,.4g} ms a step at {step.clock_mhz:,g} MHz, {rate:,.4g} examples/s"
+        table.add_row("time", text if whole is None else f"{text}, {whole.milliseconds:,.4g} ms in all")
     table.add_row("bytes", f"{results.bytes_checked:,} compared, {results.mismatches:,} wrong")
     if results.rtl_cycles is not None:
         table.add_row("CPU seconds", f"{results.cpu_seconds:,.1f} of simulating")

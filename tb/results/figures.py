@@ -97,11 +97,11 @@ class LayerFigures(Record):
     """One layer of a network. Cycles: from the start of its first GEMM or VEC to the end of its last, on RTL and in the
     model; layers overlap, so their cycles do not add up.
 
-    `limit`: what bounds it at best: compute (the arrays), vector, dram or noc, or several (`sched.schedulers.network.
-    limits.bounding`). `utilisation`: useful
-    multiply-accumulates / processing elements x the time that the arrays spent on it or waiting for it. `shares`: how
-    that time was spent, in percent of the layer's, by cause. `snr_db`: of a float model that was quantised, how far the
-    layer's result is from the float one over the calibration data; None where there is none, or no difference.
+    `limit`: what one would buy more of: compute (the arrays), vector, dram or noc, or several (`sched.schedulers.
+    network.limits.bounding`). `utilisation`: useful multiply-accumulates / processing elements x the time that the
+    arrays spent on it or waiting for it. `shares`: how that time was spent, in percent of the layer's, by cause.
+    `snr_db`: of a float model that was quantised, how far the layer's result is from the float one over the calibration
+    data; None where there is none, or no difference.
     """
 
     name: str
@@ -213,7 +213,7 @@ class GradientFigures(Record):
 
 
 class ArrayFigures(Record):
-    """Of a single layer. `limit`: the kind of resource that its schedule keeps longest
+    """Of a single layer. `limit`: the kind of resource of which one would buy more
     (`sched.schedulers.network.limits.bounding`). Cycles of all cores added up: `span_cycles` from the start of a core's
     first GEMM to the end of its last, `fed_cycles` for which operands are read into the array (folds x K windows).
     `within`: useful multiply-accumulates / processing elements x `span_cycles`, and `edges` the same by `fed_cycles`:

@@ -28,7 +28,7 @@ class TrainingResults(Record):
     ran, `simulator` is empty then. `bytes_checked`: of every tensor of every step; `mismatches`: of these, wrong ones.
     `across`: what steps did across layers (`--across`), `update`: who kept the weights.
     `divergences`: instructions whose cycles are not those of the model. `step_cycles`: predicted, of one step.
-    `cpu_seconds`: of simulating, reading back left out.
+    `cpu_seconds`: of simulating, reading back left out. `clock_mhz`: of the chip, null if nobody says.
     """
 
     schema_version: Literal[1] = 1
@@ -60,6 +60,7 @@ class TrainingResults(Record):
     divergences: Count
     first_divergence: str = ""
     cpu_seconds: float
+    clock_mhz: float | None = None
     checkpoint: str
     picture: str = ""
 

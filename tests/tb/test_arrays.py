@@ -16,6 +16,7 @@ from meshloom.tb.inputs import arrays
 from meshloom.tb.inputs.arrays import Declared, InputError, declared, read_samples
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.sources import NetworkSource, load, ready
+from meshloom.tb.report.answers import outputs
 
 from ..sched.float_models import FloatModel, decibels, run_float
 from ..sched.integer_models import IntegerModel
@@ -309,3 +310,29 @@ def test_a_file_that_is_no_array_says_how_to_save_one(tmp_path: Path) -> None:
 def test_an_array_of_no_samples_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.npy: holds no sample, int8\[0, 1, 4, 6\]; "):
         read_samples(stored(tmp_path, np.zeros((0, 1, 4, 6), np.int8)), one(np.int8, 1, 4, 6))
+
+
+def _signal() -> onnx.ModelProto:
+    """A Conv1d, [1, 4, 12] to [1, 8, 12]."""
+    m = FloatModel((1, 4, 12))
+    return m.build(m.node("Conv", ["x", m.normal(8, 4, 3), m.normal(8)], "y", pads=[1, 1]))
+
+
+def _last() -> onnx.ModelProto:
+    """A picture to [1, 4, 4, 8], channels last."""
+    m = FloatModel((1, 3, 4, 4))
+    return m.build(m.node("Transpose", m.conv("x", "c", (8, 3, 1, 1)), "y", perm=[0, 2, 3, 1]))
+
+
+@pytest.mark.parametrize(("model", "shape"), [(_signal(), (1, 8, 12)), (_last(), (1, 4, 4, 8))], ids=["conv1d", "last"])
+def test_a_result_has_the_shape_of_the_file(model: onnx.ModelProto, shape: tuple[int, ...], tmp_path: Path) -> None:
+    onnx.save(model, tmp_path / "m.onnx")
+    size = tuple(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim)
+    x = np.random.default_rng(2).normal(0, 1, (4, *size[1:])).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    graph, feeds = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
+    (figures,) = outputs(graph, golden_values(graph, feeds[0].arrays), feeds[0], "m", tmp_path)
+    exact = run(session(model, "m"), {"x": x[:1]})["y"]
+    saved = np.load(figures.file or "")
+    assert saved.shape == figures.shape == exact.shape == shape
+    assert decibels(exact, saved) > 25

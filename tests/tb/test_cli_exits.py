@@ -63,13 +63,18 @@ def test_interrupt_keeps_finished_rows(folder: Path, engine: Any) -> None:
     assert shown.exit_code == 130
     results = load(results_in(folder) / "latest.json")
     assert (len(results.rows), results.complete) == (1, False)
-    assert "interrupted" in shown.output
     assert "Traceback" not in shown.output
+    (kept,) = (path for path in results_in(folder).glob("*.json") if path.name != "latest.json")
+    said = shown.stderr.replace("\n", " ")
+    assert f"error: interrupted after 1 row, kept in {kept.relative_to(folder)}; simulators, compiled networks" in said
+    assert "; go on with: meshloom " in said
 
 
 def test_interrupt_before_the_first_row_writes_nothing(folder: Path, engine: Any) -> None:
     engine(KeyboardInterrupt())
-    assert invoke("run", "--regression", "--chip", "tiny").exit_code == 130
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == 130
+    assert "interrupted after no row; simulators" in shown.stderr
     assert not list(folder.iterdir())
 
 

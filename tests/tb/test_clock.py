@@ -106,6 +106,19 @@ def test_a_prediction_and_an_explanation_as_time(tmp_path: Path) -> None:
     assert "time: " not in invoke("explain", plain).output
 
 
+def test_a_page_says_the_time_of_its_run(tmp_path: Path) -> None:
+    run, page = keep(tmp_path, SHAPE, at_clock(TINY, 200)), tmp_path / "page.html"
+    for options, clock in (((), 200), (("--clock", "400"), 400)):
+        assert invoke("report", run, "--out", page, *options).exit_code == 0
+        text = page.read_text()
+        assert f" ms at {clock} MHz, " in text
+        assert " TOPS, " in text
+        assert " GB/s of DRAM, " in text
+    plain = keep(tmp_path / "plain", SHAPE, TINY)
+    assert invoke("report", plain, "--out", page).exit_code == 0
+    assert " MHz" not in page.read_text()
+
+
 def test_the_fastest_is_by_the_clock(tmp_path: Path) -> None:
     """More cycles at twice the clock are less time."""
 

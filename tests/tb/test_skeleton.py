@@ -123,7 +123,7 @@ def test_make_sim_turns_variables_into_options() -> None:
     assert "--waves" not in plain
 
 
-@pytest.mark.parametrize("script", ["scripts/setup.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["scripts/setup.sh", "scripts/pythons.sh", ".ci/run"])
 def test_scripts_are_sound(script: str) -> None:
     path = ROOT / script
     assert path.stat().st_mode & 0o111, "must be executable"
@@ -136,3 +136,9 @@ def test_readme_names_the_commands_that_ci_runs() -> None:
     for command in ("make setup", "make sim", "make test-all"):
         assert command in readme
         assert re.search(rf"^{command}\b", run, re.MULTILINE)
+
+
+def test_a_python_that_is_not_here_is_named_and_no_error() -> None:
+    done = subprocess.run(["scripts/pythons.sh", "3.99"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "Python 3.99: not on this machine; install it with its venv module, or with pyenv\n"

@@ -273,6 +273,12 @@ def test_the_command_trains_goes_on_and_writes_json_and_a_picture(
     assert Path(value["checkpoint"]).exists()
     assert Path(value["picture"]).read_text().startswith("<?xml")
     assert "2 steps, 1 are there" in result.output
+    assert (value["clock_mhz"], "examples/s" in result.output) == (None, False)
+    # the clock is no part of what is gone on from
+    result = CliRunner().invoke(app, [*common, "2", "--clock", "250"])
+    step = value["step_cycles"] / 250e3
+    assert f"{step:,.4g} ms a step at 250 MHz, {64e3 / step:,.4g} examples/s" in result.output
+    assert json.loads(Path("out.json").read_text())["clock_mhz"] == 250
 
 
 @pytest.mark.parametrize(

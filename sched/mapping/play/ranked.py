@@ -71,7 +71,12 @@ def longest_first(waits: Waits, chip: ChipConfig) -> Sequence[int]:
 
 def nodes_of(schedule: Schedule, chip: ChipConfig) -> list[Node]:
     """A schedule's operations, with the cycles that they take."""
-    return list(_nodes(schedule.operations, chip))
+    return nodes_of_operations(schedule.operations, chip)
+
+
+def nodes_of_operations(operations: Iterable[Operation], chip: ChipConfig) -> list[Node]:
+    """Operations of a schedule, with the cycles that they take."""
+    return list(_nodes(operations, chip))
 
 
 def _nodes(operations: Iterable[Operation], chip: ChipConfig) -> Iterator[Node]:

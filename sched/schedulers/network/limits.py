@@ -1,31 +1,37 @@
-"""What bounds each layer of a schedule at best, whatever the order of its operations: its busiest resource.
+"""What bounds each layer of a schedule: what one would buy more of, by buying it (`mapping.play.what_if`); and the
+cycles for which operations keep the busiest resource of each kind, which no order of them can beat.
 
 Resources are what one would buy more of. A DRAM tile's port carries the words of its channel and a head for each
 packet, and another tile brings both, so the port counts as `dram`, and so does a link with the words of one such tile.
-`noc` are the ports of cores and scratchpads, and links on which words of several tiles meet. Where several kinds are
-within `NEAR` of the busiest, more of one alone would leave the others in the way, and all of them are named.
+`noc` are the ports of cores and scratchpads, and links on which words of several tiles meet. The busiest resource is
+not always the one to buy: where queues fill up, a layer can take twice as long as any resource is busy.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
-from ...ir.schedule import Gemm, Move, Schedule, Vec
+from ...ir.schedule import Gemm, Move, Operation, Schedule, Vec
 from ...mapping.play.traffic import dram_word_cycles
+from ...mapping.play.what_if import Resource, WhatIf
+from ...support.garbage import uncollected
 from .scheduler import NetworkSchedule, layer_of
 
-#: Resources, the first of equals counts: arrays, vector units, DRAM tiles, the mesh without their ports.
-RESOURCES = ("compute", "vector", "dram", "noc")
+#: The kinds of resource.
+RESOURCES = tuple(Resource)
 #: Those of a whole network, where ports are told apart: into cores, out of cores, and of scratchpads (both ways).
 TOTALS = ("compute", "vector", "receiving", "sending", "dram", "memories")
-#: Loads that differ by so much are as good as equal. (Heads of packets are 1/64 of the flits, of 128 bytes 1/32.)
+#: Shares of the cycles that differ by so much are as good as equal. (Heads of packets are 1/64 of the flits, of 128
+#: bytes 1/32.)
 NEAR = 0.05
+#: What is gained is known to about such a share of it (`bench limits`).
+CLOSE = 0.2
 
 #: One resource of a kind: a tile and what of it.
 _Place = tuple[int, str]
@@ -110,20 +116,42 @@ def totals(schedule: Schedule, chip: ChipConfig) -> dict[str, float]:
     return {resource: max(loads[resource].values(), default=0.0) for resource in TOTALS}
 
 
-def bounding(loads: Mapping[str, float]) -> str:
-    """The kinds of resource, by their cycles, of which one would buy more: the busiest, and after a `+` each that is
-    within `NEAR` of it, the busier first; `dram+noc`."""
-    most = max(loads.values())
-    names = sorted((name for name in loads if loads[name] * (1 + NEAR) >= most), key=lambda name: -loads[name])
-    return "+".join(names)
+def bounding(gains: Mapping[Resource, float], costs: Mapping[Resource, float], cycles: float) -> str:
+    """The kinds of resource of which one would buy more, with a `+` between them: `dram+noc`.
+
+    `gains`: what a schedule of so many `cycles` takes less with twice as much of a kind alone; `costs`: what it takes
+    longer with twice as much of all others than with twice as much of all. Named is the kind that gains most. Where
+    none gains more than `NEAR` of the cycles, more of one alone leaves others in the way: named is then the kind that
+    costs most. Those that gain as much but for `CLOSE` of it, or cost as much but for `NEAR` of the
+    cycles, are named behind it.
+    """
+    if (most := max(gains.values())) > NEAR * cycles:
+        names = [kind for kind, saving in gains.items() if saving >= (1 - CLOSE) * most]
+        return "+".join(sorted(names, key=lambda kind: -gains[kind]))
+    least = max(costs.values()) - NEAR * cycles
+    return "+".join(sorted((kind for kind, more in costs.items() if more >= least), key=lambda kind: -costs[kind]))
+
+
+def _bought(operations: Sequence[Operation], chip: ChipConfig) -> str:
+    """What bounds operations, as `bounding` names it, by playing them with twice as much of each kind of resource."""
+    what_if = WhatIf(operations, chip)
+    kinds = [kind for kind in Resource if kind is not Resource.VECTOR or any(isinstance(op, Vec) for op in operations)]
+    before, best = what_if.cycles(), what_if.cycles(kinds)
+    costs = {kind: what_if.cycles([other for other in kinds if other is not kind]) - best for kind in kinds}
+    gains = {kind: before - what_if.cycles([kind]) for kind in kinds}
+    return bounding(gains, costs, before)
 
 
 def limits(result: NetworkSchedule, chip: ChipConfig) -> dict[str, str]:
-    """What bounds each layer, as `bounding` names it."""
-    return {layer: bounding(cycles) for layer, cycles in busy(result, chip).items()}
+    """What bounds each layer, as `bounding` names it: each by itself, with what other layers compute at hand."""
+    layers: defaultdict[str, list[Operation]] = defaultdict(list)
+    for op in result.schedule.operations:
+        layers[layer_of(op.label)].append(op)
+    with uncollected():
+        return {layer: _bought(operations, chip) for layer, operations in layers.items()}
 
 
 def limit(schedule: Schedule, chip: ChipConfig) -> str:
     """What bounds the schedule of a single layer, as `bounding` names it; empty without operations."""
-    cycles = _busiest(schedule, chip, lambda _: "")
-    return bounding(cycles[""]) if cycles else ""
+    with uncollected():
+        return _bought(schedule.operations, chip) if schedule.operations else ""

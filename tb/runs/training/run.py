@@ -122,6 +122,7 @@ def train(
         divergences=state.totals.divergences,
         first_divergence=trainer.first_divergence,
         cpu_seconds=state.cpu_seconds,
+        clock_mhz=training.chip.clock_mhz,
         checkpoint=training.keep.as_posix(),
     )
 
