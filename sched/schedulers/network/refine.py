@@ -26,7 +26,7 @@ from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 
 from ...ir.schedule import Gemm, Move, Prediction
-from ...lowering.predict import predict
+from ...lowering.predict import lowered, prediction
 from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
@@ -40,7 +40,7 @@ from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others: of these so many only while they have no more operations together than `WORK`, but `LEAST` in any case.
-USUAL, FEW, LEAST, WORK = 34, 8, 3, 16_000
+USUAL, FEW, LEAST, WORK = 34, 8, 4, 16_000
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
 QUICK, THOROUGH_FACTOR = 6, 8
 #: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
@@ -139,20 +139,21 @@ def _sent(graph: Graph, senders: Iterable[TileKind]) -> frozenset[tuple[str, Til
 
 def _send(search: _SharingSearch, sharing: SharingOptions) -> None:
     """Tries who sends operands, and to which core first, in the order in which that has proved to pay: everybody, with
-    pictures packed by whole windows, or the banks alone, and the better one to all cores in turn. The others help small
-    networks, which have little else to gain."""
+    pictures packed by whole windows; the banks alone, or everybody, without; the best of these to all cores in turn.
+    What follows helps small networks, which have little else to gain."""
     graph = search.graph
     in_turn = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv")
     try:
         search.try_(replace(sharing, whole=True, pushed=_sent(graph, _SENDERS)))
     except DoesNotFit:
         search.try_(sharing)  # whole windows are more words
-    search.try_(replace(sharing, pushed=_sent(graph, _SENDERS[:1])))
+    for senders in (_SENDERS[:1], _SENDERS):
+        search.try_(replace(sharing, pushed=_sent(graph, senders)))
     search.try_(replace(search.best, turned=in_turn))
+    search.try_(replace(search.best, whole=not search.best.whole))
     for senders in (_SENDERS[1:], ()):
         for turned in (frozenset[tuple[str, str]](), in_turn):
             search.try_(replace(search.best, pushed=_sent(graph, senders), turned=turned))
-    search.try_(replace(search.best, whole=not search.best.whole))
 
 
 class Effort(StrEnum):
@@ -272,8 +273,8 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
 
 class _SharingSearch:
     """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
-    could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`; `work`: most
-    operations of them together (None: any number), but `LEAST` are compared in any case."""
+    could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`; `work`:
+    operations that they may have together (None: any number), but `LEAST` are compared in any case."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
@@ -292,8 +293,8 @@ class _SharingSearch:
         self._reuse = Reuse()
 
     def try_(self, sharing: SharingOptions) -> None:
-        """Compares a schedule with the best, if any may still be compared; the first is the best until another is faster.
-        Raises DoesNotFit if it has no room."""
+        """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if there is none yet
+        and this one has no room."""
         if not self.left or sharing in self._tried:
             return
         first = self._best is None
@@ -313,7 +314,7 @@ class _SharingSearch:
                     raise
                 played = _Played(FOREVER)
             else:
-                played = self._play(result)
+                played, result = self._play(result)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
         if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
@@ -350,12 +351,16 @@ class _SharingSearch:
     def _hopeless(self, estimate: int) -> bool:
         return self._best is not None and estimate > HOPELESS * self._best.estimate
 
-    def _play(self, result: NetworkSchedule) -> _Played:
-        """What a schedule takes; not played if it cannot be the best, or is the best one once more."""
+    def _play(self, result: NetworkSchedule) -> tuple[_Played, NetworkSchedule]:
+        """What a schedule takes, and the schedule with its program; not played if it cannot be the best, or is the best
+        one once more."""
+        operations = result.schedule.operations
         if self._hopeless(result.estimate):
-            return _Played(result.estimate, len(result.schedule.operations))
-        if self._best and self.result and result.schedule.operations == self.result.schedule.operations:
-            return self._best
-        prediction = predict(result.schedule, self.chip, self._reuse.needs(result.schedule.operations))
-        worst = _waits(result, prediction, self.chip, self._owners)
-        return _Played(result.estimate, len(result.schedule.operations), prediction.cycles, worst, result.alone)
+            return _Played(result.estimate, len(operations)), result
+        if self._best and self.result and operations == self.result.schedule.operations:
+            return self._best, result
+        done = lowered(result.schedule, self.chip, self._reuse.needs(operations))
+        predicted = prediction(result.schedule, done.program, done.timeline)
+        worst = _waits(result, predicted, self.chip, self._owners)
+        played = _Played(result.estimate, len(operations), predicted.cycles, worst, result.alone)
+        return played, replace(result, lowered=done)

@@ -11,7 +11,8 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.ir.hazards import dependences
 from meshloom.sched.ir.schedule import Move
-from meshloom.sched.lowering.predict import predict
+from meshloom.sched.lowering.predict import lowered, predict
+from meshloom.sched.lowering.programs import checked
 from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import pose, whole_windows
 from meshloom.sched.mapping.tiling.tiles import Candidate, parts
@@ -176,9 +177,9 @@ def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(*args: Any) -> object:
         played.append(1)
-        return predict(*args)
+        return lowered(*args)
 
-    monkeypatch.setattr(refine, "predict", counted)
+    monkeypatch.setattr(refine, "lowered", counted)
     refined(layers(), CHIP, most=12)
     some = len(played)
     assert some < 12, "equal schedules are not played twice"
@@ -186,6 +187,19 @@ def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refine, "HOPELESS", 0.5)
     refined(layers(), CHIP, most=12)
     assert len(played) == 1
+
+
+def test_the_program_of_the_best_is_at_hand() -> None:
+    """What the search has lowered and played is what would be lowered and played again, unless somebody changes it."""
+    graph = layers()
+    result = refined(graph, CHIP, most=3)
+    done, plain = result.lowered, lowered(result.schedule, CHIP)
+    assert done is not None
+    assert done.is_of(result.schedule)
+    assert (done.program, done.timeline) == (plain.program, plain.timeline)
+    fewer = result.schedule.model_copy(update={"operations": result.schedule.operations[:-1]})
+    assert not done.is_of(fewer)
+    assert checked(done, CHIP) is done.program
 
 
 # -- work ------------------------------------------------------------------------------------------------------------
