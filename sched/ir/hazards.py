@@ -9,7 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Unit
@@ -65,6 +69,35 @@ def event_class(op: Operation, event: Event) -> EventClass:
     if event is Event.READ:
         return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, -1)
     return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile, op.channel, op.route)
+
+
+class ClassNumbers:
+    """Event classes by number, in the order in which operations first cause them."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []  # of each class
+        self._numbers: dict[EventClass, int] = {}
+        self._pairs: dict[tuple[object, ...], tuple[int, int]] = {}  # by what decides an operation's classes
+
+    def of(self, op: Operation) -> tuple[int, int]:
+        """The classes of the ends of an operation's reads and writes."""
+        if isinstance(op, Move):
+            key = op.issuer, op.src.tile, op.dst.tile, op.channel, op.route
+        else:
+            key = op.kind, op.core
+        pair = self._pairs.get(key)
+        if pair is None:
+            events = (Event.READ, Event.DELIVERED) if isinstance(op, Move) else (Event.COMPLETE,)
+            numbers = [self._number(event_class(op, event)) for event in events]
+            pair = self._pairs[key] = numbers[0], numbers[-1]
+        return pair
+
+    def _number(self, one: EventClass) -> int:
+        number = self._numbers.get(one)
+        if number is None:
+            number = self._numbers[one] = len(self._numbers)
+            self.events.append(one.event)
+        return number
 
 
 class _Words:
@@ -218,15 +251,43 @@ def reordered(
     """The same as `dependences`, of a list in an order that keeps what each operation waits for. `operations`: in that
     order, which has their numbers in the list before; there `data`, `writers` and `readers` say for each whose words it
     reads, and who has written and read those that it overwrites (`ir.dependences.Depends`)."""
-    classes = _Classes(())
-    place = [0] * len(order)
-    for index, old in enumerate(order):
-        place[old] = index
-    for index, (op, old) in enumerate(zip(operations, order, strict=True)):
-        classes.add(op)
-        raw, waw, war = ([place[on] for on in some[old]] for some in (data, writers, readers))
-        classes.wait(index, op, raw, waw, war)
-    return classes.result
+    classes = ClassNumbers()
+    pairs = np.array([classes.of(op) for op in operations], np.int64).reshape(-1, 2)
+    read_by, ended_by = pairs[:, 0], pairs[:, 1]
+    moved = np.array([isinstance(op, Move) for op in operations], bool)
+    places, numbers = np.empty(len(order), np.int64), np.arange(len(order))
+    places[np.array(order, np.int64)] = numbers
+    waiting: list[NDArray[np.int64]] = []  # who waits, twice the class and whether only both write, for whom, why
+    for why, (some, number, both) in enumerate(((data, ended_by, 0), (writers, ended_by, 1), (readers, read_by, 0))):
+        lists = [some[old] for old in order]
+        owners = np.repeat(numbers, [len(one) for one in lists])
+        sources = places[np.fromiter(chain.from_iterable(lists), np.int64, len(owners))]
+        needed = moved[owners] | (ended_by[sources] != ended_by[owners])
+        owners, sources = owners[needed], sources[needed]
+        waiting.append(np.stack([owners, 2 * number[sources] + both, sources, np.full_like(owners, why)]))
+    return _latest(np.concatenate(waiting, axis=1), classes.events, len(operations))
+
+
+def _latest(waiting: NDArray[np.int64], events: Sequence[Event], count: int) -> list[tuple[Dependence, ...]]:
+    """The dependences of `count` operations: the latest of each class, the latest first. `waiting`: see `reordered`."""
+    result: list[tuple[Dependence, ...]] = [()] * count
+    if not waiting.shape[1]:
+        return result
+    owners, keys, sources, why = waiting[:, np.lexsort(waiting[2::-1])]
+    first = np.flatnonzero(np.diff(owners, prepend=-1) | np.diff(keys, prepend=-1))
+    last = np.append(first[1:], len(owners)) - 1
+    why = np.minimum.reduceat(why, first)
+    owners, keys, sources = owners[last], keys[last], sources[last]
+    turns = np.lexsort((why, -sources, owners))
+    owners, keys, sources = owners[turns], keys[turns], sources[turns]
+    all_of = [
+        Dependence(on, events[key // 2], key % 2 == 1) for on, key in zip(sources.tolist(), keys.tolist(), strict=True)
+    ]
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    stops = np.append(starts[1:], len(owners))
+    for owner, start, stop in zip(owners[starts].tolist(), starts.tolist(), stops.tolist(), strict=True):
+        result[owner] = tuple(all_of[start:stop])
+    return result
 
 
 class _Classes:
@@ -234,30 +295,22 @@ class _Classes:
 
     def __init__(self, fences: Sequence[int]) -> None:
         self.result: list[tuple[Dependence, ...]] = []
-        self._numbers: dict[EventClass, int] = {}
-        self._events: list[Event] = []  # of each class
+        self._numbers = ClassNumbers()
         self._read_by: list[int] = []  # of each operation, the class of the end of its reads
         self._ended_by: list[int] = []  # and of its writes
         self._fenced = _Fences(fences)
 
     def add(self, op: Operation) -> tuple[int, int]:
         """The classes of the ends of the next operation's reads and writes."""
-        events = (Event.READ, Event.DELIVERED) if isinstance(op, Move) else (Event.COMPLETE,)
-        own: list[int] = []
-        for event in events:
-            one = event_class(op, event)
-            number = self._numbers.get(one)
-            if number is None:
-                number = self._numbers[one] = len(self._numbers)
-                self._events.append(event)
-            own.append(number)
-        self._read_by.append(own[0])
-        self._ended_by.append(own[-1])
-        return own[0], own[-1]
+        early, late = self._numbers.of(op)
+        self._read_by.append(early)
+        self._ended_by.append(late)
+        return early, late
 
     def wait(self, index: int, op: Operation, raw: Collection[int], waw: Collection[int], war: Collection[int]) -> None:
         """The operation reads what `raw` wrote, and overwrites what `waw` wrote and `war` read (-1: the host)."""
-        moved, late, ended_by, events = isinstance(op, Move), self._ended_by[index], self._ended_by, self._events
+        moved, ended_by, events = isinstance(op, Move), self._ended_by, self._numbers.events
+        late = ended_by[index]
         latest: dict[int, int] = {}  # by twice the class, and 1 more if the only reason is that both write
         for sources, classes, only_both_write in ((raw, ended_by, 0), (waw, ended_by, 1), (war, self._read_by, 0)):
             for source in sources:

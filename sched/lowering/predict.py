@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Unit
@@ -15,11 +16,32 @@ from ..support.garbage import uncollected
 from .semaphores.lower import lower
 
 
-def predict(schedule: Schedule, chip: ChipConfig, needs: Sequence[tuple[Dependence, ...]] | None = None) -> Prediction:
-    """Predicted cycles of a schedule on a chip. `needs`: see `lower`."""
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A schedule's program, which nobody has checked, and its timeline."""
+
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+
+    def is_of(self, schedule: Schedule) -> bool:
+        """Whether it is that of this schedule, under whatever name."""
+        ours = self.schedule
+        same = ours.operations is schedule.operations and ours.tensors is schedule.tensors
+        return same and (ours.fences, ours.execution) == (schedule.fences, schedule.execution)
+
+
+def lowered(schedule: Schedule, chip: ChipConfig, needs: Sequence[tuple[Dependence, ...]] | None = None) -> Lowered:
+    """Lowers a schedule and plays its program. `needs`: see `lower`."""
     with uncollected():
         program = lower(schedule, chip, needs=needs)
-        return prediction(schedule, program, play(program, chip))
+        return Lowered(schedule, program, play(program, chip))
+
+
+def predict(schedule: Schedule, chip: ChipConfig) -> Prediction:
+    """Predicted cycles of a schedule on a chip."""
+    result = lowered(schedule, chip)
+    return prediction(schedule, result.program, result.timeline)
 
 
 def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Prediction:

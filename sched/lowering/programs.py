@@ -10,9 +10,10 @@ from meshloom.hw.spec.config import ChipConfig
 from ..checker.check import check
 from ..checker.problems import Report
 from ..ir.schedule import Execution, Schedule
+from ..ir.validation import validate
 from ..model.timeline import Timeline, play
 from ..program.program import Program
-from .predict import prediction
+from .predict import Lowered, prediction
 from .semaphores.lower import lower
 
 OnProgress = Callable[[str], None]
@@ -49,6 +50,13 @@ def program_of(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _
     program = unchecked(schedule, chip, on_progress)
     check_program(program, chip, schedule, on_progress)
     return program
+
+
+def checked(done: Lowered, chip: ChipConfig, on_progress: OnProgress = _nobody) -> Program:
+    """The program of a triggered schedule that has been lowered without a look at it. Raises as `program_of` does."""
+    validate(done.schedule, chip)
+    check_program(done.program, chip, done.schedule, on_progress)
+    return done.program
 
 
 def unchecked(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _nobody) -> Program:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from meshloom.hw.spec.isa import Unit
 
 from ..ir.schedule import Box, Gemm, Move, Operation, Span, Vec
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """A strided set of words in one tile (address includes the region), before it becomes a Span."""
 
     tile: int
     address: int
     run: int
     stride: int
+
+    def moved(self, words: int) -> Run:
+        """The same, so many words further up."""
+        return Run(self.tile, self.address + words, self.run, self.stride)
 
     def span(self) -> Span:
         return Span(tile=self.tile, address=self.address, run=self.run, stride=self.stride)

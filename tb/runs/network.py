@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
-from meshloom.sched.lowering.programs import program_of
+from meshloom.sched.lowering.programs import checked, program_of
 from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.limits import busy, limits, totals
@@ -70,7 +70,10 @@ def prepare(
     `sched.schedulers.registry.find_network`. Raises the errors of these steps for a network that does not fit."""
     make = find_network(scheduler, SCHEDULES.folder(), on_search_progress)
     network_schedule = make(graph, chip, lambda layer, number, of: on_progress(layer_stage(layer, number, of)))
-    program = program_of(network_schedule.schedule, chip, on_progress)
+    done, schedule = network_schedule.lowered, network_schedule.schedule
+    if done is not None and done.is_of(schedule):
+        return PreparedNetwork(network_schedule, checked(done, chip, on_progress), done.timeline)
+    program = program_of(schedule, chip, on_progress)
     on_progress("predicting its cycles")
     return PreparedNetwork(network_schedule, program, play(program, chip))
 

@@ -19,7 +19,7 @@ from ...ir.validation import validate
 from ...program.program import OPERATIONS, Instruction, Program, ProgramError, end_post, next_tag, place, skips_of
 from ...program.routes import route_fields
 from ..extent import dram_ends
-from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post
+from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post, wanted
 
 #: Posts that a channel may hold before its consumer must have taken one; at most `SEMAPHORE_MAX`.
 POST_LIMIT = 192
@@ -56,10 +56,11 @@ def lower(
     numbers = Numbers(operations, chip)
     if needs is None:
         needs = dependences(operations, chip, schedule.fences)
-    learnt = Learnt(Pass(operations, needs, chip, numbers, limit, Learnt()).consumers)
+    some = wanted(operations, needs, numbers)
+    learnt = Learnt(Pass(operations, some, chip, numbers, limit, Learnt()).consumers)
     passes = 0
     while True:  # one pass usually suffices: credits and handovers only add knowledge, so no post is added
-        done = Pass(operations, needs, chip, numbers, limit, learnt)
+        done = Pass(operations, some, chip, numbers, limit, learnt)
         crowded = _crowded(done, limit, learnt.before)
         short = {tile: count for tile, count in done.semaphores.items() if count > semaphores}
         if not crowded and not short:

@@ -37,9 +37,10 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Unit
 
-from ...ir.hazards import Dependence, Event, EventClass, event_class, unit_of
+from ...ir.hazards import ClassNumbers, Dependence, Event, unit_of
 from ...ir.schedule import Move, Operation
 
+_COMPLETE, _DELIVERED = Event.COMPLETE, Event.DELIVERED
 Clock = NDArray[np.int32]
 Post = tuple[int, Event]  # operation, event
 Key = tuple[int, int]  # of a channel: class number (relays: -1 - home stream), consuming stream
@@ -73,6 +74,10 @@ class Need(NamedTuple):
     number: int  # of the event's class
 
 
+#: What an operation must know, and the later event that it waits for in its place if it does not; None: that itself.
+Wanted = tuple[Need, Need | None]
+
+
 class Numbers:
     """Streams and event classes by number, and the classes of each operation's events."""
 
@@ -80,23 +85,47 @@ class Numbers:
         self.streams = [(tile, Unit.MOVER) for tile in chip.tiles]
         self.streams += [(tile, unit) for unit in (Unit.MATRIX, Unit.VECTOR) for tile in chip.cores]
         self.stream_of = {stream: number for number, stream in enumerate(self.streams)}
-        numbers: dict[EventClass, int] = {}
+        classes = ClassNumbers()
         self.early: list[int] = []  # class of READ or COMPLETE of each operation
         self.late: list[int] = []  # class of DELIVERED or COMPLETE
         self.issuer: list[int] = []  # stream of each operation
         for op in operations:
-            if not isinstance(op, Move):
-                early = late = numbers.setdefault(event_class(op, Event.COMPLETE), len(numbers))
-                self.issuer.append(self.stream_of[op.core, unit_of(op)])
-            else:
-                early = numbers.setdefault(event_class(op, Event.READ), len(numbers))
-                late = numbers.setdefault(event_class(op, Event.DELIVERED), len(numbers))
-                self.issuer.append(self.stream_of[op.issuer, Unit.MOVER])
+            early, late = classes.of(op)
             self.early.append(early)
             self.late.append(late)
-        self.events = [member.event for member in numbers]  # of each class
-        self.progress = len(numbers)  # clock index of the progress of stream 0; the other streams follow
+            stream = (op.issuer, Unit.MOVER) if isinstance(op, Move) else (op.core, unit_of(op))
+            self.issuer.append(self.stream_of[stream])
+        self.events = classes.events  # of each class
+        self.progress = len(self.events)  # clock index of the progress of stream 0; the other streams follow
         self.size = self.progress + len(self.streams)
+
+
+def wanted(
+    operations: Sequence[Operation], needs: Sequence[Sequence[Dependence]], numbers: Numbers
+) -> list[list[Wanted]]:
+    """What each operation must know of those before it, given what it depends on.
+
+    First in, first out: the executing mover has already sent what this issuer requested earlier, and data on the same
+    route arrives in order. A MOVE's delivery can be posted anywhere; the end of its reading only on the executing tile.
+    """
+    early, late = numbers.early, numbers.late
+    sources = [op.src.tile if isinstance(op, Move) else -1 for op in operations]
+    here = [numbers.streams[stream][0] for stream in numbers.issuer]
+    result: list[list[Wanted]] = []
+    for index, dependences in enumerate(needs):
+        some: list[Wanted] = []
+        for on, event, overwrite in dependences:
+            if event is _DELIVERED:
+                if not overwrite or late[index] != late[on]:
+                    some.append((Need(on, event, late[on]), None))
+            elif event is _COMPLETE:
+                if not overwrite or late[index] != late[on]:
+                    some.append((Need(on, event, early[on]), None))
+            elif early[index] != early[on] and not (overwrite and late[index] == late[on]):
+                away = sources[on] != here[index]
+                some.append((Need(on, event, early[on]), Need(on, _DELIVERED, late[on]) if away else None))
+        result.append(some)
+    return result
 
 
 @dataclass
@@ -123,13 +152,14 @@ class Pass:
     def __init__(
         self,
         operations: Sequence[Operation],
-        needs: Sequence[tuple[Dependence, ...]],
+        wanted: Sequence[Sequence[Wanted]],
         chip: ChipConfig,
         numbers: Numbers,
         limit: int,
         learnt: Learnt,
     ) -> None:
-        self.operations, self.needs, self.numbers, self.limit = operations, needs, numbers, limit
+        self.operations, self.wanted, self.numbers, self.limit = operations, wanted, numbers, limit
+        self._needs: list[Need] = []
         self.routes, self.before, self.shares, self.posting, self.hubs = (
             learnt.routes, learnt.before, learnt.shares, learnt.posting, learnt.hubs,
         )  # fmt: skip
@@ -163,16 +193,15 @@ class Pass:
         if self.posting:
             for key in sorted(self.posting.get(index, ())):
                 self._reserve(key, index, stream)
-        needs: list[Need] = []
-        for on, event, overwrite in self.needs[index]:
-            # First in, first out: the executing mover has already sent what this issuer requested earlier, and data on
-            # the same route arrives in order.
-            if event is Event.READ and numbers.early[index] == numbers.early[on]:
-                continue
-            if overwrite and numbers.late[index] == numbers.late[on]:
-                continue
-            needs.append(self._need(on, event, stream))
-        waits = self._satisfy(stream, needs)
+        clock, needs = self._clocks[stream], self._needs
+        needs.clear()
+        for need, delivered in self.wanted[index]:
+            if clock[need.number] < need.op:  # else it is known
+                if delivered is None:
+                    needs.append(need)
+                elif clock[delivered.number] < need.op:
+                    needs.append(delivered)
+        waits = self._satisfy(stream, needs) if needs else []
         self._issued.append(self._clocks[stream])
         self.items[stream].append(Item(index, waits, None))
 
@@ -187,13 +216,6 @@ class Pass:
             self.ends[stream] = self._satisfy(stream, sorted(needs, reverse=True))
 
     # -- knowledge --------------------------------------------------------------------------------------------
-
-    def _need(self, on: int, event: Event, stream: int) -> Need:
-        numbers, op = self.numbers, self.operations[on]
-        away = isinstance(op, Move) and op.src.tile != numbers.streams[stream][0]
-        if event is Event.READ and away and self._clocks[stream][numbers.early[on]] < on:
-            event = Event.DELIVERED  # can be posted anywhere; the end of reading only on the executing tile
-        return Need(on, event, numbers.late[on] if event is Event.DELIVERED else numbers.early[on])
 
     def _after(self, clock: Clock, op: int, event: Event) -> Clock:
         """The clock after an event: adds all that its issuer knew; a MOVE that has been delivered has been read."""

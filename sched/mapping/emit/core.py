@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meshloom.hw.spec.config import ChipConfig
@@ -181,7 +181,7 @@ class Core:
     def emit(self, staging: Staging) -> None:
         """Fills `before` and `gemms`."""
         steps, out_slots = self.plan.steps, self.plan.out_slots
-        slots: dict[tuple[str, int], _Load] = {}
+        slots: dict[str, dict[int, _Load]] = {operand: {} for operand in RANK}  # what lies where, by operand
         wishes: dict[int, list[_Wish]] = {}
         for wish in self.wishes:
             wishes.setdefault(wish.position, []).append(wish)
@@ -190,22 +190,22 @@ class Core:
         pending: list[Node] = []
         for index, step in enumerate(steps):
             for wish in wishes.get(index, ()):
-                old = slots.get((wish.operand, wish.residency.slot))
-                slots[wish.operand, wish.residency.slot] = self._load(wish, old.readers if old else [], staging, fresh)
+                own, slot = slots[wish.operand], wish.residency.slot
+                old = own.get(slot)
+                own[slot] = self._load(wish, old.readers if old else [], staging, fresh)
             # What waits for the same GEMM as the last stores goes first: it is short to ask for.
             self.before[index] += [(due, node) for due, _, node in sorted(fresh[index], key=lambda entry: entry[:2])]
             self.before[index] += [(len(steps), node) for node in pending]
-            held = [slots["a", s] for s in range(len(slots)) if ("a", s) in slots]
-            a = next(x for x in held if x.residency.key == a_key(self._problem, self.plan.held, step))
-            held = [slots["b", s] for s in range(len(slots)) if ("b", s) in slots]
-            b = next(x for x in held if x.residency.key == (step.item.n, step.item.k))
+            a = _holding(slots["a"], a_key(self._problem, self.plan.held, step))
+            b = _holding(slots["b"], (step.item.n, step.item.k))
             after = [*a.needed((step.piece.k, box(self._problem, step.item.m)[0]))]
             after += b.needed((step.piece.n, windows(self._problem, step.piece)))
             readers, bias_at = [a.readers, b.readers], 0
             scaled = step.last and self.tensors.bias_rows > 1  # multipliers lie with the biases
             if step.first or scaled:
-                held = [slots["bias", s] for s in range(len(slots)) if ("bias", s) in slots]
-                bias = next(x for x in held if x.residency.key[0] <= step.piece.n[0] < x.residency.key[1])
+                channel, held = step.piece.n[0], slots["bias"]
+                biases = (held[slot] for slot in sorted(held))
+                bias = next(x for x in biases if x.residency.key[0] <= channel < x.residency.key[1])
                 after += bias.needed(())
                 bias_at = bias.residency.slot * self._bias_slot
                 bias_at += self.tensors.bias_rows * (step.piece.n[0] - bias.residency.key[0])
@@ -228,8 +228,7 @@ class Core:
                 after = [gemm, *stores.pop(vec_slot, [])]
                 r = None
                 if not self.epilogue.pooling:
-                    held = [slots["r", s] for s in range(len(slots)) if ("r", s) in slots]
-                    r = next(x for x in held if x.residency.key == (step.item.m, step.item.n))
+                    r = _holding(slots["r"], (step.item.m, step.item.n))
                     after += r.needed(())
                 vec = self.vecs[index] = self._vec(step, r, after)
                 if r:
@@ -332,6 +331,11 @@ class Core:
                 (first + n[0], first + n[1]), (*rows, 1), columns, self.tile, address(region, at)
             )
         ]
+
+
+def _holding(slots: Mapping[int, _Load], key: object) -> _Load:
+    """The tile of this key in the first slot that has one."""
+    return slots[min(slot for slot, load in slots.items() if load.residency.key == key)]
 
 
 def _label(step: GemmStep) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from meshloom.hw.spec.config import ChipConfig
@@ -25,8 +24,7 @@ MAX_WORDS = INSTRUCTIONS[Opcode.MOVE].most("words")
 MAX_STRIDE = INSTRUCTIONS[Opcode.MOVE].most("src_stride")
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """Words between an array in DRAM and a tile elsewhere."""
 
     dram: Run

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
+from typing import NamedTuple
 
 from meshloom.hw.spec.config import ChipConfig
 
@@ -29,8 +30,7 @@ _Place = Callable[[Sequence[tuple[int, Hashable]], int], list[TileResidency]]
 AKey = tuple[tuple[Range, Range], int, Range]
 
 
-@dataclass(frozen=True)
-class KernelPiece:
+class KernelPiece(NamedTuple):
     """Windows of a weight tile: output blocks x input blocks x kernel rows."""
 
     n: Range
@@ -38,8 +38,7 @@ class KernelPiece:
     ky: Range
 
 
-@dataclass(frozen=True)
-class GemmStep:
+class GemmStep(NamedTuple):
     """One GEMM: a visit, or a piece of it. `sums`: ACC slot of its partial sums (-1: none)."""
 
     item: Item

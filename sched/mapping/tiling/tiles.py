@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from meshloom.hw.spec.config import ChipConfig
 
@@ -56,8 +56,7 @@ class Candidate:
     fair: bool = False
 
 
-@dataclass(frozen=True)
-class MTile:
+class MTile(NamedTuple):
     """Output rows [r0, r1) x columns [c0, c1) of one image."""
 
     image: int
@@ -205,8 +204,7 @@ def k_tiles(problem: Problem, candidate: Candidate) -> list[Range]:
     return even(0, problem.k_blocks, ceil(problem.k_blocks / candidate.tile_k))
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One visit: output tile x output blocks x input blocks, and whether it begins or completes its sums."""
 
     m: MTile

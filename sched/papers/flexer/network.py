@@ -108,7 +108,7 @@ def _shift(nodes: Sequence[Node], words: int, chip: ChipConfig) -> None:
         for field in ("source", "target"):
             run: Run = getattr(node, field)
             if node.fields is None and chip.tiles[run.tile] is TileKind.SPM:
-                setattr(node, field, replace(run, address=run.address + words))
+                setattr(node, field, run.moved(words))
 
 
 def layerwise(

@@ -52,7 +52,7 @@ class NetworkOptions(Options):
         ge=0,
         le=10000,
         description="whole schedules that the timeline model compares; by default 34 where depthwise layers may be "
-        "fused or not, else 8",
+        "fused or not, else 8, or 4 of large networks",
     )
     effort: Literal["quick", "default", "thorough"] = Field(
         default="default",

@@ -20,7 +20,7 @@ from ...mapping.memory.staging import Staging
 from ...mapping.memory.tensors import Tensors, ramp_edges
 from ...mapping.nodes import Node
 from ...mapping.play.replay import replay
-from ...mapping.tiling.plan import may_end_with_one_window, plan
+from ...mapping.tiling.plan import CorePlan, may_end_with_one_window, plan
 from ...mapping.tiling.problem import DoesNotFit, Problem, pose
 from ...mapping.tiling.space import best
 from ...mapping.tiling.tiles import Candidate, Part, Range, m_tiles, parts, pooled_tiles
@@ -113,8 +113,23 @@ def problem_of(task: ConvTask, chip: ChipConfig) -> Problem:
     return pose(task.shape, chip, packed=task.packed, flatten=flatten, whole=task.whole)
 
 
+@dataclass
+class _Planned:
+    """A candidate with the plans of its cores; of what goes with the depthwise convolution before, the `layout`."""
+
+    candidate: Candidate
+    problem: Problem
+    plans: list[CorePlan]
+    layout: Layout | None
+
+
 def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator, parity: int = 0) -> ConvNodes:
     """All operations of a candidate. `parity`: which half of the staging area it uses. Raises DoesNotFit."""
+    return _emit(task, chip, _plan(task, chip, candidate), dram, parity)
+
+
+def _plan(task: ConvTask, chip: ChipConfig, candidate: Candidate) -> _Planned:
+    """Raises DoesNotFit."""
     problem = problem_of(task, chip)
     pooling = task.epilogue.pooling if task.epilogue else None
     work = parts(problem, chip, candidate, pooling)
@@ -134,6 +149,13 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
     plans = [
         plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling, bias_rows=rows) for p in work
     ]
+    return _Planned(candidate, problem, plans, layout)
+
+
+def _emit(task: ConvTask, chip: ChipConfig, planned: _Planned, dram: Allocator, parity: int) -> ConvNodes:
+    """Raises DoesNotFit."""
+    candidate, problem, plans, layout = planned.candidate, planned.problem, planned.plans, planned.layout
+    work = [one.part for one in plans]
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
     tensors = _NetworkTensors(task, problem, chip, candidate, work, ramp_edges(problem, pieces), dram)
     feeders: list[Feeder | None] = [None] * len(plans)
@@ -148,6 +170,30 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
     for core in cores:
         core.emit(staging)
     return ConvNodes(merge(cores, staging), tensors.constants())
+
+
+class Replays:
+    """Replays of one convolution's candidates. Those that differ only in an order that its loops do not have make the
+    same operations; these are emitted and replayed once. `emitted`: how many have been."""
+
+    def __init__(self, task: ConvTask, chip: ChipConfig) -> None:
+        self.task, self.chip = task, chip
+        self.emitted = 0
+        self._known: dict[Candidate, list[tuple[list[CorePlan], tuple[int, int]]]] = {}
+
+    def of(self, candidate: Candidate) -> tuple[int, int]:
+        """Cycles and operations of a candidate. Raises DoesNotFit."""
+        planned = _plan(self.task, self.chip, candidate)
+        # the rest of what decides it is in the plans
+        known = self._known.setdefault(replace(candidate, order="output", snap=False, ramp_k=False), [])
+        for plans, result in known:
+            if plans == planned.plans:
+                return result
+        nodes = _emit(self.task, self.chip, planned, Dram(self.chip), 0).nodes
+        self.emitted += 1
+        result = replay(nodes, self.chip), len(nodes)
+        known.append((planned.plans, result))
+        return result
 
 
 def _staging_chip(chip: ChipConfig, share: int) -> ChipConfig:
@@ -186,6 +232,7 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     kinds: dict[tuple[object, ...], int] = {}
     seen: set[Candidate] = set()
     tried = operations = 0
+    replays = Replays(task, chip)
     # Staging inputs helps a layer by itself, but in a network the scratchpad's movers have enough to do.
     ordered = sorted((entry.candidate for entry in pool), key=lambda candidate: candidate.x_spm)
     # If nothing staged fits what a network leaves of the scratchpad, nothing is staged.
@@ -210,13 +257,13 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
                 continue
             seen.add(variant)
             try:
-                nodes = emit(task, chip, variant, Dram(chip)).nodes
+                cycles, made = replays.of(variant)
             except DoesNotFit as short:
                 error = short
                 continue
             tried += 1
-            operations += len(nodes)
-            played.append((replay(nodes, chip), variant))
+            operations += made
+            played.append((cycles, variant))
     if not played:
         raise DoesNotFit(f"layer {task.shape.name}: {error or f'none of {space} candidates could be emitted'}")
     played.sort(key=lambda entry: entry[0])

@@ -26,7 +26,7 @@ from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 
 from ...ir.schedule import Gemm, Move, Prediction
-from ...lowering.predict import predict
+from ...lowering.predict import lowered, prediction
 from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
@@ -39,8 +39,8 @@ from .sharing import HORIZONS, SWITCHES, SharingOptions
 from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
-#: others.
-USUAL, FEW = 34, 8
+#: others: of these so many only while they have no more operations together than `WORK`, but `LEAST` in any case.
+USUAL, FEW, LEAST, WORK = 34, 8, 4, 16_000
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
 QUICK, THOROUGH_FACTOR = 6, 8
 #: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
@@ -59,10 +59,12 @@ HOPELESS = 1.03
 
 @dataclass(frozen=True)
 class _Played:
-    """A schedule: the cycles that list scheduling foresees, those that it takes (None: it has not been played), and its
-    layers, those first for which arrays wait longest, and those that could be made as if they were alone."""
+    """A schedule: the cycles that list scheduling foresees, how many operations it has, the cycles that it takes (None:
+    it has not been played), and its layers, those first for which arrays wait longest, and those that could be made as
+    if they were alone."""
 
     estimate: int
+    operations: int = 0
     cycles: int | None = None
     worst: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
@@ -91,19 +93,21 @@ def refined(
     sharing = sharing or SharingOptions()
     fusible = pairs(graph, chip, sharing)
     wide = expansions(graph, chip, fusible)
+    work = WORK if most is None and not fusible else None
     if most is None:
         most = USUAL if fusible else FEW
     if most < 2:
         return schedule(graph, chip, progress, memory, sharing)
-    search = _SharingSearch(graph, chip, progress, memory, most, {first: name for name, first in wide.items()})
-    search.try_(sharing)
-    search.try_(replace(sharing, whole=True))
-    in_turn = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv")
-    for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
-        sent = frozenset((layer.output, kind) for layer in graph.layers for kind in senders)
-        search.try_(replace(search.best, pushed=sent, turned=frozenset()))
-        if not fusible:  # with pairs there is more to choose from, and layers are served in turn one by one, if at all
-            search.try_(replace(search.best, pushed=sent, turned=in_turn))
+    owners = {first: name for name, first in wide.items()}
+    search = _SharingSearch(graph, chip, progress, memory, most, owners, work)
+    if fusible:
+        search.try_(sharing)
+        search.try_(replace(sharing, whole=True))
+        for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
+            # who is served in turn is tried layer by layer, if at all: there is more to choose from
+            search.try_(replace(search.best, pushed=_sent(graph, senders)))
+    else:
+        _send(search, sharing)
     search.try_(replace(search.best, staging=SMALL_SHARE))
     if sharing.between is Between.WHOLE:
         search.try_(replace(search.best, between=Between.PLANES))
@@ -128,6 +132,30 @@ def refined(
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
+def _sent(graph: Graph, senders: Iterable[TileKind]) -> frozenset[tuple[str, TileKind]]:
+    """All layers, with the memories that send them what they need on their own."""
+    return frozenset((layer.output, kind) for layer in graph.layers for kind in senders)
+
+
+def _send(search: _SharingSearch, sharing: SharingOptions) -> None:
+    """Tries who sends operands, and to which core first, in the order in which that has proved to pay: everybody, with
+    pictures packed by whole windows; the banks alone, or everybody, without; the best of these to all cores in turn.
+    What follows helps small networks, which have little else to gain."""
+    graph = search.graph
+    in_turn = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv")
+    try:
+        search.try_(replace(sharing, whole=True, pushed=_sent(graph, _SENDERS)))
+    except DoesNotFit:
+        search.try_(sharing)  # whole windows are more words
+    for senders in (_SENDERS[:1], _SENDERS):
+        search.try_(replace(sharing, pushed=_sent(graph, senders)))
+    search.try_(replace(search.best, turned=in_turn))
+    search.try_(replace(search.best, whole=not search.best.whole))
+    for senders in (_SENDERS[1:], ()):
+        for turned in (frozenset[tuple[str, str]](), in_turn):
+            search.try_(replace(search.best, pushed=_sent(graph, senders), turned=turned))
+
+
 class Effort(StrEnum):
     """How long a network's schedule is searched for, in work: the same result on every machine."""
 
@@ -149,8 +177,9 @@ def with_effort(
     sharing = sharing or SharingOptions()
     if effort is Effort.QUICK:
         return _quick(graph, chip, progress, memory, sharing)
-    usual = USUAL if pairs(graph, chip, sharing) else FEW
-    most = usual * (THOROUGH_FACTOR if effort is Effort.THOROUGH else 1)
+    most = None
+    if effort is Effort.THOROUGH:
+        most = THOROUGH_FACTOR * (USUAL if pairs(graph, chip, sharing) else FEW)
     return refined(graph, chip, progress, memory, sharing, most)
 
 
@@ -158,7 +187,7 @@ def _quick(
     graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, sharing: SharingOptions
 ) -> NetworkSchedule:
     """One schedule, or where depthwise convolutions can be fused the best of those that do so and do not."""
-    sent = frozenset((layer.output, kind) for layer in graph.layers for kind in _SENDERS)
+    sent = _sent(graph, _SENDERS)
     start = replace(sharing, whole=True, pushed=sent)
     fusible = pairs(graph, chip, sharing)
     if not fusible:
@@ -244,15 +273,16 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
 
 class _SharingSearch:
     """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
-    could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`."""
+    could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`; `work`:
+    operations that they may have together (None: any number), but `LEAST` are compared in any case."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
-        owners: Mapping[str, str],
+        owners: Mapping[str, str], work: int | None = None,
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.left, self.most = most, most
-        self._owners = owners
+        self._owners, self._work = owners, work
         self.best = SharingOptions()
         self.result: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
@@ -263,12 +293,11 @@ class _SharingSearch:
         self._reuse = Reuse()
 
     def try_(self, sharing: SharingOptions) -> None:
-        """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if the first has no room.
-
-        That one is the best until another is faster."""
+        """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if there is none yet
+        and this one has no room."""
         if not self.left or sharing in self._tried:
             return
-        first = not self._tried
+        first = self._best is None
         self._tried.add(sharing)
         self.left -= 1
         if self.progress and not first:
@@ -285,12 +314,15 @@ class _SharingSearch:
                     raise
                 played = _Played(FOREVER)
             else:
-                played = self._play(result)
+                played, result = self._play(result)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
         if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
             self.best, self.result, self._best = sharing, result, played
             self.worst, self.alone = played.worst, played.alone
+        if first and self._work is not None:
+            compared = max(LEAST, self._work // played.operations)
+            self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
 
     def go_through(self, toggles: Callable[[str], Iterable[_Toggle]]) -> None:
         """Tries to do something otherwise in one layer after the other, always in the worst of those that are left."""
@@ -319,12 +351,16 @@ class _SharingSearch:
     def _hopeless(self, estimate: int) -> bool:
         return self._best is not None and estimate > HOPELESS * self._best.estimate
 
-    def _play(self, result: NetworkSchedule) -> _Played:
-        """What a schedule takes; not played if it cannot be the best, or is the best one once more."""
+    def _play(self, result: NetworkSchedule) -> tuple[_Played, NetworkSchedule]:
+        """What a schedule takes, and the schedule with its program; not played if it cannot be the best, or is the best
+        one once more."""
+        operations = result.schedule.operations
         if self._hopeless(result.estimate):
-            return _Played(result.estimate)
-        if self._best and self.result and result.schedule.operations == self.result.schedule.operations:
-            return self._best
-        prediction = predict(result.schedule, self.chip, self._reuse.needs(result.schedule.operations))
-        worst = _waits(result, prediction, self.chip, self._owners)
-        return _Played(result.estimate, prediction.cycles, worst, result.alone)
+            return _Played(result.estimate, len(operations)), result
+        if self._best and self.result and operations == self.result.schedule.operations:
+            return self._best, result
+        done = lowered(result.schedule, self.chip, self._reuse.needs(operations))
+        predicted = prediction(result.schedule, done.program, done.timeline)
+        worst = _waits(result, predicted, self.chip, self._owners)
+        played = _Played(result.estimate, len(operations), predicted.cycles, worst, result.alone)
+        return played, replace(result, lowered=done)

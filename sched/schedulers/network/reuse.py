@@ -97,7 +97,7 @@ class Reuse:
         place = id(nodes), tuple(sorted(by.items()))
         first = held.get(place)
         if first is None or first.emitted is not nodes:  # what was dropped may have had the same id
-            first = Laid([replace(shifter.moved(node, by), label=label(node), after=[]) for node in nodes], nodes)
+            first = Laid([shifter.moved(node, by, label(node)) for node in nodes], nodes)
             _put(held, place, first, 2 * _EMISSIONS)
         if not pushed:
             return first

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from meshloom.hw.spec.config import ChipConfig
 
 from ...ir.schedule import Schedule
+from ...lowering.predict import Lowered
 from ...mapping.emit.core import Epilogue
 from ...mapping.emit.expansion import Expansion
 from ...mapping.emit.prologue import Prologue
@@ -60,7 +61,8 @@ class NetworkSchedule:
     `lanes`: channel of each lane of every tensor (see `stages`). `copies`: tensors of the schedule that hold a network
     input, by name, with the name of the input; `packed` ones have the true channels, others a channel for each lane.
     `estimate`: cycles that list scheduling foresees. `micro_ops`: of schedulers that work with them. `alone`: the
-    convolutions that could be made, or are, as if they were alone (see `mixing`).
+    convolutions that could be made, or are, as if they were alone (see `mixing`). `lowered`: the program of `schedule`,
+    if a search has had to make it.
     """
 
     graph: Graph
@@ -72,6 +74,7 @@ class NetworkSchedule:
     estimate: int = 0
     micro_ops: MicroOps | None = None
     alone: tuple[str, ...] = ()
+    lowered: Lowered | None = None
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
         """All arrays that the host writes, by schedule tensor, for network inputs int8 [1, C, H, W]."""

@@ -7,7 +7,6 @@ so that tiles of the next one can be fetched while the last tiles of this one ar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, TileKind
 from meshloom.hw.spec.isa import TWO_OPERANDS, Region, VectorOp, YWalk
@@ -41,16 +40,21 @@ class Shifter:
             by[region] = ends[0][0]
         return by
 
-    def moved(self, node: Node, by: dict[Region, int]) -> Node:
-        """An operation of that layer in its place."""
-        if node.fields is None:
-            return replace(node, source=self._run(node.source, by), target=self._run(node.target, by))
-        return replace(node, fields=_fields(node.fields, node.vec, by))
+    def moved(self, node: Node, by: dict[Region, int], label: str) -> Node:
+        """An operation of that layer in its place, under this label; it waits for nothing."""
+        fields, source, target = node.fields, node.source, node.target
+        if fields is None:
+            source, target = self._run(source, by), self._run(target, by)
+        else:
+            fields = _fields(fields, node.vec, by)
+        return Node(
+            node.issuer, [], label, source, target, node.words, fields, node.cycles, node.vec, node.result, node.site
+        )
 
     def _run(self, run: Run, by: dict[Region, int]) -> Run:
         if self.chip.tiles[run.tile] is not TileKind.CORE:
             return run
-        return replace(run, address=run.address + by.get(Region(run.address >> OFFSET_BITS), 0))
+        return run.moved(by.get(Region(run.address >> OFFSET_BITS), 0))
 
     def _used(self, nodes: Iterable[Node]) -> dict[Region, int]:
         """Words of each memory, counted from 0, that a layer uses in some core."""

@@ -214,6 +214,10 @@ def test_how_many_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     made.clear()
     refined(graph, CHIP, most=7)
     assert len(made) == 7, "unless asked for"
+    made.clear()
+    monkeypatch.setattr(refine, "WORK", 1)
+    refined(graph, CHIP)
+    assert len(made) == refine.LEAST, "large networks: fewer"
 
 
 def test_the_option() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,11 +14,14 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, TileKind, load
 from meshloom.sched.ir.hazards import dependences
 from meshloom.sched.ir.schedule import Move
-from meshloom.sched.lowering.predict import predict
+from meshloom.sched.lowering.predict import lowered, predict
+from meshloom.sched.lowering.programs import checked
+from meshloom.sched.mapping.memory.placement import Dram
+from meshloom.sched.mapping.play.replay import replay
 from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import pose, whole_windows
 from meshloom.sched.mapping.tiling.tiles import Candidate, parts
-from meshloom.sched.schedulers.network import refine
+from meshloom.sched.schedulers.network import conv, refine
 from meshloom.sched.schedulers.network.refine import Effort, refined, with_effort
 from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
@@ -176,9 +182,9 @@ def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(*args: Any) -> object:
         played.append(1)
-        return predict(*args)
+        return lowered(*args)
 
-    monkeypatch.setattr(refine, "predict", counted)
+    monkeypatch.setattr(refine, "lowered", counted)
     refined(layers(), CHIP, most=12)
     some = len(played)
     assert some < 12, "equal schedules are not played twice"
@@ -186,6 +192,19 @@ def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refine, "HOPELESS", 0.5)
     refined(layers(), CHIP, most=12)
     assert len(played) == 1
+
+
+def test_the_program_of_the_best_is_at_hand() -> None:
+    """What the search has lowered and played is what would be lowered and played again, unless somebody changes it."""
+    graph = layers()
+    result = refined(graph, CHIP, most=3)
+    done, plain = result.lowered, lowered(result.schedule, CHIP)
+    assert done is not None
+    assert done.is_of(result.schedule)
+    assert (done.program, done.timeline) == (plain.program, plain.timeline)
+    fewer = result.schedule.model_copy(update={"operations": result.schedule.operations[:-1]})
+    assert not done.is_of(fewer)
+    assert checked(done, CHIP) is done.program
 
 
 # -- work ------------------------------------------------------------------------------------------------------------
@@ -200,6 +219,53 @@ def test_effort_is_work() -> None:
         cycles[effort], made[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(refine.ANOTHER)
     assert made == {Effort.QUICK: 1, Effort.DEFAULT: refine.FEW}
     assert cycles[Effort.DEFAULT] <= cycles[Effort.QUICK]
+
+
+def test_the_work_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a search costs, in work, which is the same on every machine: candidates replayed, schedules lowered and
+    played, layers' operations emitted and listed. Who makes it cheaper lowers the bounds."""
+    counts, reuses = Counter[str](), list[Reuse]()
+
+    def reuse() -> Reuse:
+        reuses.append(Reuse())
+        return reuses[-1]
+
+    def count(module: ModuleType, name: str) -> None:
+        function: Callable[..., object] = getattr(module, name)
+
+        def counted(*args: object) -> object:
+            counts[name] += 1
+            return function(*args)
+
+        monkeypatch.setattr(module, name, counted)
+
+    monkeypatch.setattr(refine, "Reuse", reuse)
+    count(conv, "replay")
+    count(refine, "lowered")
+    operations = len(refined(layers(), CHIP, most=4).schedule.operations)
+    (shared,) = reuses
+    assert counts["replay"] <= 21
+    assert counts["lowered"] <= 4
+    assert shared.emitted <= 3 * operations, "once for whole windows or not, once for cores in turn"
+    assert shared.listed <= 3 * operations
+
+
+def test_candidates_that_make_the_same_are_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = list[conv.ConvTask]()
+
+    def choose(task: conv.ConvTask, chip: ChipConfig) -> list[Candidate]:
+        tasks.append(task)
+        return [Candidate(2, 1, False, 4, 8, 1, 1, "output")]
+
+    monkeypatch.setattr(conv, "choose", choose)
+    schedule(layers(), CHIP)
+    replays = conv.Replays(tasks[0], CHIP)
+    for order in ("input", "weight", "output"):
+        for snap in (False, True):
+            candidate = Candidate(2, 1, snap, 4, 99, 9, 9, order)
+            nodes = conv.emit(tasks[0], CHIP, candidate, Dram(CHIP)).nodes
+            assert replays.of(candidate) == (replay(nodes, CHIP), len(nodes))
+    assert 1 < replays.emitted < 6
 
 
 def test_schedules_share_what_is_alike() -> None:
