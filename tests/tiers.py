@@ -48,12 +48,12 @@ def slow_but(values: Iterable[Any], *first: Any) -> list[Any]:
 
 def costs() -> dict[str, tuple[float, float]]:
     """CPU seconds by test file, relative to the project's root: of the first tier, and of all its tests."""
-    found = {}
+    result = {}
     for line in COSTS.read_text(encoding="utf-8").splitlines() if COSTS.exists() else ():
         if not line.startswith("#"):
             first, whole, name = line.split()
-            found[name] = float(first), float(whole)
-    return found
+            result[name] = float(first), float(whole)
+    return result
 
 
 def file_of(node_id: str) -> str:
@@ -148,9 +148,9 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "teardown":
-            said = dict(report.user_properties)
-            self.seconds[report.nodeid] = float(str(said["cpu"]))
-            if said["slow"]:
+            message = dict(report.user_properties)
+            self.seconds[report.nodeid] = float(str(message["cpu"]))
+            if message["slow"]:
                 self.slow.add(report.nodeid)
             if self.master:  # at once: a long measurement that is broken off has said something
                 with EACH.open("a", encoding="utf-8") as file:
@@ -173,15 +173,15 @@ class Recorder:
         self.built = len(_compiled() - self.there)
         if self.built:
             return
-        found = {name: pair for name, pair in costs().items() if (ROOT / name).exists()}
+        result = {name: pair for name, pair in costs().items() if (ROOT / name).exists()}
         files = {file_of(name) for name in self.seconds}
         for file in files:
             spent = {name: cost for name, cost in self.seconds.items() if file_of(name) == file}
             first = sum(cost for name, cost in spent.items() if name not in self.slow)
-            before, whole = found.get(file, (0.0, 0.0))
+            before, whole = result.get(file, (0.0, 0.0))
             # What the second tier adds is known from the last measurement of all tests.
-            found[file] = first, first + max(0.0, whole - before) if first_tier else sum(spent.values())
-        rows = sorted(found.items(), key=lambda pair: (-pair[1][1], pair[0]))
+            result[file] = first, first + max(0.0, whole - before) if first_tier else sum(spent.values())
+        rows = sorted(result.items(), key=lambda pair: (-pair[1][1], pair[0]))
         text = "".join(f"{first:6.0f} {whole:6.0f} {name}\n" for name, (first, whole) in rows)
         COSTS.write_text(_HEADING + text, encoding="utf-8")
 

@@ -19,6 +19,7 @@ def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
     """Writes the synthesisable Verilog of a chip and its manifest (`hw.assembly.verilog.files`), which are kept: with
     this gateware and these tools they are the same to the byte. Returns both paths. Raises EmitError, SettingError,
     WriteError."""
+
     def make() -> bytes:
         from meshloom.hw.assembly.verilog import files
 

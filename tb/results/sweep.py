@@ -44,16 +44,16 @@ def _listed(name: str, result: object) -> list[Scalar]:
     if isinstance(result, Mapping):
         values = dict(cast(Mapping[str, Any], result))
         try:
-            found = Range.model_validate(values, strict=True)
+            outcome = Range.model_validate(values, strict=True)
         except ValidationError as error:
             raise ValueError(f"{name}: {mistakes(error, values, Range)}") from None
-        if found.high < found.low:
-            raise ValueError(f"{name}: high = {found.high} is below low = {found.low}")
-        count = (found.high - found.low) // found.step + 1
+        if outcome.high < outcome.low:
+            raise ValueError(f"{name}: high = {outcome.high} is below low = {outcome.low}")
+        count = (outcome.high - outcome.low) // outcome.step + 1
         if count > MOST_VALUES:
-            what = f"low = {found.low} to high = {found.high} are {count:,} values"
+            what = f"low = {outcome.low} to high = {outcome.high} are {count:,} values"
             raise ValueError(f"{name}: {what}, {MOST_VALUES:,} are possible; take a larger step")
-        return list(range(found.low, found.high + 1, found.step))
+        return list(range(outcome.low, outcome.high + 1, outcome.step))
     listed = cast(list[Any], result) if isinstance(result, list) else []
     kinds: set[type[object]] = {float if type(value) is int else type(value) for value in listed}
     if len(kinds) != 1 or not kinds <= {str, bool, float}:

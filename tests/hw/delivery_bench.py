@@ -233,7 +233,7 @@ class Contract:
         burst_data: bool,
         record: bool,
     ) -> None:
-        told = self.owed is None or delivered
+        message = self.owed is None or delivered
         room = len(self.queue) < ARRIVAL_RECORDS
         if self.owed is not None and delivered:
             self.out.delivered.append((cycle, self.owed))
@@ -242,7 +242,7 @@ class Contract:
             self.out.records.append((cycle, self.queue.popleft()))
         if (vc := self._turn()) is not None:
             self.before = vc
-            self._serve(cycle, vc, told, room, write, burst, burst_data)
+            self._serve(cycle, vc, message, room, write, burst, burst_data)
         if flit is not None:  # at the front from the next cycle on
             vc, packet, number = flit
             self.ejection_buffers[vc].append((packet, number))
@@ -298,8 +298,8 @@ class Contract:
         self.ejection_buffers[vc].popleft()
 
     def _record(self, packet: Packet, start: int, end: int) -> None:
-        made = {"tag": packet.tag, "unit": int(Unit.NONE), "opcode": int(Opcode.MOVE), "wait": len(packet.words)}
-        self.queue.append(made | {"stall": 0, "start": start % (1 << 32), "end": end % (1 << 32)})
+        result = {"tag": packet.tag, "unit": int(Unit.NONE), "opcode": int(Opcode.MOVE), "wait": len(packet.words)}
+        self.queue.append(result | {"stall": 0, "start": start % (1 << 32), "end": end % (1 << 32)})
 
 
 def replay(

@@ -165,15 +165,15 @@ class Bench:
 
 def beats(earliest: Iterable[int], lanes: int, rate: int) -> list[int]:
     """The cycles in which beats go that could go from the cycles `earliest`: the model's bucket in closed form."""
-    found: list[int] = []
+    result: list[int] = []
     most = CREDIT_WORDS * lanes
     bucket, last = most, -(10**9)
     for cycle in earliest:
         cycle = max(cycle, last + 1, last + -(-(lanes - bucket) // rate))
         bucket = min(most, bucket + rate * (cycle - last)) - lanes
         last = cycle
-        found.append(cycle)
-    return found
+        result.append(cycle)
+    return result
 
 
 def words_of(rng: random.Random, count: int, lanes: int) -> list[int]:

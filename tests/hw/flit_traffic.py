@@ -91,13 +91,13 @@ def drive(
 
 def packets(passed: Iterable[Passed]) -> list[list[int]]:
     """The packets (lists of flit data) of one stream; the last must be complete."""
-    found: list[list[int]] = [[]]
+    result: list[list[int]] = [[]]
     for flit in passed:
-        found[-1].append(flit.data)
+        result[-1].append(flit.data)
         if flit.last:
-            found.append([])
-    assert not found[-1], f"a packet without its last flit: {found[-1]}"
-    return found[:-1]
+            result.append([])
+    assert not result[-1], f"a packet without its last flit: {result[-1]}"
+    return result[:-1]
 
 
 def as_flits(packet: Sequence[int]) -> list[Flit]:

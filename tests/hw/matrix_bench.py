@@ -127,11 +127,11 @@ def run(
             await context.tick()
         assert not context.get(unit.busy), "the unit hangs"
         for region, image in images.items():
-            found = outcome.images[region] = image.copy()
+            result = outcome.images[region] = image.copy()
             whole = traffic or region in (Region.ACC, Region.OUT)
             some = range(0, len(image), 1 if whole else 17)
             for offset in some:
-                found[offset] = await read(unit, context, region, offset, config.lanes)
+                result[offset] = await read(unit, context, region, offset, config.lanes)
 
     async def vectors(context: Any) -> None:
         vector = bench.vector
@@ -149,12 +149,12 @@ def run(
             context.set(vector.issue.valid, 0)
         while context.get(vector.busy):
             await context.tick()
-        found = outcome.images[Region.VEC] = memories.vec.copy()
+        result = outcome.images[Region.VEC] = memories.vec.copy()
         context.set(vector.read.en, 1)
-        for offset in range(len(found)):
+        for offset in range(len(result)):
             context.set(vector.read.offset, offset)
             await context.tick()
-            found[offset] = np.frombuffer(context.get(vector.read_data).to_bytes(config.lanes, "little"), np.int8)
+            result[offset] = np.frombuffer(context.get(vector.read_data).to_bytes(config.lanes, "little"), np.int8)
 
     async def vector_monitor(context: Any) -> None:
         assert bench.vector is not None

@@ -160,9 +160,9 @@ def run(
             context.set(unit.rights.as_value(), rights)
             context.set(unit.clear, cycle in clears)
             context.set(unit.heard, heard(cycle))
-        found = sinks["read"].got
-        if found and found[-1][0] == cycle - 1:
-            region, offset = found[-1][1] & 0xF, found[-1][1] >> 4
+        result = sinks["read"].got
+        if result and result[-1][0] == cycle - 1:
+            region, offset = result[-1][1] & 0xF, result[-1][1] >> 4
             out.reads.append(region << 24 | offset)
             context.set(unit.read_data, word_of(region << 24 | offset))
         else:
@@ -288,12 +288,12 @@ def check_words(out: Outcome, codes: Sequence[int]) -> None:
         packets = out.packets[at : at + len(sizes)]
         at += len(sizes)
         assert [packet.head["words"] for packet in packets] == sizes
-        found = [
+        result = [
             ((packet.head["dst_tile"], packet.head["addr"] + i), word)
             for packet in packets
             for i, word in enumerate(packet.words)
         ]
-        assert found == expected(code)
+        assert result == expected(code)
         assert [packet.head["notify"] for packet in packets] == [0] * (len(sizes) - 1) + [f["notify"]]
         for packet in packets:
             assert (packet.head["notify_tile"], packet.head["notify_sem"]) == (f["notify_tile"], f["notify_sem"])

@@ -116,9 +116,9 @@ def outcome(config: ChipConfig, free: bool, loops: str, folder: Path) -> str:
 @pytest.mark.parametrize(("rows", "cols", "registered", "free"), SHAPES)
 def test_loops_are_the_array(rows: int, cols: int, registered: bool, free: bool, tmp_path: Path) -> None:
     config = chip(rows, cols, registered)
-    said = outcome(config, free, array_loops.verilog(config), tmp_path)
-    assert said.startswith("equal in "), said
-    assert int(said.split()[-1]) > 2000, said
+    message = outcome(config, free, array_loops.verilog(config), tmp_path)
+    assert message.startswith("equal in "), message
+    assert int(message.split()[-1]) > 2000, message
 
 
 @pytest.mark.parametrize(

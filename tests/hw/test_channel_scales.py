@@ -103,8 +103,8 @@ def test_units_without_refuse() -> None:
     vec = vector_bench.complete(
         vector_bench.ONE | {"op": VectorOp.MAC, "addend": 1, "kernel_w": 2, "by_channel": 1, "tag": 8}
     )
-    found = vector_bench.run(bare, vector_bench.random_memories(bare, 1), [vec], ())
-    assert [fault[0] for fault in found.faults] == [Cause.RESERVED_BITS]
+    result = vector_bench.run(bare, vector_bench.random_memories(bare, 1), [vec], ())
+    assert [fault[0] for fault in result.faults] == [Cause.RESERVED_BITS]
 
 
 def scaled_vec(config: ChipConfig, rng: random.Random, words: int) -> Vec:

@@ -241,11 +241,11 @@ def test_malformed_chip(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(ConfigError) as error:
         load(path)
-    found = str(error.value)
-    assert found.startswith(f"{path}: ")
-    assert message in found
-    assert "\n" not in found
-    assert "nput" not in found, "pydantic's words are not ours"
+    result = str(error.value)
+    assert result.startswith(f"{path}: ")
+    assert message in result
+    assert "\n" not in result
+    assert "nput" not in result, "pydantic's words are not ours"
 
 
 @pytest.mark.parametrize("lanes", ["2", "256", '"sixteen"', "2.5"])

@@ -49,14 +49,14 @@ def test_random_packets_on_all_channels_do_what_the_contract_says(
     moods["write"] = lambda cycle, region: by_region[region](cycle)
     offers = [steady(500 + vc, 0.8) for vc in range(vcs)]
     cycles = 700 * vcs
-    found = deliver(
+    result = deliver(
         packets, config, dram=dram, cycles=cycles, seed=seed, gated=seed % 2 == 0,
         offer=lambda vc, cycle: offers[vc](cycle), **moods,
     )  # fmt: skip
-    right = replay(found, packets, config, dram=dram, cycles=cycles, **moods)
-    assert found == right
-    assert len(found.taken) == sum(1 + len(packet.words) for own in packets.values() for packet in own)
-    check_all_of_it(found, packets, dram)
+    right = replay(result, packets, config, dram=dram, cycles=cycles, **moods)
+    assert result == right
+    assert len(result.taken) == sum(1 + len(packet.words) for own in packets.values() for packet in own)
+    check_all_of_it(result, packets, dram)
 
 
 def check_all_of_it(found: Delivered, packets: dict[int, list[Packet]], dram: bool) -> None:
@@ -84,16 +84,16 @@ def check_all_of_it(found: Delivered, packets: dict[int, list[Packet]], dram: bo
 def test_a_flit_is_written_the_cycle_after_its_acceptance(vcs: int) -> None:
     """One channel at a flit a cycle: the ejection buffer costs one cycle and no throughput."""
     vc = vcs - 1
-    found = deliver(
+    result = deliver(
         {vc: [Packet(OUT + 3, (10, 11, 12), (5, 9)), Packet(OUT + 9, (20,)), Packet(OUT, (30,))]}, chip(vcs)
     )
-    assert [cycle for cycle, _ in found.taken] == list(range(8))
+    assert [cycle for cycle, _ in result.taken] == list(range(8))
     late = EJECTION_CYCLES
-    assert found.written == [
+    assert result.written == [
         (1 + late, (OUT + 3, 10)), (2 + late, (OUT + 4, 11)), (3 + late, (OUT + 5, 12)), (5 + late, (OUT + 9, 20)),
         (7 + late, (OUT, 30)),
     ]  # fmt: skip
-    assert found.delivered == [(3 + late + DELIVERED_CYCLES, (5, 9))]
+    assert result.delivered == [(3 + late + DELIVERED_CYCLES, (5, 9))]
 
 
 @pytest.mark.parametrize("stuck", [Region.OUT, Region.MAIN])
@@ -105,23 +105,25 @@ def test_a_region_that_takes_nothing_stops_its_own_channel_only(stuck: Region) -
         1: [Packet(address(other, 0), tuple(range(100, 120)), (2, 2)), Packet(address(other, 40), (7, 8))],
         2: [Packet(address(other, 20), tuple(range(200, 220)))],
     }
-    found = deliver(packets, chip(3), cycles=120, write=lambda cycle, region: region is not stuck or cycle >= 100)
-    before = [what for cycle, what in found.written if cycle < 100]
+    result = deliver(packets, chip(3), cycles=120, write=lambda cycle, region: region is not stuck or cycle >= 100)
+    before = [what for cycle, what in result.written if cycle < 100]
     assert sorted(before) == sorted(words_of([*packets[1], *packets[2]]))
-    assert max(cycle for cycle, _ in found.written if cycle < 100) < 75  # 45 flits; a third of the turns is channel 0's
-    assert [what for cycle, what in found.written if cycle >= 100] == words_of(packets[0])
-    assert [what for _, what in found.delivered] == [(2, 2), (1, 1)]
+    assert (
+        max(cycle for cycle, _ in result.written if cycle < 100) < 75
+    )  # 45 flits; a third of the turns is channel 0's
+    assert [what for cycle, what in result.written if cycle >= 100] == words_of(packets[0])
+    assert [what for _, what in result.delivered] == [(2, 2), (1, 1)]
 
 
 def test_the_turn_goes_on_when_it_could_not_be_used() -> None:
     """Channel 0's word is refused in every cycle: channels 1 and 2 have the other two of three turns, in order."""
     packets = {0: [Packet(OUT, (1,))]} | {vc: [Packet(address(Region.MAIN, 64 * vc), (vc,) * 30)] for vc in (1, 2)}
-    found = deliver(
+    result = deliver(
         packets, chip(3), cycles=80, write=lambda cycle, region: region is Region.MAIN,
         offer=lambda vc, cycle: vc == 0 or cycle >= 4,
     )  # fmt: skip
-    cycles = {vc: [cycle for cycle, (_, word) in found.written if word == vc] for vc in (1, 2)}
-    middle = {vc: [cycle for cycle in found if 12 <= cycle < 36] for vc, found in cycles.items()}
+    cycles = {vc: [cycle for cycle, (_, word) in result.written if word == vc] for vc in (1, 2)}
+    middle = {vc: [cycle for cycle in result if 12 <= cycle < 36] for vc, result in cycles.items()}
     for found_in in middle.values():
         assert [late - early for early, late in zip(found_in, found_in[1:], strict=False)] == [3] * 7
     assert {vc: found_in[0] % 3 for vc, found_in in middle.items()} in ({1: a, 2: (a + 1) % 3} for a in range(3))
@@ -130,8 +132,8 @@ def test_the_turn_goes_on_when_it_could_not_be_used() -> None:
 def test_the_ejection_buffer_holds_two_flits_of_each_channel() -> None:
     """Nothing is written: two flits of each channel behind those that could go (heads), and no more."""
     packets = {vc: [Packet(OUT + 5 * vc, (1, 2, 3, 4))] for vc in range(4)}
-    found = deliver(packets, chip(4), cycles=60, write=lambda cycle, region: False)
-    assert sorted(vc for _, vc in found.taken) == sorted([0, 1, 2, 3] * (1 + EJECTION_FLITS))
+    result = deliver(packets, chip(4), cycles=60, write=lambda cycle, region: False)
+    assert sorted(vc for _, vc in result.taken) == sorted([0, 1, 2, 3] * (1 + EJECTION_FLITS))
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -142,14 +144,14 @@ def test_packets_for_dram_go_one_after_the_other_and_hold_up_no_others(gated: bo
         1: [Packet(address(Region.MAIN, 64), tuple(range(100, 120)))],
         2: [Packet(OUT + n, (n,), (3, n)) for n in range(12)],
     }
-    found = deliver(packets, chip(3), dram=True, cycles=330, burst_data=lambda cycle: cycle % 5 == 0, gated=gated)
-    assert sorted(what for _, what in found.burst_words) == [*range(20), *range(100, 120)]
-    first = next(what for _, what in found.burst_words)
-    assert [what for _, what in found.burst_words][:20] == list(range(first, first + 20))
-    ends = [cycle for cycle, _ in found.burst_words][19::20]
-    assert found.bursts[1][0] == ends[0] + 1, "the next head goes right behind the last word"
-    assert max(cycle for cycle, _ in found.written) < 60, "the ring does not wait for DRAM"
-    assert [what for _, what in found.delivered] == [(3, n) for n in range(12)]
+    result = deliver(packets, chip(3), dram=True, cycles=330, burst_data=lambda cycle: cycle % 5 == 0, gated=gated)
+    assert sorted(what for _, what in result.burst_words) == [*range(20), *range(100, 120)]
+    first = next(what for _, what in result.burst_words)
+    assert [what for _, what in result.burst_words][:20] == list(range(first, first + 20))
+    ends = [cycle for cycle, _ in result.burst_words][19::20]
+    assert result.bursts[1][0] == ends[0] + 1, "the next head goes right behind the last word"
+    assert max(cycle for cycle, _ in result.written) < 60, "the ring does not wait for DRAM"
+    assert [what for _, what in result.delivered] == [(3, n) for n in range(12)]
 
 
 def test_a_notice_that_is_not_taken_holds_up_heads_and_tails_but_no_words() -> None:
@@ -159,11 +161,11 @@ def test_a_notice_that_is_not_taken_holds_up_heads_and_tails_but_no_words() -> N
         1: [Packet(OUT + 10, tuple(range(10, 20)), (2, 2))],
         2: [Packet(OUT + 20, tuple(range(20, 30))), Packet(OUT + 40, (40,))],
     }
-    found = deliver(packets, chip(3), cycles=120, delivered=lambda cycle: cycle >= 70)
-    early = sorted(word for cycle, (_, word) in found.written if cycle < 70)
+    result = deliver(packets, chip(3), cycles=120, delivered=lambda cycle: cycle >= 70)
+    early = sorted(word for cycle, (_, word) in result.written if cycle < 70)
     assert early == [1, *range(10, 19), *range(20, 30)]
-    assert sorted(word for cycle, (_, word) in found.written if cycle >= 70) == [19, 40]
-    assert [what for _, what in found.delivered] == [(1, 1), (2, 2)]
+    assert sorted(word for cycle, (_, word) in result.written if cycle >= 70) == [19, 40]
+    assert [what for _, what in result.delivered] == [(1, 1), (2, 2)]
 
 
 BAD = {
@@ -185,13 +187,13 @@ def test_a_bad_packet_sinks_and_all_others_arrive(name: str, dram: bool) -> None
         0: [Packet(OUT + 20, (7,), (1, 1)), Packet(OUT + 30, (8, 9))],
         1: [Packet(OUT + 10, tuple(range(60, 70)), (2, 2)), Packet(address(Region.MAIN, 3), (5, 6))],
     }
-    found = deliver({0: [good[0][0], packet, good[0][1]], 1: good[1]}, chip(2), dram=dram, cycles=60)
-    assert [fault["cause"] for _, fault in found.faults] == [cause]
+    result = deliver({0: [good[0][0], packet, good[0][1]], 1: good[1]}, chip(2), dram=dram, cycles=60)
+    assert [fault["cause"] for _, fault in result.faults] == [cause]
     bad = words_of([packet])[:written]
     expected = words_of([*good[0], *good[1][: 1 if dram else 2]])
-    assert sorted(what for _, what in found.written) == sorted([*expected, *bad])
-    assert [what for _, what in found.burst_words] == ([5, 6] if dram else [])
-    assert sorted(what for _, what in found.delivered) == [(1, 1), (2, 2)]
+    assert sorted(what for _, what in result.written) == sorted([*expected, *bad])
+    assert [what for _, what in result.burst_words] == ([5, 6] if dram else [])
+    assert sorted(what for _, what in result.delivered) == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("said", [2, 0])
@@ -204,12 +206,12 @@ def test_what_sinks_does_not_free_the_dram(said: int) -> None:
         2: [Packet(address(Region.MAIN, 64), tuple(range(100, 130)))],
     }
     starts = {0: 0, 1: 8, 2: 12}
-    found = deliver(
+    result = deliver(
         packets, chip(3), dram=True, cycles=300, offer=lambda vc, cycle: cycle >= starts[vc],
         burst_data=lambda cycle: cycle % 2 == 0,
     )  # fmt: skip
-    assert [fault["cause"] for _, fault in found.faults] == [Cause.LENGTH]
-    assert [what for _, what in found.burst_words] == [*bad.words[:said], *range(30), *range(100, 130)]
+    assert [fault["cause"] for _, fault in result.faults] == [Cause.LENGTH]
+    assert [what for _, what in result.burst_words] == [*bad.words[:said], *range(30), *range(100, 130)]
 
 
 @pytest.mark.parametrize("vcs", [2, 4])
@@ -243,18 +245,18 @@ def test_a_packet_that_waits_says_for_what(vcs: int) -> None:
 
 def test_with_one_channel_there_is_no_ejection_buffer() -> None:
     """As `test_interface.py` says of it: written in the cycle of its acceptance."""
-    found = deliver({0: [Packet(OUT, (1, 2, 3), (4, 4))]}, chip(1))
-    assert found.written == [(1, (OUT, 1)), (2, (OUT + 1, 2)), (3, (OUT + 2, 3))]
-    assert found.delivered == [(4, (4, 4))]
+    result = deliver({0: [Packet(OUT, (1, 2, 3), (4, 4))]}, chip(1))
+    assert result.written == [(1, (OUT, 1)), (2, (OUT + 1, 2)), (3, (OUT + 2, 3))]
+    assert result.delivered == [(4, (4, 4))]
 
 
 def test_this_comparison_can_fail() -> None:
     """A unit that writes one word a cycle late, or takes another turn, is not the contract's."""
     packets = {vc: [Packet(OUT + 10 * vc, (vc,) * 5, (vc, vc))] for vc in range(2)}
-    found = deliver(packets, chip(2))
-    right = replay(found, packets, chip(2), dram=False, cycles=100)
-    assert found == right
-    late = replace(found, written=[*found.written[:-1], (found.written[-1][0] + 1, found.written[-1][1])])
+    result = deliver(packets, chip(2))
+    right = replay(result, packets, chip(2), dram=False, cycles=100)
+    assert result == right
+    late = replace(result, written=[*result.written[:-1], (result.written[-1][0] + 1, result.written[-1][1])])
     assert late != right
-    refused = replay(found, packets, chip(2), dram=False, cycles=100, write=lambda cycle, region: cycle != 4)
-    assert refused.written != found.written
+    refused = replay(result, packets, chip(2), dram=False, cycles=100, write=lambda cycle, region: cycle != 4)
+    assert refused.written != result.written

@@ -79,11 +79,11 @@ def test_the_model_is_clean_verilog(name: str, tmp_path: Path) -> None:
         str(MODEL),
         str(GATE),
     ]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
     command = ["iverilog", "-g2005", "-Wall", "-o", str(tmp_path / "model"), str(MODEL), str(GATE)]
-    found = subprocess.run(command, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_widths_that_axi_does_not_have_are_refused() -> None:

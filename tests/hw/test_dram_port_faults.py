@@ -131,18 +131,18 @@ def told(reads: dict[int, int], writes: dict[int, int], cycles: int) -> list[tup
     """The faults that the contract promises for bursts that are refused: cycle of the first bad beat, or of B, to the
     first word. Two cycles later; a write after a read of the same cycle, in the next cycle without one; one that comes
     while another still waits for that is lost."""
-    found: list[tuple[int, int, bool]] = []
+    result: list[tuple[int, int, bool]] = []
     waiting: int | None = None
     for cycle in range(cycles):
         write = writes.get(cycle - 2)
         if cycle - 2 in reads:
-            found.append((cycle, reads[cycle - 2], False))
+            result.append((cycle, reads[cycle - 2], False))
             waiting = write if waiting is None else waiting
         else:
             first, waiting = (write, None) if waiting is None else (waiting, write)
             if first is not None:
-                found.append((cycle, first, True))
-    return found
+                result.append((cycle, first, True))
+    return result
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -206,12 +206,12 @@ def test_when_it_is_not_active_nothing_changes(seed: int) -> None:
     rare = 0.04 if seed % 2 else 0.3
     names = ("read_run", "write_head", "write_data", "read_data", "written", "ar", "aw", "w", "r", "b")
     reads, writes = [(64 * i, 1 + i) for i in range(3)], [(64 * i + 7, 1 + i) for i in range(3)]
-    found = []
+    result = []
     for gated in (False, True):
         moods = {name: steady(100 * seed + i, rare) for i, name in enumerate(names)}
-        found.append(run(reads, writes, refused=[64, 71], cycles=900, gated=gated, **moods))
-    assert found[0] == found[1]
+        result.append(run(reads, writes, refused=[64, 71], cycles=900, gated=gated, **moods))
+    assert result[0] == result[1]
     words = [at + i for at, count in reads for i in range(count)]  # each holds its own address
-    assert [word for _, word in found[0].streams["read_data"]] == words
-    assert len(found[0].streams["written"]) == 3
-    assert sorted(fault[1:] for fault in found[0].faults) == [(64, False), (71, True)]
+    assert [word for _, word in result[0].streams["read_data"]] == words
+    assert len(result[0].streams["written"]) == 3
+    assert sorted(fault[1:] for fault in result[0].faults) == [(64, False), (71, True)]

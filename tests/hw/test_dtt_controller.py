@@ -61,7 +61,7 @@ def test_routes_are_rebuilt_as_software_encodes_them(hops: int, routing: str) ->
             if len(path) == 1:  # to oneself: no packet goes that way
                 continue
             try:
-                wanted = encode(path, config.width, config.height, field)
+                expected = encode(path, config.width, config.height, field)
             except RouteError:
                 assert context.get(unit.wrong)
                 assert context.get(unit.place) in path
@@ -69,8 +69,8 @@ def test_routes_are_rebuilt_as_software_encodes_them(hops: int, routing: str) ->
                 continue
             assert context.get(unit.done)
             turns = context.get(unit.turns)
-            assert tuple(turns >> 2 * at & 3 for at in range(len(wanted))) == wanted
-            assert turns >> 2 * len(wanted) == (1 << 2 * (hops + 1 - len(wanted))) - 1  # EJECT to the end
+            assert tuple(turns >> 2 * at & 3 for at in range(len(expected))) == expected
+            assert turns >> 2 * len(expected) == (1 << 2 * (hops + 1 - len(expected))) - 1  # EJECT to the end
             assert cycles == len(path) - 1 + len(points) + ROUTE_BUILD_CYCLES
             kinds["built"] += 1
 
@@ -126,8 +126,8 @@ class Outcome:
 def test_a_move_goes_to_the_mover_of_its_source_with_its_fire_time() -> None:
     one = move(7, fire_at=500)
     out = Outcome([one])
-    wanted = {"dst_tile": SPM, "unit": Unit.MOVER, "fetch": 0, "route": 0, "code": one}
-    assert out.packets == [(CONTROLLER_CYCLES, wanted)]  # nothing in it is cleared, the cycle after it was offered
+    expected = {"dst_tile": SPM, "unit": Unit.MOVER, "fetch": 0, "route": 0, "code": one}
+    assert out.packets == [(CONTROLLER_CYCLES, expected)]  # nothing in it is cleared, the cycle after it was offered
     record = {"tag": 7, "unit": Unit.MOVER, "opcode": Opcode.MOVE, "wait": 5, "stall": 0, "start": 0, "end": 2}
     assert out.records == [(2, record)]
 
@@ -171,18 +171,18 @@ def test_no_more_packets_wait_for_their_time_than_a_unit_takes() -> None:
 @pytest.mark.parametrize("gated", [False, True])
 def test_random_orders_in_order_with_random_stalls(gated: bool) -> None:
     rng = random.Random(5)
-    own, wanted = [], []
+    own, expected = [], []
     for tag in range(40):
         target = rng.choice((0x01, 0x02, 0x11, 0x12))
         if rng.random() < 0.5:
             own += [order(1000 + tag, tile=target), code(Opcode.GEMM, tag=tag, fire_at=1 + 9 * tag)]
-            wanted.append((target, Unit.MATRIX, tag))
+            expected.append((target, Unit.MATRIX, tag))
         else:
             own.append(move(tag, fire_at=1 + 9 * tag, src_tile=target))
-            wanted.append((target, Unit.MOVER, tag))
+            expected.append((target, Unit.MOVER, tag))
     out = Outcome(own, chip(queue=3), sometimes(rng, 0.7), sometimes(rng, 0.8), cycles=1500, gated=gated)
     assert out.faults == []
-    assert [(p["dst_tile"], p["unit"], p["code"] >> 4 & 0xFFFF) for _, p in out.packets] == wanted
+    assert [(p["dst_tile"], p["unit"], p["code"] >> 4 & 0xFFFF) for _, p in out.packets] == expected
     assert len(out.records) == len(own)
 
 

@@ -70,11 +70,11 @@ def test_a_stream_can_be_ended_in_every_state(name: str, later: int, gated: bool
     assert [cycle for cycle, _ in out.faults if cycle >= END] == []
     assert [cycle for cycle, _ in (*out.send, *out.post) if cycle >= END] == []
     assert [semaphore for cycle, semaphore, _ in out.taken if cycle > END] == [9]
-    asked = next(cycle for cycle, _ in out.fetch if cycle >= END)
+    request = next(cycle for cycle, _ in out.fetch if cycle >= END)
     if state is BlockedOn.CODE:  # swallows three instructions first, a word a cycle
-        assert asked == max(END + later + START_CYCLES, END + 3 * CHIP.instruction_words)
+        assert request == max(END + later + START_CYCLES, END + 3 * CHIP.instruction_words)
     else:
-        assert asked == END + later + START_CYCLES
+        assert request == END + later + START_CYCLES
     assert out.blocked_status[-1]["waits"] == BlockedOn.NOTHING
 
 
@@ -120,8 +120,8 @@ def test_code_on_its_way_is_swallowed_to_the_word(arriving: bool) -> None:
     out = run(code, config=CHIP, starts=[(2, 0, 4), (END, 4, 6)], stalls=stalls, clears=[END], cycles=160)
     came = 8 - next(cycle for cycle, _ in out.fetch) - 1
     assert 0 < came < 4 * words
-    asked = next(cycle for cycle, _ in out.fetch if cycle > 10)
-    assert asked == held + 4 * words - came
+    request = next(cycle for cycle, _ in out.fetch if cycle > 10)
+    assert request == held + 4 * words - came
     assert tags(out) == list(range(NEXT[0], NEXT[1] + 1))
 
 
@@ -180,15 +180,15 @@ def test_streams_that_are_ended_at_random(lanes: int, unit: Unit, seed: int) -> 
         code, unit=unit, config=config, starts=starts, stalls=moods, clears=clears, cycles=at + 600, gated=seed % 2 == 0
     )
     codes = [int.from_bytes(one, "little") for one in code]
-    found = [(cycle, codes.index(issue["code"])) for cycle, issue in out.issue]
+    result = [(cycle, codes.index(issue["code"])) for cycle, issue in out.issue]
     executed = 0
     for (begin, first, count), (end, *_) in zip(starts, [*starts[1:], (at + 600,)], strict=True):
-        mine = [number for cycle, number in found if begin < cycle <= end]
+        mine = [number for cycle, number in result if begin < cycle <= end]
         units = [n for n in range(first, first + count) if code[n][0] & 0xF not in (Opcode.SYNC, Opcode.ORDER)]
         assert mine == units[: len(mine)]
         executed += len(mine)
-    assert executed == len(found) > 80
-    assert [number for cycle, number in found if cycle > at] == list(range(len(code) - 20, len(code)))
+    assert executed == len(result) > 80
+    assert [number for cycle, number in result if cycle > at] == list(range(len(code) - 20, len(code)))
     assert {fault["cause"] for _, fault in out.faults} <= {Cause.ILLEGAL_OPCODE}
 
 
@@ -263,8 +263,8 @@ def test_a_stream_of_the_host_may_send_to_everything(name: str) -> None:
 @pytest.mark.parametrize("cores", [0b001, 0b010, 0b100, 0b101, 1 << 31])
 def test_each_bit_stands_for_a_core(cores: int) -> None:
     for number, core in enumerate(CHIP.cores):
-        wanted = [] if cores >> number & 1 else [(DECODE_CYCLES, Cause.RIGHTS, core)]
-        assert said(sync(3, tile=core, sem=3, n=1), rights(cores=cores)) == wanted
+        expected = [] if cores >> number & 1 else [(DECODE_CYCLES, Cause.RIGHTS, core)]
+        assert said(sync(3, tile=core, sem=3, n=1), rights(cores=cores)) == expected
 
 
 def test_instructions_that_name_no_tile_need_no_rights() -> None:
@@ -278,7 +278,7 @@ def test_instructions_that_name_no_tile_need_no_rights() -> None:
 def test_requests_for_code_say_which_pages_are_the_programs(limited: bool) -> None:
     code: Sequence[bytes] = [move(tag) for tag in range(10)]
     out = run(code, config=CHIP, rights=rights(**({} if limited else {"cores": 0})))
-    found = {INSTRUCTIONS[Opcode.MOVE].unpack(request["code"])["fire_at"] for _, request in out.fetch}
-    assert found == {bits(Pages, first_page=5, end_page=9) if limited else 0}
+    result = {INSTRUCTIONS[Opcode.MOVE].unpack(request["code"])["fire_at"] for _, request in out.fetch}
+    assert result == {bits(Pages, first_page=5, end_page=9) if limited else 0}
     assert len(out.issue) == 10
     assert out.shown[1] - out.shown[0] == ISSUE_CYCLES

@@ -162,8 +162,8 @@ def run(
             context.set(front.ring.data, word)
 
     def after(cycle: int, context: Any) -> None:
-        wanted = context.get(front.take.valid)
-        grant = bool(wanted) and stalls.grant(cycle)
+        expected = context.get(front.take.valid)
+        grant = bool(expected) and stalls.grant(cycle)
         context.set(front.take.grant, grant)
         if grant:
             out.taken.append((cycle, context.get(front.take.sem), context.get(front.take.n)))
@@ -327,14 +327,14 @@ def test_long_programs_come_in_order_through_the_ring(lanes: int, unit: Unit) ->
         done = number * chunk
         size = min(chunk, len(code) - done)
         assert (request["dst_tile"], request["fetch"]) == (DRAM, 0)
-        wanted = {
+        expected = {
             "opcode": Opcode.MOVE, "tag": FETCH_TAG, "words": size * per,
             "src_tile": DRAM, "src": PROGRAM + done * per, "src_run": size * per,
             "dst_tile": HERE, "dst": address(RING_REGION[unit], (done % config.ring_instructions) * per),
             "dst_run": size * per,
         }  # fmt: skip
-        found = {name: value for name, value in INSTRUCTIONS[Opcode.MOVE].unpack(request["code"]).items() if value}
-        assert found == {name: value for name, value in wanted.items() if value}
+        result = {name: value for name, value in INSTRUCTIONS[Opcode.MOVE].unpack(request["code"]).items() if value}
+        assert result == {name: value for name, value in expected.items() if value}
         # never more in flight than the ring holds
         consumed = sum(taken < cycle for taken, _ in out.issue)
         assert done + size - consumed <= config.ring_instructions
@@ -457,8 +457,8 @@ def test_a_semaphore_that_stays_too_low() -> None:
     """Five instructions, the second waits: four are not taken. Nothing goes on from then on."""
     code = [move(1), move(2, wait_sem=9, wait_n=7), *(move(tag) for tag in (3, 4, 5))]
     out = run(code, go=GO, stalls=Stalls(grant=never))
-    wanted = {"waits": BlockedOn.SEMAPHORE, "tag": 2, "sem": 9, "need": 7, "has": VALUE, "peer": 4}
-    assert out.blocked_status[-1] == wanted
+    expected = {"waits": BlockedOn.SEMAPHORE, "tag": 2, "sem": 9, "need": 7, "has": VALUE, "peer": 4}
+    assert out.blocked_status[-1] == expected
     assert not any(out.progress[GO + 10 :])
 
 
@@ -475,8 +475,8 @@ def test_how_many_instructions_are_left_of_a_long_stream(words: int) -> None:
 def test_a_fire_time_is_progress() -> None:
     fire = 0x1234567
     out = run([move(1, wait_sem=1, wait_n=1, fire_at=fire)], go=GO)
-    wanted = {"waits": BlockedOn.TIME, "tag": 1, "sem": fire & 63, "need": fire >> 6 & 63, "has": fire >> 12 & 255}
-    assert out.blocked_status[-1] == wanted | {"peer": fire >> 20}
+    expected = {"waits": BlockedOn.TIME, "tag": 1, "sem": fire & 63, "need": fire >> 6 & 63, "has": fire >> 12 & 255}
+    assert out.blocked_status[-1] == expected | {"peer": fire >> 20}
     assert all(out.progress[GO:])
 
 

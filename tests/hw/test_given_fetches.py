@@ -89,5 +89,5 @@ def test_random_requests_in_order() -> None:
             fetches += 1
     taken, given = take(packets, cycles=1200, move=sometimes(rng, 0.2), offer=sometimes(rng, 0.7))
     assert taken.moves.payloads == codes
-    assert [FETCH.unpack(found["fetch"])["tag"] for found in given.values] == list(range(fetches))
+    assert [FETCH.unpack(result["fetch"])["tag"] for result in given.values] == list(range(fetches))
     assert taken.faults == []

@@ -159,7 +159,7 @@ def test_registers_keep_what_is_written(seed: int) -> None:
     known = dict.fromkeys(kept, 0) | {Register.ID: ID_VALUE, Register.CONFIG: int(config.digest[-8:], 16)}
     known |= {Register.STATUS: READY, Register.CYCLES: 0, Register.FAULT_WHO: 0, Register.FAULT_VALUE: 0}
     known |= {Register.QUIET: 0, Register.REPORTS: 0}
-    accesses, wanted = [], []
+    accesses, expected = [], []
     for _ in range(60):
         if rng.random() < 0.5:
             register, value = rng.choice([*kept, Register.ID, Register.CYCLES, Register.FAULT_WHO]), rng.getrandbits(32)
@@ -168,10 +168,10 @@ def test_registers_keep_what_is_written(seed: int) -> None:
             accesses.append(Access(0, register, value, rng.randrange(3)))
         else:
             register = rng.choice([*known, 0x40, 0xFC])
-            wanted.append(known.get(Register(register), 0) if register in known else 0)
+            expected.append(known.get(Register(register), 0) if register in known else 0)
             accesses.append(Access(0, register))
     out = run(accesses, cycles=600, willing=sometimes(rng, 0.6), config=config)
-    assert out.values == wanted
+    assert out.values == expected
     assert out.starts == []
 
 
@@ -197,13 +197,13 @@ def test_writes_whose_addresses_are_held_early_are_done_once_and_in_order(seed: 
     )]  # fmt: skip
     out = run(accesses, cycles=900, willing=sometimes(rng, 0.4), early=True)
     held = 0
-    wanted = list[int]()
+    expected = list[int]()
     for access in accesses:
         if access.data is None:
-            wanted.append(held)
+            expected.append(held)
         else:
             held = access.data
-    assert out.values == wanted
+    assert out.values == expected
 
 
 def test_a_start_whose_address_is_held_early_starts_once() -> None:
@@ -390,9 +390,16 @@ def test_states_are_kept_until_they_are_read() -> None:
     for i in range(most):
         low, high, left = out.values[1 + 3 * i : 4 + 3 * i]
         assert left < most - i
-        said = state(i)
-        assert low == said["sem"] | said["need"] << 6 | said["has"] << 12 | said["peer"] << 20 | said["part"] << 28
-        assert high == said["waits"] | said["unit"] << 6 | said["tile"] << 8 | said["tag"] << 16
+        message = state(i)
+        assert (
+            low
+            == message["sem"]
+            | message["need"] << 6
+            | message["has"] << 12
+            | message["peer"] << 20
+            | message["part"] << 28
+        )
+        assert high == message["waits"] | message["unit"] << 6 | message["tile"] << 8 | message["tag"] << 16
     assert out.values[-1] == 0
 
 

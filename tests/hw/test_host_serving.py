@@ -117,10 +117,10 @@ def test_a_flood_of_faults_leaves_one_completion_for_each_tile() -> None:
     out = run(accesses, faults=posts, config=CHIP, cycles=last + 150)
     assert out.values[0] == 5
     assert status(out.values[1]) == {"running"}
-    found = [out.values[at : at + 4] for at in range(2, 22, 4)]
-    faults = [(FAULT_WHO.unpack(who)["tile"], value) for done, who, value, _ in found if done & 2]
+    result = [out.values[at : at + 4] for at in range(2, 22, 4)]
+    faults = [(FAULT_WHO.unpack(who)["tile"], value) for done, who, value, _ in result if done & 2]
     assert faults == [(tiles[cycle % 3], cycle) for cycle in (40, 41, 42)]
-    ends = [(COMPLETION.unpack(done)["slot"], cycle) for done, _, _, cycle in found if not done & 2]
+    ends = [(COMPLETION.unpack(done)["slot"], cycle) for done, _, _, cycle in result if not done & 2]
     assert ends == [(0, in_run(out, 100)), (2, in_run(out, 200))]
     assert out.values[22] == 0
 

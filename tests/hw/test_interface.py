@@ -236,11 +236,11 @@ def request(rng: random.Random, port: int) -> int:
 
 def request_flits(payload: int) -> list[int]:
     """The packet of a request: head, then the instruction, low bits first; bit 64 is `last`."""
-    wanted = fields(Request, payload)
+    expected = fields(Request, payload)
     head = REQUEST_HEAD.pack(
-        {name: wanted[name] for name in ("dst_tile", "unit", "fetch")} | ROUTE_BODY.unpack(wanted["route"])
+        {name: expected[name] for name in ("dst_tile", "unit", "fetch")} | ROUTE_BODY.unpack(expected["route"])
     )
-    words = [wanted["code"] >> 64 * i & (1 << 64) - 1 for i in range(4)]
+    words = [expected["code"] >> 64 * i & (1 << 64) - 1 for i in range(4)]
     head |= (payload.bit_count() & 1) << REQUEST_HEAD.offsets["parity"][0]
     return [head, *words[:3], words[3] | 1 << 64]
 
@@ -351,7 +351,7 @@ def test_random_packets_in_order_with_random_stalls(gated: bool) -> None:
             fetches += 1
     taken = take(packets, 1200, move=sometimes(rng, 0.2), offer=sometimes(rng, 0.7), gated=gated)
     assert taken.moves.payloads == codes
-    started = sorted((cycle, found["fetch"] >> 4 & 0xFFFF) for start in taken.starts for cycle, found in start.seen)
+    started = sorted((cycle, result["fetch"] >> 4 & 0xFFFF) for start in taken.starts for cycle, result in start.seen)
     assert [tag for _, tag in started] == list(range(fetches))
     assert taken.faults == []
 

@@ -127,12 +127,12 @@ def test_an_instruction_has_32_bytes(length: int) -> None:
 @by_format
 def test_layout_agrees_with_amaranth(layout: Format) -> None:
     """Bit positions and widths of the gateware's layout are those that the assembler uses."""
-    found = layout.layout()
-    assert found.size == layout.width
+    result = layout.layout()
+    assert result.size == layout.width
     for field in layout.fields:
-        member = found[field.name]
+        member = result[field.name]
         assert (member.offset, member.width) == layout.offsets[field.name]
-    names = [name for name, _ in found]
+    names = [name for name, _ in result]
     reserved = [] if layout.used == layout.width else ["reserved"]
     assert names == [field.name for field in layout.fields] + reserved
 

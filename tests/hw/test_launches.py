@@ -100,8 +100,8 @@ def run(
         done = fields(Done, context.get(unit.done.as_value()))
         assert bool(done["what"]) == bool(out.waiting[-1]), "nothing is shown when there is nothing"
         if out.waiting[-1] and taking:
-            said = COMPLETION.unpack(done["what"])
-            out.taken.append((cycle, said | {name: done[name] for name in ("who", "value", "cycle")}))
+            message = COMPLETION.unpack(done["what"])
+            out.taken.append((cycle, message | {name: done[name] for name in ("who", "value", "cycle")}))
 
     simulate(unit, cycles, before=before, after=after)
     return out
@@ -259,7 +259,7 @@ def test_what_clears_up_passes_what_is_to_start_later() -> None:
 def test_random_successors_against_the_contract(seed: int) -> None:
     """Every program of a slot starts once, after the one before has ended, and after its cycle."""
     rng = random.Random(seed)
-    entries, posts, wanted = list[Entry](), dict[int, dict[str, int]](), list[tuple[int, int]]()
+    entries, posts, expected = list[Entry](), dict[int, dict[str, int]](), list[tuple[int, int]]()
     used: set[int] = set()
 
     def cycle_from(first: int, taken: set[int] | dict[int, dict[str, int]]) -> int:
@@ -278,12 +278,12 @@ def test_random_successors_against_the_contract(seed: int) -> None:
             at = queued + rng.choice((0, 0, 7, 40))
             entries.append(Entry(queued, number, slot, at=at, follows=True))
             begun = max(ends, queued, at) + 1
-            wanted.append((begun, number))
+            expected.append((begun, number))
             begun += 4  # others may go first
     out = run(entries, posts, cycles=max(posts) + 100)
     started = {fetch["dram"] - 0x20: start for start, fetch in out.starts}
     assert len(out.starts) == len(started) == len(entries)
-    for due, number in wanted:
+    for due, number in expected:
         assert due <= started[number] <= due + 3
 
 
@@ -369,7 +369,7 @@ def test_random_programs_against_the_contract(seed: int) -> None:
     entries: list[Entry] = []
     posts: dict[int, dict[str, int]] = {}
     free, cycle = dict.fromkeys(range(CHIP.programs + 1), 0), 1
-    wanted: list[tuple[int, dict[str, int]]] = []
+    expected: list[tuple[int, dict[str, int]]] = []
     for number in range(30):
         cycle += rng.randrange(1, 12)
         slot = min(free, key=lambda one: (free[one], one))
@@ -381,13 +381,13 @@ def test_random_programs_against_the_contract(seed: int) -> None:
             at = next(late for late in range(at + rng.randrange(1, 15), 9999) if late not in posts)
             posts[at] = end(slot)
             if left == 1:
-                wanted.append((at, ended(slot, at)))
+                expected.append((at, ended(slot, at)))
         free[slot] = at + 1
     for _ in range(20):
         at = rng.randrange(1, 400)
         if at not in posts:
             posts[at] = fault(at)
-            wanted.append((at, failed(at, at)))
+            expected.append((at, failed(at, at)))
     out = run(entries, posts, cycles=max(posts) + 20, idle=sometimes(rng, 0.5), busy=2, take=sometimes(rng, 0.5))
     started = {fetch["dram"] - 0x20: start for start, fetch in out.starts}
     assert sorted(started) == list(range(30))
@@ -396,5 +396,5 @@ def test_random_programs_against_the_contract(seed: int) -> None:
     for entry in entries:
         assert max(entry.queued, entry.at) < started[entry.number] < entry.queued + 40
     left = len(out.taken)
-    assert [done for _, done in out.taken] == [done for _, done in sorted(wanted, key=lambda one: one[0])][:left]
-    assert left > len(wanted) - 10
+    assert [done for _, done in out.taken] == [done for _, done in sorted(expected, key=lambda one: one[0])][:left]
+    assert left > len(expected) - 10

@@ -119,5 +119,5 @@ def test_what_leaves_by_an_output_is_counted_there() -> None:
         30,
         also=counting,
     )
-    found = {(tile, *key): number for tile, counts in seen.items() for key, number in counts.items() if number}
-    assert found == {(0, "busy", "east"): 5, (1, "busy", "east"): 5, (2, "busy", "local"): 5}
+    result = {(tile, *key): number for tile, counts in seen.items() for key, number in counts.items() if number}
+    assert result == {(0, "busy", "east"): 5, (1, "busy", "east"): 5, (2, "busy", "local"): 5}

@@ -112,9 +112,9 @@ def check(config: ChipConfig, memories: CoreMemories, gemms: Sequence[Gemm], gap
         golden.gemm(config, expected, gemm)
         start = gemm_start(config, accepted, start, before)
         before = shape(gemm)
-        wanted = {name: gemm[name] for name in ("tag", "post_sem", "post_n")}
-        wanted |= {"start": start, "end": start + gemm_cycles(config, before)}
-        assert retired == wanted, f"GEMM {index}: {gemm}"
+        target = {name: gemm[name] for name in ("tag", "post_sem", "post_n")}
+        target |= {"start": start, "end": start + gemm_cycles(config, before)}
+        assert retired == target, f"GEMM {index}: {gemm}"
     assert not outcome.faults
     assert outcome.reading == sum(gemm_occupancy(config, shape(gemm)) for gemm in gemms)
     compare(outcome, expected, config)
@@ -172,8 +172,8 @@ def test_golden_requantise() -> None:
         acc = rng.choice((rng.randint(-(1 << 31), (1 << 31) - 1), rng.randint(-2000, 2000)))
         relu, clamp = rng.randint(0, 1), rng.choice((127, rng.randint(0, 127)))
         exact = round(Fraction(acc * scale, 1 << 17))  # round() of a Fraction is half to even
-        wanted = min(max(exact, 0 if relu else -128), clamp)
-        assert golden.requantise(np.array([acc], np.int32), scale, bool(relu), clamp)[0] == wanted
+        expected = min(max(exact, 0 if relu else -128), clamp)
+        assert golden.requantise(np.array([acc], np.int32), scale, bool(relu), clamp)[0] == expected
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -261,8 +261,8 @@ def test_extreme_sums_are_requantised_exactly() -> None:
     for index, scale in enumerate((65535, 1 << 15, 1 << 14, 1, 0, 3)):
         for lane in range(4):
             for row in range(4):
-                wanted = (rng.randint(-260, 260) << 16) // max(scale, 1)  # many ties, many at the limits
-                memories.acc[index * 4 + row, lane] = rng.choice((*edges, wanted, wanted + 1))
+                expected = (rng.randint(-260, 260) << 16) // max(scale, 1)  # many ties, many at the limits
+                memories.acc[index * 4 + row, lane] = rng.choice((*edges, expected, expected + 1))
         body = {"pixels": 4, "addend": Addend.PARTIAL, "addend_base": index * 4, "dest_base": index * 8, "scale": scale}
         gemms += [
             complete(ONE | body),
@@ -364,8 +364,8 @@ def test_operands_that_can_be_sources_wait_for_the_vector_unit_alone(region: Reg
             offset = 17 * cycle % len(image)
             context.set(unit.read.payload, {"region": region, "offset": offset})
             if before is not None:
-                found = context.get(unit.read_data).to_bytes(4, "little")
-                assert found == image[before].tobytes(), f"word {before}"
+                result = context.get(unit.read_data).to_bytes(4, "little")
+                assert result == image[before].tobytes(), f"word {before}"
             before = offset if context.get(unit.read.ready) else None
             held.extend([context.get(unit.now)] if before is None else [])
             words += before is not None

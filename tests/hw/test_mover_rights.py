@@ -52,11 +52,11 @@ def pull(**values: int) -> int:
 
 def causes(out: Outcome) -> list[tuple[int, int, int]]:
     """Faults, those that are repeated while nothing goes on counted once."""
-    found: list[tuple[int, int, int]] = []
+    result: list[tuple[int, int, int]] = []
     for _, fault in out.faults:
-        if (one := (fault["cause"], fault["tag"], fault["value"])) not in found[-1:]:
-            found.append(one)
-    return found
+        if (one := (fault["cause"], fault["tag"], fault["value"])) not in result[-1:]:
+            result.append(one)
+    return result
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ def test_other_faults_hold_nothing_up_either() -> None:
     fetch = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "tag": 3, "tile": 0x33, "count": 1})
     codes = [own(dst_tile=0x33), pull(src_tile=0x34, tag=8), own(words=0, src_run=1, dst_run=1, tag=9), fetch, AFTER]
     out = run(CORE, codes, config=CHIP)
-    wanted = [(Cause.DESTINATION, 7, 0x33), (Cause.DESTINATION, 8, 0x34), (Cause.SHAPE, 9, 0)]
-    assert causes(out) == [*wanted, (Cause.DESTINATION, 3, 0x33)]
+    target = [(Cause.DESTINATION, 7, 0x33), (Cause.DESTINATION, 8, 0x34), (Cause.SHAPE, 9, 0)]
+    assert causes(out) == [*target, (Cause.DESTINATION, 3, 0x33)]
     check_words(out, [AFTER])
 
 
@@ -152,7 +152,7 @@ def test_other_faults_hold_nothing_up_either() -> None:
 
 def landing(code: int, config: ChipConfig = CHIP) -> tuple[dict[tuple[int, int], int], set[int]]:
     """Where the words of a MOVE to DRAM end up, and the addresses of packets that were not allowed."""
-    found: dict[tuple[int, int], int] = {}
+    result: dict[tuple[int, int], int] = {}
     wrong: set[int] = set()
     packet, before = 0, -2
     for (tile, at), word in expected(code):
@@ -162,8 +162,8 @@ def landing(code: int, config: ChipConfig = CHIP) -> tuple[dict[tuple[int, int],
         inside = at >> 24 == Region.MAIN and BEGIN <= at < BEYOND
         if not inside:
             wrong.add(packet)
-        found[tile, at if inside else BEGIN + at % config.packet_words] = word
-    return found, wrong
+        result[tile, at if inside else BEGIN + at % config.packet_words] = word
+    return result, wrong
 
 
 PUSHES = {
@@ -190,10 +190,10 @@ def test_what_is_written_outside_of_the_pages_lands_in_the_first(name: str, slow
         CORE, [code, AFTER], config=CHIP, rights=RIGHTS, cycles=2000, until_records=2,
         data=sometimes(random.Random(3), 0.3) if slow else None,
     )  # fmt: skip
-    wanted, wrong = landing(code)
+    target, wrong = landing(code)
     written = out.written()
-    assert written.items() >= wanted.items()
-    assert {at for tile, at in written if tile == NEAR} == {at for _, at in wanted}
+    assert written.items() >= target.items()
+    assert {at for tile, at in written if tile == NEAR} == {at for _, at in target}
     assert causes(out) == [(Cause.RIGHTS, 7, at) for at in sorted(wrong, key=[a for (_, a), _ in expected(code)].index)]
     assert sum(packet.head["notify"] for packet in out.packets) == 1, "it completes"
     assert len(out.record) == 2
@@ -220,9 +220,9 @@ def test_random_moves_of_a_program_stay_in_its_pages(config: ChipConfig, seed: i
     written = {at for tile, at in out.written() if tile != PEER}
     assert min(written) >= BEGIN
     assert max(written) < BEYOND
-    told = {(fault["tag"], fault["value"]) for _, fault in out.faults}
+    message = {(fault["tag"], fault["value"]) for _, fault in out.faults}
     to_dram = [code for code in codes if MOVE.unpack(code)["dst_tile"] != PEER]
-    assert told == {(MOVE.unpack(code)["tag"], at) for code in to_dram for at in landing(code, config)[1]}
+    assert message == {(MOVE.unpack(code)["tag"], at) for code in to_dram for at in landing(code, config)[1]}
     sent = [(packet.head["dst_tile"], word) for packet in out.packets for word in packet.words]
     assert sent == [(tile, word) for code in codes for (tile, _), word in expected(code)]
 
@@ -241,10 +241,10 @@ def test_the_next_stream_does_not_inherit_a_route() -> None:
     chip_of_two = chip(data_vcs=2)
     route = INSTRUCTIONS[Opcode.ROUTE].pack({"opcode": Opcode.ROUTE, "tag": 3, "channel": 1})
     plain = chip_of_two.channel_of(PEER)
-    for clears, wanted in (((), 0), ((40,), plain)):
+    for clears, target in (((), 0), ((40,), plain)):
         for gated in (False, True):
             out = run(CORE, [route, AFTER], config=chip_of_two, starts=[20, 50], clears=clears, gated=gated)
-            assert [packet.vc for packet in out.packets] == [wanted]
+            assert [packet.vc for packet in out.packets] == [target]
     assert plain != 0
 
 

@@ -145,10 +145,10 @@ def test_the_birth_is_the_cycle_of_the_first_offer() -> None:
     out = run(SPM, [], codes, config=CHIP, cycles=6000, until_records=12, now=0x1_FFC0,
               data=lambda cycle: sum(room(cycle) << vc for vc, room in enumerate(rooms)))  # fmt: skip
     out_tags = [tag for code in codes for tag in [MOVE.unpack(code)["tag"]] * len(packet_sizes(code))]
-    found = [packet.arrival for packet in out.packets if packet.arrival is not None]
-    assert [arrival["tag"] for arrival in found] == out_tags[: len(found)]
-    assert len(found) >= len(out_tags) - 1
-    assert [arrival["injected_at"] for arrival in found] == [
+    result = [packet.arrival for packet in out.packets if packet.arrival is not None]
+    assert [arrival["tag"] for arrival in result] == out_tags[: len(result)]
+    assert len(result) >= len(out_tags) - 1
+    assert [arrival["injected_at"] for arrival in result] == [
         (0x1_FFC0 + packet.shown) & 0xFFFF for packet in out.packets
     ]
     assert max(packet.first - packet.shown for packet in out.packets) > 10
@@ -189,15 +189,15 @@ def test_random_ways_with_random_stalls(kind: TileKind, noc: dict[str, Any], gat
     remote: list[int] = []
     for tag in range(1, 13):
         code = random_move(rng, kind, tag)
-        asked = way(rng.randrange(config.noc.data_vcs + 1)) if steered and rng.random() < 0.7 else {}
-        if asked and config.noc.route_hops and rng.random() < 0.7:
-            asked |= {"routed": 1, "turns": rng.getrandbits(ROUTE_BODY.offsets["turns"][1])}
-        moves[tag] = code, asked.get("channel", 0), asked.get("turns", 0) if asked.get("routed") else -1
+        request = way(rng.randrange(config.noc.data_vcs + 1)) if steered and rng.random() < 0.7 else {}
+        if request and config.noc.route_hops and rng.random() < 0.7:
+            request |= {"routed": 1, "turns": rng.getrandbits(ROUTE_BODY.offsets["turns"][1])}
+        moves[tag] = code, request.get("channel", 0), request.get("turns", 0) if request.get("routed") else -1
         if tag % 2:
-            own += [ROUTE_BITS.pack({"opcode": Opcode.ROUTE, "tag": 100 + tag} | asked)] if asked else []
+            own += [ROUTE_BITS.pack({"opcode": Opcode.ROUTE, "tag": 100 + tag} | request)] if request else []
             own.append(code)
         else:
-            remote.append(code | ROUTE_BODY.pack(asked) << 256)
+            remote.append(code | ROUTE_BODY.pack(request) << 256)
     moods: dict[str, Any] = {name: sometimes(rng, 0.7) for name in ("offer", "post", "record", "read", "burst")}
     rooms = [sometimes(rng, 0.6) for _ in range(config.noc.data_vcs)]
     records = len(own) + len(remote)

@@ -85,10 +85,10 @@ def test_links_join_what_the_floorplan_joins(assembly: Assembly) -> None:
 
 def test_outputs_are_functions_of_registers_but_for_those_that_are_named(assembly: Assembly, tmp_path: Path) -> None:
     """Searches the netlist of each block for paths from inputs to outputs."""
-    found = {kind: paths(block, tmp_path) for kind, block in assembly.parts.blocks.items()}
+    result = {kind: paths(block, tmp_path) for kind, block in assembly.parts.blocks.items()}
     for name, kind in assembly.parts.instances.items():
         named = assembly.late.get(name, Following(frozenset(), frozenset()))
-        for port, sources in found[kind].items():
+        for port, sources in result[kind].items():
             if sources - FIXED and not port.startswith("bus__"):
                 assert port in named.outputs, f"{name}: {port} depends on {sources} of the same cycle"
                 assert sources - FIXED - INSIDE <= named.inputs
@@ -143,8 +143,8 @@ def test_cores_come_first() -> None:
 
 
 def _blocks(config: ChipConfig) -> dict[str, Block]:
-    made: Partition = partition(config, observed=True, loops=True)
-    return dict(made.blocks)
+    result: Partition = partition(config, observed=True, loops=True)
+    return dict(result.blocks)
 
 
 def paths(block: Block, folder: Path) -> dict[str, set[str]]:
@@ -170,17 +170,17 @@ def paths(block: Block, folder: Path) -> dict[str, set[str]]:
 
 
 def _reach(nets: list[int | str], drivers: dict[int, list[int | str]], inputs: dict[int, str]) -> set[str]:
-    waiting, seen, found = list(nets), set[int | str](), set[str]()
+    waiting, seen, result = list(nets), set[int | str](), set[str]()
     while waiting:
         net = waiting.pop()
         if isinstance(net, str) or net in seen:
             continue
         seen.add(net)
         if net in inputs:
-            found.add(inputs[net])
+            result.add(inputs[net])
         else:
             waiting += drivers.get(net, [])
-    return found
+    return result
 
 
 def _drivers(cell: dict[str, Any]) -> Iterator[tuple[int, list[int | str]]]:

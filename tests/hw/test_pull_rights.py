@@ -31,13 +31,13 @@ def requested(code: int, pages: int = PAGES) -> int:
 def source(code: int) -> tuple[list[int], int | None]:
     """Addresses that a pull reads in a dram tile, and where it first was not allowed to (None: nowhere)."""
     f = MOVE.unpack(code)
-    found: list[int] = []
+    result: list[int] = []
     for i in range(f["words"]):
         at = f["src"] + i // f["src_run"] * f["src_stride"] + i % f["src_run"]
         if not (BEGIN <= at < BEYOND):
-            return [*found, *(BEGIN + j % (BEYOND - BEGIN) for j in range(f["words"] - i))], at
-        found.append(at)
-    return found, None
+            return [*result, *(BEGIN + j % (BEYOND - BEGIN) for j in range(f["words"] - i))], at
+        result.append(at)
+    return result, None
 
 
 PULLS = {
@@ -83,8 +83,8 @@ def test_a_pull_that_always_leaves_its_page_wraps_round() -> None:
         cycles=4000,
         until_records=1,
     )
-    found = [word for packet in out.packets for word in packet.words]
-    assert found == [word_of(3 * PAGE_WORDS + i % PAGE_WORDS) for i in range(words)]
+    result = [word for packet in out.packets for word in packet.words]
+    assert result == [word_of(3 * PAGE_WORDS + i % PAGE_WORDS) for i in range(words)]
     assert causes(out) == [(Cause.RIGHTS, 7, 9)]
 
 
@@ -152,13 +152,13 @@ def test_random_pulls_stay_in_the_pages_of_their_programs(seed: int) -> None:
         DRAM, [], [requested(code) for code in codes], config=CHIP, regions=DEPTHS, cycles=8000,
         until_records=len(codes), gated=seed == 2, latency=lambda: rng.randint(1, 20), **moods,
     )  # fmt: skip
-    wanted = [source(code) for code in codes]
+    expected = [source(code) for code in codes]
     words = [word for packet in out.packets for word in packet.words]
-    assert words == [word_of(at) for addresses, _ in wanted for at in addresses]
-    told = [(fault["tag"], fault["value"], name) for (_, fault), name in zip(out.faults, out.offenders, strict=True)]
+    assert words == [word_of(at) for addresses, _ in expected for at in addresses]
+    message = [(fault["tag"], fault["value"], name) for (_, fault), name in zip(out.faults, out.offenders, strict=True)]
     fields = [MOVE.unpack(code) for code in codes]
-    wrong = [(f["tag"], at, f["dst_tile"]) for f, (_, at) in zip(fields, wanted, strict=True) if at is not None]
-    assert list(dict.fromkeys(told)) == wrong
+    wrong = [(f["tag"], at, f["dst_tile"]) for f, (_, at) in zip(fields, expected, strict=True) if at is not None]
+    assert list(dict.fromkeys(message)) == wrong
 
 
 # -- reads of a core --------------------------------------------------------------------------------------------------

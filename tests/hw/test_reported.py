@@ -22,7 +22,7 @@ def test_each_tile_has_at_most_one_fault_in_the_queue(seed: int) -> None:
     rng = random.Random(seed)
     unit = Reported(CHIP)
     queued: set[int] = set()
-    told: set[int] = set()
+    message: set[int] = set()
     fresh: list[int] = []
     most = 0
 
@@ -44,19 +44,19 @@ def test_each_tile_has_at_most_one_fault_in_the_queue(seed: int) -> None:
             context.set(port.valid, valid)
             context.set(port.tile, strobes.get(name, rng.randrange(256)))
         context.set(unit.clear_all, begins)
-        wanted = on["fault"] and number(strobes["fault"]) not in queued | told
-        assert context.get(unit.fresh) == wanted
+        expected = on["fault"] and number(strobes["fault"]) not in queued | message
+        assert context.get(unit.fresh) == expected
         if on["taken"]:
             queued.discard(number(strobes["taken"]))
         if on["cleared"]:
-            told.discard(number(strobes["cleared"]))
-        if wanted:
+            message.discard(number(strobes["cleared"]))
+        if expected:
             fresh.append(number(strobes["fault"]))
             queued.add(fresh[-1])
-            told.add(fresh[-1])
+            message.add(fresh[-1])
         if begins:
             queued.clear()
-            told.clear()
+            message.clear()
         most = max(most, len(queued))
 
     simulate(unit, 3000, before=before)

@@ -84,8 +84,8 @@ def test_the_first_fault_is_sent_in_the_next_cycle_and_no_other() -> None:
     first = {2: fault(Cause.SHAPE, 2), 1: fault(Cause.ADDRESS, 1)}
     out = run({7: first, 8: {0: fault(Cause.LATE, 0)}, 30: {1: fault(Cause.BUS, 3)}})
     ((cycle, sent),) = out.faults
-    said = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE} | fault(Cause.ADDRESS, 1)
-    assert (cycle, sent) == (8, dict.fromkeys(POST.offsets, 0) | said)
+    message = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE} | fault(Cause.ADDRESS, 1)
+    assert (cycle, sent) == (8, dict.fromkeys(POST.offsets, 0) | message)
 
 
 def test_a_fault_outside_of_a_run_is_not_heard() -> None:
@@ -140,7 +140,7 @@ def test_states_of_all_parts_that_wait(seed: int, gated: bool) -> None:
     out = run(blocked_status=blocked_status | idle, ask=5, stop=5, send=sometimes(rng, 0.5), gated=gated, cycles=150)
     common = {"dst_tile": HOST, "fault": 1, "cause": 0, "tile": HERE, "parity": 0}
     assert [state for _, state in out.states] == [
-        common | {"part": PARTS[i][0], "unit": PARTS[i][1]} | said for i, said in sorted(blocked_status.items())
+        common | {"part": PARTS[i][0], "unit": PARTS[i][1]} | message for i, message in sorted(blocked_status.items())
     ]
 
 

@@ -133,7 +133,7 @@ def test_dimension_ordered_paths_are_shortest_and_use_allowed_turns(routing: str
         came = LOCAL
         for before, after in pairwise(path):
             step = tuple(b - a for a, b in zip(tile_position(before), tile_position(after), strict=True))
-            leaves = next(name for name, found in NEIGHBOURS.items() if found == step)
+            leaves = next(name for name, result in NEIGHBOURS.items() if result == step)
             assert leaves in ROUTINGS[routing][came]
             came = {"north": "south", "south": "north", "east": "west", "west": "east"}[leaves]
 

@@ -49,9 +49,9 @@ def run(unit: Semaphores, cycles: int, posts: dict[int, Source], takers: dict[in
         for port, taker in takers.items():
             take = getattr(unit, f"take_{port}")
             if taker.asking:
-                told = context.get(take.value)
-                assert bool(context.get(take.grant)) <= (told >= context.get(take.n)), "granted more than there was"
-                taker.told.append(told)
+                message = context.get(take.value)
+                assert bool(context.get(take.grant)) <= (message >= context.get(take.n)), "granted more than there was"
+                taker.told.append(message)
             if context.get(take.grant):
                 assert taker.asking, "a grant that nobody asked for"
                 taker.granted.append(cycle)
@@ -180,7 +180,7 @@ def test_random_traffic_against_the_contract(count: int, posts: int, takers: int
     ]
     waits: dict[int, tuple[int, int]] = {}
     values = [0] * count
-    told: list[tuple[int, dict[str, int]]] = []
+    message: list[tuple[int, dict[str, int]]] = []
     faults = faults_of(unit.fault)
     grants = 0
 
@@ -205,9 +205,9 @@ def test_random_traffic_against_the_contract(count: int, posts: int, takers: int
             if taken:
                 number, n = fields_of(source.items[len(source.taken) - 1][1])
                 if number >= count:
-                    told.append((cycle, {"cause": Cause.SEMAPHORE_RANGE, "tag": 0, "value": number}))
+                    message.append((cycle, {"cause": Cause.SEMAPHORE_RANGE, "tag": 0, "value": number}))
                 elif values[number] + n > SEMAPHORE_MAX:
-                    told.append((cycle, {"cause": Cause.SEMAPHORE_OVERFLOW, "tag": 0, "value": number}))
+                    message.append((cycle, {"cause": Cause.SEMAPHORE_OVERFLOW, "tag": 0, "value": number}))
                 else:
                     values[number] += n
             served = served or offered
@@ -221,7 +221,7 @@ def test_random_traffic_against_the_contract(count: int, posts: int, takers: int
                 served = True
 
     simulate(unit, 700, sources, [], [faults], ask, judge, gated=seed % 2 == 0)
-    assert faults.seen == told
+    assert faults.seen == message
     assert grants > 50
     if count < 64:
         assert {values["cause"] for values in faults.values} >= {Cause.SEMAPHORE_RANGE}

@@ -76,8 +76,8 @@ def read_back(
 
     def before(cycle: int, context: Any) -> None:
         context.set(unit.enable, enable)
-        wanted = [cycle in (strobes or {}).get(counter, set()) for counter in STROBED]
-        context.set(unit.count, sum(on << i for i, on in enumerate(wanted)))
+        expected = [cycle in (strobes or {}).get(counter, set()) for counter in STROBED]
+        context.set(unit.count, sum(on << i for i, on in enumerate(expected)))
         if cycle == 0:
             for counter, value in (totals or {}).items():
                 context.set(unit.total(counter), value)
@@ -86,9 +86,9 @@ def read_back(
     simulate(unit, reader.cycles, sources, [], [], before, reader.after, gated=gated)
     per = config.trace_words
     mask = (1 << 128) - 1
-    found = [join(reader.words[i * per : i * per + per], lanes) & mask for i in range(records)]
+    result = [join(reader.words[i * per : i * per + per], lanes) & mask for i in range(records)]
     stats = join(reader.words[records * per :], lanes)
-    return found, {counter: stats >> 32 * counter & 0xFFFFFFFF for counter in Counter}
+    return result, {counter: stats >> 32 * counter & 0xFFFFFFFF for counter in Counter}
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -98,9 +98,9 @@ def test_records_are_read_oldest_first(lanes: int) -> None:
     unit = Trace(chip(lanes), 3)
     payloads = [[record(rng, 100 * port + i) for i in range(4)] for port in range(3)]
     sources = [back_to_back(unit.record(port), payloads[port]) for port in range(3)]
-    found, counters = read_back(unit, sources, 20, lanes, 12, gated=lanes in (8, 32))
+    result, counters = read_back(unit, sources, 20, lanes, 12, gated=lanes in (8, 32))
     assert [source.taken for source in sources] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert found == [*payloads[0], *payloads[1], *payloads[2]]
+    assert result == [*payloads[0], *payloads[1], *payloads[2]]
     assert counters == dict.fromkeys(Counter, 0) | {Counter.RECORDS: 12}
 
 
@@ -110,11 +110,11 @@ def test_records_that_come_in_at_random(lanes: int) -> None:
     unit = Trace(chip(lanes, 64), 4)
     payloads = [[record(rng, i) for i in range(10)] for _ in range(4)]
     sources = [back_to_back(unit.record(port), payloads[port], sometimes(rng, 0.3)) for port in range(4)]
-    found, counters = read_back(unit, sources, 150, lanes, 40, gated=True)
+    result, counters = read_back(unit, sources, 150, lanes, 40, gated=True)
     taken = sorted((cycle, payload) for source, own in zip(sources, payloads, strict=True)
                    for cycle, payload in zip(source.taken, own, strict=True))  # fmt: skip
     assert len({cycle for cycle, _ in taken}) == 40  # one a cycle
-    assert found == [payload for _, payload in taken]
+    assert result == [payload for _, payload in taken]
     assert counters[Counter.RECORDS] == 40
 
 
@@ -123,9 +123,9 @@ def test_what_comes_after_the_memory_is_full_is_counted_and_dropped() -> None:
     unit = Trace(chip(16), 1)
     payloads = [record(rng, i) for i in range(21)]
     source = back_to_back(unit.record(0), payloads)
-    found, counters = read_back(unit, [source], 30, 16, 16)
+    result, counters = read_back(unit, [source], 30, 16, 16)
     assert source.taken == list(range(21))  # nobody is held up by a full memory
-    assert found == payloads[:16]
+    assert result == payloads[:16]
     assert counters[Counter.RECORDS] == 21
 
 
@@ -146,8 +146,8 @@ def test_counters_lie_one_behind_the_other(lanes: int, gated: bool) -> None:
     strobes = {counter: {cycle for cycle in range(60) if rng.random() < 0.5} for counter in STROBED}
     totals = {counter: rng.randrange(1 << 32) for counter in TOTALS}
     _, counters = read_back(unit, [], 70, lanes, 0, strobes=strobes, totals=totals, gated=gated)
-    wanted = {Counter.RECORDS: 0} | {counter: len(cycles) for counter, cycles in strobes.items()} | totals
-    assert counters == {counter: wanted[counter] for counter in Counter}
+    expected = {Counter.RECORDS: 0} | {counter: len(cycles) for counter, cycles in strobes.items()} | totals
+    assert counters == {counter: expected[counter] for counter in Counter}
 
 
 def test_every_counter_is_either_strobed_or_a_total() -> None:

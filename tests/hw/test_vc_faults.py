@@ -130,7 +130,7 @@ def test_a_source_route_loses_its_first_entry(vcs: int, routing: str) -> None:
             expected[way].append([routed(0x22, 1, 2, 0, 3) | mark, *body, number])
     traffic = run_router(router, sends, 70)
     assert {port: sorted(out(traffic, port)) for port in router.ports} == {
-        port: sorted(found) for port, found in expected.items()
+        port: sorted(result) for port, result in expected.items()
     }
     assert not traffic.faults
 

@@ -76,7 +76,7 @@ def test_random_traffic_arrives_whole_and_in_order(
         assert arrived == sent
     else:
         assert sorted(chain(*arrived.values())) == sorted(chain(*sent.values()))
-        assert all(packet[0] & 0xFF == tile for (_, tile, _), found in arrived.items() for packet in found)
+        assert all(packet[0] & 0xFF == tile for (_, tile, _), result in arrived.items() for packet in result)
 
 
 def alone(mesh: VcMesh, journeys: list[tuple[int, int, int, int, int]], slot: int) -> Traffic:
@@ -180,8 +180,8 @@ def test_routed_and_unrouted_packets_mix_in_random_traffic() -> None:
     mask = (1 << FIELD.first_bit) - 1 | -1 << NUMBER
     arrived = [
         (tile, vc, packet[0] & mask, packet[1:])
-        for tile, found in traffic.ejected.items()
-        for vc, packet in packets(found)
+        for tile, result in traffic.ejected.items()
+        for vc, packet in packets(result)
     ]
     assert sorted(arrived) == sorted((tile, vc, packet[0] & mask, packet[1:]) for tile, vc, packet in sent)
 
@@ -193,8 +193,8 @@ def eastwards(path: tuple[int, ...]) -> list[int]:
         near = [(x, y - 1), (x, y + 1)]  # moving west: turning round is no turn
     else:
         near = [(x + 1, y), (x, y - 1), (x, y + 1)]
-    found = [tile_address(*at) for at in near if 0 <= at[0] < 3 and 0 <= at[1] < 3]
-    return [tile for tile in found if len(path) < 2 or tile != path[-2]]
+    result = [tile_address(*at) for at in near if 0 <= at[0] < 3 and 0 <= at[1] < 3]
+    return [tile for tile in result if len(path) < 2 or tile != path[-2]]
 
 
 @pytest.mark.parametrize("routing", ["xy", "yx"])
@@ -249,7 +249,7 @@ def test_bad_destinations_fault_where_they_are_injected_and_disturb_nobody(vcs: 
     assert {(tile, value) for _, tile, value in traffic.faults} == set(bad.items())
     assert len(traffic.faults) == len(bad)
     arrived = [packet for passed in traffic.ejected.values() for _, packet in packets(passed)]
-    assert sorted(arrived) == sorted(found[1] for channels in sends.values() for found in channels.values())
+    assert sorted(arrived) == sorted(result[1] for channels in sends.values() for result in channels.values())
 
 
 def test_a_bad_route_is_a_fault_where_it_goes_wrong_and_holds_up_nobody() -> None:

@@ -328,8 +328,8 @@ def test_ready_depends_on_registers_only_and_valid_never_on_what_arrives(vcs: in
             return [ctx.get(router.input(port).ready) for port in router.ports]
 
         def offers() -> list[tuple[int, int]]:
-            found = [router.output(port) for port in router.ports]
-            return [(ctx.get(port.valid), ctx.get(port.payload.as_value())) for port in found]
+            result = [router.output(port) for port in router.ports]
+            return [(ctx.get(port.valid), ctx.get(port.payload.as_value())) for port in result]
 
         for cycle in range(4 + 4 * vcs):
             for port in router.ports:

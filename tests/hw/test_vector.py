@@ -54,9 +54,9 @@ def check(config: ChipConfig, memories: CoreMemories, vecs: Sequence[Vec], gaps:
         vector_golden.vec(config, expected, vec)
         start = vec_start(config, accepted, start, before)
         before = shape(vec)
-        wanted = {name: vec[name] for name in ("tag", "post_sem", "post_n")}
-        wanted |= {"start": start, "end": start + vec_cycles(config, before)}
-        assert retired == wanted, f"VEC {index}: {vec}"
+        target = {name: vec[name] for name in ("tag", "post_sem", "post_n")}
+        target |= {"start": start, "end": start + vec_cycles(config, before)}
+        assert retired == target, f"VEC {index}: {vec}"
     assert not outcome.faults
     assert not outcome.out_of_range
     assert outcome.reading == sum(vec_occupancy(config, shape(vec)) for vec in vecs)
@@ -141,13 +141,13 @@ def naive_whole(config: ChipConfig, memories: CoreMemories, v: Vec) -> dict[int,
                 y = max(xs)
                 if op is VectorOp.SUM:
                     y = min(127, max(-128, round(Fraction(times * sum(xs) * v["scale"], 1 << 17))))
-                found = [x - y for x in xs]
+                result = [x - y for x in xs]
             else:
                 total = sum(x * x for x in xs) if op is VectorOp.MAC else sum(xs)
                 d = math.isqrt(256 * total) if op is VectorOp.MAC else total
                 m = min(65535, v["scale"] * 4096 // d) if d > 0 else 65535
-                found = [round(Fraction(times * x * m, 1 << 17)) for x in xs]
-            for p, y in enumerate(found):
+                result = [round(Fraction(times * x * m, 1 << 17)) for x in xs]
+            for p, y in enumerate(result):
                 y = min(127, max(-128, y))
                 y = min(max(y, 0) if v["relu"] else y, v["clamp"])
                 words.setdefault(v["dest_base"] + b * v["pixels"] + p, [0] * config.lanes)[lane] = y
@@ -161,12 +161,12 @@ def test_golden_is_the_written_semantics(op: VectorOp) -> None:
     memories = random_memories(config, 1)
     for _ in range(25):
         vec = random_vec(config, rng, op, 150)
-        found = memories.copy()
-        vector_golden.vec(config, found, vec)
+        result = memories.copy()
+        vector_golden.vec(config, result, vec)
         expected = memories.copy()
         for at, word in naive(config, memories, vec).items():
             expected.vec[at] = word
-        np.testing.assert_array_equal(found.vec, expected.vec, err_msg=str(vec))
+        np.testing.assert_array_equal(result.vec, expected.vec, err_msg=str(vec))
 
 
 @pytest.mark.parametrize("op", VectorOp)
@@ -359,8 +359,8 @@ def test_extreme_sums_are_requantised_exactly() -> None:
     vecs = []
     for index, scale in enumerate((65535, 1 << 15, 1 << 14, 1, 0, 3)):
         for row, lane in np.ndindex(8, 4):
-            wanted = (rng.randint(-260, 260) << 16) // max(scale, 1)  # many ties, many at the limits
-            memories.acc[index * 8 + row, lane] = rng.choice((*edges, wanted, wanted + 1))
+            expected = (rng.randint(-260, 260) << 16) // max(scale, 1)  # many ties, many at the limits
+            memories.acc[index * 8 + row, lane] = rng.choice((*edges, expected, expected + 1))
         line = {"op": VectorOp.REQUANT, "pixels": 8, "in_w": 8, "x_plane": 8, "out_w": 8, "x_base": index * 8}
         vecs += [
             complete(ONE | line | {"dest_base": index * 16, "scale": scale}),

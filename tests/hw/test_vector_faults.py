@@ -104,8 +104,8 @@ def test_faults_name_their_cause_and_never_hang(name: str) -> None:
         body = ONE | {"dest_base": 40, "tag": tag} | change
         vecs += [FORMAT.pack(body), FORMAT.pack(good | {"tag": 1000 + tag})]
     outcome = run(config, memories, vecs)
-    found = {tag: (cause, value) for cause, tag, value in outcome.faults}
-    assert {name: found.get(tag) for tag, name in enumerate(FAULTS)} == {
+    result = {tag: (cause, value) for cause, tag, value in outcome.faults}
+    assert {name: result.get(tag) for tag, name in enumerate(FAULTS)} == {
         name: (cause, value) for name, (_, cause, value) in FAULTS.items()
     }
     assert len(outcome.faults) == len(FAULTS)
@@ -143,7 +143,7 @@ def test_what_lies_past_a_memory_counts_for_nothing(name: str) -> None:
             continue
         vec = complete(ONE | {"dest_base": 40, "clamp": 127, "scale": 1 << 13} | change)
         outcome = run(config, memories, [FORMAT.pack(before), FORMAT.pack(vec)])
-        assert [found for found, _, _ in outcome.faults] == [Cause.ADDRESS], case
+        assert [result for result, _, _ in outcome.faults] == [Cause.ADDRESS], case
         expected = _nothing_behind(memories, vec["op"])
         for code in (before, vec):
             vector_golden.vec(config, expected, code)

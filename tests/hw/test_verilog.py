@@ -56,8 +56,8 @@ def without_comments(text: str) -> str:
     ],
 )
 def test_nothing_is_for_simulation_only(construct: str, text: str) -> None:
-    found = re.search(construct, without_comments(text), re.MULTILINE)
-    assert found is None, found
+    result = re.search(construct, without_comments(text), re.MULTILINE)
+    assert result is None, result
 
 
 def test_the_search_for_such_constructs_can_find_them() -> None:
@@ -87,12 +87,12 @@ def test_an_observed_chip_shows_every_result_of_every_core(text: str) -> None:
     ports = {port["name"]: port for port in emission.manifest(config, observed=True)["ports"]}
     usual = {port["name"] for port in emission.manifest(config)["ports"]}
     widths = {"out_en": 1, "out_addr": 16, "out_data": 64, "vec_en": 1, "vec_addr": 16, "vec_data": 64}
-    wanted = {f"seen_{core}__{name}": width for core in (0, 1) for name, width in widths.items()}
-    assert {name: ports[name]["width"] for name in ports.keys() - usual} == wanted
-    assert {ports[name]["direction"] for name in wanted} == {"output"}
+    expected = {f"seen_{core}__{name}": width for core in (0, 1) for name, width in widths.items()}
+    assert {name: ports[name]["width"] for name in ports.keys() - usual} == expected
+    assert {ports[name]["direction"] for name in expected} == {"output"}
     bodies = {match[1]: match[2] for match in emission.MODULE.finditer(emission.rtlil(config, observed=True))}
     shown = re.compile(r"^  wire width (\d+) output \d+ +\\(seen_\S+)$", re.MULTILINE)
-    assert {name: int(width) for width, name in shown.findall(bodies["chip"])} == wanted
+    assert {name: int(width) for width, name in shown.findall(bodies["chip"])} == expected
     assert {name: int(width) for width, name in shown.findall(bodies["tile_core"])} == {
         f"seen__{name}": width for name, width in widths.items()
     }

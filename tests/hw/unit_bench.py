@@ -37,8 +37,8 @@ def sometimes(rng: random.Random, chance: float) -> Mood:
 
 
 def only_in(cycles: Iterable[int]) -> Mood:
-    wanted = frozenset(cycles)
-    return lambda cycle: cycle in wanted
+    expected = frozenset(cycles)
+    return lambda cycle: cycle in expected
 
 
 def bits(layout: data.StructLayout | Format, **values: int) -> int:
@@ -160,12 +160,12 @@ def simulate(
 
     async def bench(context: Any) -> None:
         nonlocal ran
-        told: dict[int, int] = {}
+        message: dict[int, int] = {}
 
         def on_progress(signal: Any, value: int) -> None:
             """Sets a signal, unless it is so already: that is most of the time of a simulation."""
-            if told.get(id(signal)) != value:
-                told[id(signal)] = value
+            if message.get(id(signal)) != value:
+                message[id(signal)] = value
                 context.set(signal, value)
 
         into = [(source, source.port.valid, source.port.ready, _value(source.port.payload)) for source in sources]

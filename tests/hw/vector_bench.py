@@ -68,8 +68,8 @@ class Bench(wiring.Component):
             bits = 8 * image[0].nbytes
             words = [int.from_bytes(word.tobytes(), "little") for word in image]
             m.submodules[name] = memory = Memory(shape=bits, depth=len(words), init=words)
-            port, wanted = memory.read_port(), getattr(unit.operands, name)
-            m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
+            port, expected = memory.read_port(), getattr(unit.operands, name)
+            m.d.comb += [port.en.eq(expected.en), port.addr.eq(expected.addr)]
             m.d.comb += getattr(unit.operands, f"{name}_data").eq(port.data)
         return m
 
@@ -100,8 +100,8 @@ def run(config: ChipConfig, memories: CoreMemories, vecs: Sequence[Vec | int], g
             if write.en:
                 outcome.written.append((context.get(unit.now), int(write.addr)))
             for name, size in sizes.items():
-                wanted = context.get(getattr(operands, name))
-                outcome.out_of_range += int(wanted.en and wanted.addr >= size)
+                expected = context.get(getattr(operands, name))
+                outcome.out_of_range += int(expected.en and expected.addr >= size)
             outcome.reading += context.get(unit.reading)
             await context.tick()
 

@@ -94,21 +94,21 @@ class Interleaver:
             raise Failure(f"semaphores left over: {self.semaphores}")
 
     def _actions(self) -> list[tuple[object, Callable[[], None]]]:
-        found: list[tuple[object, Callable[[], None]]] = []
+        result: list[tuple[object, Callable[[], None]]] = []
         for key, front in self.fronts.items():
             if front.at < len(front.code) and self._ready(front):
-                found.append((("front", key), lambda front=front: self._issue(front)))
-        found += [(("compute", key), lambda key=key: self._compute(key)) for key, queue in self.units.items() if queue]
+                result.append((("front", key), lambda front=front: self._issue(front)))
+        result += [(("compute", key), lambda key=key: self._compute(key)) for key, queue in self.units.items() if queue]
         queues: Any = (  # of different keys
             ("read", self.transfers, self._read),
             ("land", self.data, self._land),
             ("post", self.posts, self._deliver),
         )
         for kind, held, act in queues:
-            found += [((kind, key), lambda key=key, act=act: act(key)) for key, queue in held.items() if queue]
+            result += [((kind, key), lambda key=key, act=act: act(key)) for key, queue in held.items() if queue]
         if self.fetches:
-            found.append(("fetch", self._fetch))
-        return found
+            result.append(("fetch", self._fetch))
+        return result
 
     def _ready(self, front: _Front) -> bool:
         fields = front.code[front.at].fields

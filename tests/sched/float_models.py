@@ -66,8 +66,8 @@ def integer_outputs(graph: Graph, x: np.ndarray) -> dict[str, np.ndarray]:
     """Real values that the int8 network makes of a real input."""
     (value,) = graph.inputs
     steps = np.clip(np.rint(x.reshape(value.shape) / value.step), -128, 127).astype(np.int8)
-    found = run(session(to_onnx(graph), "int8"), {value.name: flip(steps)})
-    return {name: unflip(array) * graph.value(name).step for name, array in found.items()}
+    result = run(session(to_onnx(graph), "int8"), {value.name: flip(steps)})
+    return {name: unflip(array) * graph.value(name).step for name, array in result.items()}
 
 
 def decibels(exact: np.ndarray, found: np.ndarray) -> float:

@@ -134,14 +134,14 @@ class Fluid:
         """Cycles to what happens next, and whether that is the end of a phase; None if that is after `until`."""
         end = min((flow.left / flow.rate for flow in self._flows.values()), default=None)
         start = min((flow.placement.start - self._time for flow in self._coming.values()), default=None)
-        found = [cycles for cycles in (end, start) if cycles is not None]
-        assert found or until is not None, "nothing runs and nothing is to come"
-        if until is not None and (not found or self._time + min(found) > until):
+        result = [cycles for cycles in (end, start) if cycles is not None]
+        assert result or until is not None, "nothing runs and nothing is to come"
+        if until is not None and (not result or self._time + min(result) > until):
             if until > self._time:  # play up to there
                 for flow in self._flows.values():
                     flow.left -= (until - self._time) * flow.rate
             return None, False
-        return min(found), end is not None and end <= min(found) + _EPSILON
+        return min(result), end is not None and end <= min(result) + _EPSILON
 
     def _ended(self, slot: int) -> Ended:
         placement = self._flows.pop(slot).placement

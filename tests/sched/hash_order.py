@@ -38,14 +38,14 @@ ONLINE = ("prema", "planaria", "veltair:estimator=fair", "layer_puzzle:estimator
 def _layer(scheduler: str, chip: str = "quad8") -> bytes:
     (workload,) = workloads("conv:7x7x24-20,k3,p1")
     chosen = load(chip)
-    made = find(scheduler)(workload.shape, chosen, workload.data().scale)
-    return made.model_dump_json().encode() + to_bytes(program_of(made, chosen))
+    result = find(scheduler)(workload.shape, chosen, workload.data().scale)
+    return result.model_dump_json().encode() + to_bytes(program_of(result, chosen))
 
 
 def _ahead() -> bytes:
     (workload,), chip = workloads("gemm:9x16x20"), load("ahead8")
-    made = find("dtt")(workload.shape, chip, workload.data().scale)
-    return to_bytes(compile_ahead(made, chip).program)
+    result = find("dtt")(workload.shape, chip, workload.data().scale)
+    return to_bytes(compile_ahead(result, chip).program)
 
 
 def _network() -> bytes:
@@ -58,8 +58,8 @@ def _gradient() -> bytes:
 
 
 def _served(scheduler: str) -> bytes:
-    asked = instances(network("a", 400, 100), network("b", 300, 200, 90), network("c", 150), deadline=900)
-    return repr(Drive(Fluid(PLATFORM), online_scheduler(scheduler, PLATFORM)).run(asked)).encode()
+    request = instances(network("a", 400, 100), network("b", 300, 200, 90), network("c", 150), deadline=900)
+    return repr(Drive(Fluid(PLATFORM), online_scheduler(scheduler, PLATFORM)).run(request)).encode()
 
 
 def _listed() -> bytes:

@@ -280,8 +280,8 @@ def perform(made: NetworkSchedule, chip: ChipConfig, inputs: Arrays) -> tuple[Ar
             (access,) = writes(op, chip)
             if access.region in REGIONS:
                 ((start, stop),) = access.intervals
-                found = memories.region(op.core, access.region)[start:stop].copy()
-                log[op.core, access.region].append((np.arange(start, stop, dtype=np.int32), found))
+                result = memories.region(op.core, access.region)[start:stop].copy()
+                log[op.core, access.region].append((np.arange(start, stop, dtype=np.int32), result))
 
     functional.execute(schedule.operations, memories, watch)
     empty = np.zeros(0, np.int32), np.zeros((0, chip.lanes), np.uint8)
@@ -305,16 +305,16 @@ def mismatches(
     layers = {layer.output for layer in made.graph.layers if layer.kind not in PLACED}
     assert computed.keys() == layers
     right = {}
-    for name, found in computed.items():
+    for name, result in computed.items():
         expected = words(golden[name][0].astype(np.int8), made.lanes[name], chip.lanes)
-        right[name] = expected.reshape(len(expected), *found.words.shape[1:3], chip.lanes)
+        right[name] = expected.reshape(len(expected), *result.words.shape[1:3], chip.lanes)
         if name in unclean(made.graph):
             idle = (made.lanes[name] < 0).reshape(len(expected), 1, 1, chip.lanes)
-            right[name] = np.where(idle, found.words, right[name])
+            right[name] = np.where(idle, result.words, right[name])
     return compare_values(computed, right)
 
 
 def places(tensor: Tensor) -> list[tuple[int, int, int]]:
     """(tile, first word, end) of each piece of a tensor."""
-    found = [(piece.tile, piece.address & ((1 << OFFSET_BITS) - 1), piece.words) for piece in tensor.pieces]
-    return [(tile, first, first + count) for tile, first, count in found]
+    result = [(piece.tile, piece.address & ((1 << OFFSET_BITS) - 1), piece.words) for piece in tensor.pieces]
+    return [(tile, first, first + count) for tile, first, count in result]

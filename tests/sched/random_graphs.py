@@ -128,13 +128,13 @@ def by_channel(graph: Graph, share: float = 1.0) -> Graph:
 
 def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[str, NDArray[np.int64]]:
     """All tensors by the definitions in sched/workload/graph.py, in int64, window by window."""
-    found = {name: array.astype(np.int64) for name, array in inputs.items()}
+    result = {name: array.astype(np.int64) for name, array in inputs.items()}
     for layer in graph.layers:
-        x, window = found[layer.inputs[0]], layer.window
+        x, window = result[layer.inputs[0]], layer.window
         if layer.kind == "add":
-            y = np.clip(x + found[layer.inputs[1]], -128, 127)
+            y = np.clip(x + result[layer.inputs[1]], -128, 127)
         elif layer.kind == "concat":
-            y = np.concatenate([found[name] for name in layer.inputs], axis=1)
+            y = np.concatenate([result[name] for name in layer.inputs], axis=1)
         elif layer.kind == "slice":
             end_h, end_w = x.shape[2] - window.pad_bottom, x.shape[3] - window.pad_right
             y = x[:, :, window.pad_top : end_h : window.stride_h, window.pad_left : end_w : window.stride_w]
@@ -142,23 +142,23 @@ def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[st
             y = np.zeros(graph.value(layer.output).shape, np.int64)
             for name, place in zip(layer.inputs, layer.places, strict=True):
                 rows = slice(place.top, place.end[0], place.step_h)
-                y[:, :, rows, place.left : place.end[1] : place.step_w] = found[name]
+                y[:, :, rows, place.left : place.end[1] : place.step_w] = result[name]
         elif layer.table is not None:
             y = layer.table.astype(np.int64)[x + 128]
         elif layer.kind == "mul":
-            y = np.clip(_rounded(x * found[layer.inputs[1]] * layer.scale, 13 if layer.times16 else 17), -128, 127)
+            y = np.clip(_rounded(x * result[layer.inputs[1]] * layer.scale, 13 if layer.times16 else 17), -128, 127)
         elif layer.by is not None:
             y = normalised(layer, x)
         elif layer.kind in ("product", "transpose"):
-            y = _grouped(graph, layer, found)
+            y = _grouped(graph, layer, result)
         elif layer.kind == "upsample":
             y = x.repeat(layer.repeat, axis=2).repeat(layer.repeat, axis=3)
         else:
             y = _windows(graph, layer, x)
         if layer.kind not in ("concat", "slice", "paste", "transpose"):
             y = np.clip(y, 0 if layer.relu else -128, layer.clamp)
-        found[layer.output] = y
-    return found
+        result[layer.output] = y
+    return result
 
 
 def _grouped(graph: Graph, layer: Layer, found: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:

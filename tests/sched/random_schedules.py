@@ -96,7 +96,7 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
     places = [(t, r) for t in chip.tiles for r in DATA_REGIONS]
     places = [place for place in places if memory_words(chip, *place)]
     issuers = [tile for tile in chip.tiles if tile != chip.host]
-    found: list[Operation] = []
+    result: list[Operation] = []
     noc, dependences = chip.noc, DependenceGraph.of_chip(chip)
 
     def ways(source: int, target: int) -> dict[str, object]:
@@ -117,15 +117,15 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
         run = rng.choice((words, words, rng.randint(1, words)))
         return Span(tile=tile, address=address(region, rng.randrange(room)), run=run, stride=run + rng.randrange(3))
 
-    while len(found) < count:
+    while len(result) < count:
         if rng.random() < 0.7:
             words = rng.randint(1, 10)
             src, dst = span(words), span(words)
             issuer = rng.choice((src.tile, dst.tile, rng.choice(issuers)))
-            op: Operation = Move(issuer=issuer, src=src, dst=dst, words=words, label=f"move {len(found)}")
+            op: Operation = Move(issuer=issuer, src=src, dst=dst, words=words, label=f"move {len(result)}")
             op = op.model_copy(update=ways(src.tile, dst.tile))
         elif rng.random() < 0.4:
-            op = Vec(core=rng.choice(chip.cores), fields=random_vec(rng), label=f"vec {len(found)}")
+            op = Vec(core=rng.choice(chip.cores), fields=random_vec(rng), label=f"vec {len(result)}")
         else:
             in_w, rows = rng.randint(1, 3), rng.randint(1, 3)
             base, addend = rng.randrange(8), rng.randrange(3)
@@ -139,13 +139,13 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
                 "dest_base": base if addend == 2 else rng.randrange(10), "scale": rng.randrange(1 << 16),
                 "relu": rng.randrange(2), "clamp": rng.randrange(128),
             }  # fmt: skip
-            op = Gemm(core=rng.choice(chip.cores), fields=fields, label=f"gemm {len(found)}")
+            op = Gemm(core=rng.choice(chip.cores), fields=fields, label=f"gemm {len(result)}")
         try:
             validate(schedule_of([op], chip), chip)
         except ScheduleError:
             continue
-        found.append(op)
-    return found
+        result.append(op)
+    return result
 
 
 def random_memories(seed: int, chip: ChipConfig) -> Memories:

@@ -51,8 +51,8 @@ class Scripted:
 
 def launched(session: ModelSession, one: Scripted) -> list[Executed]:
     log: list[Executed] = []
-    made = template(one.layer, session.chip, len(one.spot.cores))
-    session.launch(Launch(one.spot.slot, relocate(made, session.chip, one.spot), one.follows), one.at, log)
+    result = template(one.layer, session.chip, len(one.spot.cores))
+    session.launch(Launch(one.spot.slot, relocate(result, session.chip, one.spot), one.follows), one.at, log)
     return log
 
 
@@ -67,25 +67,25 @@ def serve(chip: ChipConfig, count: int, seed: int, lead: int = 0) -> list[Script
     random = Random(seed)
     session = ModelSession(chip)
     running: dict[int, tuple[Scripted, list[Executed]]] = {}
-    found: list[Scripted] = []
+    result: list[Scripted] = []
     at = 0
-    while len(found) < count:
+    while len(result) < count:
         busy = {core for one, _ in running.values() for core in one.spot.cores}
         free = [core for core in chip.cores if core not in busy]
-        while free and len(found) + len(running) < count and random.random() < 0.8:
+        while free and len(result) + len(running) < count and random.random() < 0.8:
             cores = tuple(random.sample(free, random.randint(1, min(3, len(free)))))
             free = [core for core in free if core not in cores]
             layer = random.choice(LAYERS)
             slot = random.choice([slot for slot in range(chip.programs) if slot not in running])
             size = pages(template(layer, chip, len(cores)), chip)
             at = max(at, session.now + lead + random.choice((1, 2, random.randint(1, 400))))
-            one = Scripted(len(found) + len(running), layer, Spot(cores, 8 * slot, 8 * slot + size, slot), at)
+            one = Scripted(len(result) + len(running), layer, Spot(cores, 8 * slot, 8 * slot + size, slot), at)
             running[slot] = one, launched(session, one)
         if running:
             for done in session.advance(None):
                 one, log = running.pop(done.slot)
-                found.append(ended(one, done.cycle, log))
-    return found
+                result.append(ended(one, done.cycle, log))
+    return result
 
 
 def serve_chains(chip: ChipConfig, count: int, seed: int, lead: int = 0) -> list[Scripted]:
@@ -94,11 +94,11 @@ def serve_chains(chip: ChipConfig, count: int, seed: int, lead: int = 0) -> list
     random = Random(seed)
     session = ModelSession(chip)
     running: dict[int, list[tuple[Scripted, list[Executed]]]] = {}
-    found: list[Scripted] = []
-    at = made = 0
-    while len(found) < count:
+    result: list[Scripted] = []
+    at = outcome = 0
+    while len(result) < count:
         slots = random.sample(range(chip.programs), chip.programs)
-        for slot in slots[: count - made]:
+        for slot in slots[: count - outcome]:
             chain = running.setdefault(slot, [])
             busy = {core for each in running.values() for one, _ in each for core in one.spot.cores}
             free = [core for core in chip.cores if core not in busy or (chain and core in chain[0][0].spot.cores)]
@@ -109,13 +109,13 @@ def serve_chains(chip: ChipConfig, count: int, seed: int, lead: int = 0) -> list
             page = 16 * slot + (8 if chain and chain[0][0].spot.first_page % 16 == 0 else 0)
             spot = Spot(cores, page, page + pages(template(layer, chip, len(cores)), chip), slot)
             at = max(at, session.now + lead + random.choice((1, 2, random.randint(1, 2000))))
-            one = Scripted(made, layer, spot, at, follows=bool(chain), made=session.now)
+            one = Scripted(outcome, layer, spot, at, follows=bool(chain), made=session.now)
             chain.append((one, launched(session, one)))
-            made += 1
+            outcome += 1
         for done in session.advance(None):
             one, log = running[done.slot].pop(0)
-            found.append(ended(one, done.cycle, log))
-    return found
+            result.append(ended(one, done.cycle, log))
+    return result
 
 
 def serve_again(chip: ChipConfig, script: Sequence[Scripted], step: int) -> list[Scripted]:
@@ -123,7 +123,7 @@ def serve_again(chip: ChipConfig, script: Sequence[Scripted], step: int) -> list
     session = ModelSession(chip)
     todo = sorted(script, key=lambda one: one.number)
     running: dict[int, list[tuple[Scripted, list[Executed]]]] = {}
-    found: list[Scripted] = []
+    result: list[Scripted] = []
     while todo or any(running.values()):
         while todo and todo[0].known == session.now:
             one = todo.pop(0)
@@ -133,8 +133,8 @@ def serve_again(chip: ChipConfig, script: Sequence[Scripted], step: int) -> list
             until = min(until, todo[0].known)
         for done in session.advance(until):
             one, log = running[done.slot].pop(0)
-            found.append(ended(one, done.cycle, log))
-    return found
+            result.append(ended(one, done.cycle, log))
+    return result
 
 
 def main() -> None:

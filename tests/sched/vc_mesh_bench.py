@@ -76,16 +76,16 @@ def random_traffic(random: Random, width: int, height: int, channels: int, routi
     sent = []
     for _ in range(packets):
         source, target, channel = random.choice(tiles), random.choice(few), random.randrange(channels)
-        found = None
+        result = None
         if random.random() < 0.4:
-            found = random_path(random, tiles, source, target, FIELD.longest)
-            if found is not None and not dependences.admits(Route(channel, found)):
-                found = None
-        if found is not None:
-            dependences.add(Route(channel, found), "routed")
+            result = random_path(random, tiles, source, target, FIELD.longest)
+            if result is not None and not dependences.admits(Route(channel, result)):
+                result = None
+        if result is not None:
+            dependences.add(Route(channel, result), "routed")
         flits = random.choice((1, 2, 2, 5, random.randint(1, 20)))
         gap = random.choice((0, 0, 0, random.randint(1, 9)))
-        sent.append(Sent(source, target, channel, flits, gap, found, target % 2 == 0 and random.random() < 0.5))
+        sent.append(Sent(source, target, channel, flits, gap, result, target % 2 == 0 and random.random() < 0.5))
     return Traffic(plane, tuple(sent), random.choice((0, 0, 2, 5)), random.randrange(1 << 20))
 
 
@@ -169,8 +169,8 @@ def _flit(traffic: Traffic, number: int, flit: int, several: bool) -> dict[str, 
     data = sent.target | number << 8
     if flit == 0 and sent.tiles is not None:
         data = FIELD.insert(data, encode(sent.tiles, plane.width, plane.height, FIELD))
-    found = {"data": data if flit == 0 else 0, "last": int(flit == sent.flits - 1)}
-    return found | {"vc": sent.channel} if several else found
+    result = {"data": data if flit == 0 else 0, "last": int(flit == sent.flits - 1)}
+    return result | {"vc": sent.channel} if several else result
 
 
 def _cut(value: int, signals: Sequence[Any]) -> Any:

@@ -65,9 +65,11 @@ def test_interrupt_keeps_finished_rows(folder: Path, engine: Any) -> None:
     assert (len(results.rows), results.complete) == (1, False)
     assert "Traceback" not in shown.output
     (kept,) = (path for path in results_in(folder).glob("*.json") if path.name != "latest.json")
-    said = shown.stderr.replace("\n", " ")
-    assert f"error: interrupted after 1 row, kept in {kept.relative_to(folder)}; simulators, compiled networks" in said
-    assert "; go on with: meshloom " in said
+    message = shown.stderr.replace("\n", " ")
+    assert (
+        f"error: interrupted after 1 row, kept in {kept.relative_to(folder)}; simulators, compiled networks" in message
+    )
+    assert "; go on with: meshloom " in message
 
 
 def test_interrupt_before_the_first_row_writes_nothing(folder: Path, engine: Any) -> None:

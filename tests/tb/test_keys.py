@@ -70,11 +70,11 @@ def changed(monkeypatch: pytest.MonkeyPatch, path: Path, call: Callable[[], obje
 
 
 def test_every_ingredient_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(chip: ChipConfig = TINY, simulator: str = "verilator", waves: bool = False) -> dict[str, str]:
+    def ingredients(chip: ChipConfig = TINY, simulator: str = "verilator", waves: bool = False) -> dict[str, str]:
         return builder.ingredients(chip, simulator, waves)
 
-    names: dict[str, object] = {"base": made(), "chip": made(OTHER), "waves": made(waves=True)}
-    names["icarus"] = made(simulator="icarus")
+    names: dict[str, object] = {"base": ingredients(), "chip": ingredients(OTHER), "waves": ingredients(waves=True)}
+    names["icarus"] = ingredients(simulator="icarus")
     changes: dict[str, tuple[object, str, object]] = {
         "compiler": (builder, "compiler", lambda: "other"),
         "processor": (builder, "processor", lambda: "other"),
@@ -84,17 +84,17 @@ def test_every_ingredient_of_a_simulator_is_looked_at(monkeypatch: pytest.Monkey
     for name, (place, attribute, value) in changes.items():
         with monkeypatch.context() as patch:
             patch.setattr(place, attribute, value)
-            names[name] = made()
+            names[name] = ingredients()
     version = builder.metadata.version
     for tool in ("amaranth", "pyosys", "verilator", "cocotb"):
         other = SimpleNamespace(version=lambda name, tool=tool: "other" if name == tool else version(name))
         with monkeypatch.context() as patch:
             patch.setattr(builder, "metadata", other)
-            names[tool] = made()
+            names[tool] = ingredients()
     with monkeypatch.context() as patch:
         patch.setattr(builder, "simulator_version", lambda simulator: f"another {simulator}")
-        names["another icarus"] = made(simulator="icarus")
-        assert made() == names["base"], "Verilator's version is that of its package"
+        names["another icarus"] = ingredients(simulator="icarus")
+        assert ingredients() == names["base"], "Verilator's version is that of its package"
     different(names)
     entries = {builder._recipe(TINY, simulator, waves).name for simulator in PROGRAMS for waves in (False, True)}
     assert len(entries) == 4

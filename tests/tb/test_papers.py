@@ -133,6 +133,6 @@ def test_a_folder_is_a_paper(tree: Path) -> None:
     (room / "in_turn" / "__init__.py").write_text('SCHEDULERS = {"in_turn": "entry:schedule"}\n')
     shutil.copy(ROOT / "examples" / "scheduler" / "in_turn" / "__init__.py", room / "in_turn" / "entry.py")
     commands = [["schedulers"], ["schedule", "gemm:5x9x7", "--chip", "tiny", "--scheduler", "in_turn:rows=1"]]
-    (status, listed), (made, message) = probe(tree, commands)[1]
-    assert (status, made) == (0, 0), message
+    (status, listed), (result, message) = probe(tree, commands)[1]
+    assert (status, result) == (0, 0), message
     assert rows(listed) == {"in_turn", "loop_order", "lookahead"}

@@ -66,6 +66,6 @@ def test_bytes_and_cycles_of_templates(name: str) -> None:
     for index, (run, right, model) in enumerate(zip(runs, expected, cycles, strict=True)):
         stage = net.stages[index].y
         assert run.fault is None, stage
-        for result, wanted in zip(run.memory, right, strict=True):
-            np.testing.assert_array_equal(result, wanted, stage)
+        for result, target in zip(run.memory, right, strict=True):
+            np.testing.assert_array_equal(result, target, stage)
         assert abs(run.cycles - model) <= 0.02 * run.cycles + 8, stage

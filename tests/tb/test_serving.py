@@ -172,7 +172,7 @@ def test_what_a_program_may_not_do_is_its_own_fault(bench: Bench, name: str) -> 
     ended = [bench.completion()]
     while not (any(one[0]["fault"] for one in ended) and any(one[0]["slot"] == 1 for one in ended)):
         ended.append(bench.completion())
-    ((who, number),) = [(who, said) for done, who, said, _ in ended if done["fault"]]
+    ((who, number),) = [(who, message) for done, who, message, _ in ended if done["fault"]]
     fault = FAULT_WHO.unpack(who)
     assert (Cause(fault["cause"]), fault["tile"], fault["tag"], number) == (Cause.RIGHTS, offender, 1, value)
     np.testing.assert_array_equal(copied(bench, 3), array)

@@ -358,8 +358,8 @@ def test_feeds_of_a_float_file_know_what_it_says_itself(tmp_path: Path) -> None:
             feed.notes == graph.notes == ("Softmax y at the end is left out: it does not change the order of classes.",)
         )
         (value,) = graph.inputs
-        found = golden_values(graph, feed.arrays)["scores"] * graph.value("scores").step
-        np.testing.assert_allclose(found, exact, atol=0.05)
+        outcome = golden_values(graph, feed.arrays)["scores"] * graph.value("scores").step
+        np.testing.assert_allclose(outcome, exact, atol=0.05)
         assert value.name == "x"
 
 

@@ -72,5 +72,5 @@ def test_the_error_that_is_shown_is_the_error(tmp_path: Path, monkeypatch: pytes
     wrong = re.sub(r"    task.load_weights.*\n", "", first)
     Path("first.py").write_text(wrong, encoding="utf-8")
     shown = " ".join(invoke("schedule", *command).stderr.split())
-    said = TUTORIAL[TUTORIAL.index("    error: the program has 1 problem") : TUTORIAL.index("The label says which")]
-    assert shown.startswith(" ".join(said.split()))
+    message = TUTORIAL[TUTORIAL.index("    error: the program has 1 problem") : TUTORIAL.index("The label says which")]
+    assert shown.startswith(" ".join(message.split()))

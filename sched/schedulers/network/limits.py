@@ -127,9 +127,12 @@ def bounding(gains: Mapping[Resource, float], costs: Mapping[Resource, float], c
     """
     if (most := max(gains.values())) > NEAR * cycles:
         names = [kind for kind, saving in gains.items() if saving >= (1 - CLOSE) * most]
-        return "+".join(sorted(names, key=lambda kind: -gains[kind]))
+        names.sort(key=gains.__getitem__, reverse=True)
+        return "+".join(names)
     least = max(costs.values()) - NEAR * cycles
-    return "+".join(sorted((kind for kind, more in costs.items() if more >= least), key=lambda kind: -costs[kind]))
+    names = [kind for kind, more in costs.items() if more >= least]
+    names.sort(key=costs.__getitem__, reverse=True)
+    return "+".join(names)
 
 
 def _bought(operations: Sequence[Operation], chip: ChipConfig) -> str:

@@ -126,9 +126,9 @@ class RowFile:
 
     def missing(self, points: Iterable[Point]) -> list[Point]:
         """Those that the present code has not measured, each once."""
-        asked = list(dict.fromkeys(points))
-        known = self.look(asked)
-        return [point for point in asked if point not in known or not known[point].current]
+        request = list(dict.fromkeys(points))
+        known = self.look(request)
+        return [point for point in request if point not in known or not known[point].current]
 
     def add(self, lines: Sequence[Line]) -> None:
         """Adds lines. Raises WriteError."""

@@ -70,8 +70,8 @@ def test_four_routes_round_a_square_are_a_circle() -> None:
     dependences.add(Route(1, ROUND[3]), "the last")
     cycle = dependences.shortest_cycle()
     assert sorted(cycle) == sorted(channel for tiles in ROUND for channel in channels_of(Route(1, tiles[:2])))
-    for held, wanted in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-        assert held.after == wanted.before
+    for held, expected in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+        assert held.after == expected.before
 
 
 def test_a_way_can_be_a_circle_by_itself() -> None:
@@ -109,7 +109,7 @@ def test_random_ways_make_circles_where_another_library_finds_some(seed: int) ->
         assert bool(cycle) != networkx.is_directed_acyclic_graph(graph)
         if cycle:
             assert all(graph.has_edge(*edge) for edge in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
-            assert len(cycle) == min(len(found) for found in networkx.simple_cycles(graph, length_bound=len(cycle)))
+            assert len(cycle) == min(len(result) for result in networkx.simple_cycles(graph, length_bound=len(cycle)))
             break
     assert refused > 0
 
@@ -169,9 +169,9 @@ def test_one_of_the_routes_on_another_channel_breaks_it() -> None:
     chip = chip_of(3)
     for at in range(4):
         one, two, three, four = (2 if at == number else 0 for number in range(4))
-        made = around(chip, (one, two, three, four), fire=900)
-        check(made, chip)
-        assert play(made, chip).cycles < 2000
+        result = around(chip, (one, two, three, four), fire=900)
+        check(result, chip)
+        assert play(result, chip).cycles < 2000
 
 
 @pytest.mark.parametrize("data_vcs", [1, 2])

@@ -122,12 +122,12 @@ def test_the_cycle_names_who_would_post_what() -> None:
 
 def test_a_stream_that_is_started_too_late_is_part_of_the_cycle() -> None:
     """The boot stream waits for the end of one stream before it starts the one that would let it end."""
-    made = program({(CORE, MATRIX): [sync(wait_sem=1, wait_n=1)], (DRAM, MOVER): [sync(tile=CORE, sem=1, n=1)]})
-    fetch = [i for i, instruction in enumerate(made.boot.instructions) if instruction.opcode is Opcode.FETCH]
-    code = list(made.boot.instructions)
+    result = program({(CORE, MATRIX): [sync(wait_sem=1, wait_n=1)], (DRAM, MOVER): [sync(tile=CORE, sem=1, n=1)]})
+    fetch = [i for i, instruction in enumerate(result.boot.instructions) if instruction.opcode is Opcode.FETCH]
+    code = list(result.boot.instructions)
     late = code.pop(fetch[1])
     code.insert(-1, late)
-    text = problems(replace(made, boot=replace(made.boot, instructions=tuple(code))))
+    text = problems(replace(result, boot=replace(result.boot, instructions=tuple(code))))
     (cycle,) = (line for line in text.splitlines() if "wait-for cycle" in line)
     assert "waits to be started, which boot stream [2] FETCH" in cycle
     assert "boot stream [1] SYNC" in cycle
@@ -136,10 +136,10 @@ def test_a_stream_that_is_started_too_late_is_part_of_the_cycle() -> None:
 
 def test_a_post_does_not_start_the_stream_that_waits_for_it() -> None:
     """What DRAM's stream posts is there; but the boot stream starts the core's only when both have ended."""
-    made = program({(DRAM, MOVER): [sync(tile=CORE, sem=1, n=1)], (CORE, MATRIX): [sync(wait_sem=1, wait_n=1)]})
-    check(made, TINY)
-    first, second, *rest = made.boot.instructions
-    late = replace(made, boot=replace(made.boot, instructions=(first, *rest[:-1], second, rest[-1])))
+    result = program({(DRAM, MOVER): [sync(tile=CORE, sem=1, n=1)], (CORE, MATRIX): [sync(wait_sem=1, wait_n=1)]})
+    check(result, TINY)
+    first, second, *rest = result.boot.instructions
+    late = replace(result, boot=replace(result.boot, instructions=(first, *rest[:-1], second, rest[-1])))
     text = problems(late)
     assert "boot stream [1] SYNC" in text
     assert "hangs: waits for semaphore 0 of host@(0,1) >= 2, which stays at 1 (1 missing)" in text

@@ -118,9 +118,9 @@ def test_long_programs_may_touch_more(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_lies_outside_is_refused_before_it_is_listed() -> None:
     """255 blocks of 16,000 windows, all but the first outside of the core's memory."""
     wide = {"a_plane": 65535, "in_w": 1023, "k_blocks": 255, "stride_w": 2, "out_w": 500, "pixels": 16000}
-    found = program({(CORE, static.Unit.MATRIX): [gemm(**wide)]}, CHIP)
+    result = program({(CORE, static.Unit.MATRIX): [gemm(**wide)]}, CHIP)
     tracemalloc.start()
-    text = problems(found, CHIP)
+    text = problems(result, CHIP)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert "core@(1,0) A word 16" in text

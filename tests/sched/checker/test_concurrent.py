@@ -28,10 +28,10 @@ BASE, LIMIT = FIRST * PAGE_WORDS, END * PAGE_WORDS
 
 
 def placed(chip: ChipConfig, layer: str, cores: tuple[int, ...], slot: int, page: int) -> Placed:
-    made = template(layer, chip, len(cores))
-    spot = Spot(cores, page, page + pages(made, chip), slot)
+    result = template(layer, chip, len(cores))
+    spot = Spot(cores, page, page + pages(result, chip), slot)
     grant = Grant(slot, cores, spot.first_page, spot.end_page)
-    return Placed(f"{layer} in slot {slot}", relocate(made, chip, spot), grant)
+    return Placed(f"{layer} in slot {slot}", relocate(result, chip, spot), grant)
 
 
 @pytest.mark.parametrize("chip", [FOUR, SIX], ids=["four", "six"])
@@ -153,8 +153,8 @@ def valid() -> Placed:
         fetch = {"tile": tile, "unit": int(unit), "dram": D0, "addr": stream_at, "count": len(code)}
         boot.append(Instruction(Opcode.FETCH, fetch | rights | {"clear": int(tile not in cleared)}))
         cleared.add(tile)
-    made = tuple(Stream(tile, unit, D0, at, code) for tile, unit, at, code in streams)
-    return Placed("p", Program(CHIP.digest, made, Stream(HOST, Unit.MOVER, D1, LIMIT - 12, tuple(boot)), {}), grant)
+    result = tuple(Stream(tile, unit, D0, at, code) for tile, unit, at, code in streams)
+    return Placed("p", Program(CHIP.digest, result, Stream(HOST, Unit.MOVER, D1, LIMIT - 12, tuple(boot)), {}), grant)
 
 
 def changed(stream: int, position: int, **fields: int) -> Placed:
@@ -341,7 +341,7 @@ def test_random_mutants_are_judged_as_by_a_plain_account(seed: int) -> None:
     random = Random(seed)
     one = valid() if seed == 0 else placed(FOUR, CONV, FOUR.cores[1:3], 3, 5)
     chip = CHIP if seed == 0 else FOUR
-    said = {True: 0, False: 0}
+    message = {True: 0, False: 0}
     for _ in range(400):
         mutant = mutated(one, random, chip)
         try:
@@ -350,5 +350,5 @@ def test_random_mutants_are_judged_as_by_a_plain_account(seed: int) -> None:
         except CheckError:
             found = False
         assert found == may(mutant, chip), mutant.program
-        said[found] += 1
-    assert min(said.values()) > 40
+        message[found] += 1
+    assert min(message.values()) > 40

@@ -20,10 +20,10 @@ Codes = dict[tuple[int, Unit], list[Instruction]]
 def two_readers(awaited: tuple[int, ...]) -> Codes:
     """A scratchpad's words are read by its own mover (0) and by a pull of the core (1), in any order; then DRAM
     overwrites them, when the readers `awaited` say that they have them."""
-    told = {"tile": DRAM, "sem": 4, "n": 1}
+    message = {"tile": DRAM, "sem": 4, "n": 1}
     first = move(SPM, 0, CORE, at(Region.MAIN), notify=1, notify_tile=SPM, notify_sem=2)
     second = move(SPM, 0, CORE, at(Region.B), wait_sem=1, wait_n=1, notify=1, notify_tile=CORE, notify_sem=2)
-    ends = [sync(wait_sem=2, wait_n=1, **(told if reader in awaited else {})) for reader in (0, 1)]
+    ends = [sync(wait_sem=2, wait_n=1, **(message if reader in awaited else {})) for reader in (0, 1)]
     over = move(DRAM, 8, SPM, 0, wait_sem=4, wait_n=len(awaited), notify=1, notify_tile=DRAM, notify_sem=5)
     return {
         (DRAM, MOVER): [
@@ -37,12 +37,12 @@ def two_readers(awaited: tuple[int, ...]) -> Codes:
 @pytest.mark.parametrize("awaited", [0, 1])
 def test_a_writer_must_wait_for_every_reader_whichever_comes_last(awaited: int) -> None:
     """Readers that nothing orders are all remembered, whatever order they are looked at."""
-    found = problems(program(two_readers((awaited,))), initial=[LOADED])
+    result = problems(program(two_readers((awaited,))), initial=[LOADED])
     other = ("core@(1,0) mover stream [0]", "spm@(1,1) mover stream [1]")[awaited]
-    assert found.splitlines()[0].endswith("has 1 problem:")
-    assert "spm@(1,1) words 0..7, which" in found
-    assert other in found
-    assert "no semaphore orders the two" in found
+    assert result.splitlines()[0].endswith("has 1 problem:")
+    assert "spm@(1,1) words 0..7, which" in result
+    assert other in result
+    assert "no semaphore orders the two" in result
 
 
 def test_a_writer_that_waits_for_all_readers_races_with_none() -> None:
@@ -231,18 +231,18 @@ def test_tensors_lie_in_dram_and_apart_from_code(output: bool) -> None:
     code = program(fed()).streams[0]
     assert (code.dram_tile, code.address) == (DRAM, 1024)
 
-    def said(place: tuple[int, int, int]) -> str:
+    def message(place: tuple[int, int, int]) -> str:
         given = [(DRAM, 32, 4), place]
         if output:
             return problems(program(fed()), initial=[LOADED], outputs=given)
         return problems(program(fed()), initial=[LOADED, place])
 
     for tile, begin, words in ((SPM, 0, 4), (0x99, 0, 4), (DRAM, -1, 4), (DRAM, 5, 0), (DRAM, size - 3, 4)):
-        text = said((tile, begin, words))
+        text = message((tile, begin, words))
         assert f"a tensor piece of {words} words from word {begin} of" in text
         assert f"does not lie in DRAM; channels have {size} words" in text
     for begin, words, place in ((1020, 5, "word 1024"), (1025, 2, "words 1025..1026"), (1000, 100, "words 1024..")):
-        assert f"its code overlaps a tensor in dram@(0,0) {place}" in said((DRAM, begin, words))
+        assert f"its code overlaps a tensor in dram@(0,0) {place}" in message((DRAM, begin, words))
     if not output:
         check(program(fed()), TINY, initial=[LOADED, (DRAM, 1020, 4), (DRAM, size - 4, 4)])
 
@@ -301,13 +301,13 @@ def test_a_claim_that_rests_on_one_that_fell_falls_too() -> None:
     search."""
     post_q = sync(wait_sem=1, wait_n=1, tile=CORE, sem=1, n=1)
     wait_for_all = sync(wait_sem=3, wait_n=2)
-    told = {"tile": DRAM, "sem": 3, "n": 1}
+    message = {"tile": DRAM, "sem": 3, "n": 1}
     codes = {
-        (CORE, MOVER): [sync(tile=SPM, sem=1, n=1), sync(**told)],
+        (CORE, MOVER): [sync(tile=SPM, sem=1, n=1), sync(**message)],
         (SPM, MOVER): [post_q, sync(wait_sem=1, wait_n=1)],
         (CORE, MATRIX): [
             gemm(wait_sem=1, wait_n=1, b_base=4, post_sem=2, post_n=1), sync(tile=SPM, sem=1, n=1),
-            sync(wait_sem=1, wait_n=1), sync(wait_sem=2, wait_n=1, **told),
+            sync(wait_sem=1, wait_n=1), sync(wait_sem=2, wait_n=1, **message),
         ],
         (DRAM, MOVER): [
             move(DRAM, 0, CORE, at(Region.MAIN)), move(DRAM, 8, CORE, at(Region.B), notify=1, notify_tile=CORE,

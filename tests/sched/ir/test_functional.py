@@ -33,8 +33,8 @@ def wrap(value: int) -> int:
 
 def requantised(value: int, scale: int, relu: int, clamp: int) -> int:
     rounded = round(Fraction(value * scale, 1 << 17))  # Python rounds halves to even, too
-    found = max(-128, min(127, rounded))
-    return min(max(found, 0) if relu else found, clamp)
+    result = max(-128, min(127, rounded))
+    return min(max(result, 0) if relu else result, clamp)
 
 
 def by_loops(op: Gemm, a: np.ndarray, b: np.ndarray, acc: np.ndarray, cols: int) -> dict[tuple[int, int, int], int]:
@@ -122,8 +122,8 @@ def test_requantise_rounds_halves_to_even_and_saturates() -> None:
     values = np.concatenate([edges, np.random.default_rng(0).integers(-(2**31), 2**31, 300).astype(np.int32)])
     for scale in (0, 1, 2, 4, 999, 65535):
         for relu, clamp in ((0, 127), (1, 127), (1, 6), (0, 0)):
-            found = requantise(values, scale, relu, clamp)
-            assert found.tolist() == [requantised(int(value), scale, relu, clamp) for value in values]
+            result = requantise(values, scale, relu, clamp)
+            assert result.tolist() == [requantised(int(value), scale, relu, clamp) for value in values]
 
 
 def test_moves_walk_both_strides_and_read_before_they_write() -> None:
@@ -201,14 +201,14 @@ def test_a_convolution_from_tensors_to_tensors() -> None:
     x = rng.integers(-128, 128, (1, 6, 5, 7)).astype(np.int8)
     w = rng.integers(-128, 128, (5, 6, 3, 3)).astype(np.int8)
     bias = rng.integers(-5000, 5000, 5).astype(np.int32)
-    found = run(schedule, chip, {"x": x, "w": w, "bias": bias})["y"]
+    result = run(schedule, chip, {"x": x, "w": w, "bias": bias})["y"]
     padded = np.pad(x.astype(int), ((0, 0), (0, 0), (1, 1), (1, 1)))
     for o in range(5):
         for oy in range(3):
             for ox in range(4):
                 window = padded[0, :, 2 * oy : 2 * oy + 3, 2 * ox : 2 * ox + 3]
                 total = int((window * w[o].astype(int)).sum()) + int(bias[o])
-                assert found[0, o, oy, ox] == requantised(total, 700, 1, 100)
+                assert result[0, o, oy, ox] == requantised(total, 700, 1, 100)
     with pytest.raises(ScheduleError, match="'bias' has no array"):
         run(schedule, chip, {"x": x, "w": w})
     with pytest.raises(ScheduleError, match="'z' is not an input"):

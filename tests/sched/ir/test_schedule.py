@@ -236,7 +236,7 @@ def test_operations_touch_what_they_say(seed: int) -> None:
     """Nothing else changes, and what is not read does not matter."""
     chip: ChipConfig = CHIP
     for number, op in enumerate(random_operations(random.Random(seed), chip, 12)):
-        said, read = _rows(writes(op, chip)), _rows(reads(op, chip))
+        message, read = _rows(writes(op, chip)), _rows(reads(op, chip))
         places = [(t, r) for t in chip.tiles for r in DATA_REGIONS if memory_words(chip, t, r)]
         results = []
         for variant in range(2):
@@ -256,6 +256,6 @@ def test_operations_touch_what_they_say(seed: int) -> None:
                 for place in places
                 for row in np.flatnonzero((before[place] != memories.region(*place)[:400]).any(axis=1))
             }
-            assert changed <= said
-            results.append({row: bytes(memories.region(row[0], row[1])[row[2]]) for row in said})
+            assert changed <= message
+            results.append({row: bytes(memories.region(row[0], row[1])[row[2]]) for row in message})
         assert results[0] == results[1]

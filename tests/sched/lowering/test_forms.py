@@ -42,13 +42,13 @@ def test_stages_of_one_form_are_compiled_once(cores: int, monkeypatch: pytest.Mo
     played: list[int] = []
     play = compiling.play
     monkeypatch.setattr(compiling, "play", lambda *given: (played.append(1), play(*given))[1])
-    made, asked = {}, set()
+    result, request = {}, set()
     for index, shape in enumerate(net.shapes):
         for scheme in schemes(shape, cores)[:4]:
-            made[index, scheme] = compile_stage(net, index, scheme, memory)
-            asked.add((forms[index], scheme))
-    assert len(played) == len(asked) < len(made)
-    for (index, scheme), template in made.items():
+            result[index, scheme] = compile_stage(net, index, scheme, memory)
+            request.add((forms[index], scheme))
+    assert len(played) == len(request) < len(result)
+    for (index, scheme), template in result.items():
         assert vars(template) == vars(compile_stage(net, index, scheme)), net.stages[index].y
 
 

@@ -54,10 +54,10 @@ def test_every_interleaving_ends_as_the_schedule_does(seed: int) -> None:
     schedule = schedule_of(random_operations(rng, chip, rng.choice((5, 20, 60))), chip)
     limit = rng.choice((2, 3, 192))
     program = lower(schedule, chip, limit=limit)
-    wanted = expected(schedule, chip, seed)
+    target = expected(schedule, chip, seed)
     for order in range(4):
         memories, interleaver = interleave(program, chip, seed, order)
-        assert same(wanted, memories, program)
+        assert same(target, memories, program)
         assert interleaver.most <= limit
 
 
@@ -96,13 +96,13 @@ def test_the_interleaver_sees_a_missing_wait() -> None:
         rng = random.Random(seed)
         schedule = schedule_of(random_operations(rng, chip, 30), chip)
         program = without(lower(schedule, chip), rng, ("wait_n",))
-        wanted = expected(schedule, chip, seed)
+        target = expected(schedule, chip, seed)
         bad = False
         for order in range(15):
             memories = random_memories(seed, chip)
             with pytest.raises(Failure):
                 Interleaver(program, memories, order).run()
-            bad |= not same(wanted, memories, program)
+            bad |= not same(target, memories, program)
         wrong += bad
     assert wrong >= 3
 
@@ -402,8 +402,8 @@ def test_code_words_round_trip(lanes: int) -> None:
     for stream in lower(schedule, chip).streams:
         words = stream.code(chip)
         assert words.shape == (len(stream.instructions) * max(1, 32 // lanes), lanes)
-        for wanted, found in zip(stream.instructions, from_words(words, chip), strict=True):
-            assert {k: v for k, v in found.fields.items() if v} == {k: v for k, v in wanted.fields.items() if v}
+        for target, result in zip(stream.instructions, from_words(words, chip), strict=True):
+            assert {k: v for k, v in result.fields.items() if v} == {k: v for k, v in target.fields.items() if v}
 
 
 def test_tags_wrap_and_spare_that_of_fetches() -> None:
@@ -415,7 +415,7 @@ def test_dependences_are_those_of_single_words(seed: int) -> None:
     """The interval maps find what a word-by-word record finds."""
     chip, rng = small_chip(), random.Random(seed)
     operations = random_operations(rng, chip, 80)
-    found = dependences(operations, chip)
+    result = dependences(operations, chip)
 
     def words(accesses: list[Access]) -> set[tuple[int, int, int]]:
         return {(a.tile, a.region, w) for a in accesses for start, stop in a.intervals for w in range(start, stop)}
@@ -452,8 +452,8 @@ def test_dependences_are_those_of_single_words(seed: int) -> None:
             readers.setdefault(word, []).append(index)
         for word in words(writes(op, chip)):
             writer[word], readers[word] = index, []
-        assert set(found[index]) == {Dependence(on, key[0].event, key[1]) for key, on in latest.items()}
-        assert list(found[index]) == sorted(found[index], key=lambda d: -d.on)
+        assert set(result[index]) == {Dependence(on, key[0].event, key[1]) for key, on in latest.items()}
+        assert list(result[index]) == sorted(result[index], key=lambda d: -d.on)
 
 
 @pytest.mark.parametrize("tags", [150, 7])
@@ -462,24 +462,24 @@ def test_operations_are_told_apart_when_tags_come_again(tags: int, monkeypatch: 
     instruction knows its operation, from an image, too."""
     chip, rng = small_chip(), random.Random(4)
     schedule = schedule_of(random_operations(rng, chip, 400), chip)
-    wanted = predict(schedule, chip)
+    target = predict(schedule, chip)
     monkeypatch.setattr(program_module, "TAGS", tags)
-    made = lower(schedule, chip)
-    assert bool(made.skips) == (tags == 7)
-    made = from_bytes(to_bytes(made), chip)
-    assert max(instruction.fields["tag"] for stream in made.streams for instruction in stream.instructions) == tags
-    found = {
+    outcome = lower(schedule, chip)
+    assert bool(outcome.skips) == (tags == 7)
+    outcome = from_bytes(to_bytes(outcome), chip)
+    assert max(instruction.fields["tag"] for stream in outcome.streams for instruction in stream.instructions) == tags
+    result = {
         index: instruction
-        for stream in made.streams
-        for index, instruction in zip(made.operations_of(stream), stream.instructions, strict=True)
+        for stream in outcome.streams
+        for index, instruction in zip(outcome.operations_of(stream), stream.instructions, strict=True)
         if index is not None
     }
-    assert sorted(found) == list(range(400))
+    assert sorted(result) == list(range(400))
     for index, op in enumerate(schedule.operations):
-        body = found[index].fields
+        body = result[index].fields
         assert {name: body.get(name, 0) for name in op.body} == op.body
     again = predict(schedule, chip)
     # operations of one tag begin in their order, as long as they are far apart
-    assert (again if tags == 150 else again.cycles) == (wanted if tags == 150 else wanted.cycles)
-    listed = [line.split("; operation ")[1] for line in listing(made, chip) if "; operation " in line]
+    assert (again if tags == 150 else again.cycles) == (target if tags == 150 else target.cycles)
+    listed = [line.split("; operation ")[1] for line in listing(outcome, chip) if "; operation " in line]
     assert sorted(int(line) for line in listed) == list(range(400))

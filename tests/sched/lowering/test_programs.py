@@ -114,6 +114,6 @@ def test_what_is_being_done_is_told(timed: Schedule, triggered: Schedule) -> Non
         (triggered, "lowering", "checking the program"),
         (timed, "timing it ahead", "proving it"),
     ):
-        told: list[str] = []
-        planned(schedule, CHIP, told.append)
-        assert told == [first, second, "predicting its cycles"]
+        message: list[str] = []
+        planned(schedule, CHIP, message.append)
+        assert message == [first, second, "predicting its cycles"]

@@ -30,11 +30,11 @@ def net() -> ServedNetwork:
 
 def some_templates(net: ServedNetwork, cores: int) -> list[tuple[int, Template]]:
     """One of each stage that so many cores can share, schemes in turn."""
-    found = []
+    result = []
     for index, shape in enumerate(net.shapes):
         if every := schemes(shape, cores):
-            found.append((index, compile_stage(net, index, every[index % len(every)])))
-    return found
+            result.append((index, compile_stage(net, index, every[index % len(every)])))
+    return result
 
 
 def test_templates_keep_to_their_cores(net: ServedNetwork):
@@ -84,11 +84,11 @@ def test_encoded_and_decoded_instructions_agree(net: ServedNetwork):
 
 def moved(net: ServedNetwork, memories: functional.Memories, chip: ChipConfig, pages: int) -> functional.Memories:
     """The DRAM of a network's instance, in a window that begins with another page."""
-    found = functional.Memories(chip)
+    result = functional.Memories(chip)
     for dram in chip.drams:
         words = memories.region(dram, 0)[: net.window.words]
-        found.region(dram, 0)[pages * PAGE_WORDS : pages * PAGE_WORDS + len(words)] = words
-    return found
+        result.region(dram, 0)[pages * PAGE_WORDS : pages * PAGE_WORDS + len(words)] = words
+    return result
 
 
 def test_numbers_are_the_same_elsewhere(net: ServedNetwork):
@@ -141,7 +141,7 @@ def test_places_that_cannot_be(net: ServedNetwork):
 def test_templates_are_kept(net: ServedNetwork, tmp_path):
     memory = template_cache(tmp_path, net.chip)
     scheme = schemes(net.shapes[1], 2)[0]
-    made = compile_stage(net, 1, scheme, memory)
+    result = compile_stage(net, 1, scheme, memory)
     again = compile_stage(net, 1, scheme, template_cache(tmp_path, net.chip))
-    assert again is not made
-    assert vars(again) == {name: vars(made)[name] for name in vars(again)}
+    assert again is not result
+    assert vars(again) == {name: vars(result)[name] for name in vars(again)}

@@ -21,10 +21,10 @@ def layer(shape: ConvShape) -> LayerShape:
 
 
 def test_all_products_are_found():
-    found = schemes(layer(WIDE), 6)
-    assert len(set(found)) == len(found)
-    assert {scheme.cores for scheme in found} == {6}
-    names = {str(scheme) for scheme in found}
+    result = schemes(layer(WIDE), 6)
+    assert len(set(result)) == len(result)
+    assert {scheme.cores for scheme in result} == {6}
+    names = {str(scheme) for scheme in result}
     assert {"f6", "o6", "i6", "b2f3", "b3f2", "b2o3", "f2i3", "b1f1o2i3".removeprefix("b1f1")} <= names
     assert schemes(layer(gemm_shape("tiny", 1, 8, 8)), 2) == ()  # one row, one block of either kind
 

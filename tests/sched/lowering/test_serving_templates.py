@@ -57,8 +57,8 @@ def computes(graph: Graph, chip: ChipConfig, batch: int, pick: int) -> set[str]:
         taken.add(str(scheme))
     images = [defined_values(graph, {name: x[i : i + 1] for name, x in inputs.items()}) for i in range(batch)]
     for name in graph.outputs:
-        found = net.output(name, memories.read_tensor(net.tensors[name]))
-        np.testing.assert_array_equal(found, np.concatenate([golden[name] for golden in images]), name)
+        result = net.output(name, memories.read_tensor(net.tensors[name]))
+        np.testing.assert_array_equal(result, np.concatenate([golden[name] for golden in images]), name)
     return taken
 
 

@@ -50,15 +50,15 @@ def vec(**changes: int) -> Vec:
 
 
 def valid_vecs(seed: int, chip: ChipConfig, count: int) -> list[Vec]:
-    rng, found = random.Random(seed), []
-    while len(found) < count:
+    rng, result = random.Random(seed), []
+    while len(result) < count:
         op = Vec(core=rng.choice(chip.cores), fields=random_vec(rng))
         try:
             validate(schedule_of([op], chip), chip)
         except ScheduleError:
             continue
-        found.append(op)
-    return found
+        result.append(op)
+    return result
 
 
 # -- meaning --------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Loops:
         """`run` where y is what becomes of a whole block."""
         op, kind, factor = self.op, VectorOp(self.op["op"]), 16 if self.op["times16"] else 1
         nothing = [-128 if kind is VectorOp.MAX else 0] * self.lanes
-        found: dict[int, list[int]] = {}
+        result: dict[int, list[int]] = {}
         for block in range(op["blocks"]):
             words: list[list[int]] = []
             for pixel in range(op["pixels"]):
@@ -161,26 +161,26 @@ class Loops:
                 times = min(65535, op["scale"] * 4096 // total) if total > 0 else 65535
                 lanes.append([requantised(value * factor, times, op["relu"], op["clamp"]) for value in x])
             base = op["dest_base"] + block * op["pixels"]
-            found |= {base + pixel: list(word) for pixel, word in enumerate(zip(*lanes, strict=True))}
-        return found
+            result |= {base + pixel: list(word) for pixel, word in enumerate(zip(*lanes, strict=True))}
+        return result
 
     def run(self) -> dict[int, list[int]]:
         """Word of VEC -> what it holds afterwards."""
         op, lanes = self.op, self.lanes
-        found = {}
+        result = {}
         if op["op"] in WINDOWED and op["y_walk"] == YWalk.WHOLE:
             return self.whole()
         for block in range(op["blocks"]):
             for pixel in range(op["pixels"]):
                 word, base = self.pixel(block, pixel), op["dest_base"]
                 if op["op"] != VectorOp.TRANSPOSE:
-                    found[base + block * op["pixels"] + pixel] = word
+                    result[base + block * op["pixels"] + pixel] = word
                     continue
                 group, column = divmod(pixel, lanes)
                 for lane in range(lanes):
                     row = base + (group * op["blocks"] + block) * lanes + lane
-                    found.setdefault(row, [0] * lanes)[column] = word[lane]
-        return found
+                    result.setdefault(row, [0] * lanes)[column] = word[lane]
+        return result
 
 
 @pytest.mark.parametrize("kind", VectorOp)
@@ -190,9 +190,9 @@ def test_each_operation_is_its_formula(kind: VectorOp) -> None:
         memories = random_memories(number, chip)
         before = {region: memories.region(op.core, region).copy() for region in DATA_REGIONS}
         loops = Loops(op, memories)
-        wanted = loops.run()
+        target = loops.run()
         execute([op], memories)
-        for at, word in wanted.items():
+        for at, word in target.items():
             assert memories.region(op.core, Region.VEC)[at].view(np.int8).tolist() == word, (op, at)
             before[Region.VEC][at] = np.array(word, np.int8).view(np.uint8)
         for region, words in before.items():  # and nothing else has changed
@@ -202,9 +202,9 @@ def test_each_operation_is_its_formula(kind: VectorOp) -> None:
             assert all(access.tile == core for access in accesses)
             return {(access.region, at) for access in accesses for pair in access.intervals for at in range(*pair)}
 
-        assert touched(writes(op, chip)) == {(Region.VEC, at) for at in wanted}
-        said = touched(reads(op, chip))
-        assert loops.read <= said
+        assert touched(writes(op, chip)) == {(Region.VEC, at) for at in target}
+        message = touched(reads(op, chip))
+        assert loops.read <= message
         checked = vec_accesses(op.core, dict.fromkeys(FIELDS, 0) | EVERY | op.fields, chip.lanes)
         exact = {
             (Region(access.region), at)
@@ -227,10 +227,10 @@ def test_large_windows_wrap_in_32_bits_and_round_halves_to_even() -> None:
     window = {"op": VectorOp.SUM, "kernel_h": 31, "kernel_w": 31, "x_plane": 31 * 31, "in_w": 31, "out_w": 1}
     sums = vec(**window, pixels=1, blocks=2, addend=1, scale=1)
     execute([sums], memories)
-    found = memories.region(CORE, Region.VEC)[:2].view(np.int8)
+    result = memories.region(CORE, Region.VEC)[:2].view(np.int8)
     total = -128 * 31 * 31
     for row, bias in enumerate((-(1 << 31), (1 << 31) - 5)):
-        assert set(found[row].tolist()) == {requantised(wrap(total + bias), 1, 0, 127)}
+        assert set(result[row].tolist()) == {requantised(wrap(total + bias), 1, 0, 127)}
     execute([vec(**window, pixels=1, scale=round(2**17 / 961), relu=0)], memories)
     assert set(memories.region(CORE, Region.VEC)[0].view(np.int8).tolist()) == {-128}
 
@@ -471,11 +471,11 @@ def test_a_network_makes_do_with_the_semaphores_that_there_are(semaphores: int, 
     used = [
         {
             (stream.tile, instruction.fields["wait_sem"])
-            for stream in made.streams
+            for stream in result.streams
             for instruction in stream.instructions
             if instruction.fields.get("wait_n")
         }
-        for made in (program, free)
+        for result in (program, free)
     ]
     assert max(number for _, number in used[0]) < semaphores < max(number for _, number in used[1])
     assert program.instructions <= more * free.instructions
@@ -492,10 +492,10 @@ def test_gemms_vecs_and_moves_end_as_the_schedule_does(seed: int) -> None:
     program = lower(schedule, chip, limit=rng.choice((2, 192)))
     check(program, chip)
     assert {stream.unit for stream in program.streams} >= {Unit.MOVER, Unit.VECTOR}
-    wanted = expected(schedule, chip, seed)
+    target = expected(schedule, chip, seed)
     for order in range(3):
         memories, _ = interleave(program, chip, seed, order)
-        assert same(wanted, memories, program)
+        assert same(target, memories, program)
 
 
 def test_a_vector_unit_that_has_nothing_to_do_is_not_started() -> None:
@@ -541,8 +541,8 @@ def test_the_model_plays_the_closed_forms(chip: str, kind: VectorOp) -> None:
 def test_predictions_name_vecs() -> None:
     chip = roomy()
     schedule = schedule_of(network_like(chip, random.Random(2), 100), chip)
-    found = predict(schedule, chip)
-    for op, start, end in zip(schedule.operations, found.start, found.end, strict=True):
-        assert 0 < start < end <= found.cycles
+    result = predict(schedule, chip)
+    for op, start, end in zip(schedule.operations, result.start, result.end, strict=True):
+        assert 0 < start < end <= result.cycles
         if isinstance(op, Vec):
             assert end - start == vec_cycles(chip, VecShape.of(op.body))

@@ -89,8 +89,8 @@ def test_a_flow_is_what_a_queue_with_a_registered_ready_does(cap: int) -> None:
     random, cycles = Random(cap), 120
     for _ in range(40):
         flits = random.randint(1, 40)
-        offered, wanted = ({c for c in range(cycles) if random.random() < share} for share in (0.6, 0.7))
-        assert flowing(cap, offered, wanted, flits, cycles) == stepped(cap, offered, wanted, flits, cycles)
+        offered, expected = ({c for c in range(cycles) if random.random() < share} for share in (0.6, 0.7))
+        assert flowing(cap, offered, expected, flits, cycles) == stepped(cap, offered, expected, flits, cycles)
 
 
 # -- network --------------------------------------------------------------------------------------------------------
@@ -153,8 +153,8 @@ def test_inputs_take_turns() -> None:
     def stream(source: int, side: str, number: int) -> Callable[[int], None]:
         def offer(now: int) -> None:
             if number < 3:
-                found = f"{side} {number}"
-                packet = Packet([(5, OPEN, into(log, found))])
+                result = f"{side} {number}"
+                packet = Packet([(5, OPEN, into(log, result))])
                 plane.send(now, source, 1, packet, stream(source, side, number + 1))
 
         return offer
@@ -219,13 +219,13 @@ def test_a_slower_channel_gives_two_beats_at_once_and_then_its_rate(lanes: int, 
     clock.at(0, lambda now: dram.ask(40, now))
     reads(dram, clock, 40, out)
     clock.run()
-    bucket, wanted, cycle = 2 * lanes, list[int](), chip.dram.latency + 1
-    while len(wanted) < 40:
+    bucket, expected, cycle = 2 * lanes, list[int](), chip.dram.latency + 1
+    while len(expected) < 40:
         goes = bucket >= lanes
-        wanted += [cycle + 1] * goes
+        expected += [cycle + 1] * goes
         bucket = min(bucket - lanes * goes + rate, 2 * lanes)
         cycle += 1
-    assert out == wanted
+    assert out == expected
 
 
 def one_by_one(clock: Clock, up: Place, down: Place, pauses: Sequence[int], at: int) -> tuple[Link, list[int]]:
@@ -256,8 +256,8 @@ def beat_by_beat(
     there, waits, came, went = 0, 0, list[int](), list[int]()  # words in both buffers
     take, give = takes[0], gives[0]
     while now < cycles:
-        wanted, offered, token = bool(first) and first[0] <= now, waits > 0, bucket >= cost
-        due = wanted and not held and token
+        expected, offered, token = bool(first) and first[0] <= now, waits > 0, bucket >= cost
+        due = expected and not held and token
         fresh = due and not (offered and turn)
         write = offered and token and not (due and not turn)
         read = (held or fresh) and there < room
@@ -309,10 +309,10 @@ def test_a_channel_of_any_rate_does_what_it_does_beat_by_beat(seed: int) -> None
 
 def test_reads_and_writes_take_turns_beat_by_beat() -> None:
     chip, clock = load("quad16"), Clock()
-    dram, out, told, ends = Dram(clock, chip), list[int](), list[int](), list[int]()
+    dram, out, message, ends = Dram(clock, chip), list[int](), list[int](), list[int]()
 
     def notice(now: int, taken: Callable[[int], None]) -> None:
-        told.append(now)
+        message.append(now)
         taken(now)
 
     start = chip.dram.latency + 2
@@ -328,15 +328,15 @@ def test_reads_and_writes_take_turns_beat_by_beat() -> None:
     assert out[10:42] == list(range(start + 11, start + 11 + 64, 2))
     assert out[42:] == list(range(out[41] + 1, out[41] + 1 + 22))
     last = start + 9 + 2 * 31  # beat of the write's last word
-    assert told == [last + 5]
+    assert message == [last + 5]
 
 
 def test_notices_of_written_bursts_come_at_most_every_second_cycle() -> None:
     chip, clock = load("quad16"), Clock()
-    dram, told = Dram(clock, chip), list[int]()
+    dram, message = Dram(clock, chip), list[int]()
 
     def notice(now: int, taken: Callable[[int], None]) -> None:
-        told.append(now)
+        message.append(now)
         taken(now)
 
     writer = Link(clock)
@@ -345,7 +345,7 @@ def test_notices_of_written_bursts_come_at_most_every_second_cycle() -> None:
         dram.expect(words, notice)
     clock.at(0, lambda now: writer.start(now, OPEN, dram.written, 7, into(list[int]())))
     clock.run()
-    assert told == [10, 12, 14]  # words are taken in cycles 0..6, beats go in 1..7
+    assert message == [10, 12, 14]  # words are taken in cycles 0..6, beats go in 1..7
 
 
 def test_a_gemm_writes_its_last_row_in_the_cycle_before_its_end() -> None:
@@ -421,11 +421,11 @@ def test_words_of_a_memory_that_others_read_are_sent_when_the_fifo_says() -> Non
             held.append((first, count))
             at = first + count
         busy = {cycle for first, count in held for cycle in range(first, first + count)}
-        wanted = {cycle for cycle in range(cycles) if random.random() < share}
-        read, sent = read_and_sent(words, busy, wanted, cycles)
+        expected = {cycle for cycle in range(cycles) if random.random() < share}
+        read, sent = read_and_sent(words, busy, expected, cycles)
         assert len(sent) == words
-        assert reading(words, held, wanted, cycles) == (read, sent)
-        free = read_and_sent(words, set(), wanted, cycles)
+        assert reading(words, held, expected, cycles) == (read, sent)
+        free = read_and_sent(words, set(), expected, cycles)
         held_up += sent[-1] > free[1][-1]
     assert held_up > 100
 

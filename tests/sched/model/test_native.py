@@ -32,15 +32,15 @@ def built() -> None:
 
 @pytest.mark.slow
 def test_compiled_and_python_say_the_same(built: None) -> None:
-    said = {}
+    message = {}
     for pure in ("0", "1"):
         ran = python(str(Path(__file__).parents[1] / "timelines.py"), **{native.PURE: pure})
         assert ran.returncode == 0, ran.stderr
-        said[pure] = json.loads(ran.stdout)
-    assert said["0"]["compiled"]
-    assert not said["1"]["compiled"]
-    assert said["0"]["played"] == said["1"]["played"]
-    ends = [found[0] for found in said["0"]["played"].values()]
+        message[pure] = json.loads(ran.stdout)
+    assert message["0"]["compiled"]
+    assert not message["1"]["compiled"]
+    assert message["0"]["played"] == message["1"]["played"]
+    ends = [result[0] for result in message["0"]["played"].values()]
     assert ends.count("late") > 5
     assert ends.count("never ends") > 5
     assert sum(isinstance(cycles, int) for cycles in ends) > 30
@@ -73,18 +73,18 @@ def pretend(model: Path, version: str = "1.0", home: Path | None = None, content
 def test_only_code_of_these_sources_is_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(native.PURE, raising=False)
     assert native.folder(model) is None
-    made = pretend(model)
-    assert native.folder(model) == made
+    result = pretend(model)
+    assert native.folder(model) == result
     for path in sorted(model.glob("*.py")):
         text = path.read_text()
         path.write_text(text + "#\n")
         interpreted = path.stem in native._INTERPRETED
-        assert native.folder(model) == (made if interpreted else None), path.name
+        assert native.folder(model) == (result if interpreted else None), path.name
         path.write_text(text)
     (model / "more.py").write_text("")
     assert native.folder(model) is None
     (model / "more.py").unlink()
-    assert native.folder(model) == made
+    assert native.folder(model) == result
     monkeypatch.setenv(native.PURE, "1")
     assert native.folder(model) is None
 
@@ -94,9 +94,9 @@ def test_code_of_other_contracts_is_not_used(model: Path, tmp_path: Path, monkey
     monkeypatch.delenv(native.PURE, raising=False)
     copy = tmp_path / "contracts.py"
     shutil.copyfile(ROOT / "hw" / "spec" / "contracts.py", copy)
-    made = pretend(model)
+    result = pretend(model)
     monkeypatch.setattr(native, "_CONTRACTS", copy)
-    assert native.folder(model) == made
+    assert native.folder(model) == result
     text = copy.read_text()
     copy.write_text(text.replace("LOCAL_FIFO: Final = 4", "LOCAL_FIFO: Final = 5"))
     assert copy.read_text() != text
@@ -285,9 +285,11 @@ def test_damage_is_said_and_the_code_made_anew(built: None, harm: str, tmp_path:
 
 def test_code_that_does_not_load_is_left_alone_with_a_line(tree: Path) -> None:
     """Whole, but made for another machine."""
-    made = pretend(tree / "meshloom" / "sched" / "model", home=home(tree))
+    result = pretend(tree / "meshloom" / "sched" / "model", home=home(tree))
     shown = python("-c", WHAT_RUNS, **of(tree))
     assert shown.stdout.split()[-1] == "False", shown.stderr
     (line,) = shown.stderr.splitlines()
-    assert line.startswith(f"timeline model: Python runs it, several times slower: what is in {made} cannot be loaded")
+    assert line.startswith(
+        f"timeline model: Python runs it, several times slower: what is in {result} cannot be loaded"
+    )
     assert line.endswith("remove that folder")

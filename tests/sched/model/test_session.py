@@ -29,8 +29,8 @@ GEMM = "gemm:32x32x32"
 
 def placed(chip: ChipConfig, layer: str, cores: tuple[int, ...], slot: int, page: int = 0, drams: Sequence[int] = (),
            clear: bool = True) -> Program:  # fmt: skip
-    made = template(layer, chip, len(cores), drams)
-    return relocate(made, chip, Spot(cores, page, page + pages(made, chip), slot), clear)
+    result = template(layer, chip, len(cores), drams)
+    return relocate(result, chip, Spot(cores, page, page + pages(result, chip), slot), clear)
 
 
 def shifted(log: Sequence[Executed], cycles: int) -> list[Executed]:
@@ -133,8 +133,8 @@ def alone_and_beside(
 
 def test_programs_that_share_nothing_do_not_disturb_each_other() -> None:
     upper = placed(ROWS, GEMM, ROWS.cores[:2], 0, drams=ROWS.drams[:1])
-    made = template(GEMM, ROWS, 2, ROWS.drams[1:])
-    lower = relocate(made, ROWS, Spot(ROWS.cores[2:], 40, 40 + pages(made, ROWS), 1))
+    result = template(GEMM, ROWS, 2, ROWS.drams[1:])
+    lower = relocate(result, ROWS, Spot(ROWS.cores[2:], 40, 40 + pages(result, ROWS), 1))
     for at in (1, 100, 333, 700):
         alone, beside, done = alone_and_beside(ROWS, upper, lower, at)
         assert alone == beside
@@ -253,14 +253,14 @@ def test_successors_that_cannot_be_say_why() -> None:
 
 def test_compiled_and_python_say_the_same() -> None:
     native.build()
-    said = {}
+    message = {}
     for pure in ("0", "1"):
         ran = python(str(Path(__file__).parents[1] / "sessions.py"), **{native.PURE: pure})
         assert ran.returncode == 0, ran.stderr
-        said[pure] = json.loads(ran.stdout)
-    assert said["0"]["compiled"]
-    assert not said["1"]["compiled"]
-    assert said["0"]["served"] == said["1"]["served"]
+        message[pure] = json.loads(ran.stdout)
+    assert message["0"]["compiled"]
+    assert not message["1"]["compiled"]
+    assert message["0"]["served"] == message["1"]["served"]
 
 
 def test_memory_does_not_grow() -> None:

@@ -24,10 +24,10 @@ def test_decodes_what_is_encoded():
         names = [name for name in INSTRUCTIONS[opcode].offsets if name != "opcode"]
         code += encode(opcode, **{name: random.randint(0, INSTRUCTIONS[opcode].most(name)) for name in names})
     expected = [Instruction(*decode(code[at : at + 32])) for at in range(0, len(code), 32)]
-    found = decoded(words_of(code))
-    assert found == expected
-    assert [list(one.fields) for one in found] == [list(one.fields) for one in expected]
-    assert all(type(value) is int for one in found for value in one.fields.values())
+    result = decoded(words_of(code))
+    assert result == expected
+    assert [list(one.fields) for one in result] == [list(one.fields) for one in expected]
+    assert all(type(value) is int for one in result for value in one.fields.values())
 
 
 def test_no_code_is_no_instruction():

@@ -36,12 +36,12 @@ def sealed(body: bytes) -> bytes:
 def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "program.bin"
     save(PROGRAM, path)
-    found = load(path, CHIP)
+    result = load(path, CHIP)
     assert path.read_bytes() == IMAGE
-    assert to_bytes(found) == IMAGE
-    assert found.operation_of_tag == PROGRAM.operation_of_tag
-    assert found.chip_digest == CHIP.digest
-    for one, other in zip((PROGRAM.boot, *PROGRAM.streams), (found.boot, *found.streams), strict=True):
+    assert to_bytes(result) == IMAGE
+    assert result.operation_of_tag == PROGRAM.operation_of_tag
+    assert result.chip_digest == CHIP.digest
+    for one, other in zip((PROGRAM.boot, *PROGRAM.streams), (result.boot, *result.streams), strict=True):
         assert (one.tile, one.unit, one.dram_tile, one.address) == (
             other.tile,
             other.unit,
@@ -94,13 +94,13 @@ def test_a_fitting_crc_does_not_let_nonsense_in() -> None:
         for _ in range(random.randint(1, 4)):
             changed[random.randrange(len(IMAGE) - 4)] = random.randrange(256)
         try:
-            found = from_bytes(sealed(bytes(changed)))
+            result = from_bytes(sealed(bytes(changed)))
         except ImageError:
             refused += 1
             continue
         read += 1
         # The tag map is text: white space and the order of pairs may differ.
-        assert from_bytes(to_bytes(found)) == found
+        assert from_bytes(to_bytes(result)) == result
     assert (read > 100, refused > 100) == (True, True), (read, refused)
 
 
@@ -164,8 +164,8 @@ def test_numbers_of_the_tag_map_are_whole_and_not_negative(number: str) -> None:
 
 
 def test_the_least_numbers_of_a_tag_map() -> None:
-    found = from_bytes(with_tags('{"operation_of_tag": [[0, 0], [1, 0]], "skips": [[0, 0, 0, 0]]}'))
-    assert (found.operation_of_tag, found.skips) == ({0: 0, 1: 0}, {(0, 0, 0): 0})
+    result = from_bytes(with_tags('{"operation_of_tag": [[0, 0], [1, 0]], "skips": [[0, 0, 0, 0]]}'))
+    assert (result.operation_of_tag, result.skips) == ({0: 0, 1: 0}, {(0, 0, 0): 0})
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_any_instruction_encodes_and_lists(opcode: Opcode) -> None:
     for _ in range(200):
         instruction = random_instruction(random, opcode)
         code = encode(opcode, **instruction.fields)
-        found, fields = decode(code)
-        assert found is opcode
+        result, fields = decode(code)
+        assert result is opcode
         assert fields == instruction.fields
         text = instruction_text(instruction, CHIP)
         assert text.startswith(opcode.name)

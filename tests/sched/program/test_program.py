@@ -25,10 +25,10 @@ def test_an_instruction_has_all_the_fields_that_its_bytes_have(opcode: Opcode) -
     for _ in range(50):
         whole = random_instruction(random, opcode).fields
         given = {name: value for name, value in whole.items() if value and random.random() < 0.7}
-        made = Instruction(opcode, given)
-        assert made == Instruction(*decode(made.encode()))
-        assert {name: value for name, value in made.fields.items() if value} == given
-        assert str(made).split()[1:] == [f"{name}={value}" for name, value in made.fields.items() if value]
+        result = Instruction(opcode, given)
+        assert result == Instruction(*decode(result.encode()))
+        assert {name: value for name, value in result.fields.items() if value} == given
+        assert str(result).split()[1:] == [f"{name}={value}" for name, value in result.fields.items() if value]
 
 
 def sync(**fields: int) -> Instruction:

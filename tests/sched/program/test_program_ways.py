@@ -81,9 +81,9 @@ def test_routes_come_back_from_their_fields() -> None:
 def test_a_schedule_with_ways_is_saved_and_loaded(tmp_path) -> None:
     schedule = schedule_of([moved(route=DETOUR, channel=1), moved(words=3), moved(channel=0)], STEERED)
     schedule.save(tmp_path / "ways.json")
-    found = Schedule.load(tmp_path / "ways.json")
-    assert found == schedule
-    first, second, third = found.operations
+    result = Schedule.load(tmp_path / "ways.json")
+    assert result == schedule
+    first, second, third = result.operations
     assert isinstance(first, Move)
     assert (first.route, first.channel) == (DETOUR, 1)
     assert isinstance(second, Move)
@@ -135,12 +135,12 @@ def test_a_route_stands_before_its_move_and_nowhere_else() -> None:
     ]
     schedule = schedule_of(list[Operation](operations), STEERED)
     program = lower(schedule, STEERED)
-    found = codes(program, DRAM)
+    result = codes(program, DRAM)
     order = [Opcode.MOVE, Opcode.ROUTE, Opcode.MOVE, Opcode.ROUTE, Opcode.MOVE, Opcode.MOVE, Opcode.ROUTE, Opcode.MOVE]
-    assert [instruction.opcode for instruction in found[:8]] == order
-    ways = [[found[index].fields[name] for name in ("channel", "routed")] for index in (1, 3, 6)]
+    assert [instruction.opcode for instruction in result[:8]] == order
+    ways = [[result[index].fields[name] for name in ("channel", "routed")] for index in (1, 3, 6)]
     assert ways == [[2, 1], [1, 0], [0, 1]]
-    assert [bool(found[index].fields["turns"]) for index in (1, 3, 6)] == [True, False, True]
+    assert [bool(result[index].fields["turns"]) for index in (1, 3, 6)] == [True, False, True]
     stream = next(stream for stream in program.streams if stream.tile == DRAM)
     assert program.operations_of(stream)[:8] == [0, None, 1, None, 2, 3, None, 4]
     check(program, STEERED, schedule, initial=[(DRAM, 0, 64)])
@@ -174,15 +174,15 @@ def test_every_interleaving_of_ways_ends_as_the_schedule_does(seed: int, routing
     schedule = schedule_of(random_operations(rng, chip, rng.choice((40, 70))), chip)
     assert any(isinstance(op, Move) and op.route for op in schedule.operations)
     program = lower(schedule, chip, limit=rng.choice((2, 192)))
-    wanted = expected(schedule, chip, seed)
+    target = expected(schedule, chip, seed)
     for order in range(4):
         memories, _ = interleave(program, chip, seed, order)
-        assert same(wanted, memories, program)
+        assert same(target, memories, program)
 
 
 def test_without_a_wait_words_on_another_channel_do_overtake() -> None:
     operations = list[Operation]([moved(words=16), moved(src=100, words=2, channel=0)])
-    wanted = expected(schedule_of(operations, STEERED), STEERED, 3)
+    target = expected(schedule_of(operations, STEERED), STEERED, 3)
     first, second = (
         Instruction(Opcode.MOVE, op.body | {"notify": 1, "notify_tile": DRAM, "notify_sem": 1})
         for op in operations
@@ -191,7 +191,7 @@ def test_without_a_wait_words_on_another_channel_do_overtake() -> None:
     delivered = Instruction(Opcode.SYNC, {"wait_sem": 1, "wait_n": 2})
     for route, right in (([], True), ([routed(channel=1)], False)):
         program = program_of([first, *route, second, delivered])
-        orders = [same(wanted, interleave(program, STEERED, 3, order)[0], program) for order in range(40)]
+        orders = [same(target, interleave(program, STEERED, 3, order)[0], program) for order in range(40)]
         assert all(orders) == right
         if right:
             check(program, STEERED, initial=[(DRAM, 0, 200)])

@@ -95,30 +95,30 @@ def data_of(layer: str) -> LayerData:
 def make_layers(name: str, chip: ChipConfig) -> None:
     for layer in LAYERS:
         data = data_of(layer)
-        made = planned(find(name)(data.shape, chip, data.scale), chip).schedule
-        found = functional.run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})
-        np.testing.assert_array_equal(found["y"], golden(data), layer)
+        outcome = planned(find(name)(data.shape, chip, data.scale), chip).schedule
+        result = functional.run(outcome, chip, {"x": data.x, "w": data.w, "bias": data.bias})
+        np.testing.assert_array_equal(result["y"], golden(data), layer)
 
 
 def make_networks(name: str, chip: ChipConfig) -> None:
     graph = small_network()
-    made = find_network(name)(graph, chip, None)
-    planned(made.schedule, chip)
+    result = find_network(name)(graph, chip, None)
+    planned(result.schedule, chip)
     inputs = inputs_of(graph, 0)
     right = defined_values(graph, inputs)
-    outputs, observed = perform(made, chip, inputs)
+    outputs, observed = perform(result, chip, inputs)
     assert outputs.keys() == {"fc", "s"}
     for output, array in outputs.items():
         np.testing.assert_array_equal(array, right[output], output)
-    assert [str(wrong) for wrong in mismatches(made, chip, observed, right)] == []
+    assert [str(wrong) for wrong in mismatches(result, chip, observed, right)] == []
 
 
 def make_gradients(name: str, chip: ChipConfig) -> None:
     layer = TrainingLayer(gemm_shape("g/l", 7, 9, 6), first=False)
-    made = planned(find_gradient(name)(layer, chip).schedule, chip).schedule
+    result = planned(find_gradient(name)(layer, chip).schedule, chip).schedule
     data = random_gradients(layer)
     products = data.products()
-    for output, array in functional.run(made, chip, data.arrays()).items():
+    for output, array in functional.run(result, chip, data.arrays()).items():
         np.testing.assert_array_equal(array, golden(products[output]), output)
 
 
@@ -126,10 +126,10 @@ def make_chains(name: str, chip: ChipConfig) -> None:
     sizes = ((7, 9), (9, 6))
     layers = [TrainingLayer(gemm_shape(f"net/l{at}", 5, n, k), first=False) for at, (k, n) in enumerate(sizes)]
     chain = Chain("chain:net", tuple(layers), True)
-    made = planned(find_chain(name)(chain, chip).schedule, chip).schedule
+    result = planned(find_chain(name)(chain, chip).schedule, chip).schedule
     data = random_chain(chain)
     right = golden_chain(data)
-    for output, array in functional.run(made, chip, data.arrays()).items():
+    for output, array in functional.run(result, chip, data.arrays()).items():
         np.testing.assert_array_equal(array, right[output], output)
 
 
@@ -148,13 +148,13 @@ def judge(kind: str, name: str, chip: ChipConfig) -> None:
         MAKERS[kind](name, chip)
     except ValueError as error:
         refusal = error
-    said = f"{name} on {chip.name}: {refusal!r}"
+    message = f"{name} on {chip.name}: {refusal!r}"
     if refusal is None:
-        assert why is None or chip.name in TOO_SMALL, said
+        assert why is None or chip.name in TOO_SMALL, message
     else:
-        assert type(refusal).__module__.startswith("meshloom."), said
-        assert why is not None, said
-        assert re.search(why, str(refusal)), said
+        assert type(refusal).__module__.startswith("meshloom."), message
+        assert why is not None, message
+        assert re.search(why, str(refusal)), message
 
 
 @pytest.mark.parametrize("chip", ODD)
@@ -197,8 +197,8 @@ def test_the_largest_meshes_run(size: tuple[int, int], kind: str) -> None:
     chip = ChipConfig.model_validate({"name": "largest", "lanes": 4, "semaphores": 8, "floorplan": rows})
     (layer,) = catalog.find("gemm:64x16x16")
     data = layer.data()
-    made = planned(find("loop_order:effort=0.01")(data.shape, chip, data.scale), chip)
-    found = functional.run(made.schedule, chip, {"x": data.x, "w": data.w, "bias": data.bias})
-    np.testing.assert_array_equal(found["y"], golden(data))
+    outcome = planned(find("loop_order:effort=0.01")(data.shape, chip, data.scale), chip)
+    result = functional.run(outcome.schedule, chip, {"x": data.x, "w": data.w, "bias": data.bias})
+    np.testing.assert_array_equal(result["y"], golden(data))
     if kind == "core" and size == (16, 16):
-        assert len(made.program.streams) > 255
+        assert len(outcome.program.streams) > 255

@@ -45,18 +45,18 @@ def tight() -> ChipConfig:
 @pytest.mark.parametrize("options", ["", ":rows=1"])
 def test_it_computes_every_layer(shape: str, chip: ChipConfig, options: str) -> None:
     data = random_data(parse(shape))
-    made = registry.find(f"{EXAMPLE}{options}")(data.shape, chip, data.scale)
-    assert made.scheduler == EXAMPLE
-    result = run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})
+    outcome = registry.find(f"{EXAMPLE}{options}")(data.shape, chip, data.scale)
+    assert outcome.scheduler == EXAMPLE
+    result = run(outcome, chip, {"x": data.x, "w": data.w, "bias": data.bias})
     assert np.array_equal(result["y"], golden(data))
-    check(lower(made, chip), chip, made)
+    check(lower(outcome, chip), chip, outcome)
 
 
 @pytest.mark.parametrize("chip", [load("quad8"), small()], ids=lambda chip: chip.name)
 def test_it_computes_every_kind_of_network_layer(chip: ChipConfig) -> None:
-    made = registry.find_network(EXAMPLE)(every_kind(), chip, None)
-    assert made.schedule.scheduler == EXAMPLE
-    computes(made, chip)
+    result = registry.find_network(EXAMPLE)(every_kind(), chip, None)
+    assert result.schedule.scheduler == EXAMPLE
+    computes(result, chip)
 
 
 def test_it_is_short() -> None:
@@ -72,17 +72,17 @@ TUNED = f"{Path(EXAMPLE).parents[1] / 'tuned.py'}:TUNED"
 @pytest.mark.parametrize("shape", slow_but(SHAPES[1:4], SHAPES[1]))
 def test_tuned_computes_every_layer(shape: str) -> None:
     data, chip = random_data(parse(shape)), tight()
-    made = registry.find(TUNED)(data.shape, chip, data.scale)
-    result = run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})
+    outcome = registry.find(TUNED)(data.shape, chip, data.scale)
+    result = run(outcome, chip, {"x": data.x, "w": data.w, "bias": data.bias})
     assert np.array_equal(result["y"], golden(data))
-    check(lower(made, chip), chip, made)
+    check(lower(outcome, chip), chip, outcome)
 
 
 @pytest.mark.parametrize("options", slow_but(("", ":between=dram,first=short"), ""))
 def test_tuned_computes_every_kind_of_network_layer(options: str) -> None:
-    made = registry.find_network(TUNED + options)(every_kind(), small(), None)
-    assert made.schedule.scheduler == "tuned"
-    computes(made, small())
+    result = registry.find_network(TUNED + options)(every_kind(), small(), None)
+    assert result.schedule.scheduler == "tuned"
+    computes(result, small())
 
 
 def test_what_no_function_of_a_task_makes_is_refused() -> None:

@@ -74,8 +74,8 @@ def test_two_that_write_keep_what_the_other_found(tmp_path: Path) -> None:
     one, two = search_cache(tmp_path, CHIP), search_cache(tmp_path, CHIP)
     one.put(("a", 1), FORM, SOME)
     two.put(("b", 2), FORM, OTHER)
-    found = search_cache(tmp_path, CHIP)
-    assert (found.get(("a", 1), FORM), found.get(("b", 2), FORM), found.get("c", FORM)) == (SOME, OTHER, None)
+    result = search_cache(tmp_path, CHIP)
+    assert (result.get(("a", 1), FORM), result.get(("b", 2), FORM), result.get("c", FORM)) == (SOME, OTHER, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1}', b'{"a": {"parts_m": "many"}}', b"\xff\xfe"])
@@ -119,7 +119,7 @@ def test_where_nothing_can_be_written_that_is_said_and_this_process_remembers(
     (tmp_path / "file").touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
     cache = SearchCache(SCHEDULES.folder(), CHIP, "kept", "sched.schedulers.budget")
-    for asked in "ab":
-        cache.put(asked, TypeAdapter(int), 5)
-        assert cache.get(asked, TypeAdapter(int)) == 5
+    for request in "ab":
+        cache.put(request, TypeAdapter(int), 5)
+        assert cache.get(request, TypeAdapter(int)) == 5
     assert caplog.text.count("are not kept") == 1

@@ -87,11 +87,11 @@ def test_every_scheduler_that_ships_knows_layers_and_networks_or_training() -> N
     assert training == ("gradient", "chain")
     assert sorted((*both, *training)) == sorted(REGISTRY.shipped)
     for name in REGISTRY.shipped:
-        found = REGISTRY.get(name)
-        assert found.name == name
-        assert found.summary
-        for kind in found.kinds:
-            maker = getattr(found, kind)
+        result = REGISTRY.get(name)
+        assert result.name == name
+        assert result.summary
+        for kind in result.kinds:
+            maker = getattr(result, kind)
             assert all(field.description for field in maker.options.model_fields.values())
 
 
@@ -157,10 +157,10 @@ def test_options_come_as_their_types_say(register: Register, tmp_path: Path) -> 
 
     register(curious, Moody)
     with guarded(Guard(None, None)):  # here, where the list is
-        made = registry.find("mine:budget=5s,mood=good,really=yes", tmp_path, print)(SHAPE, CHIP, 7)
-    wanted = Moody(budget=Budget.parse("5s"), mood="good", really=True)
-    assert given == [SHAPE, CHIP, 7, wanted, Context(tmp_path, print)]
-    assert made.execution is Execution.TRIGGERED
+        result = registry.find("mine:budget=5s,mood=good,really=yes", tmp_path, print)(SHAPE, CHIP, 7)
+    expected = Moody(budget=Budget.parse("5s"), mood="good", really=True)
+    assert given == [SHAPE, CHIP, 7, expected, Context(tmp_path, print)]
+    assert result.execution is Execution.TRIGGERED
 
 
 @pytest.mark.parametrize(
@@ -270,12 +270,12 @@ def test_a_name_means_what_its_file_says_now(mine: Path) -> None:
 
 def test_a_function_in_a_file_is_a_scheduler(mine: Path) -> None:
     name = f"{mine}:schedule"
-    found = registry.scheduler_of(name)
-    assert found.summary == "Everything at once, on the first core."
-    assert found.kinds == ("layers", "networks")
-    made = registry.find(name)(SHAPE, CHIP, 99)
-    assert made.scheduler == name
-    assert [op.kind for op in made.operations] == ["move", "move", "move", "gemm", "move"]
+    result = registry.scheduler_of(name)
+    assert result.summary == "Everything at once, on the first core."
+    assert result.kinds == ("layers", "networks")
+    outcome = registry.find(name)(SHAPE, CHIP, 99)
+    assert outcome.scheduler == name
+    assert [op.kind for op in outcome.operations] == ["move", "move", "move", "gemm", "move"]
 
 
 def test_a_file_that_has_changed_is_read_again(mine: Path) -> None:

@@ -42,8 +42,8 @@ def tree(tmp_path: Path) -> Path:
 
 def test_imports_are_followed_wherever_they_stand(tree: Path) -> None:
     """In functions, under `try` and `match`, relative and absolute, in circles; not those for types only."""
-    found = {str(path.relative_to(tree)) for path in needed(tree, ["sched.a"])}
-    assert found == set(FILES) - {"sched/types.py", "sched/beside.py"}
+    result = {str(path.relative_to(tree)) for path in needed(tree, ["sched.a"])}
+    assert result == set(FILES) - {"sched/types.py", "sched/beside.py"}
 
 
 def test_every_source_that_is_needed_counts(tree: Path) -> None:
@@ -100,9 +100,9 @@ def test_a_digest_that_is_kept_needs_no_reading(tree: Path, tmp_path: Path, monk
     ],
 )
 def test_what_decides_a_search_is_part_of_its_name(module: str, decisive: list[str]) -> None:
-    found = needed(ROOT, [module])
-    assert {ROOT / "sched" / f"{name}.py" for name in decisive} < set(found)
-    assert ROOT / "hw" / "spec" / "config.py" in found
+    result = needed(ROOT, [module])
+    assert {ROOT / "sched" / f"{name}.py" for name in decisive} < set(result)
+    assert ROOT / "hw" / "spec" / "config.py" in result
     assert provenance.digest(module) == of_files(ROOT, [module])
 
 
@@ -154,5 +154,5 @@ def test_no_token_is_lost(folder: str) -> None:
             for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         }
-        expected = [said for start, said in _tokens(source) if start not in unread]
-        assert [said for _, said in _tokens(executed(source))] == expected, path
+        expected = [message for start, message in _tokens(source) if start not in unread]
+        assert [message for _, message in _tokens(executed(source))] == expected, path

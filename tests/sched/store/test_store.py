@@ -41,14 +41,14 @@ def test_a_value_is_found_again(tmp_path: Path) -> None:
 
 
 def test_each_ingredient_decides_the_name() -> None:
-    made = {"chip": "a", "code": "b", "asked": "c"}
-    names = [key("x", **made), key("y", **made), key("x"), key("x", chipcode="ab", asked="c")]
-    names += [key("x", **(made | {name: "other"})) for name in made]
-    names += [key("x", **(made | {"chip": "ab", "code": ""})), key("x", **(made | {"chip": "b", "code": "a"}))]
-    names += [key("x", **{name: made[name] for name in made if name != left}) for left in made]
-    names += [key("x", **made, more="")]
+    result = {"chip": "a", "code": "b", "asked": "c"}
+    names = [key("x", **result), key("y", **result), key("x"), key("x", chipcode="ab", asked="c")]
+    names += [key("x", **(result | {name: "other"})) for name in result]
+    names += [key("x", **(result | {"chip": "ab", "code": ""})), key("x", **(result | {"chip": "b", "code": "a"}))]
+    names += [key("x", **{name: result[name] for name in result if name != left}) for left in result]
+    names += [key("x", **result, more="")]
     assert len(set(names)) == len(names)
-    assert key("x", **dict(reversed(made.items()))) == key("x", **made)
+    assert key("x", **dict(reversed(result.items()))) == key("x", **result)
 
 
 def test_labels_become_names_of_files(tmp_path: Path) -> None:
@@ -61,18 +61,18 @@ def test_labels_become_names_of_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{damaged", b"\xff\n\xfe", b"0" * 64 + b"\nvalue"])
 def test_damage_is_said_and_the_value_made_anew(content: bytes, tmp_path: Path) -> None:
-    told: list[str] = []
-    store = Store(tmp_path, on_progress=told.append)
+    message: list[str] = []
+    store = Store(tmp_path, on_progress=message.append)
     store.put(NAME, b"value")
     (path,) = visible(tmp_path)
     path.write_bytes(content)
     assert store.obtain(NAME, lambda: b"anew") == b"anew"
-    assert told
-    assert str(path) in told[0]
-    assert "damaged" in told[0]
-    told.clear()
+    assert message
+    assert str(path) in message[0]
+    assert "damaged" in message[0]
+    message.clear()
     assert store.obtain(NAME, lambda: b"again") == b"anew"
-    assert told == []
+    assert message == []
 
 
 @pytest.mark.parametrize("cut", [1, 40, 66, 70])
@@ -106,14 +106,14 @@ def test_without_a_folder_nothing_is_kept() -> None:
 
 def test_a_folder_that_cannot_be_made_is_said_once_and_each_result_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    told: list[str] = []
+    message: list[str] = []
     for _ in range(2):
-        store = Store(tmp_path / "file" / "below", on_progress=told.append)
+        store = Store(tmp_path / "file" / "below", on_progress=message.append)
         assert store.obtain(NAME, lambda: b"made") == b"made"
         assert store.get(NAME) is None
-    assert len(told) == 1
-    assert "are not kept" in told[0]
-    assert "MESHLOOM_CACHE" in told[0]
+    assert len(message) == 1
+    assert "are not kept" in message[0]
+    assert "MESHLOOM_CACHE" in message[0]
 
 
 def test_what_is_mounted_read_only_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,14 +124,14 @@ def test_what_is_mounted_read_only_is_read(tmp_path: Path, monkeypatch: pytest.M
 
     for module, name in ((tempfile, "mkstemp"), (os, "utime"), (Path, "mkdir"), (Path, "unlink")):
         monkeypatch.setattr(module, name, refused)
-    told: list[str] = []
-    store = Store(tmp_path, limit=10**6, on_progress=told.append)
+    message: list[str] = []
+    store = Store(tmp_path, limit=10**6, on_progress=message.append)
     assert store.get(NAME) == b"value"
     store.put(NAME, b"other")
     store.drop(NAME)
     assert store.get(NAME) == b"value"
     assert store.obtain(key("y"), lambda: b"made") == b"made"
-    assert ["Read-only file system" in words for words in told] == [True]
+    assert ["Read-only file system" in words for words in message] == [True]
 
 
 def test_a_full_disk_keeps_what_was_there_and_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,13 +228,13 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         process.stdin.flush()
     for process in processes:
         assert process.communicate(timeout=120) == ("", "")
-    told: list[str] = []
-    store = Store(tmp_path, on_progress=told.append)
+    message: list[str] = []
+    store = Store(tmp_path, on_progress=message.append)
     for who in range(4):
         for number in range(60):
             value = store.get(key("own", who=str(who), number=str(number)))
             assert value == f"{who} {number} ".encode() * 500
-    assert told == []
+    assert message == []
     assert not list(tmp_path.glob(".new-*"))
 
 

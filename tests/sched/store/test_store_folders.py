@@ -43,11 +43,11 @@ def recipe(made: list[Path], content: bytes = CONTENT) -> Recipe:
 
 
 def test_it_is_made_once(tmp_path: Path) -> None:
-    made: list[Path] = []
-    place, fresh = kept(recipe(made), tmp_path)
+    result: list[Path] = []
+    place, fresh = kept(recipe(result), tmp_path)
     assert (place, fresh) == (tmp_path / "chip-1234", True)
-    assert kept(recipe(made), tmp_path) == (place, False)
-    assert len(made) == 1
+    assert kept(recipe(result), tmp_path) == (place, False)
+    assert len(result) == 1
     assert (place / "model" / "bench").read_bytes() == CONTENT
     assert shown(tmp_path) == ["chip-1234", "chip-1234.log"]
 
@@ -68,12 +68,12 @@ def test_it_is_made_once(tmp_path: Path) -> None:
     ],
 )
 def test_damage_is_named_and_mended(harm: Callable[[Path], None], words: str, tmp_path: Path) -> None:
-    told: list[str] = []
-    place, _ = kept(recipe([]), tmp_path, told.append)
-    assert told == []
+    text: list[str] = []
+    place, _ = kept(recipe([]), tmp_path, text.append)
+    assert text == []
     harm(place)
-    assert kept(recipe([]), tmp_path, told.append) == (place, True)
-    (message,) = told
+    assert kept(recipe([]), tmp_path, text.append) == (place, True)
+    (message,) = text
     assert words in message
     assert str(place) in message
     assert damage(place) is None
@@ -81,12 +81,12 @@ def test_damage_is_named_and_mended(harm: Callable[[Path], None], words: str, tm
 
 def test_one_that_does_not_work_is_replaced_once(tmp_path: Path) -> None:
     """However many processes find that out."""
-    made: list[Path] = []
-    place, _ = kept(recipe(made), tmp_path)
+    result: list[Path] = []
+    place, _ = kept(recipe(result), tmp_path)
     bad = fingerprint(place)
-    assert kept(recipe(made), tmp_path, instead_of=bad) == (place, True)
-    assert kept(recipe(made), tmp_path, instead_of=bad) == (place, False)
-    assert len(made) == 2
+    assert kept(recipe(result), tmp_path, instead_of=bad) == (place, True)
+    assert kept(recipe(result), tmp_path, instead_of=bad) == (place, False)
+    assert len(result) == 2
 
 
 def test_a_failure_leaves_its_log_and_nothing_else(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_what_was_killed_half_way_looks_like_nothing(number: int, tmp_path: Path
     process.communicate(timeout=60)
     assert not (tmp_path / "chip-1234").exists()
     assert bool(list(tmp_path.glob(".new-chip-1234.*"))) == (number == signal.SIGKILL), "an interrupt tidies up"
-    told: list[str] = []
-    assert kept(recipe([]), tmp_path, told.append)[1]
-    assert told == []
+    message: list[str] = []
+    assert kept(recipe([]), tmp_path, message.append)[1]
+    assert message == []
     assert not list(tmp_path.glob(".new-chip-1234.*")), "and so does the next one"
 
 
@@ -146,13 +146,13 @@ def _make(cache: Path, told: Any) -> None:
 
 def test_two_at_once_make_it_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    told = context.Queue()
-    processes = [context.Process(target=_make, args=(tmp_path, told)) for _ in range(2)]
+    message = context.Queue()
+    processes = [context.Process(target=_make, args=(tmp_path, message)) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(timeout=60)
-    heard = sorted(told.get(timeout=10) for _ in range(3))
+    heard = sorted(message.get(timeout=10) for _ in range(3))
     assert heard == [("made", False), ("made", True), ("told", "waiting for another run that is building it")]
 
 
@@ -199,45 +199,45 @@ def test_a_folder_that_may_not_be_written_serves_what_it_has(tmp_path: Path, mon
 @pytest.mark.parametrize("name", ["a b", "it's", 'a"b', "a$(b)", "a#b", "a:b", "a%b", "é", "a;b", "a\\b"])
 def test_tools_never_see_a_path_that_they_cannot_name(name: str, tmp_path: Path) -> None:
     """It is built elsewhere, and then it is where it belongs, links too."""
-    made: list[Path] = []
+    result: list[Path] = []
 
     def make(folder: Path, log: Path) -> None:
-        recipe(made).make(folder, log)
+        recipe(result).make(folder, log)
         (folder / "link").symlink_to(tmp_path)
 
     place, fresh = kept(Recipe("chip-1234", make, ("model/bench",)), tmp_path / name)
     assert (place, fresh) == (tmp_path / name / "chip-1234", True)
-    assert name not in str(made[0])
-    assert not made[0].exists()
+    assert name not in str(result[0])
+    assert not result[0].exists()
     assert damage(place) is None
     assert (place / "link").readlink() == tmp_path
-    assert kept(recipe(made), tmp_path / name) == (place, False)
+    assert kept(recipe(result), tmp_path / name) == (place, False)
     assert shown(tmp_path / name) == ["chip-1234", "chip-1234.log"]
 
 
 def test_a_plain_path_is_built_where_it_is(tmp_path: Path) -> None:
-    made: list[Path] = []
-    kept(recipe(made), tmp_path / "a.b_c-d+1")
-    assert made[0].is_relative_to(tmp_path)
+    result: list[Path] = []
+    kept(recipe(result), tmp_path / "a.b_c-d+1")
+    assert result[0].is_relative_to(tmp_path)
 
 
 def test_a_link_with_a_plain_name_does_not_help(tmp_path: Path) -> None:
     """make asks the system where it is."""
-    made: list[Path] = []
+    result: list[Path] = []
     (tmp_path / "a b").mkdir()
     (tmp_path / "plain").symlink_to(tmp_path / "a b")
-    kept(recipe(made), tmp_path / "plain")
-    assert not made[0].is_relative_to(tmp_path)
+    kept(recipe(result), tmp_path / "plain")
+    assert not result[0].is_relative_to(tmp_path)
 
 
 def test_where_there_is_no_other_place_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Path] = []
+    result: list[Path] = []
     (tmp_path / "no good").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no good"))
     with pytest.raises(
         StoreError, match=r"nothing can be built in .*a b, nor in .*no good: .*MESHLOOM_CACHE or TMPDIR"
     ):
-        kept(recipe(made), tmp_path / "a b")
-    assert made == []
+        kept(recipe(result), tmp_path / "a b")
+    assert result == []
     assert shown(tmp_path / "a b") == []
     assert list((tmp_path / "no good").iterdir()) == []

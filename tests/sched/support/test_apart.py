@@ -246,9 +246,9 @@ def test_it_ends_with_its_caller() -> None:
         "print(process.receive(), flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert found.returncode == -signal.SIGKILL, found.stderr
-    other = Path(f"/proc/{found.stdout.strip()}/stat")
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    other = Path(f"/proc/{result.stdout.strip()}/stat")
     for _ in range(100):
         if not other.exists() or " Z " in other.read_text():
             return

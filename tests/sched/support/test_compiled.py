@@ -104,8 +104,8 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path) -> None:
     refused = "import os\nfrom numba.core import caching\n\ndef full(*_):\n    raise OSError(28, 'No space left')\n\n"
     script = refused + "caching.IndexDataCacheFile.save = full\nfrom doubled import doubled\nprint(doubled(21))"
     cache = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run([sys.executable, "-c", script], env=cache, capture_output=True, text=True, check=True)
-    assert found.stdout == "42\n"
+    result = subprocess.run([sys.executable, "-c", script], env=cache, capture_output=True, text=True, check=True)
+    assert result.stdout == "42\n"
 
 
 def _cut(path: Path) -> None:

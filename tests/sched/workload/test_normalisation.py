@@ -29,9 +29,9 @@ def test_a_softmax_is_off_by_the_rounding_of_its_exponentials(pixels: int, step:
     wide = random.normal(0, random.uniform(2, 60, (CHANNELS, 1)), (CHANNELS, pixels))
     x = np.clip(np.rint(wide), -128, 127).astype(np.int8)
     powers = np.exp(step * (x.astype(np.float64) - x.max(axis=1, keepdims=True).astype(np.float64)))
-    wanted = ONE * powers / powers.sum(axis=1, keepdims=True)
+    expected = ONE * powers / powers.sum(axis=1, keepdims=True)
     sums = np.rint(ONE * powers).sum(axis=1, keepdims=True)
-    assert np.all(np.abs(computed(softmax("y", "x", step), x) - wanted) <= 1.01 + wanted * pixels / 2 / sums)
+    assert np.all(np.abs(computed(softmax("y", "x", step), x) - expected) <= 1.01 + expected * pixels / 2 / sums)
 
 
 @pytest.mark.parametrize("pixels", [2, 64, 384, 512])
@@ -41,11 +41,11 @@ def test_a_normalisation_is_off_by_the_rounding_of_its_mean(pixels: int) -> None
     x, step = np.clip(np.rint(wide), -128, 127).astype(np.int8), 1 / 25
     exact = x.astype(np.float64)
     deviation = exact.std(axis=1, keepdims=True)
-    wanted = (exact - exact.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, 1) / step
-    found = computed(standardise("y", "x", pixels, step), x)
-    allowed = 0.5 / np.maximum(deviation, 0.5) / step + 0.01 * np.abs(wanted) + 1  # the mean's, the root's, rounding
-    unclipped = (np.abs(wanted) < 120) & (deviation > 3)
-    assert np.all((np.abs(found - wanted) <= allowed)[unclipped])
+    expected = (exact - exact.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, 1) / step
+    result = computed(standardise("y", "x", pixels, step), x)
+    allowed = 0.5 / np.maximum(deviation, 0.5) / step + 0.01 * np.abs(expected) + 1  # the mean's, the root's, rounding
+    unclipped = (np.abs(expected) < 120) & (deviation > 3)
+    assert np.all((np.abs(result - expected) <= allowed)[unclipped])
     assert unclipped.mean() > 0.8
 
 

@@ -48,9 +48,9 @@ def changed(name: str, group: str, **values: object) -> ChipConfig:
 def test_programs_ahead_of_time_need_arrivals() -> None:
     chip = changed("ahead8", "noc", arrivals=False)
     (workload,) = find("gemm:4x4x4")
-    made = scheduler("loop_order")(workload.shape, chip, 1 << 15)
+    result = scheduler("loop_order")(workload.shape, chip, 1 << 15)
     with pytest.raises(DttError, match=r"chip changed: packets record no arrivals.* set noc\.arrivals = true"):
-        compile_ahead(made, chip)
+        compile_ahead(result, chip)
 
 
 def test_channels_that_wait_for_whole_packets_are_not_planned() -> None:

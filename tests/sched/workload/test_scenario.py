@@ -26,10 +26,10 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_the_example_has_four_networks_that_there_are() -> None:
-    found = load(EXAMPLE, zoo.names())
-    assert len(found.networks) == 4
-    assert [request.arrival for request in found.requests] == sorted(request.arrival for request in found.requests)
-    assert all(request.factor == 1.2 for request in found.requests)
+    result = load(EXAMPLE, zoo.names())
+    assert len(result.networks) == 4
+    assert [request.arrival for request in result.requests] == sorted(request.arrival for request in result.requests)
+    assert all(request.factor == 1.2 for request in result.requests)
 
 
 def test_every_form_of_arrival(tmp_path: Path) -> None:
@@ -41,15 +41,17 @@ def test_every_form_of_arrival(tmp_path: Path) -> None:
         '[[network]]\nname = "vww"\narrival = { poisson = 2.0, number = 3, seed = 1, start = 1000 }\n'
         '[[network]]\nname = "resnet8"\n',
     )
-    found = load(path, KNOWN).requests
-    assert found[:5] == (
+    result = load(path, KNOWN).requests
+    assert result[:5] == (
         Request("resnet8"),
         Request("resnet8", 1, 5, 100),
         Request("resnet8", 1, 9, 100),
         Request("vww", 4, 50, None, 0.5),
         Request("vww", 4, 70, None, 0.5),
     )
-    assert [request.arrival for request in found[5:]] == list(Poisson(poisson=2, number=3, seed=1, start=1000).cycles())
+    assert [request.arrival for request in result[5:]] == list(
+        Poisson(poisson=2, number=3, seed=1, start=1000).cycles()
+    )
 
 
 def test_a_poisson_process_has_its_rate() -> None:
@@ -117,19 +119,19 @@ def test_a_network_that_its_trace_never_names_is_an_error(tmp_path: Path) -> Non
 def test_deadlines_in_cycles() -> None:
     one = network("a", 1000, 1000)
     scenario = Scenario("s", (Request("a", 1, 10, 50), Request("a", 1, 20, None, 0.5), Request("a", 1, 30)))
-    found = instances_of(scenario, {("a", 1): one})
-    assert [instance.deadline for instance in found] == [60, 20 + round(0.5 * one.isolated(1)), None]
+    result = instances_of(scenario, {("a", 1): one})
+    assert [instance.deadline for instance in result] == [60, 20 + round(0.5 * one.isolated(1)), None]
 
 
 def test_workload_sets_are_those_of_the_paper() -> None:
-    found = workload_sets(9)
-    assert len(found) == 30
-    assert [len(one.requests) for one in found] == [3] * 10 + [6] * 10 + [10] * 10
-    drawn = Counter(request.network for one in found for request in one.requests)
+    result = workload_sets(9)
+    assert len(result) == 30
+    assert [len(one.requests) for one in result] == [3] * 10 + [6] * 10 + [10] * 10
+    drawn = Counter(request.network for one in result for request in one.requests)
     assert set(drawn) == set(NETWORKS)
-    assert {request.batch for one in found for request in one.requests} == set(BATCHES)
-    assert {request.factor for one in found for request in one.requests} == {0.4}
+    assert {request.batch for one in result for request in one.requests} == set(BATCHES)
+    assert {request.factor for one in result for request in one.requests} == {0.4}
     assert {request.factor for one in workload_sets(25) for request in one.requests} == {0.2}
     again = workload_sets(25, rate=2.0)
-    assert [[r.network for r in one.requests] for one in again] == [[r.network for r in one.requests] for one in found]
+    assert [[r.network for r in one.requests] for one in again] == [[r.network for r in one.requests] for one in result]
     assert again[-1].requests[-1].arrival > 0

@@ -18,7 +18,7 @@ HEAD = "Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Chan
 
 def layers(folder: Path, text: str, layer: str = "") -> list[ConvShape]:
     (folder / "net.csv").write_text(text, encoding="utf-8")
-    return [found.shape for found in find(f"{folder}/net.csv" + (f"/{layer}" if layer else ""))]
+    return [result.shape for result in find(f"{folder}/net.csv" + (f"/{layer}" if layer else ""))]
 
 
 def test_a_convolution_has_the_outputs_and_products_that_scale_sim_counts(tmp_path: Path) -> None:
@@ -33,11 +33,11 @@ def test_a_convolution_has_the_outputs_and_products_that_scale_sim_counts(tmp_pa
 @pytest.mark.parametrize("size", [(9, 8), (10, 9), (11, 10), (12, 7)])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_partial_windows_count(size: tuple[int, int], stride: int, tmp_path: Path) -> None:
-    (found,) = layers(tmp_path, f"{HEAD}c,{size[0]},{size[1]},3,2,5,7,{stride},\n")
+    (result,) = layers(tmp_path, f"{HEAD}c,{size[0]},{size[1]},3,2,5,7,{stride},\n")
     # topo_calc_hyperparams of SCALE-Sim 3.0.0
     out_h, out_w = (ceil((given - taps + stride) / stride) for given, taps in zip(size, (3, 2), strict=True))
-    assert (found.out_h, found.out_w) == (out_h, out_w)
-    assert found.macs == out_h * out_w * 3 * 2 * 5 * 7
+    assert (result.out_h, result.out_w) == (out_h, out_w)
+    assert result.macs == out_h * out_w * 3 * 2 * 5 * 7
 
 
 def test_filters_as_large_as_their_inputs_are_matrix_products(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_what_surrounds_layers_is_left_out(tmp_path: Path) -> None:
         + HEAD
         + ",,,,,,,,\n\nAlphaGoZero,,,,,,,,\nConv2_dw,12,12,3,3,1,1,1,#dw\n\tx,5,5,1,1,2,3,1\nx,6,6,1,1,2,3,1,\n"
     )
-    found = layers(tmp_path, text)
-    assert [shape.name.rpartition("/")[2] for shape in found] == ["Conv2_dw", "x", "x#2"]
+    result = layers(tmp_path, text)
+    assert [shape.name.rpartition("/")[2] for shape in result] == ["Conv2_dw", "x", "x#2"]
     assert [layers(tmp_path, text, "x#2")[0].in_h, layers(tmp_path, text, "x")[0].in_h] == [6, 5]
     tabs = (HEAD + "x,5,5,1,1,2,3,1,\n").replace(",", "\t")
     assert [shape.in_h for shape in layers(tmp_path, tabs)] == [5]

@@ -28,8 +28,8 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("network", WEIGHTS)
 def test_networks_have_the_published_number_of_weights(network: str) -> None:
-    found = sum(row.shape.depth * row.shape.out_channels * row.count for row in TABLES[network]())
-    assert found / 1e6 == pytest.approx(WEIGHTS[network], rel=0.01)
+    result = sum(row.shape.depth * row.shape.out_channels * row.count for row in TABLES[network]())
+    assert result / 1e6 == pytest.approx(WEIGHTS[network], rel=0.01)
 
 
 def test_a_convolution_is_the_product_of_its_unfolded_input() -> None:

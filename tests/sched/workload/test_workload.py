@@ -329,9 +329,9 @@ def test_networks_have_their_published_sizes():
         (networks.inception_v3, 95, 5713.2),
         (networks.mobilenet_v1, 15, 551.4),
     ):
-        found = catalog.find(table.__name__)
-        assert len(found) == layers
-        assert round(sum(layer.shape.macs for layer in found) / 1e6, 1) == macs
+        result = catalog.find(table.__name__)
+        assert len(result) == layers
+        assert round(sum(layer.shape.macs for layer in result) / 1e6, 1) == macs
 
 
 @pytest.mark.parametrize(
@@ -359,20 +359,20 @@ def test_single_layers(name, shape):
 
 def test_every_name_finds_itself():
     for name in catalog.names():
-        found = catalog.find(name)
-        assert [layer.name for layer in found] == [name] if "/" in name else len(found) > 1
+        result = catalog.find(name)
+        assert [layer.name for layer in result] == [name] if "/" in name else len(result) > 1
     assert catalog.find("regression") == catalog.regression()
 
 
 @pytest.mark.parametrize("network", ["ds_cnn", "squeezenet"])
 def test_layers_of_trained_networks(network):
-    found = catalog.find(network)
+    result = catalog.find(network)
     convolutions = [layer.output for layer in zoo.load(network).layers if layer.kind == "conv"]
-    assert [layer.name for layer in found] == [f"{network}/{name}" for name in convolutions]
-    assert catalog.find(f"{network}/*") == found
-    assert catalog.find(found[1].name) == (found[1],)
-    assert not any(layer.real for layer in found), "their inputs are random"
-    assert found[0].data().x.shape == found[0].shape.x_shape
+    assert [layer.name for layer in result] == [f"{network}/{name}" for name in convolutions]
+    assert catalog.find(f"{network}/*") == result
+    assert catalog.find(result[1].name) == (result[1],)
+    assert not any(layer.real for layer in result), "their inputs are random"
+    assert result[0].data().x.shape == result[0].shape.x_shape
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_files_are_the_ones_that_sources_md_lists():
 
 
 def test_resnet8_scales_are_exact_and_inputs_are_real():
-    found = resnet8.contents()
+    result = resnet8.contents()
     for picture in (0, 1):
         for workload in catalog.find("resnet8"):
             layer = workload.name.partition("/")[2]
@@ -473,7 +473,7 @@ def test_resnet8_scales_are_exact_and_inputs_are_real():
             assert data.x.std() > 0
             assert (picture == 0) == np.array_equal(data.x, workload.data().x)
             # every input but the picture is behind a ReLU
-            assert data.x.min() == 0 or str(found[f"{layer}/input"]) == "picture"
+            assert data.x.min() == 0 or str(result[f"{layer}/input"]) == "picture"
     assert sum(workload.shape.macs for workload in catalog.find("resnet8")) == 12_501_632
 
 

@@ -66,8 +66,8 @@ def test_networks_are_the_published_ones(name: str):
     assert graph.real == (name in zoo.TRAINED)
     # nothing is computed in vain, nothing is fed in vain
     used = {source for layer in graph.layers for source in layer.inputs}
-    made = {layer.output for layer in graph.layers}
-    assert made - used == set(graph.outputs)
+    result = {layer.output for layer in graph.layers}
+    assert result - used == set(graph.outputs)
     assert {value.name for value in graph.inputs} <= used
 
 
@@ -100,70 +100,70 @@ PARAMETERS = {
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_networks_have_the_published_parameters(name: str):
     layers = zoo.load(name).layers
-    found = sum(layer.w.size + layer.bias.size for layer in layers if layer.w is not None and layer.bias is not None)
-    assert found == PARAMETERS[name]
+    result = sum(layer.w.size + layer.bias.size for layer in layers if layer.w is not None and layer.bias is not None)
+    assert result == PARAMETERS[name]
 
 
 def test_residual_blocks():
     graph = zoo.load("resnet50")
-    made = {layer.output: layer for layer in graph.layers}
-    assert made["add2_1"].inputs == ("conv2_1_shortcut", "conv2_1_3")
-    assert made["add4_2"].inputs == ("add4_1", "conv4_2_3")
-    assert made["add4_2"].relu
-    assert not made["conv4_2_3"].relu
+    result = {layer.output: layer for layer in graph.layers}
+    assert result["add2_1"].inputs == ("conv2_1_shortcut", "conv2_1_3")
+    assert result["add4_2"].inputs == ("add4_1", "conv4_2_3")
+    assert result["add4_2"].relu
+    assert not result["conv4_2_3"].relu
     assert [layer.output for layer in graph.users("add4_1")] == ["conv4_2_1", "add4_2"]
-    assert made["conv5_1_2"].window.stride_h == 2
-    assert made["conv5_1_1"].window.stride_h == 1
+    assert result["conv5_1_2"].window.stride_h == 2
+    assert result["conv5_1_1"].window.stride_h == 1
     assert graph.value("pool1").shape == (1, 64, 56, 56)
 
 
 def test_inception_modules():
     graph = zoo.load("googlenet")
-    made = {layer.output: layer for layer in graph.layers}
+    result = {layer.output: layer for layer in graph.layers}
     parts = ("conv4_c_1x1", "conv4_c_3x3", "conv4_c_5x5", "conv4_c_projection")
-    assert made["concat4_c"].inputs == parts
-    assert {made[part].inputs[0] for part in parts[1:]} == {"conv4_c_3x3_reduce", "conv4_c_5x5_reduce", "pool4_c"}
+    assert result["concat4_c"].inputs == parts
+    assert {result[part].inputs[0] for part in parts[1:]} == {"conv4_c_3x3_reduce", "conv4_c_5x5_reduce", "pool4_c"}
     assert graph.value("concat3_b").shape == (1, 480, 28, 28)
     assert graph.value("concat5_b").shape == (1, 1024, 7, 7)
 
 
 def test_the_modules_of_inception_v3():
     graph = zoo.load("inception_v3")
-    made = {layer.output: layer for layer in graph.layers}
+    result = {layer.output: layer for layer in graph.layers}
     sizes = {"3": (64, 147), "5_b": (256, 35), "5_d": (288, 35), "6_a": (768, 17), "7_a": (1280, 8), "7_c": (2048, 8)}
     for name, (channels, side) in sizes.items():
         value = graph.value("conv1_3" if name == "3" else f"concat{name}")
         assert value.shape == (1, channels, side, side)
-    row, column = made["conv7_b_3_1x3"], made["conv7_b_3_3x1"]
+    row, column = result["conv7_b_3_1x3"], result["conv7_b_3_3x1"]
     assert row.inputs == column.inputs == ("conv7_b_3_2",)
     assert (row.window.kernel_h, row.window.kernel_w, row.window.pad_top, row.window.pad_left) == (1, 3, 0, 1)
-    assert made["conv6_c_3_3"].window.kernel_w == 7
-    assert made["pool5_c"].inputs == ("concat5_b",)
-    assert made["conv5_c_projection"].inputs == ("pool5_c",)
-    assert made["concat7_a"].inputs == ("conv7_a_1_2", "conv7_a_2_4", "pool7_a")
+    assert result["conv6_c_3_3"].window.kernel_w == 7
+    assert result["pool5_c"].inputs == ("concat5_b",)
+    assert result["conv5_c_projection"].inputs == ("pool5_c",)
+    assert result["concat7_a"].inputs == ("conv7_a_1_2", "conv7_a_2_4", "pool7_a")
 
 
 def test_the_passthrough_of_yolov2_is_space_to_depth():
     graph = zoo.load("yolov2")
-    made = {layer.output: layer for layer in graph.layers}
+    result = {layer.output: layer for layer in graph.layers}
     assert graph.value("slice01").shape == (1, 64, 13, 13)
     assert graph.value("concat8").shape == (1, 1280, 13, 13)
-    quarters = [made[name].window for name in made["concat8"].inputs[:4]]
+    quarters = [result[name].window for name in result["concat8"].inputs[:4]]
     assert [(window.pad_top, window.pad_left) for window in quarters] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert {(window.stride_h, window.stride_w) for window in quarters} == {(2, 2)}
 
 
 def test_fire_modules_and_inverted_bottlenecks():
     graph = zoo.load("squeezenet")
-    made = {layer.output: layer for layer in graph.layers}
-    assert made["fire4"].inputs == ("fire4_expand1", "fire4_expand3")
-    assert made["fire4_expand1"].inputs == made["fire4_expand3"].inputs == ("fire4_squeeze",)
+    result = {layer.output: layer for layer in graph.layers}
+    assert result["fire4"].inputs == ("fire4_expand1", "fire4_expand3")
+    assert result["fire4_expand1"].inputs == result["fire4_expand3"].inputs == ("fire4_squeeze",)
     graph = zoo.load("efficientnet_lite0")
-    made = {layer.output: layer for layer in graph.layers}
-    assert made["add3_2"].inputs == ("conv3_1_project", "conv3_2_project")
-    assert made["conv4_1_depthwise"].window.kernel_h == 5
+    result = {layer.output: layer for layer in graph.layers}
+    assert result["add3_2"].inputs == ("conv3_1_project", "conv3_2_project")
+    assert result["conv4_1_depthwise"].window.kernel_h == 5
     # ReLU6: 6 in steps of the tensor
-    layer = made["conv4_1_depthwise"]
+    layer = result["conv4_1_depthwise"]
     assert layer.relu
     assert layer.clamp * graph.value(layer.output).step == pytest.approx(6, rel=0.05) or layer.clamp == 127
 
@@ -188,23 +188,23 @@ def test_random_weights_are_the_same_everywhere():
 
 @pytest.mark.parametrize("name", [name for name in zoo.names() if name not in NO_PICTURES])
 def test_pictures_fit_their_networks(name: str):
-    graph, found = zoo.load(name), zoo.pictures(name)
-    assert len(found) >= 10
+    graph, result = zoo.load(name), zoo.pictures(name)
+    assert len(result) >= 10
     assert zoo.arrays(name) == {}
-    for path, label in found:
+    for path, label in result:
         with Image.open(path) as image:
             assert image.size == (graph.inputs[0].width, graph.inputs[0].height)
         assert label is None or 0 <= label < len(graph.labels)
-    assert all((label is None) == (name not in zoo.TRAINED) for _, label in found)
+    assert all((label is None) == (name not in zoo.TRAINED) for _, label in result)
 
 
 @pytest.mark.parametrize("name", NO_PICTURES)
 def test_arrays_fit_their_networks(name: str):
-    graph, found = zoo.load(name), zoo.arrays(name)
+    graph, result = zoo.load(name), zoo.arrays(name)
     assert zoo.pictures(name) == []
     assert zoo.float_top1(name) == zoo.int8_top1(name) == ()
-    assert {value.name: value.shape for value in graph.inputs} == {key: x.shape for key, x in found.items()}
-    for array in found.values():
+    assert {value.name: value.shape for value in graph.inputs} == {key: x.shape for key, x in result.items()}
+    for array in result.values():
         assert array.dtype == np.int8
         assert array.std() > 1
 

@@ -36,10 +36,10 @@ def ahead() -> Ahead:
 
 @pytest.mark.parametrize("name", slow_but(LAYERS, "resnet8/fc", "gemm:33x40x25"))
 def test_layers_are_proven(name: str) -> None:
-    made = compile_ahead(schedule(name), CHIP)
-    operations = len(made.schedule.operations)
-    assert prove(made.program, made.schedule, CHIP, made.table.begins) >= operations
-    assert sorted(one.operation for one in made.table.timed) == list(range(operations))
+    result = compile_ahead(schedule(name), CHIP)
+    operations = len(result.schedule.operations)
+    assert prove(result.program, result.schedule, CHIP, result.table.begins) >= operations
+    assert sorted(one.operation for one in result.table.timed) == list(range(operations))
 
 
 @pytest.mark.slow
@@ -47,9 +47,9 @@ def test_packets_of_32_words_are_proven() -> None:
     """Words of 128 bytes: trains of shorter packets, and code in packets of 32 instructions."""
     values = CHIP.model_dump() | {"name": "wide", "lanes": 128, "rows": 8, "cols": 16, "controller_instructions": 64}
     chip = ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 128, "words": 1 << 16}})
-    made = compile_ahead(schedule("conv:10x10x200-60,k3,p1", chip), chip)
-    assert prove(made.program, made.schedule, chip, made.table.begins) >= len(made.schedule.operations)
-    brought = [one for one in made.orders.timed.values() if one.operation < 0]
+    result = compile_ahead(schedule("conv:10x10x200-60,k3,p1", chip), chip)
+    assert prove(result.program, result.schedule, chip, result.table.begins) >= len(result.schedule.operations)
+    brought = [one for one in result.orders.timed.values() if one.operation < 0]
     assert brought
     assert max(one.flits for one in brought) <= 33
 
@@ -57,11 +57,11 @@ def test_packets_of_32_words_are_proven() -> None:
 def test_a_long_program_brings_its_own_code() -> None:
     values = CHIP.model_dump() | {"name": "short", "controller_instructions": 64}
     chip = ChipConfig.model_validate(values)
-    made = compile_ahead(schedule("resnet8/conv4_1_2", chip), chip)
-    brought = [one for one in made.orders.timed.values() if one.operation < 0]
-    assert len(made.program.streams[0].instructions) > 3 * 64
+    result = compile_ahead(schedule("resnet8/conv4_1_2", chip), chip)
+    brought = [one for one in result.orders.timed.values() if one.operation < 0]
+    assert len(result.program.streams[0].instructions) > 3 * 64
     assert len(brought) > 6
-    assert prove(made.program, made.schedule, chip, made.table.begins)
+    assert prove(result.program, result.schedule, chip, result.table.begins)
 
 
 # -- what the proof finds -------------------------------------------------------------------------------------------
@@ -77,12 +77,12 @@ def changed(ahead: Ahead, position: int, **fields: int) -> Program:
 
 def where(ahead: Ahead, kind: str, nth: int = 0) -> int:
     """Position of the instruction of the n-th operation of a kind."""
-    wanted = [tag for tag, one in ahead.orders.timed.items() if one.op.kind == kind and one.operation >= 0][nth]
+    expected = [tag for tag, one in ahead.orders.timed.items() if one.op.kind == kind and one.operation >= 0][nth]
     code = ahead.program.streams[0].instructions
     return next(
         at
         for at, one in enumerate(code)
-        if one.fields["tag"] == wanted and one.opcode not in (Opcode.ORDER, Opcode.SYNC)
+        if one.fields["tag"] == expected and one.opcode not in (Opcode.ORDER, Opcode.SYNC)
     )
 
 
@@ -96,15 +96,15 @@ def refuted(ahead: Ahead, program: Program, begins: int | None = None) -> str:
 def test_a_computation_that_fires_a_cycle_off_is_found_somewhere(ahead: Ahead, later: int) -> None:
     """Where there is no slack: earlier, it reads what is not there yet; later, whoever waits for it comes too early.
     That is so of most of the first twelve."""
-    found = 0
+    result = 0
     for nth in range(12):
         at = where(ahead, "gemm", nth)
         fire = ahead.program.streams[0].instructions[at].fields["fire_at"]
         try:
             prove(changed(ahead, at, fire_at=fire + later), ahead.schedule, CHIP, ahead.table.begins)
         except ProofError:
-            found += 1
-    assert found >= 10, found
+            result += 1
+    assert result >= 10, result
 
 
 def test_two_on_a_wire_are_named(ahead: Ahead) -> None:
@@ -112,14 +112,14 @@ def test_two_on_a_wire_are_named(ahead: Ahead) -> None:
     moves = [one for one in ahead.table.timed if isinstance(one.op, Move)]
     code = ahead.program.streams[0].instructions
     tags = {one.operation: tag for tag, one in ahead.orders.timed.items()}
-    said = set()
+    message = set()
     for one in moves[10:40]:
         at = next(at for at, each in enumerate(code) if each.fields["tag"] == tags[one.operation])
         try:
             prove(changed(ahead, at, fire_at=one.fire - 6), ahead.schedule, CHIP, ahead.table.begins)
         except ProofError as error:
-            said.add(str(error).split(": ", 1)[1])
-    assert any("are both on" in words for words in said)
+            message.add(str(error).split(": ", 1)[1])
+    assert any("are both on" in words for words in message)
 
 
 def test_a_mover_fires_in_the_order_in_which_it_is_sent(ahead: Ahead) -> None:

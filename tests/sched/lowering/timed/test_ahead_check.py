@@ -62,12 +62,12 @@ def fetched() -> tuple[Schedule, Program]:
 
 def at(program: Program, opcode: Opcode, nth: int = 0, **fields: int) -> int:
     """Position of the n-th instruction of a kind in the controller's stream, with those fields."""
-    found = [
+    result = [
         position
         for position, one in enumerate(program.streams[0].instructions)
         if one.opcode is opcode and all(one.fields.get(name, 0) == value for name, value in fields.items())
     ]
-    return found[nth]
+    return result[nth]
 
 
 def changed(program: Program, position: int, **fields: int) -> Program:

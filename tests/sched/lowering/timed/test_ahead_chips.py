@@ -89,12 +89,12 @@ def _ends(move: Move) -> tuple[int, int]:
 
 def loads(chip: ChipConfig, count: int = 30, words: int = 4) -> list[Move]:
     """Many short MOVEs out of one DRAM tile that wait for nothing but each other."""
-    found = []
+    result = []
     for at in range(count):
         src = Span(tile=chip.drams[0], address=words * at, run=words)
         dst = Span(tile=chip.cores[0], address=address(Region.MAIN, words * at), run=words)
-        found.append(Move(issuer=chip.cores[0], src=src, dst=dst, words=words, label=f"load {at}"))
-    return found
+        result.append(Move(issuer=chip.cores[0], src=src, dst=dst, words=words, label=f"load {at}"))
+    return result
 
 
 def off(made: Ahead, chip: ChipConfig) -> dict[int, tuple[int, int]]:
@@ -130,20 +130,20 @@ def test_nothing_is_off_on_random_chips(seed: int) -> None:
 def test_moves_that_fire_while_the_first_code_leaves_wait_behind_it(latency: int, vcs: int) -> None:
     """A DRAM that is slow to begin: MOVEs are asked for long before the controller's first ring has left it."""
     chip = chip_of(PLANS[2], 4, latency, noc={"data_vcs": vcs})
-    made = compile_ahead(schedule_of(loads(chip), chip), chip)
-    (code,) = made.program.streams
+    result = compile_ahead(schedule_of(loads(chip), chip), chip)
+    (code,) = result.program.streams
     boot = boot_of(chip, code.dram_tile, code.address, len(code.instructions))
-    assert any(one.fire < boot.sent for one in made.table.timed)
-    assert off(made, chip) == {}
+    assert any(one.fire < boot.sent for one in result.table.timed)
+    assert off(result, chip) == {}
 
 
 @pytest.mark.parametrize(("vcs", "queue"), [(1, 8), (3, 2)])
 def test_code_is_brought_in_time_by_a_dram_that_is_slow_to_begin(vcs: int, queue: int) -> None:
     """Eight MOVEs wait in the queue of a DRAM tile's mover at most, and code is one of them."""
     chip = chip_of(PLANS[2], 4, 1000, controller_instructions=64, mover_queue=queue, noc={"data_vcs": vcs})
-    made = crowded(vcs - 1, chip, 120)
-    assert any(one.operation < 0 for one in made.orders.timed.values())
-    assert off(made, chip) == {}
+    result = crowded(vcs - 1, chip, 120)
+    assert any(one.operation < 0 for one in result.orders.timed.values())
+    assert off(result, chip) == {}
 
 
 #: A DRAM tile above, beside and below the controller.
@@ -161,13 +161,13 @@ def test_nothing_is_off_where_the_controller_fetches_its_code(seed: int, latency
         WITH_CODE_CHANNEL[seed], (4, 8, 32)[seed], latency, controller_instructions=ring, controller_channel=True,
         mover_queue=(2, 8, 4)[seed], noc={"data_vcs": 1 + seed % 2, "data_routing": ("xy", "yx", "xy")[seed]},
     )  # fmt: skip
-    made = crowded(seed, chip, 60)
-    (code,) = made.program.streams
+    result = crowded(seed, chip, 60)
+    (code,) = result.program.streams
     assert code.dram_tile == chip.code_channel
-    assert all(one.operation >= 0 for one in made.orders.timed.values()), "no MOVE brings code"
+    assert all(one.operation >= 0 for one in result.orders.timed.values()), "no MOVE brings code"
     assert len(code.instructions) > ring or ring == 256
-    assert off(made, chip) == {}
-    assert play(made.program, chip).cycles >= made.orders.cycles
+    assert off(result, chip) == {}
+    assert play(result.program, chip).cycles >= result.orders.cycles
 
 
 def test_no_data_in_the_channel_of_the_code() -> None:
@@ -183,10 +183,10 @@ def test_no_data_in_the_channel_of_the_code() -> None:
 def test_fetched_code_that_is_not_there_in_time_is_named() -> None:
     """The same program with a ring so small that the controller waits for its code again and again."""
     chip = chip_of(WITH_CODE_CHANNEL[0], 4, 20, controller_channel=True)
-    made = crowded(1, chip, 60)
+    result = crowded(1, chip, 60)
     short = chip.model_copy(update={"controller_instructions": 4})
     with pytest.raises(ProofError, match=r"the control packet of instruction .* reaches tile .* only in cycle"):
-        prove(made.program, made.schedule, short, made.table.begins)
+        prove(result.program, result.schedule, short, result.table.begins)
 
 
 @pytest.mark.parametrize("count", [1, 7, 16, 17, 40])

@@ -47,7 +47,7 @@ def test_holders_hold_what_a_move_brings() -> None:
     """Random operations that overlap a lot: each source found has the words that the MOVE's own source has then."""
     chip = small_chip(floorplan=["dram core spm", "host core dram", "core spm core"])
     chip = chip.model_copy(update={"core": chip.core.model_copy(update={"operand_sources": True})})
-    found = 0
+    result = 0
     for seed in range(6):
         operations = random_operations(Random(seed), chip, 400)
         memories, holders = random_memories(seed, chip), Holders(operations, chip)
@@ -57,10 +57,10 @@ def test_holders_hold_what_a_move_brings() -> None:
                     other = op.model_copy(update={"issuer": op.dst.tile, "src": source, "route": None})
                     validate(schedule_of([other], chip), chip)
                     np.testing.assert_array_equal(take(other, memories), take(op, memories))
-                    found += 1
+                    result += 1
             execute_one(op, memories)
             holders.done(op)
-    assert found > 20
+    assert result > 20
 
 
 def test_a_part_of_a_tile_is_found_in_the_order_in_which_it_lies() -> None:
@@ -82,10 +82,10 @@ def test_results_are_found_where_they_are_made_and_sums_are_not() -> None:
     moves = [move((a, address(region, 0)), (dram, 64 * region), 8) for region in (Region.OUT, Region.ACC)]
     ones = ("a_plane", "in_w", "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w")
     fields = dict.fromkeys(ones, 1) | {"pixels": 8, "n_blocks": 1}
-    made = [Gemm(core=a, fields=fields | {"to_acc": to_acc}) for to_acc in (0, 1)]
+    result = [Gemm(core=a, fields=fields | {"to_acc": to_acc}) for to_acc in (0, 1)]
     back = [move((dram, 64 * region), (b, 0), 8) for region in (Region.OUT, Region.ACC)]
-    holders = Holders([*made, *moves, *back], CHIP)
-    for op in (*made, *moves):
+    holders = Holders([*result, *moves, *back], CHIP)
+    for op in (*result, *moves):
         holders.done(op)
     assert [list(holders.others(one)) for one in back] == [
         [Span(tile=a, address=address(Region.OUT, 0), run=8, stride=8)],
@@ -117,13 +117,13 @@ LAYERS = ("gemm:33x40x25", "conv:14x14x24-40,k3,s2,p1,relu", "resnet8/conv4_1_2"
 @pytest.mark.parametrize("name", slow_but(LAYERS, "gemm:33x40x25"))
 def test_layers_from_the_nearest_sources_are_proven_and_the_same(name: str) -> None:
     given = scheduler("dtt")(find(name)[0].shape, CHIP, 1 << 15)
-    found = TransferOptions(sources="nearest").laid(given, CHIP)
-    assert given.operations != found.operations
-    assert results(given, CHIP) == results(found, CHIP)
-    assert words_out_of_dram(found) <= words_out_of_dram(given)
-    made = compile_ahead(found, CHIP)
-    assert prove(made.program, made.schedule, CHIP, made.table.begins) >= len(found.operations)
-    assert made.table.flit_hops < compile_ahead(given, CHIP).table.flit_hops
+    result = TransferOptions(sources="nearest").laid(given, CHIP)
+    assert given.operations != result.operations
+    assert results(given, CHIP) == results(result, CHIP)
+    assert words_out_of_dram(result) <= words_out_of_dram(given)
+    outcome = compile_ahead(result, CHIP)
+    assert prove(outcome.program, outcome.schedule, CHIP, outcome.table.begins) >= len(result.operations)
+    assert outcome.table.flit_hops < compile_ahead(given, CHIP).table.flit_hops
 
 
 def test_without_the_ports_operand_memories_are_no_sources(given: Schedule) -> None:
@@ -154,8 +154,8 @@ def test_first_best_fit_puts_work_beside_its_channel() -> None:
     near, far = chip.drams[0], chip.drams[1]
     shares = [(CORES[0], far), (CORES[-1], near)]
     operations = [move((dram, 0), (core, 0), 50) for core, dram in shares]
-    found = placed(schedule_of(operations, chip), chip, False).operations
-    for op in found:
+    result = placed(schedule_of(operations, chip), chip, False).operations
+    for op in result:
         assert isinstance(op, Move)
         assert hops(op.src.tile, op.dst.tile) == min(hops(op.src.tile, core) for core in CORES)
 

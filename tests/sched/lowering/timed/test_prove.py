@@ -103,8 +103,8 @@ def closest(make: Callable[[int], Sequence[Order]], exact: int, why: str, **give
     """`make(fire)` is proven from cycle `exact` on, and refuted for that reason one cycle before."""
     for fire in (exact, exact + 1, exact + 500):
         assert wrong(make(fire), **given) == "", fire - exact
-    said = wrong(make(exact - 1), **given)
-    assert why in said, said
+    message = wrong(make(exact - 1), **given)
+    assert why in message, message
 
 
 # -- where flits are ------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_a_mover_fires_in_the_order_in_which_it_is_sent() -> None:
     first, second = copy(SPM, WEST, 0, 1), copy(SPM, WEST, 64, 1, Region.B)
     assert wrong([Order(first, FIRE), Order(second, FIRE + 50)]) == ""
     for early in (FIRE, FIRE - 50):
-        said = wrong([Order(first, FIRE), Order(second, early)])
-        assert f"of {SPM:#04x} are sent in the wrong order" in said
+        message = wrong([Order(first, FIRE), Order(second, early)])
+        assert f"of {SPM:#04x} are sent in the wrong order" in message
 
 
 def test_a_mover_of_dram_takes_a_move_when_it_has_asked_for_the_one_before() -> None:
@@ -185,8 +185,8 @@ def test_a_mover_of_dram_takes_a_move_when_it_has_asked_for_the_one_before() -> 
     for."""
     runs = Span(tile=DRAM, address=0, run=1, stride=2)
     first = Move(issuer=DRAM, src=runs, dst=span(NORTH, 0, 40), words=40)
-    said = wrong([Order(first, FIRE), Order(copy(DRAM, NORTH, 128, 2, Region.B), FIRE + 20)])
-    assert f"the mover of {DRAM:#04x} cannot take the MOVE with tag 2 before" in said
+    message = wrong([Order(first, FIRE), Order(copy(DRAM, NORTH, 128, 2, Region.B), FIRE + 20)])
+    assert f"the mover of {DRAM:#04x} cannot take the MOVE with tag 2 before" in message
     assert wrong([Order(first, FIRE), Order(copy(DRAM, NORTH, 128, 2, Region.B), FIRE + 200)]) == ""
 
 
@@ -196,8 +196,8 @@ def test_a_way_has_as_many_hops_as_heads_hold(spare: int) -> None:
     around = (0x21, 0x22, 0x12, 0x11, 0x10, 0x00)
     hops = len(arrivals_path(around)) - 1
     chip = CHIP.model_copy(update={"noc": CHIP.noc.model_copy(update={"route_hops": hops + spare})})
-    said = wrong([Order(copy(SPM, EAST, 0, 4), FIRE, around)], chip=chip)
-    assert said == ("" if not spare else f"instruction 1 (tag 1): its route has {hops} hops, too many")
+    message = wrong([Order(copy(SPM, EAST, 0, 4), FIRE, around)], chip=chip)
+    assert message == ("" if not spare else f"instruction 1 (tag 1): its route has {hops} hops, too many")
 
 
 def arrivals_path(points: Sequence[int]) -> list[int]:
@@ -296,9 +296,9 @@ def test_nothing_comes_into_out_while_the_drain_path_writes() -> None:
         met = set()
         for fire in range(drained[0] - lands - 12, drained[1] - lands + 12):
             into = copy(SPM, NORTH, 100, words, Region.OUT)
-            said = wrong([Order(gemm(), FIRE), Order(into, fire)])
-            assert not said or "conflicts with the drain path" in said
-            if said:
+            message = wrong([Order(gemm(), FIRE), Order(into, fire)])
+            assert not message or "conflicts with the drain path" in message
+            if message:
                 met.add(fire)
             assert wrong([Order(gemm(), FIRE), Order(copy(SPM, NORTH, 100, words), fire)]) == ""
         first, after = min(met), max(met) + 1

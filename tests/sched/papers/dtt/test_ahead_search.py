@@ -40,11 +40,11 @@ def base() -> Schedule:
 
 
 def test_the_shortest_plan_is_taken_and_kept(base: Schedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = search.shortest(base, SHAPE, CHIP, 77, 3, AS_GIVEN, tmp_path)
+    result = search.shortest(base, SHAPE, CHIP, 77, 3, AS_GIVEN, tmp_path)
     nests = [to_schedule(emit(SHAPE, CHIP, nest, 77), SHAPE, CHIP) for nest in islice(search.nests(SHAPE, CHIP), 3)]
-    assert cycles(found) == min(cycles(timed(one)) for one in (base, *nests))
+    assert cycles(result) == min(cycles(timed(one)) for one in (base, *nests))
     monkeypatch.setattr(search, "compile_ahead", None)  # nothing is planned again
-    assert search.shortest(base, SHAPE, CHIP, 77, 3, AS_GIVEN, tmp_path).operations == found.operations
+    assert search.shortest(base, SHAPE, CHIP, 77, 3, AS_GIVEN, tmp_path).operations == result.operations
 
 
 def test_what_decides_cores_and_sources_is_in_the_key(base: Schedule, tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_planning_has_a_budget_of_operations(base: Schedule, monkeypatch: pytest
 
 def test_chips_without_a_code_channel_plan_what_the_base_makes(base: Schedule) -> None:
     shared = ChipConfig.model_validate(CHIP.model_dump() | {"controller_channel": False})
-    made = scheduler("dtt:base=loop_order:effort=0.02")(SHAPE, shared, 77)
-    assert made.operations == scheduler("loop_order:effort=0.02")(SHAPE, shared, 77).operations
+    result = scheduler("dtt:base=loop_order:effort=0.02")(SHAPE, shared, 77)
+    assert result.operations == scheduler("loop_order:effort=0.02")(SHAPE, shared, 77).operations
     assert scheduler("dtt:plans=0")(SHAPE, CHIP, 77).operations == base.operations
-    assert made.execution is Execution.TIMED
+    assert result.execution is Execution.TIMED
 
 
 def test_operations_with_fences_cannot_be_timed(base: Schedule) -> None:

@@ -90,10 +90,10 @@ def test_a_way_that_cannot_be_rebuilt_is_refused(crowded: Plan) -> None:
 
 
 def test_a_rebuilt_way_of_the_right_length_over_other_tiles_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = plan(random_program(4, 300, load=0.4))
+    result = plan(random_program(4, 300, load=0.4))
     monkeypatch.setattr(waypoints, "_corners", lambda path, routing: ())
     with pytest.raises(DttError, match=r"move \d+ in cycle \d+: rebuilt by yx it goes over 0x") as error:
-        compress(found, "yx")
+        compress(result, "yx")
     rebuilt, planned = str(error.value).partition("over ")[2].split(", planned was ")
     assert len(rebuilt) == len(planned)
 
@@ -101,18 +101,18 @@ def test_a_rebuilt_way_of_the_right_length_over_other_tiles_is_refused(monkeypat
 def snake(tiles: int, detour: int = 64) -> Plan:
     """A plan of one move over so many of a mesh's 65 tiles, up and down its columns, which the search finds at once."""
     page, task = Page("p", 7, (0,)), Task("t", 9, 100, (0,))
-    found = plan(Program(Mesh(13, 5, launch=3), (page,), (task,)), Settings(detour=detour))
-    (carry,) = found.carries
+    result = plan(Program(Mesh(13, 5, launch=3), (page,), (task,)), Settings(detour=detour))
+    (carry,) = result.carries
     path = [y * 16 + x for x in range(13) for y in (range(5) if x % 2 == 0 else reversed(range(5)))][:tiles]
-    vars(found)["carries"] = (replace(carry, path=tuple(path)),)
-    return found
+    vars(result)["carries"] = (replace(carry, path=tuple(path)),)
+    return result
 
 
 @pytest.mark.parametrize("tiles", [LONGEST - 1, LONGEST])
 def test_way_points_of_the_longest_way(tiles: int) -> None:
-    found = snake(tiles)
-    stored = compress(found, "search")
-    assert rebuild(found, stored.moves, "search") == [carry.path for carry in found.carries]
+    result = snake(tiles)
+    stored = compress(result, "search")
+    assert rebuild(result, stored.moves, "search") == [carry.path for carry in result.carries]
 
 
 def test_a_way_that_is_too_long_for_way_points_is_refused() -> None:
@@ -133,8 +133,8 @@ def test_a_way_that_is_longer_than_the_settings_allow_is_refused() -> None:
 
 def test_a_plan_made_with_way_points_of_another_order_needs_them() -> None:
     # in `yx` almost every bend of an XY path is a way-point
-    found = plan(random_program(4, 300, load=0.4))
-    assert compress(found, "yx").points > 3 * compress(found, "xy").points
+    result = plan(random_program(4, 300, load=0.4))
+    assert compress(result, "yx").points > 3 * compress(result, "xy").points
 
 
 # -- pulled -----------------------------------------------------------------------------------------------------------
@@ -146,12 +146,12 @@ def one_page(hops: int) -> Program:
 
 @pytest.mark.parametrize("hops", [1, 3, 5])
 def test_a_pulled_page_takes_a_round_trip(hops: int) -> None:
-    found = pull(one_page(hops))
+    result = pull(one_page(hops))
     # the request's way, the mover, the page's way, its landing
-    assert found.begun == (hops + REQUEST_CYCLES + 3 + hops + 7 + 1,)
-    assert found.cycles == found.begun[0] + 20
-    assert (found.moves, found.flit_hops, found.request_flit_hops) == (1, 7 * hops, REQUEST_FLITS * hops)
-    assert found.link_load == pytest.approx(7 * hops / (10 * found.cycles))
+    assert result.begun == (hops + REQUEST_CYCLES + 3 + hops + 7 + 1,)
+    assert result.cycles == result.begun[0] + 20
+    assert (result.moves, result.flit_hops, result.request_flit_hops) == (1, 7 * hops, REQUEST_FLITS * hops)
+    assert result.link_load == pytest.approx(7 * hops / (10 * result.cycles))
 
 
 def test_asking_ahead_hides_what_asking_when_idle_does_not() -> None:
@@ -188,27 +188,27 @@ def test_tiles_in_step_pass_pages_on_if_they_are_expected(ahead: int) -> None:
 def test_every_pulled_task_comes_behind_what_it_reads(expecting: bool) -> None:
     for seed in range(4):
         program = random_program(4, 400, load=0.9, seed=seed)
-        made = {page: number for number, task in enumerate(program.tasks) for page in task.outputs}
+        outcome = {page: number for number, task in enumerate(program.tasks) for page in task.outputs}
         for ahead in (0, 1, 3):
-            found = pull(program, ahead, expecting)
+            result = pull(program, ahead, expecting)
             busy: defaultdict[int, int] = defaultdict(int)
             for number, task in enumerate(program.tasks):
                 for page in task.inputs:
-                    if page in made:
-                        maker = made[page]
-                        assert found.begun[number] >= found.begun[maker] + program.tasks[maker].cycles
+                    if page in outcome:
+                        maker = outcome[page]
+                        assert result.begun[number] >= result.begun[maker] + program.tasks[maker].cycles
                 if not task.delivery:
-                    assert found.begun[number] >= busy[task.tile]
-                    busy[task.tile] = found.begun[number] + task.cycles
-            assert found.moves + found.hits == sum(len(task.inputs) for task in program.tasks)
+                    assert result.begun[number] >= busy[task.tile]
+                    busy[task.tile] = result.begun[number] + task.cycles
+            assert result.moves + result.hits == sum(len(task.inputs) for task in program.tasks)
 
 
 def test_pushed_beats_pulled_and_both_carry_the_same_data() -> None:
     program = without_deadlines(random_program(4, 1500, load=1.0))
     pushed, pulled = plan(program), [pull(program, ahead) for ahead in (0, 1, 2)]
     assert problems(pushed) == []
-    assert pushed.cycles < min(found.cycles for found in pulled)
-    assert all(found.moves + found.hits == pushed.moves + pushed.hits for found in pulled)
+    assert pushed.cycles < min(result.cycles for result in pulled)
+    assert all(result.moves + result.hits == pushed.moves + pushed.hits for result in pulled)
 
 
 def test_a_pulled_flow_without_room_says_so() -> None:
@@ -244,9 +244,9 @@ def test_layers_as_programs(chip: ChipConfig, name: str) -> None:
     # all work is there: windows of every fold of every band
     work = sum(task.cycles for task in program.tasks)
     assert work * chip.rows * chip.cols >= sum(shape.macs for shape in shapes)
-    found = plan(program)
-    assert problems(found) == []
-    assert found.cycles * len(chip.cores) >= work
+    result = plan(program)
+    assert problems(result) == []
+    assert result.cycles * len(chip.cores) >= work
     # every page that travels goes where its kind belongs, once for each memory that does not have it
     assert {page.region for page in program.pages} == {OPERAND_A, OPERAND_B}
     stored = [task for task in program.tasks if task.delivery]
@@ -265,12 +265,12 @@ def test_the_pages_of_a_layer_hold_it_exactly() -> None:
     assert words["x"] == problem.in_rows * problem.in_w * problem.k_blocks
     assert words["w"] == problem.taps * problem.k_blocks * problem.n_blocks * chip.cols
     assert words["y"] == shape.out_h * shape.out_w * problem.n_blocks
-    found = cut(problem, chip)
-    bands = ceil(problem.out_rows / found.rows)
-    parts = ceil(problem.k_blocks / found.blocks)
+    result = cut(problem, chip)
+    bands = ceil(problem.out_rows / result.rows)
+    parts = ceil(problem.k_blocks / result.blocks)
     assert len([task for task in program.tasks if not task.delivery]) == bands * problem.n_blocks * parts
     one = next(task for task in program.tasks if not task.delivery and not task.outputs)
-    gemm = GemmShape(found.rows * problem.out_w, 1, found.blocks, problem.kernel_h, problem.kernel_w)
+    gemm = GemmShape(result.rows * problem.out_w, 1, result.blocks, problem.kernel_h, problem.kernel_w)
     assert one.cycles == gemm_occupancy(chip, gemm)
     assert flits_of(64, chip) == 65
     assert flits_of(65, chip) == 67
@@ -283,13 +283,13 @@ def test_chained_layers_read_what_the_one_before_has_made() -> None:
     ]
     chained, apart = layer_program(shapes, chip), layer_program(shapes, chip, chain=False)
     assert sum(bool(page.homes) for page in chained.pages) < sum(bool(page.homes) for page in apart.pages)
-    made = {page for task in chained.tasks for page in task.outputs}
-    assert any(made & set(task.inputs) for task in chained.tasks if not task.delivery)
-    found = plan(chained)
-    assert problems(found) == []
+    outcome = {page for task in chained.tasks for page in task.outputs}
+    assert any(outcome & set(task.inputs) for task in chained.tasks if not task.delivery)
+    result = plan(chained)
+    assert problems(result) == []
     # some of it comes from the core that made it, over no memory
     cores = set(chip.cores)
-    assert any(carry.page in made and {carry.path[0], carry.path[-1]} <= cores for carry in found.carries)
+    assert any(carry.page in outcome and {carry.path[0], carry.path[-1]} <= cores for carry in result.carries)
 
 
 def test_affinity_saves_moves() -> None:
@@ -325,8 +325,8 @@ def test_nothing_is_compiled_or_slow_before_it_is_needed() -> None:
     modules = [*(f"routing.{name}" for name in routing), *(f"papers.dtt.{name}" for name in paper)]
     code = "".join(f"import meshloom.sched.{name}\n" for name in modules)
     code += "import sys; print([name for name in ('numba', 'networkx') if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
 
 
 # -- the yardstick ----------------------------------------------------------------------------------------------------
@@ -335,8 +335,8 @@ def test_nothing_is_compiled_or_slow_before_it_is_needed() -> None:
 @pytest.mark.parametrize("side", [3, 4])
 @pytest.mark.parametrize("hop_weight", [2, 16])
 def test_networkx_finds_ways_of_the_same_cost(side: int, hop_weight: int) -> None:
-    found = plan(random_program(side, 90, load=1.0, flits=7, results=False), Settings(hop_weight=hop_weight))
-    measured = compare(found, 80)
+    result = plan(random_program(side, 90, load=1.0, flits=7, results=False), Settings(hop_weight=hop_weight))
+    measured = compare(result, 80)
     assert measured.wrong == 0
     assert measured.equal + measured.turning == measured.moves > 30
     assert measured.equal > 0.9 * measured.moves

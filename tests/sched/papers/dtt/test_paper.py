@@ -60,8 +60,8 @@ def step_by_step(wait_cost: float | Fraction = Fraction(1, 1000), **options: Any
 
 
 def test_table_iii_placing() -> None:
-    found = [(one.operation.result, one.cycle, one.actor, one.operation.data) for one in step_by_step().placed]
-    assert found == [
+    result = [(one.operation.result, one.cycle, one.actor, one.operation.data) for one in step_by_step().placed]
+    assert result == [
         (100, 8, "PE_0", (0, 1, 2, 3)),
         (101, 8, "PE_1", (1, 2, 3, 4)),
         (102, 8, "PE_2", (2, 3)),
@@ -72,9 +72,9 @@ def test_table_iii_placing() -> None:
 
 @pytest.mark.parametrize("wait_cost", [0, 0.001, 1, Fraction(5, 2), 5])
 def test_table_iv_all_37_rows_in_order(wait_cost: float | Fraction) -> None:
-    wanted = rows(TABLE_IV)
-    assert len(wanted) == 37
-    assert list(step_by_step(wait_cost).movements) == wanted
+    expected = rows(TABLE_IV)
+    assert len(expected) == 37
+    assert list(step_by_step(wait_cost).movements) == expected
 
 
 def test_the_misprint_of_table_iv_cannot_be() -> None:
@@ -102,10 +102,10 @@ def test_ties_do_not_depend_on_the_heap(monkeypatch: pytest.MonkeyPatch) -> None
         heapq.heapify(heap)
         return chosen
 
-    wanted = step_by_step(1).movements
+    expected = step_by_step(1).movements
     monkeypatch.setattr(routing, "heappop", pop_any_of_the_least)
     for _ in range(5):
-        assert step_by_step(1).movements == wanted
+        assert step_by_step(1).movements == expected
 
 
 def test_reuse_and_forwarding_of_section_iii() -> None:
@@ -116,12 +116,12 @@ def test_reuse_and_forwarding_of_section_iii() -> None:
 
 
 def test_an_underestimated_latency_is_a_fault_that_names_operation_cycle_and_wire() -> None:
-    with pytest.raises(TimingFault, match=r"operation 100: datum 3 cannot be in PE_0_input in cycle 7") as found:
+    with pytest.raises(TimingFault, match=r"operation 100: datum 3 cannot be in PE_0_input in cycle 7") as result:
         step_by_step(distribution=7)
-    assert found.value.operation == "100"
+    assert result.value.operation == "100"
     # four operands over one wire of one byte and a bus of four cycles take eight
-    assert found.value.wire == "SRAM_input_0 -> PE_0_input"
-    assert found.value.cycle in range(4, 8)
+    assert result.value.wire == "SRAM_input_0 -> PE_0_input"
+    assert result.value.cycle in range(4, 8)
     with pytest.raises(
         TimingFault, match=r"no route is fast enough, even over free wires, the last of them SRAM_input_0 -> PE_0_inp"
     ):
@@ -129,11 +129,11 @@ def test_an_underestimated_latency_is_a_fault_that_names_operation_cycle_and_wir
 
 
 def test_a_late_operation_is_moved_and_its_readers_with_it() -> None:
-    found = step_by_step(distribution=7, patience=20)
-    assert [(one.operation, one.planned, one.actual) for one in found.retimed[:1]] == [("100", 7, 8)]
-    by_result = {one.operation.result: one for one in found.placed}
+    result = step_by_step(distribution=7, patience=20)
+    assert [(one.operation, one.planned, one.actual) for one in result.retimed[:1]] == [("100", 7, 8)]
+    by_result = {one.operation.result: one for one in result.placed}
     assert by_result[100].ready == 9
-    for move in found.movements:
+    for move in result.movements:
         if move.source == "PE_0_output":
             assert move.start >= by_result[move.datum].ready
     # a derived offset is too short for four results over the one way back: the reader comes later, and says so
@@ -156,23 +156,23 @@ def test_figure_1_placing_finds_cycle_3() -> None:
     hardware.wire("SRAM", "Reg", bandwidth=4, cost=1, delay=1)
     hardware.wire("Reg", "PE", bandwidth=1, cost=1, delay=1)
     hardware.actor(Actor("MUL", "PE", "PE"))
-    found = plan(hardware, [dot_product(9, (1, 2), offset=0)], {"SRAM": [1, 2]}, 1, patience=9)
-    assert found.placed[0].cycle == 3
+    result = plan(hardware, [dot_product(9, (1, 2), offset=0)], {"SRAM": [1, 2]}, 1, patience=9)
+    assert result.placed[0].cycle == 3
     # Figure 2 takes the opposite tie rule; either way one operand is on the 8-bit bus in each of two cycles
-    assert sorted(move.start for move in found.movements if move.source == "Reg") == [1, 2]
+    assert sorted(move.start for move in result.movements if move.source == "Reg") == [1, 2]
 
 
 # -- Section III-B: reductions, backwards -----------------------------------------------------------------------------
 
 
 def batches(sizes: tuple[int, ...], count: int) -> list[Reduction]:
-    found = []
+    result = []
     for _ in range(count):
         at = 0
         for size in sizes:
-            found.append(Reduction(len(found), tuple(f"MUL_{i}" for i in range(at, at + size))))
+            result.append(Reduction(len(result), tuple(f"MUL_{i}" for i in range(at, at + size))))
             at += size
-    return found
+    return result
 
 
 def replay(found: ReductionPlan, reductions: list[Reduction], network: Hardware) -> None:
@@ -259,30 +259,30 @@ def test_reductions_that_cannot_be() -> None:
 
 def butterfly_workload() -> list[Operation]:
     kinds = ("matmul", DOT, "matmul")
-    found = [Operation(100 + i, tuple((i + k) % 6 for k in range(4)), kinds[i % 3], slots=4) for i in range(12)]
-    found.append(Operation(112, (100, 101), "custom"))
-    found.append(Operation(113, (102, 112, 5), "matmul", slots=4))
-    found.append(Operation(114, (113, 112), "custom"))
-    return found
+    result = [Operation(100 + i, tuple((i + k) % 6 for k in range(4)), kinds[i % 3], slots=4) for i in range(12)]
+    result.append(Operation(112, (100, 101), "custom"))
+    result.append(Operation(113, (102, 112, 5), "matmul", slots=4))
+    result.append(Operation(114, (113, 112), "custom"))
+    return result
 
 
 def test_butterfly_with_seven_accelerators_and_a_processor() -> None:
     hardware = examples.butterfly()
-    found = plan(hardware, butterfly_workload(), {"DRAM": range(6)}, examples.BUTTERFLY_DISTRIBUTION, filtered=True)
-    actors = {one.operation.result: one.actor for one in found.placed}
+    outcome = plan(hardware, butterfly_workload(), {"DRAM": range(6)}, examples.BUTTERFLY_DISTRIBUTION, filtered=True)
+    actors = {one.operation.result: one.actor for one in outcome.placed}
     assert {actors[result] for result in (112, 114)} == {"CPU"}
     assert set(actors.values()) == {*(f"NPU_{i}" for i in range(7)), "CPU"}
-    ready = {one.operation.result: one.ready for one in found.placed}
-    for one in found.placed:
+    ready = {one.operation.result: one.ready for one in outcome.placed}
+    for one in outcome.placed:
         assert one.ready - one.cycle == hardware.actors[one.actor].cycles(one.operation.kind)
         for datum in one.operation.data:
-            assert found.router.has(datum, f"{one.actor}_input", one.cycle)
-    for move in found.movements:
+            assert outcome.router.has(datum, f"{one.actor}_input", one.cycle)
+    for move in outcome.movements:
         assert move.start >= ready.get(move.datum, 0)
     # a shared operand passes the DRAM's wire once where the switches are shared
-    from_dram = sum(move.source == "DRAM" for move in found.movements)
-    assert from_dram < sum(len(one.operation.data) for one in found.placed)
-    assert found.runtime == max(ready.values())
+    from_dram = sum(move.source == "DRAM" for move in outcome.movements)
+    assert from_dram < sum(len(one.operation.data) for one in outcome.placed)
+    assert outcome.runtime == max(ready.values())
     # with all kinds allowed everywhere custom functions would go to an accelerator, which cannot do them
     with pytest.raises(DttError, match="cannot do 'custom'"):
         first_best_fit([Operation(1, (0,), "custom")], hardware.actors, 14)

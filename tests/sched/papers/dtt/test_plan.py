@@ -63,12 +63,12 @@ class Brute:
 
     def ways(self, path: tuple[int, ...], most: int) -> list[tuple[int, ...]]:
         """All ways without a tile twice that end as `path` does, of at most so many hops, source first."""
-        found = [path]
+        result = [path]
         if len(path) <= most:
             for tile in self.mesh.tiles:
                 if self.mesh.distance(tile, path[0]) == 1 and tile not in path:
-                    found += self.ways((tile, *path), most)
-        return found
+                    result += self.ways((tile, *path), most)
+        return result
 
     def ranks(self, path: tuple[int, ...]) -> list[int]:
         """The way backwards, each hop by where it comes from."""
@@ -131,33 +131,35 @@ class Brute:
 def test_every_way_is_the_best_by_the_tie_rule(seed: int) -> None:
     program = crowded_program(seed)
     options = Settings(hop_weight=[1, 3, 16][seed % 3], window=60, detour=[0, 2, 2][seed % 3])
-    found = plan(program, options)
-    assert found.moves == sum(len(task.inputs) for task in program.tasks)
-    Brute(program, options, 60).replay(found)
-    assert problems(found) == []
+    result = plan(program, options)
+    assert result.moves == sum(len(task.inputs) for task in program.tasks)
+    Brute(program, options, 60).replay(result)
+    assert problems(result) == []
 
 
 def test_an_idle_mesh_goes_by_dimension_order_as_late_as_can_be() -> None:
     mesh = Mesh(4, 4, launch=3)
     source, target = tile_address(3, 3), tile_address(0, 1)
-    found = plan(Program(mesh, (Page("p", 5, (source,)),), (Task("t", target, 10, (0,), start=50),)))
-    (carry,) = found.carries
+    result = plan(Program(mesh, (Page("p", 5, (source,)),), (Task("t", target, 10, (0,), start=50),)))
+    (carry,) = result.carries
     assert carry.path == (0x33, 0x32, 0x31, 0x30, 0x20, 0x10)
     assert carry.arrival == 49
     assert carry.departure == 49 - noc_arrival(5, 5)
     assert carry.fire_at(mesh) == carry.departure - 3
     assert decode(mesh.route(carry.path), source, 4, 4) == carry.path
-    assert found.cycles == 60
-    assert found.busiest_port == ("ejection port of 0x10", 5 / 60)
-    assert found.report().startswith("program: 1 moves and 0 hits, 0 moves could not be in time; 0 of 1 tasks re-timed")
+    assert result.cycles == 60
+    assert result.busiest_port == ("ejection port of 0x10", 5 / 60)
+    assert result.report().startswith(
+        "program: 1 moves and 0 hits, 0 moves could not be in time; 0 of 1 tasks re-timed"
+    )
 
 
 def test_a_train_goes_round_what_is_busy() -> None:
     mesh = Mesh(3, 3)
     pages = (Page("long", 30, (0x01,)), Page("late", 4, (0x00,)))
     tasks = (Task("a", 0x02, 1, (0,), start=40), Task("b", 0x12, 1, (1,), start=40))
-    found = plan(Program(mesh, pages, tasks), Settings(hop_weight=1))
-    first, second = found.carries
+    result = plan(Program(mesh, pages, tasks), Settings(hop_weight=1))
+    first, second = result.carries
     assert first.path == (0x01, 0x02)
     # along the top row it would meet the long train in 0x01 -> 0x02
     assert second.path == (0x00, 0x01, 0x11, 0x12) or second.path == (0x00, 0x10, 0x11, 0x12)
@@ -172,10 +174,10 @@ def test_multicast_takes_a_page_from_where_it_is_nearest() -> None:
         Task("far", 0x03, 5, (0,), start=80),
         Task("again", 0x03, 5, (0,), start=90),
     )
-    found = plan(Program(mesh, pages, tasks))
-    assert [carry.path for carry in found.carries] == [(0x00, 0x01, 0x02), (0x02, 0x03)]
-    assert found.hits == 1
-    assert problems(found) == []
+    result = plan(Program(mesh, pages, tasks))
+    assert [carry.path for carry in result.carries] == [(0x00, 0x01, 0x02), (0x02, 0x03)]
+    assert result.hits == 1
+    assert problems(result) == []
 
 
 # -- random programs --------------------------------------------------------------------------------------------------
@@ -212,52 +214,52 @@ def programs(draw: Any) -> Program:
         reads = tuple(random.sample(kept, min(len(kept), random.randint(0, 2))))
         start = random.choice([None, random.randint(0, 300)])
         pages.append(Page(f"p{len(pages)}", random.choice([1, 4, 17]), (), random.choice([1, 2]), 0, regions - 1))
-        made = len(pages) - 1
-        tasks.append(Task(f"t{number}", random.choice(cores), random.randint(1, 40), reads, (made,), start))
+        result = len(pages) - 1
+        tasks.append(Task(f"t{number}", random.choice(cores), random.randint(1, 40), reads, (result,), start))
         for store in random.sample(stores, random.randint(1, len(stores))):
             soon = random.choice([None, None, random.randint(0, 400)])
-            tasks.append(Task(f"s{number} {store}", store, 0, (made,), start=soon))
-        kept.append(made)
+            tasks.append(Task(f"s{number} {store}", store, 0, (result,), start=soon))
+        kept.append(result)
     return Program(mesh, tuple(pages), tuple(tasks))
 
 
 @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(programs(), st.sampled_from([Settings(), Settings(hop_weight=1, window=50, detour=6), Settings(detour=0)]))
 def test_random_programs_have_no_problems(program: Program, options: Settings) -> None:
-    found = plan(program, options)
-    assert problems(found) == []
-    assert len(found.carries) == found.moves
-    assert all(carry.fire_at(program.mesh) > 0 for carry in found.carries if program.mesh.launch)
-    assert [carry.number for carry in found.carries] == sorted(carry.number for carry in found.carries)
-    late = {one.task: one for one in found.late}
+    result = plan(program, options)
+    assert problems(result) == []
+    assert len(result.carries) == result.moves
+    assert all(carry.fire_at(program.mesh) > 0 for carry in result.carries if program.mesh.launch)
+    assert [carry.number for carry in result.carries] == sorted(carry.number for carry in result.carries)
+    late = {one.task: one for one in result.late}
     for number, task in enumerate(program.tasks):
-        moved = task.start is not None and int(found.begun[number]) > task.start
+        moved = task.start is not None and int(result.begun[number]) > task.start
         assert moved == (number in late)
         if moved:
             assert late[number].wire
-    assert len(found.report().splitlines()) == 1 + min(len(late), 10) + (len(late) > 10)
+    assert len(result.report().splitlines()) == 1 + min(len(late), 10) + (len(late) > 10)
     # the same again, with tables that had to grow
     again = plan(program, options)
-    assert np.array_equal(again.move, found.move)
+    assert np.array_equal(again.move, result.move)
 
 
 @pytest.mark.parametrize("side", [4, 8])
 @pytest.mark.parametrize("load", [0.5, 1.2])
 def test_plans_at_scale_have_no_problems(side: int, load: float) -> None:
     program = random_program(side, 2000, load=load)
-    found = plan(program)
-    assert problems(found) == []
-    assert found.moves + found.hits == sum(len(task.inputs) for task in program.tasks)
+    result = plan(program)
+    assert problems(result) == []
+    assert result.moves + result.hits == sum(len(task.inputs) for task in program.tasks)
     # deadlines that are far apart are met but for the first ones, too close ones are not: and then the plan says so
-    share = found.missed / found.moves
+    share = result.missed / result.moves
     assert share < 0.12 if load < 1 else share > 0.3
-    assert bool(found.late) == any(
-        task.start is not None and begun > task.start for task, begun in zip(program.tasks, found.begun, strict=True)
+    assert bool(result.late) == any(
+        task.start is not None and begun > task.start for task, begun in zip(program.tasks, result.begun, strict=True)
     )
     soon = plan(without_deadlines(program))
     assert problems(soon) == []
     assert soon.late == ()
-    assert soon.cycles <= found.cycles
+    assert soon.cycles <= result.cycles
 
 
 def test_late_pages_move_their_task_and_all_that_depends_on_it() -> None:
@@ -268,27 +270,27 @@ def test_late_pages_move_their_task_and_all_that_depends_on_it() -> None:
         Task("store", 0x00, 0, (1,)),
         Task("second", 0x01, 10, (2,), start=40),
     )
-    found = plan(Program(mesh, pages, tasks, "late"))
+    result = plan(Program(mesh, pages, tasks, "late"))
     # 1 hop and 100 flits from cycle 0 on
-    assert [carry.arrival for carry in found.carries if carry.page == 0] == [101]
-    assert found.begun.tolist()[0] == 102
-    assert found.begun.tolist()[2] >= 112
-    assert [(one.task, one.planned, one.actual) for one in found.late] == [(0, 20, 102), (2, 40, 112)]
-    assert found.late[0].wire == "0x00 -> 0x01"
-    assert found.missed >= 1
-    assert "first: planned for cycle 20, begins in 102; 0x00 -> 0x01" in found.report()
-    assert problems(found) == []
+    assert [carry.arrival for carry in result.carries if carry.page == 0] == [101]
+    assert result.begun.tolist()[0] == 102
+    assert result.begun.tolist()[2] >= 112
+    assert [(one.task, one.planned, one.actual) for one in result.late] == [(0, 20, 102), (2, 40, 112)]
+    assert result.late[0].wire == "0x00 -> 0x01"
+    assert result.missed >= 1
+    assert "first: planned for cycle 20, begins in 102; 0x00 -> 0x01" in result.report()
+    assert problems(result) == []
 
 
 def test_memory_decides_when_a_page_may_come() -> None:
     mesh = Mesh(2, 1, {(0x01, 0): 2})
     pages = tuple(Page(f"p{number}", 5, (0x00,), words=1) for number in range(4))
     tasks = (Task("a", 0x01, 50, (0, 1), start=20), Task("b", 0x01, 5, (2, 3), start=70))
-    found = plan(Program(mesh, pages, tasks))
+    result = plan(Program(mesh, pages, tasks))
     # both places are taken until cycle 70: what b reads cannot come before, so b begins later
-    assert all(carry.arrival >= 70 for carry in found.carries if carry.task == 1)
-    assert found.begun.tolist() == [20, 80]
-    assert problems(found) == []
+    assert all(carry.arrival >= 70 for carry in result.carries if carry.task == 1)
+    assert result.begun.tolist() == [20, 80]
+    assert problems(result) == []
 
 
 # -- the checker ------------------------------------------------------------------------------------------------------
@@ -321,8 +323,8 @@ def test_the_checker_finds_two_trains_on_a_wire(sound: Plan) -> None:
     carry = sound.carries[busiest]
     other = next(one for at, one in enumerate(sound.carries) if at != busiest and one.path[0] == carry.path[0])
     moved = other.departure + flits // 2
-    found = problems(changed(sound, busiest, departure=moved, arrival=moved + carry.hops + flits))
-    assert any(f"wire in {carry.path[0]:#04x} carries" in one for one in found)
+    result = problems(changed(sound, busiest, departure=moved, arrival=moved + carry.hops + flits))
+    assert any(f"wire in {carry.path[0]:#04x} carries" in one for one in result)
 
 
 def test_the_checker_finds_jumps_wrong_ends_and_overfull_memories(sound: Plan) -> None:
@@ -397,9 +399,9 @@ def test_a_page_that_has_left_every_memory_is_named_with_its_reader() -> None:
     # nothing keeps the result when another page needs its only place
     with pytest.raises(
         TimingFault, match=r"task reader: page made has left every memory by cycle \d+, when ejection"
-    ) as found:
+    ) as result:
         plan(Program(mesh, pages, tasks), Settings(window=8))
-    assert (found.value.operation, found.value.wire) == ("reader", "ejection port of 0x02")
+    assert (result.value.operation, result.value.wire) == ("reader", "ejection port of 0x02")
 
 
 def test_a_fire_time_before_the_run_is_refused() -> None:
@@ -435,7 +437,7 @@ def test_tables_grow_without_changing_the_plan(program: Program) -> None:
         levels=levels._replace(at=levels.at[:, :few].copy(), words=levels.words[:, :few].copy())
     )
     small.work.common.horizon = 24 * 64 - 256
-    found, wanted = small.plan(), plan(program)
+    result, expected = small.plan(), plan(program)
     assert small.space.busy.shape[1] > 24
-    assert np.array_equal(found.move, wanted.move)
-    assert np.array_equal(found.begun, wanted.begun)
+    assert np.array_equal(result.move, expected.move)
+    assert np.array_equal(result.begun, expected.begun)

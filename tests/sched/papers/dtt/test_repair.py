@@ -40,8 +40,8 @@ BOTH = (Need(0, "X", 2), Need(1, "Y", 2))
 def test_who_goes_first_may_take_the_only_wire_of_another() -> None:
     with pytest.raises(TimingFault, match="datum 1 cannot be in Y in cycle 2"):
         routed(narrow(), LOADS, BOTH, 0)
-    found = repaired(narrow(), LOADS, BOTH, 0, rounds=20)
-    assert (found.cycles, found.late, found.energy) == ((2, 2), 0, 7)
+    result = repaired(narrow(), LOADS, BOTH, 0, rounds=20)
+    assert (result.cycles, result.late, result.energy) == ((2, 2), 0, 7)
     assert routed(narrow(), LOADS, BOTH, 1).late == 1
 
 
@@ -51,8 +51,8 @@ def test_a_stopover_lets_two_needs_share_a_route() -> None:
     hardware.wire(source="MEM", destination="X", bandwidth=1, cost=1.5, delay=2)
     needs = (Need(0, "X", 3), Need(0, "Y", 2))
     assert routed(hardware, LOADS, needs, 0).energy == 3.5
-    found = repaired(hardware, LOADS, needs, 0, rounds=60)
-    assert found.energy == optimum(hardware, LOADS, needs, 0, 5.0).energy < 3.5
+    result = repaired(hardware, LOADS, needs, 0, rounds=60)
+    assert result.energy == optimum(hardware, LOADS, needs, 0, 5.0).energy < 3.5
 
 
 def test_nothing_and_no_rounds() -> None:
@@ -76,15 +76,15 @@ def legal(hardware: Hardware, found: Routed, needs: tuple[Need, ...]) -> None:
 def test_what_is_repaired_is_as_good_as_it_can_be(seed: int) -> None:
     hardware, loads, needs = random_needs(Random(seed), PATIENCE)
     first = routed(hardware, loads, needs, PATIENCE)
-    found = repaired(hardware, loads, needs, PATIENCE, rounds=200)
+    result = repaired(hardware, loads, needs, PATIENCE, rounds=200)
     best = optimum(hardware, loads, needs, PATIENCE, 5.0)
-    legal(hardware, found, needs)
+    legal(hardware, result, needs)
     assert best.proven
-    assert (best.late, best.energy) <= (found.late, found.energy) <= (first.late, first.energy)
-    assert found.late == best.late
-    assert found.energy <= best.energy * 1.01
+    assert (best.late, best.energy) <= (result.late, result.energy) <= (first.late, first.energy)
+    assert result.late == best.late
+    assert result.energy <= best.energy * 1.01
     again = repaired(hardware, loads, needs, PATIENCE, rounds=200)
-    assert (again.cycles, again.energy) == (found.cycles, found.energy)
+    assert (again.cycles, again.energy) == (result.cycles, result.energy)
 
 
 def test_the_solver_says_what_it_does_not_know() -> None:
@@ -107,8 +107,8 @@ def test_a_schedule_tries_other_orders_before_it_is_late() -> None:
     given = {"MEM": (0, 1)}
     with pytest.raises(TimingFault, match="second: datum 1"):
         plan(hardware, work, given, 2)
-    found = plan(hardware, work, given, 2, repair=20)
-    assert [one.cycle for one in found.placed] == [2, 2]
+    result = plan(hardware, work, given, 2, repair=20)
+    assert [one.cycle for one in result.placed] == [2, 2]
     late = plan(hardware, work, given, 2, patience=3)
     assert [one.operation for one in late.retimed] == ["second"]
     assert plan(hardware, work, given, 2, patience=3, repair=20).retimed == ()

@@ -111,25 +111,25 @@ def test_every_route_costs_what_networkx_finds_and_reserves_what_it_uses(seed: i
     faults = 0
     for turn in range(14):
         datum, name, due = random.randrange(4), random.choice(list(hardware.nodes)), random.randint(1, CYCLES)
-        wanted = Graph(router).least(datum, name, due)
+        expected = Graph(router).least(datum, name, due)
         before, moved = router.energy, len(router.movements)
-        if wanted is None:
-            with pytest.raises(TimingFault) as found:
+        if expected is None:
+            with pytest.raises(TimingFault) as result:
                 router.route(datum, name, due, f"op {turn}")
-            assert found.value.operation == f"op {turn}"
-            assert found.value.wire
-            assert 0 <= found.value.cycle <= due
+            assert result.value.operation == f"op {turn}"
+            assert result.value.wire
+            assert 0 <= result.value.cycle <= due
             assert (router.energy, len(router.movements)) == (before, moved)
             faults += 1
             continue
         path = router.route(datum, name, due, f"op {turn}")
-        assert wanted == router.energy - before
+        assert expected == router.energy - before
         assert router.has(datum, name, due)
         assert list(path.movements) == router.movements[moved:]
         if random.random() < 0.3:
             router.undo()
             assert (router.energy, len(router.movements)) == (before, moved)
-            assert Graph(router).least(datum, name, due) == wanted
+            assert Graph(router).least(datum, name, due) == expected
     check(router)
     assert faults < 14
 
@@ -176,6 +176,6 @@ def test_a_full_node_is_named_with_the_wire_that_leads_to_it() -> None:
     router.load(1, "A")
     router.load(2, "A")
     router.route(1, "B", 3)
-    with pytest.raises(TimingFault, match=r"B is full in cycle 3 \(1 data: 1\), at the end of wire A -> B") as found:
+    with pytest.raises(TimingFault, match=r"B is full in cycle 3 \(1 data: 1\), at the end of wire A -> B") as result:
         router.route(2, "B", 3, "add")
-    assert (found.value.wire, found.value.cycle, found.value.operation) == ("A -> B", 3, "add")
+    assert (result.value.wire, result.value.cycle, result.value.operation) == ("A -> B", 3, "add")

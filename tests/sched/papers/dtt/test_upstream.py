@@ -113,13 +113,13 @@ def test_what_searching_again_needs() -> None:
     chip = load("ahead8")
     shape = find("conv:14x14x24-40,k3,s2,p1,relu")[0].shape
     schedule = scheduler("dtt")(shape, chip, 1 << 15)
-    found, made = search_again(schedule, chip), compile_ahead(schedule, chip)
-    assert found.instructions == len(made.program.streams[0].instructions)
-    assert found.moves == sum(isinstance(one, Move) for one in made.schedule.operations) > 50
-    ways = [one.path for one in made.orders.timed.values() if isinstance(one.op, Move)]
-    assert found.waypoints == sum(bool(waypoints_of(way, chip.noc.data_routing)) for way in ways)
-    planned = sorted((one for one in made.table.timed if isinstance(one.op, Move) and one.operation >= 0),
+    result, outcome = search_again(schedule, chip), compile_ahead(schedule, chip)
+    assert result.instructions == len(outcome.program.streams[0].instructions)
+    assert result.moves == sum(isinstance(one, Move) for one in outcome.schedule.operations) > 50
+    ways = [one.path for one in outcome.orders.timed.values() if isinstance(one.op, Move)]
+    assert result.waypoints == sum(bool(waypoints_of(way, chip.noc.data_routing)) for way in ways)
+    planned = sorted((one for one in outcome.table.timed if isinstance(one.op, Move) and one.operation >= 0),
                      key=lambda one: one.operation)  # fmt: skip
-    assert (found.held, found.ahead) == ahead_of_search(planned)
-    assert found.looked_at >= sum(len(one.path) - 1 for one in planned), "every link of a way has been looked at"
-    assert found.table_bits == found.resources * found.ahead > 10_000
+    assert (result.held, result.ahead) == ahead_of_search(planned)
+    assert result.looked_at >= sum(len(one.path) - 1 for one in planned), "every link of a way has been looked at"
+    assert result.table_bits == result.resources * result.ahead > 10_000

@@ -92,10 +92,10 @@ def drawn(random: np.random.Generator, layer: LayerSearch, kind: str) -> tuple[C
             unroll=("any", "m", "n")[int(random.integers(3))],
             regions=("best", "equal")[int(random.integers(2))],
         )
-        found = list(flows(layer.problem, layer.chip, policy, tiling))
-        assert all(policy.unroll in ("any", unrolled(choice.loops)) for choice in found)
-        if found:
-            return found[int(random.integers(len(found)))], policy
+        result = list(flows(layer.problem, layer.chip, policy, tiling))
+        assert all(policy.unroll in ("any", unrolled(choice.loops)) for choice in result)
+        if result:
+            return result[int(random.integers(len(result)))], policy
     policy = Policy(
         "flexer",
         priority=int(random.integers(len(PRIORITIES))),
@@ -135,11 +135,11 @@ def test_random_choices_compute_the_layer(name: str, kind: str) -> None:
         assert set(log["kind"]) <= {LOAD, STORE, GIVE, DROP, RUN, NEXT}
         assert (log["kind"] == RUN).sum() == Tiles(layer.problem, choice.tiling).operations
         stores += int((log["kind"] == STORE).sum())
-        made = layer.emitted(choice, policy)
-        assert policy.overlap or made.fences or len(made.nodes) < 2
-        order = layer.orders(made).run(AHEAD[int(random.integers(len(AHEAD)))])
-        assert sorted(order.order) == list(range(len(made.nodes)))
-        schedule = layer.schedule(made, order, "test")
+        result = layer.emitted(choice, policy)
+        assert policy.overlap or result.fences or len(result.nodes) < 2
+        order = layer.orders(result).run(AHEAD[int(random.integers(len(AHEAD)))])
+        assert sorted(order.order) == list(range(len(result.nodes)))
+        schedule = layer.schedule(result, order, "test")
         proven(schedule, chip, name)
         bias = sum(op.words for op in schedule.operations if isinstance(op, Move) and op.label.startswith("bias"))
         assert dram_words(schedule, chip) == words + bias
@@ -156,13 +156,13 @@ def test_partial_sums_are_spilled_and_come_back() -> None:
     choice, policy = Choice(Tiling(4, 4, 1, 1), "kmn"), PAPER
     _, _, _, log = play(layer.problem, chip, choice, policy, record=True)
     assert (log["kind"] == STORE).any()
-    made = layer.emitted(choice, policy)
-    spilled = [node for node in made.nodes if node.label.startswith("spill p")]
-    again = [node for node in made.nodes if node.label.startswith("load p")]
+    result = layer.emitted(choice, policy)
+    spilled = [node for node in result.nodes if node.label.startswith("spill p")]
+    again = [node for node in result.nodes if node.label.startswith("load p")]
     assert spilled
     assert sum(node.words for node in again) == sum(node.words for node in spilled)
     assert all(node.words % 4 == 0 for node in spilled)
-    assert any(isinstance(node.operation(), Gemm) and node.operation()["to_acc"] for node in made.nodes)  # type: ignore[index]
+    assert any(isinstance(node.operation(), Gemm) and node.operation()["to_acc"] for node in result.nodes)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("name", slow_but(["flexer", "paper_static", "hybrid"], "flexer"))
@@ -171,17 +171,17 @@ def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pyte
     """Every scheduler on four cores and on one; found again from the folder, without another search."""
     chip, shape = load(chip_name), parse("conv:6x6x20-20,k3,p1,relu")
     data = random_data(shape)
-    made = registry.find(name, tmp_path)(shape, chip, data.scale)
-    assert made.scheduler == name
-    assert made.predicted is not None
-    proven(made, chip, shape.name)
+    result = registry.find(name, tmp_path)(shape, chip, data.scale)
+    assert result.scheduler == name
+    assert result.predicted is not None
+    proven(result, chip, shape.name)
 
     def no_search(*_: object, **__: object) -> None:
         raise AssertionError("searched again")
 
     monkeypatch.setattr(layers, "search", no_search)
     again = registry.find(name, tmp_path)(shape, chip, data.scale)
-    assert again.operations == made.operations
+    assert again.operations == result.operations
 
 
 @pytest.mark.slow
@@ -191,11 +191,11 @@ def test_hybrid_is_never_worse(tmp_path: Path) -> None:
 
     chip = load("quad8")
     layer = LayerSearch(SMALL, chip, 1000, tmp_path)
-    found = candidates(layer)
-    assert {"loop_order", "paper_static", "flexer"} < set(found)
+    result = candidates(layer)
+    assert {"loop_order", "paper_static", "flexer"} < set(result)
     best = hybrid(SMALL, chip, 1000, tmp_path)
     assert best.predicted is not None
-    assert best.predicted.cycles == min(made.cycles for made in found.values())
+    assert best.predicted.cycles == min(outcome.cycles for outcome in result.values())
 
 
 @pytest.mark.parametrize(
@@ -288,10 +288,10 @@ def test_sets_take_turns_where_nothing_may_overlap() -> None:
     layer = LayerSearch(SMALL, chip, random_data(SMALL).scale, budget=Budget(steps=200_000))
     for kind in ("static", "flexer"):
         cycles = {overlap: layer.best(Policy(kind, overlap=overlap), "x").cycles for overlap in (True, False)}
-        made = layer.best(Policy(kind, overlap=False), "x").schedule
-        times = predict(made, chip)
-        assert made.fences
-        for fence in made.fences:
+        result = layer.best(Policy(kind, overlap=False), "x").schedule
+        times = predict(result, chip)
+        assert result.fences
+        for fence in result.fences:
             assert min(times.start[fence:]) > max(times.end[:fence])
         assert cycles[False] > cycles[True]
 
@@ -311,8 +311,8 @@ def test_without_overlap_every_tile_has_a_place(name: str, rows: int, kind: Kind
     good, _, _, log = play(layer.problem, chip, choice, policy, record=True)
     assert good
     assert (log["where"][np.isin(log["kind"], (LOAD, GIVE))] >= 0).all()
-    made = layer.emitted(choice, policy)
-    proven(layer.schedule(made, layer.orders(made).run(AHEAD[0]), "test"), chip, name)
+    result = layer.emitted(choice, policy)
+    proven(layer.schedule(result, layer.orders(result).run(AHEAD[0]), "test"), chip, name)
 
 
 def test_regions_that_hold_no_tile_are_one_error() -> None:

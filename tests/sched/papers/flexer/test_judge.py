@@ -23,9 +23,9 @@ def test_banks_that_send_to_one_core_share_its_link(loops: str, slots: tuple[int
     where all tiles go like that, the DRAM behind the banks waits for half of the time."""
     chip = load("arch6")
     one = Judge(parse("gemm:1x1024x8192"), chip, 1 << 15)
-    made = one.emitted(Choice(Tiling(1, 1, 1, 49), loops, slots), PAPER_STATIC)
-    order = Orderer(made.nodes, made.steps, chip).run(COMPARED)
-    cycles = predict(one.schedule(made, order, ""), chip).cycles
+    result = one.emitted(Choice(Tiling(1, 1, 1, 49), loops, slots), PAPER_STATIC)
+    order = Orderer(result.nodes, result.steps, chip).run(COMPARED)
+    cycles = predict(one.schedule(result, order, ""), chip).cycles
     assert order.cycles == pytest.approx(cycles, rel=0.1)
 
 

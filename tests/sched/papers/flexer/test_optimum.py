@@ -37,10 +37,10 @@ DEEP = ("arch1", 552, "conv:15x15x64-32,k3,p1", Tiling(15, 5, 1, 1))
 )
 def test_all_sequences_are_there(pairs: int, k: int, cores: int, count: int) -> None:
     """Each once, whole, with predecessors first, and no set larger than the chip or with two operations of a pair."""
-    found = sequences(pairs, k, cores)
-    assert len(found) == count
+    result = sequences(pairs, k, cores)
+    assert len(result) == count
     seen: set[tuple[object, ...]] = set()
-    for order, depth, first, sets in zip(found.pairs, found.k, found.first, found.sets, strict=True):
+    for order, depth, first, sets in zip(result.pairs, result.k, result.first, result.sets, strict=True):
         seen.add((*order, *first))
         done = [0] * pairs
         for begin, end in zip(first[:sets], first[1 : sets + 1], strict=True):
@@ -116,9 +116,9 @@ def test_schedules_that_look_ahead_compute_the_layer(policy: Policy) -> None:
     name = "conv:12x10x32-24,k3,p1"
     chip, data = load("quad8").model_copy(update={"spm_words": 300}), random_data(parse(name))
     policy = replace(policy, lookahead=3)
-    made = LayerSearch(parse(name), chip, data.scale, budget=Budget(steps=2_000_000)).best(policy, "flexer").schedule
-    assert np.array_equal(run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
-    check(lower(made, chip), chip, made)
+    result = LayerSearch(parse(name), chip, data.scale, budget=Budget(steps=2_000_000)).best(policy, "flexer").schedule
+    assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
+    check(lower(result, chip), chip, result)
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_looking_ahead_is_bounded_by_work(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(m <= before[one.tiling, one.loops] for m, one in zip(metrics, ahead, strict=True))
     problem = pose(parse(NARROW[2]), chip := load(NARROW[0]).model_copy(update={"spm_words": NARROW[1]}))
     choice, wide = Choice(NARROW[3], "mnk"), replace(PAPER, lookahead=16)
-    alone, found = (attempt(problem, chip, choice, policy)[1:3] for policy in (PAPER, wide))
-    assert found != alone
+    alone, result = (attempt(problem, chip, choice, policy)[1:3] for policy in (PAPER, wide))
+    assert result != alone
     monkeypatch.setattr(playing, "AHEAD_STEPS", 100)
     assert attempt(problem, chip, choice, wide)[1:3] == alone

@@ -43,11 +43,11 @@ def test_a_search_says_that_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> N
         heard(39, 40)
 
     monkeypatch.setattr(searching, "ready", compiles)
-    told: list[Progress] = []
+    message: list[Progress] = []
     chip = load("tiny")
-    search(pose(parse("conv:4x4x8-8,k1"), chip), chip, PAPER, "x", on_progress=told.append, threads=1)
-    assert [(one.done, one.total, one.compiling) for one in told[:2]] == [(0, 40, True), (39, 40, True)]
-    assert not any(one.compiling for one in told[2:])
+    search(pose(parse("conv:4x4x8-8,k1"), chip), chip, PAPER, "x", on_progress=message.append, threads=1)
+    assert [(one.done, one.total, one.compiling) for one in message[:2]] == [(0, 40, True), (39, 40, True)]
+    assert not any(one.compiling for one in message[2:])
 
 
 def test_processes_wait_for_the_one_that_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,11 @@ def test_search_is_proven_right(policy: Policy) -> None:
     bounds; the number of threads does not matter."""
     chip = load("quad8").model_copy(update={"spm_words": 512})
     problem = pose(SMALL, chip)
-    found = search(problem, chip, policy, "x", keep=3, threads=2)
+    result = search(problem, chip, policy, "x", keep=3, threads=2)
     alone = search(problem, chip, policy, "x", keep=3, threads=1)
-    assert found.choices == alone.choices
-    assert found.complete
-    assert found.proven > 0
+    assert result.choices == alone.choices
+    assert result.complete
+    assert result.proven > 0
     space = viable(problem, chip, "x")
     cycles, words = bounds(space, chip)
     best = np.inf
@@ -53,7 +53,7 @@ def test_search_is_proven_right(policy: Policy) -> None:
             assert took >= cycles[index]
             assert moved >= words[index]
             best = min(best, policy.metric(took, moved))
-    leader = found.choices[0]
+    leader = result.choices[0]
     assert policy.metric(leader.cycles, leader.words) <= best
 
 
@@ -99,8 +99,8 @@ def test_more_work_is_spent_to_the_step() -> None:
     chip = load("quad8").model_copy(update={"spm_words": 512})
     problem = pose(SMALL, chip)
     for most in (2_000_000, 2_000_001, 7_000_000):
-        found = search(problem, chip, PAPER, "x", budget=Budget(steps=most), threads=1)
-        assert 0.9 * most < found.steps <= most
+        result = search(problem, chip, PAPER, "x", budget=Budget(steps=most), threads=1)
+        assert 0.9 * most < result.steps <= most
     whole = search(problem, chip, PAPER, "x", threads=1)
     enough = search(problem, chip, PAPER, "x", budget=Budget(steps=4 * whole.steps), threads=1)
     assert enough.complete
@@ -188,9 +188,9 @@ def test_what_was_interrupted_is_found_in_the_folder(tmp_path: Path) -> None:
 def test_a_budget_of_seconds_is_named(tmp_path: Path) -> None:
     """It gives a schedule even if it is over before it began, says whose it is, and is not taken for one of work."""
     chip = load("quad8").model_copy(update={"spm_words": 512})
-    found = search(pose(SMALL, chip), chip, PAPER, "x", budget=Budget(seconds=1e-6))
-    assert found.choices
-    assert not found.complete
+    result = search(pose(SMALL, chip), chip, PAPER, "x", budget=Budget(seconds=1e-6))
+    assert result.choices
+    assert not result.complete
     hurried = registry.find("flexer:budget=0.001s", tmp_path)(SMALL, chip, 1000)
     assert hurried.scheduler == "flexer:budget=0.001s"
     counted = registry.find("flexer:budget=9M", tmp_path)(SMALL, chip, 1000)

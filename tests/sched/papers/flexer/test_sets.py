@@ -109,8 +109,8 @@ def test_priorities_of_figure_7() -> None:
     ranked = []
     for chosen, _, overhead, priority in FIGURE_7:
         pairs = np.array([pair(*CONV[number]) for number in chosen])
-        found = sets.look(start.work, state, room, pairs, 2, memory.FRAGMENTATION, 0)
-        ranked.append((-found.benefit, -found.occupied, overhead, priority))
+        result = sets.look(start.work, state, room, pairs, 2, memory.FRAGMENTATION, 0)
+        ranked.append((-result.benefit, -result.occupied, overhead, priority))
     assert [entry[3] for entry in sorted(ranked)] == sorted(row[3] for row in FIGURE_7)
 
 
@@ -139,14 +139,14 @@ def test_set_23_is_chosen_first(pruning: int) -> None:
     assert len({channels for _, channels in places}) == 1
     assert {place for place, _ in places} == {0, 1}
     assert {channels for _, channels in places} <= {2, 3}
-    found = sets.look(start.work, state, room, best, 2, memory.FRAGMENTATION, 0)
-    assert (found.benefit, found.occupied) == (2, ROOM)
+    result = sets.look(start.work, state, room, best, 2, memory.FRAGMENTATION, 0)
+    assert (result.benefit, result.occupied) == (2, ROOM)
 
 
 def test_levels_find_nearly_every_data_flow() -> None:
     """Growing one set of each data flow invents none, and misses few of those that enumeration finds."""
     random = np.random.default_rng(1)
-    found = there = 0
+    result = there = 0
     for _ in range(40):
         start = example()
         state, room = start.fresh(), sets.scratch(start)
@@ -161,8 +161,8 @@ def test_levels_find_nearly_every_data_flow() -> None:
         sets.enumerate_levels(start.work, state, room, 2, sets.BENEFIT, 0, -(1 << 60))
         grown = {int(flow) for flow in room.about["flow"][2, : room.counts[2]]}
         assert grown <= flows
-        found, there = found + len(grown), there + len(flows)
-    assert found >= 0.9 * there
+        result, there = result + len(grown), there + len(flows)
+    assert result >= 0.9 * there
 
 
 # -- memory management ------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_levels_find_nearly_every_data_flow() -> None:
 
 def reference(blocks: list[tuple[int, int]], uses: dict[int, int], pinned: set[int], size: int) -> tuple[int, ...]:
     """Algorithm 2 as its text says: least fragmentation, then least size x remaining uses, then fewest blocks."""
-    found = []
+    result = []
     for first in range(len(blocks)):
         total = cost = 0
         for last in range(first, len(blocks)):
@@ -180,9 +180,9 @@ def reference(blocks: list[tuple[int, int]], uses: dict[int, int], pinned: set[i
             total += rows
             cost += rows * uses.get(tile, 0)
             if total >= size:
-                found.append((total - size, cost, last - first, first, last))
+                result.append((total - size, cost, last - first, first, last))
                 break
-    return min(found)[3:] if found else (-1, -1)
+    return min(result)[3:] if result else (-1, -1)
 
 
 def scratchpad(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray, set[int]]:

@@ -47,25 +47,25 @@ def _emitted(chain: Chain, chip: str, plan: ChainPlan) -> tuple[ChainEmitter, Sc
 
 def _check(chain: Chain, chip: str, plan: ChainPlan) -> Schedule:
     """Every byte is right, in the list's order and in another, whose program the checker accepts."""
-    _, made = _emitted(chain, chip, plan)
+    _, outcome = _emitted(chain, chip, plan)
     config, data = load(chip), random_chain(chain)
     right = golden(data)
-    order, cycles = fastest(made, config, (Rank.WAY,), predict)
-    other = in_order(made, order)
-    assert planned(other, config).timeline.cycles == cycles <= predict(made, config).cycles
-    for each in (made, other):
-        found = functional.run(each, config, data.arrays())
-        assert found
-        for name, array in found.items():
+    order, cycles = fastest(outcome, config, (Rank.WAY,), predict)
+    other = in_order(outcome, order)
+    assert planned(other, config).timeline.cycles == cycles <= predict(outcome, config).cycles
+    for each in (outcome, other):
+        result = functional.run(each, config, data.arrays())
+        assert result
+        for name, array in result.items():
             np.testing.assert_array_equal(array, right[name], name)
-    return made
+    return outcome
 
 
 @pytest.mark.parametrize("update", Update)
 @pytest.mark.parametrize("keep", [False, True])
 def test_every_way_gives_the_bytes_of_the_golden_model(keep: bool, update: Update) -> None:
-    made = _check(_chain(37, 50, 21, 9), "quad16", ChainPlan(6, 1, 32, 3, keep, not keep, update))
-    names = {tensor.name for tensor in made.tensors if tensor.role == "output"}
+    result = _check(_chain(37, 50, 21, 9), "quad16", ChainPlan(6, 1, 32, 3, keep, not keep, update))
+    names = {tensor.name for tensor in result.tensors if tensor.role == "output"}
     assert ("dy:l1" in names) == (not keep)
     assert ("dw:l0" in names) == (update is not Update.FUSED)
     assert ("w':l2" in names) == (update is not Update.NONE)
@@ -78,14 +78,14 @@ def test_words_of_operands_and_results_may_differ(rectified: bool) -> None:
 
 
 def test_sums_stay_from_range_to_range() -> None:
-    made = _check(_chain(40, 17, 30, m=45, rectified=False), "mono16", ChainPlan(16, 3, 32, update=Update.FUSED))
-    regions = {(one.src.address >> 24, one.dst.address >> 24) for one in made.operations if isinstance(one, Move)}
+    result = _check(_chain(40, 17, 30, m=45, rectified=False), "mono16", ChainPlan(16, 3, 32, update=Update.FUSED))
+    regions = {(one.src.address >> 24, one.dst.address >> 24) for one in result.operations if isinstance(one, Move)}
     assert all(2 not in pair for pair in regions)  # nothing enters or leaves ACC
 
 
 def test_a_first_layer_has_no_input_gradient() -> None:
-    made = _check(_chain(13, 20, 9, first=True), "quad16", ChainPlan(6, 2, 16, 2))
-    assert not any(tensor.name.startswith("dx") for tensor in made.tensors)
+    result = _check(_chain(13, 20, 9, first=True), "quad16", ChainPlan(6, 2, 16, 2))
+    assert not any(tensor.name.startswith("dx") for tensor in result.tensors)
 
 
 def test_dx_stays_in_the_cores() -> None:
@@ -109,12 +109,12 @@ def test_dw_that_is_put_off_goes_to_the_cores_with_the_least_to_do() -> None:
 
 def test_the_search_finds_no_worse_with_dw_put_off() -> None:
     chain, chip = _chain(32, 48, 16), load("quad16")
-    asked = ChainPlan(0, 0, 0, 4, True, False)
-    found = [schedule(chain, chip, replace(asked, defer=defer), "chain") for defer in (False, True)]
-    cycles = [one.schedule.predicted.cycles for one in found if one.schedule.predicted is not None]
+    request = ChainPlan(0, 0, 0, 4, True, False)
+    result = [schedule(chain, chip, replace(request, defer=defer), "chain") for defer in (False, True)]
+    cycles = [one.schedule.predicted.cycles for one in result if one.schedule.predicted is not None]
     assert cycles[1] <= cycles[0]
-    assert set(plans(chain, chip, asked)) < set(plans(chain, chip, replace(asked, defer=True)))
-    assert found[0].schedule.scheduler == "chain"
+    assert set(plans(chain, chip, request)) < set(plans(chain, chip, replace(request, defer=True)))
+    assert result[0].schedule.scheduler == "chain"
 
 
 def test_what_cannot_be_done_is_refused() -> None:

@@ -61,21 +61,21 @@ def expected(one: TrainingLayer) -> dict[str, np.ndarray]:
 
 
 def check_bytes(made: Schedule, one: TrainingLayer, chip: ChipConfig) -> None:
-    found = functional.run(made, chip, random_gradients(one).arrays())
-    wanted = expected(one)
-    assert found.keys() == wanted.keys()
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(found[name], array, name)
+    result = functional.run(made, chip, random_gradients(one).arrays())
+    target = expected(one)
+    assert result.keys() == target.keys()
+    for name, array in target.items():
+        np.testing.assert_array_equal(result[name], array, name)
 
 
 def emitted(pair: GradientPair, order: Order, nest: Nest) -> tuple[Emitter, Schedule]:
-    found = Emitter(pair, steps(pair, order, nest), scales_of(pair.layer))
-    return found, Schedule(
+    result = Emitter(pair, steps(pair, order, nest), scales_of(pair.layer))
+    return result, Schedule(
         chip=pair.chip.name,
         chip_digest=pair.chip.digest,
         workload=pair.layer.name,
         scheduler="gradient",
-        operations=tuple(node.operation() for node in found.nodes),
+        operations=tuple(node.operation() for node in result.nodes),
         tensors=pair.tensors(),
     )
 
@@ -83,16 +83,16 @@ def emitted(pair: GradientPair, order: Order, nest: Nest) -> tuple[Emitter, Sche
 @pytest.mark.parametrize("order", slow_but(Order, Order.DX_MAJOR))
 def test_every_order_gives_both_gradients_in_a_proven_program(order: Order) -> None:
     one = layer("gemm:29x23x31")
-    made = schedule(one, EDGE6, (order,), effort=0.02)
-    check_bytes(made.schedule, one, EDGE6)
-    program_of(made.schedule, EDGE6)
-    assert made.order == order
-    assert made.predicted.keys() == {order}
+    result = schedule(one, EDGE6, (order,), effort=0.02)
+    check_bytes(result.schedule, one, EDGE6)
+    program_of(result.schedule, EDGE6)
+    assert result.order == order
+    assert result.predicted.keys() == {order}
     # what it says of DRAM is what its operations move
     drams = EDGE6.drams
-    words = sum(op.words for op in made.schedule.operations if isinstance(op, Move)
+    words = sum(op.words for op in result.schedule.operations if isinstance(op, Move)
                 and (op.src.tile in drams or op.dst.tile in drams))  # fmt: skip
-    assert made.dram_bytes == words * EDGE6.lanes
+    assert result.dram_bytes == words * EDGE6.lanes
 
 
 @pytest.mark.parametrize("order", [Order.DX_MAJOR, Order.DW_MAJOR])
@@ -100,14 +100,14 @@ def test_partial_sums_spill_and_come_back(order: Order) -> None:
     one = layer("gemm:40x60x40")
     pair = GradientPair(one, EDGE6)
     nest = Nest(Tiling(16, 12, 16), {Order.DX_MAJOR: "mnk", Order.DW_MAJOR: "nmk"}[order])
-    found, made = emitted(pair, order, nest)
-    acc = [op for op in made.operations if isinstance(op, Move) and op.dst.address >= address(Region.ACC, 0)
+    result, outcome = emitted(pair, order, nest)
+    acc = [op for op in outcome.operations if isinstance(op, Move) and op.dst.address >= address(Region.ACC, 0)
            and op.dst.tile == EDGE6.cores[0] and op.dst.address < address(Region.OUT, 0)]  # fmt: skip
-    assert found.work.spilled > 0
-    assert 2 * sum(op.words for op in acc) == found.work.spilled
-    dram = found.work.dram * EDGE6.lanes / EDGE6.dram.bytes_per_cycle
-    assert max(found.work.array, dram) <= found.work.pipelined <= found.work.array + found.work.vector + dram + 1
-    check_bytes(made, one, EDGE6)
+    assert result.work.spilled > 0
+    assert 2 * sum(op.words for op in acc) == result.work.spilled
+    dram = result.work.dram * EDGE6.lanes / EDGE6.dram.bytes_per_cycle
+    assert max(result.work.array, dram) <= result.work.pipelined <= result.work.array + result.work.vector + dram + 1
+    check_bytes(outcome, one, EDGE6)
 
 
 @pytest.mark.parametrize(
@@ -128,28 +128,28 @@ def test_partial_sums_spill_and_come_back(order: Order) -> None:
 def test_odd_shapes_and_chips(case: str) -> None:
     chip, _, name = case.partition("/")
     one, config = layer(name), load(chip)
-    made = schedule(one, config, (Order.INTERLEAVED,), effort=0.01)
-    check_bytes(made.schedule, one, config)
-    program_of(made.schedule, config)
+    result = schedule(one, config, (Order.INTERLEAVED,), effort=0.01)
+    check_bytes(result.schedule, one, config)
+    program_of(result.schedule, config)
 
 
 def test_the_first_layer_has_no_input_gradient() -> None:
     one = TrainingLayer(layer("gemm:12x10x9").shape, first=True)
-    made = schedule(one, EDGE6, effort=0.01)
-    check_bytes(made.schedule, one, EDGE6)
-    assert [tensor.name for tensor in made.schedule.tensors] == ["x", "w", "dy", "dw"]
-    assert made.predicted.keys() == {Order.SEQUENTIAL}
+    result = schedule(one, EDGE6, effort=0.01)
+    check_bytes(result.schedule, one, EDGE6)
+    assert [tensor.name for tensor in result.schedule.tensors] == ["x", "w", "dy", "dw"]
+    assert result.predicted.keys() == {Order.SEQUENTIAL}
 
 
 def test_orders_visit_every_product_once() -> None:
     pair = GradientPair(layer("gemm:40x30x50"), EDGE6)
-    wanted = set(alone(pair, "dx", Nest(Tiling(16, 12, 16)))) | set(alone(pair, "dw", Nest(Tiling(16, 12, 16))))
+    target = set(alone(pair, "dx", Nest(Tiling(16, 12, 16)))) | set(alone(pair, "dw", Nest(Tiling(16, 12, 16))))
     for order in list(Order)[1:]:
         for nest in nests(order, Tiling(16, 12, 16)):
-            found = steps(pair, order, nest)
-            assert len(found) == len(wanted)
-            assert set(found) == wanted
-    assert all(set(alone(pair, "dx", Nest(Tiling(16, 12, 16), loops, True))) < wanted for loops in LOOPS)
+            result = steps(pair, order, nest)
+            assert len(result) == len(target)
+            assert set(result) == target
+    assert all(set(alone(pair, "dx", Nest(Tiling(16, 12, 16), loops, True))) < target for loops in LOOPS)
 
 
 def test_figure_10_by_the_tiles_of_dy_that_follow_each_other() -> None:
@@ -179,11 +179,11 @@ def test_algorithm_1() -> None:
 def test_operands_are_transposed_by_the_vector_unit() -> None:
     one = layer("gemm:16x12x16")
     pair = GradientPair(one, EDGE6)
-    _, made = emitted(pair, Order.PLAIN, Nest(Tiling(16, 12, 16)))
-    kinds = [type(op) for op in made.operations]
+    _, result = emitted(pair, Order.PLAIN, Nest(Tiling(16, 12, 16)))
+    kinds = [type(op) for op in result.operations]
     assert kinds.count(Gemm) >= 2
     assert kinds.count(Vec) >= 3  # X, W and dY
-    assert all(op["op"] == VectorOp.TRANSPOSE for op in made.operations if isinstance(op, Vec))
+    assert all(op["op"] == VectorOp.TRANSPOSE for op in result.operations if isinstance(op, Vec))
 
 
 def test_unfolding_is_what_a_convolution_sums() -> None:
@@ -195,17 +195,17 @@ def test_unfolding_is_what_a_convolution_sums() -> None:
     from meshloom.tb.inputs.golden.layer import golden_int32
 
     sums = golden_int32(LayerData(one.shape, x, w, np.zeros(4, np.int32), 1))
-    found = unfolded(one, x).astype(np.int64) @ w.reshape(4, -1).T
-    np.testing.assert_array_equal(found, sums.transpose(0, 2, 3, 1).reshape(one.m, 4))
+    result = unfolded(one, x).astype(np.int64) @ w.reshape(4, -1).T
+    np.testing.assert_array_equal(result, sums.transpose(0, 2, 3, 1).reshape(one.m, 4))
 
 
 def test_products_by_onnx_runtime_are_those_by_numpy() -> None:
     from meshloom.tb.inputs.golden.layer import golden
 
     one = layer("gemm:19x8x13")
-    wanted = expected(one)
+    target = expected(one)
     for name, product in random_gradients(one).products().items():
-        np.testing.assert_array_equal(golden(product), wanted[name])
+        np.testing.assert_array_equal(golden(product), target[name])
 
 
 def test_what_is_used_again_last_leaves() -> None:
@@ -253,18 +253,18 @@ def test_cores_share_the_columns_of_x(case: str, order: Order) -> None:
     """Each works, no two on the same; every byte is right, and the program is proven."""
     name, text, working = SHARED[case]
     chip, one = load(name), layer(text)
-    made = schedule(one, chip, (order,), effort=0.05, cores=1 if working == 1 else 0, splits=(Split.K,))
-    check_bytes(made.schedule, one, chip)
-    check(program_of(made.schedule, chip), chip)
-    of = {op.core for op in made.schedule.operations if isinstance(op, Gemm)}
+    result = schedule(one, chip, (order,), effort=0.05, cores=1 if working == 1 else 0, splits=(Split.K,))
+    check_bytes(result.schedule, one, chip)
+    check(program_of(result.schedule, chip), chip)
+    of = {op.core for op in result.schedule.operations if isinstance(op, Gemm)}
     assert of == set(chip.cores[:working])
-    assert made.nest.endswith(f" on {working} cores") == (working > 1)
+    assert result.nest.endswith(f" on {working} cores") == (working > 1)
 
 
 def several(name: str) -> TrainingLayer:
     """A layer; `first ...`: as the first of its network."""
-    found = layer(name.removeprefix("first "))
-    return TrainingLayer(found.shape, first=True) if name.startswith("first ") else found
+    result = layer(name.removeprefix("first "))
+    return TrainingLayer(result.shape, first=True) if name.startswith("first ") else result
 
 
 @pytest.mark.parametrize(
@@ -289,15 +289,15 @@ def test_cores_pass_sums_on(case: str) -> None:
     """Shared by M or N: sums go from core to core; every byte is right, and the program is proven."""
     split, name, order, text, working = case.replace("first gemm", "first_gemm").split()
     chip, one = load(name), several(text.replace("_", " "))
-    made = schedule(one, chip, (Order(order),), effort=0.05, splits=(Split(split),), leaders=1)
-    check_bytes(made.schedule, one, chip)
-    check(program_of(made.schedule, chip), chip)
-    assert {op.core for op in made.schedule.operations if isinstance(op, Gemm)} == set(chip.cores[: int(working)])
-    assert made.nest.endswith(f" on {working} cores by {split}")
+    result = schedule(one, chip, (Order(order),), effort=0.05, splits=(Split(split),), leaders=1)
+    check_bytes(result.schedule, one, chip)
+    check(program_of(result.schedule, chip), chip)
+    assert {op.core for op in result.schedule.operations if isinstance(op, Gemm)} == set(chip.cores[: int(working)])
+    assert result.nest.endswith(f" on {working} cores by {split}")
     if one.first and split == "n":
-        assert made.spilled_bytes == 0  # of dW each core has its own rows
+        assert result.spilled_bytes == 0  # of dW each core has its own rows
     else:
-        assert made.spilled_bytes > 0
+        assert result.spilled_bytes > 0
 
 
 def test_what_no_two_cores_can_share_is_said() -> None:
@@ -334,8 +334,8 @@ def test_parts_are_all_of_a_pair() -> None:
 
 
 def test_a_second_search_finds_what_the_first_kept(tmp_path: Path) -> None:
-    one, asked = layer("gemm:20x19x32"), (Order.PLAIN, Order.DX_MAJOR)
-    first = schedule(one, EDGE6, asked, effort=0.05, folder=tmp_path)
+    one, request = layer("gemm:20x19x32"), (Order.PLAIN, Order.DX_MAJOR)
+    first = schedule(one, EDGE6, request, effort=0.05, folder=tmp_path)
 
     def never(made: Schedule, chip: ChipConfig) -> Prediction:
         calls.append(made)
@@ -343,7 +343,7 @@ def test_a_second_search_finds_what_the_first_kept(tmp_path: Path) -> None:
 
     calls: list[Schedule] = []
     other = TrainingLayer(replace(one.shape, name="gradient:other"))  # the same sizes by another name
-    second = schedule(other, EDGE6, asked, predict=never, effort=0.05, folder=tmp_path)
+    second = schedule(other, EDGE6, request, predict=never, effort=0.05, folder=tmp_path)
     assert len(calls) == 1  # of the schedule that is made
     assert second.schedule.operations == first.schedule.operations
     assert (second.predicted, second.dram_bytes) == (first.predicted, first.dram_bytes)
@@ -352,14 +352,14 @@ def test_a_second_search_finds_what_the_first_kept(tmp_path: Path) -> None:
 
 
 def test_tilings_fit_and_reach_the_whole_layer() -> None:
-    found = tilings(GradientPair(layer("gemm:8x8x6"), EDGE6))
-    assert found == [Tiling(8, 6, 8)]
-    assert all(len(fused(GradientPair(layer("gemm:8x8x6"), EDGE6), Nest(one))) == 2 for one in found)
+    result = tilings(GradientPair(layer("gemm:8x8x6"), EDGE6))
+    assert result == [Tiling(8, 6, 8)]
+    assert all(len(fused(GradientPair(layer("gemm:8x8x6"), EDGE6), Nest(one))) == 2 for one in result)
 
 
 def test_names_and_options() -> None:
-    made = find_gradient("gradient:order=plain,effort=0.01")(layer("gemm:8x8x6"), EDGE6)
-    assert made.schedule.scheduler == "gradient:order=plain,effort=0.01"
+    result = find_gradient("gradient:order=plain,effort=0.01")(layer("gemm:8x8x6"), EDGE6)
+    assert result.schedule.scheduler == "gradient:order=plain,effort=0.01"
     with pytest.raises(SchedulerError, match="does not schedule gradients; take one of gradient"):
         find_gradient("loop_order")
     with pytest.raises(SchedulerError, match="order = 'fine' must be one of best, algorithm1"):
@@ -383,16 +383,16 @@ def test_what_steps_take_at_least(order: Order) -> None:
     pair = GradientPair(layer("gemm:40x50x30"), EDGE6)
     search = Search(pair, "gradient", predict)
     for tiling in search.tilings[::5]:
-        found, _ = emitted(pair, order, Nest(tiling, "kmn"))
+        result, _ = emitted(pair, order, Nest(tiling, "kmn"))
         least = search._least(tiling, ("dx", "dw"))
-        assert least.array == found.work.array
-        assert least.loaded <= found.work.loaded
-        assert least.stored == found.work.stored - found.work.spilled // 2
+        assert least.array == result.work.array
+        assert least.loaded <= result.work.loaded
+        assert least.stored == result.work.stored - result.work.spilled // 2
         again = Emitter(pair, steps(pair, order, Nest(tiling, "kmn")), search.scales, False, None, least,
-                        found.work.pipelined)  # fmt: skip
+                        result.work.pipelined)  # fmt: skip
         assert not again.late
         late = Emitter(pair, steps(pair, order, Nest(tiling, "kmn")), search.scales, False, None, least,
-                       found.work.pipelined // 2)  # fmt: skip
+                       result.work.pipelined // 2)  # fmt: skip
         assert late.late
 
 
@@ -404,9 +404,9 @@ def test_giving_up_early_changes_nothing(order: Order, monkeypatch: pytest.Monke
         return Emitter(pair, some, scales, record, part)
 
     pair = GradientPair(layer("gemm:60x50x40"), EDGE6)
-    found = Search(pair, "gradient", predict, 0.1).best(order)
+    result = Search(pair, "gradient", predict, 0.1).best(order)
     monkeypatch.setattr(search_module, "Emitter", whole)
-    assert Search(pair, "gradient", predict, 0.1).best(order) == found
+    assert Search(pair, "gradient", predict, 0.1).best(order) == result
 
 
 def test_what_is_certainly_slower_is_not_played() -> None:
@@ -417,32 +417,32 @@ def test_what_is_certainly_slower_is_not_played() -> None:
     played: list[BestTiling | Refused | Slower] = []
     for order in (Order.SEQUENTIAL, Order.PLAIN, Order.DX_MAJOR):
         for split in Split:
-            found = whole.find(one, order, 4, split)
-            assert isinstance(found, BestTiling)
-            for enough in (1, found.cycles // 2, found.cycles, found.cycles + 1):
-                asked = Searches(QUAD8, effort=0.1).find(one, order, 4, split, enough)
-                played.append(asked)
-                if isinstance(asked, Slower):
-                    assert enough <= asked.cycles <= found.cycles
+            result = whole.find(one, order, 4, split)
+            assert isinstance(result, BestTiling)
+            for enough in (1, result.cycles // 2, result.cycles, result.cycles + 1):
+                request = Searches(QUAD8, effort=0.1).find(one, order, 4, split, enough)
+                played.append(request)
+                if isinstance(request, Slower):
+                    assert enough <= request.cycles <= result.cycles
                 else:
-                    assert asked == found
+                    assert request == result
             assert isinstance(searches.find(one, order, 4, split, 1), Slower)
             assert isinstance(searches.stored(one, order, 4, split, 1), Slower)
             assert searches.stored(one, order, 4, split) is None
-            assert searches.find(one, order, 4, split) == found
-            assert searches.stored(one, order, 4, split, 1) == found
+            assert searches.find(one, order, 4, split) == result
+            assert searches.stored(one, order, 4, split, 1) == result
     assert {type(each) for each in played} == {BestTiling, Slower}
 
 
 def test_a_schedule_is_the_best_of_all_splits() -> None:
     """Though the slower ones are not played."""
     one = layer("gemm:40x50x60")
-    made = schedule(one, QUAD8, (Order.PLAIN,), effort=0.1)
+    result = schedule(one, QUAD8, (Order.PLAIN,), effort=0.1)
     every = [Searches(QUAD8, effort=0.1).find(one, Order.PLAIN, 4, split) for split in Split]
     best = min(each.cycles for each in every if isinstance(each, BestTiling))
-    assert made.predicted == {Order.PLAIN: best}
-    assert made.schedule.predicted is not None
-    assert made.schedule.predicted.cycles == best
+    assert result.predicted == {Order.PLAIN: best}
+    assert result.schedule.predicted is not None
+    assert result.schedule.predicted.cycles == best
 
 
 def test_tiles_are_equal_parts_of_no_more_than_so_many_units() -> None:

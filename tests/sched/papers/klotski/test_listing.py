@@ -58,12 +58,12 @@ FIGURE_3 = ((1, 5), (2, 5), (2, 6), (3, 7), (4, 8), (5, 9), (6, 9), (7, 10), (9,
 
 def test_windows_of_figure_3() -> None:
     graph = dag([1] * 12, [(one - 1, two - 1) for one, two in FIGURE_3])
-    found = windows(graph, 4)
-    slots = [(first + 1, last + 1) for first, last in zip(found.first.tolist(), found.last.tolist(), strict=True)]
+    result = windows(graph, 4)
+    slots = [(first + 1, last + 1) for first, last in zip(result.first.tolist(), result.last.tolist(), strict=True)]
     assert slots[3 - 1] == (1, 2)
     assert slots[8 - 1] == (2, 4)
-    assert found.flexibility.tolist() == [0, 0, 1, 2, 0, 0, 1, 2, 0, 1, 0, 0]
-    assert alap(graph, 6).tolist() == (found.last + 2).tolist()
+    assert result.flexibility.tolist() == [0, 0, 1, 2, 0, 0, 1, 2, 0, 1, 0, 0]
+    assert alap(graph, 6).tolist() == (result.last + 2).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -106,9 +106,9 @@ def test_against_brute_force(graph: Dag, cores: int) -> None:
         assert best <= makespan(graph, plan) <= (2 - 1 / cores) * best
     known = bound(graph, cores)
     assert max(known.chain, known.work) <= known.sets <= known.intervals <= best
-    found = whole(graph, cores, listed(graph, cores), known, 1.0)
-    check(graph, found.plan, cores)
-    assert found.makespan == found.bound == best == solved(graph, cores, 10, 1.0).makespan
+    result = whole(graph, cores, listed(graph, cores), known, 1.0)
+    check(graph, result.plan, cores)
+    assert result.makespan == result.bound == best == solved(graph, cores, 10, 1.0).makespan
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -183,13 +183,13 @@ def test_delays_as_they_are_defined() -> None:
 
 def test_a_check_finds_what_is_wrong() -> None:
     graph = dag([3, 3, 3], [(0, 1)])
-    for cores, starts, said in (
+    for cores, starts, message in (
         ([0, 1, 1], [0, 2, 6], "before 0's words: 3"),
         ([0, 0, 1], [0, 3, -1], "before cycle 0"),
         ([0, 1, 1], [0, 3, 5], "1 and 2 are on core 1 at the same time"),
         ([0, 2, 1], [0, 3, 0], "beyond 1"),
     ):
-        with pytest.raises(GraphError, match=said):
+        with pytest.raises(GraphError, match=message):
             check(graph, OpPlacement(np.array(cores), np.array(starts)), 2)
 
 
@@ -210,15 +210,15 @@ def test_segments_lose_nothing() -> None:
     for at, some in enumerate(parts[:-1]):  # by definition
         later = {op for part in parts[at + 1 :] for op in part}
         assert all(later <= networkx.descendants(networkx.DiGraph(both.edges.tolist()), op) for op in some)
-    found = solved(both, 2, 10, 1.0)
-    check(both, found.plan, 2)
-    assert found.makespan == found.bound == optimum(one, 2) + optimum(two, 2)
+    result = solved(both, 2, 10, 1.0)
+    check(both, result.plan, 2)
+    assert result.makespan == result.bound == optimum(one, 2) + optimum(two, 2)
 
 
 def test_nothing_and_next_to_nothing() -> None:
     for graph, end in ((dag([], []), 0), (dag([7], []), 7), (dag([3, 4, 5], []), 5)):
-        found = solved(graph, 3, 5, 0.1)
-        assert (found.makespan, found.bound, found.gap) == (end, end, 0)
+        result = solved(graph, 3, 5, 0.1)
+        assert (result.makespan, result.bound, result.gap) == (end, end, 0)
     assert solved(dag([3, 4, 5], []), 1, 5, 0.1).makespan == 12
 
 

@@ -35,12 +35,12 @@ def plan(found: Orchestration) -> OpPlacement:
 def test_a_schedule_comes_out(size: int, chip: ChipConfig) -> None:
     graph = random_dag(Random(size), size, longest=100, density=3 / max(3, size))
     heard: list[Progress] = []
-    found = orchestrate(graph, chip, SMALL, heard.append)
-    check(graph, plan(found), len(chip.cores))
-    assert found.bound <= found.makespan
-    assert heard[-1].makespan == found.makespan
+    result = orchestrate(graph, chip, SMALL, heard.append)
+    check(graph, plan(result), len(chip.cores))
+    assert result.bound <= result.makespan
+    assert heard[-1].makespan == result.makespan
     assert heard[-1].stage == "mapping"
-    assert found == orchestrate(graph, chip, SMALL)
+    assert result == orchestrate(graph, chip, SMALL)
 
 
 def test_degenerate_graphs(chip: ChipConfig) -> None:
@@ -56,17 +56,17 @@ def test_degenerate_graphs(chip: ChipConfig) -> None:
 def test_one_core_takes_all_one_by_one() -> None:
     graph = random_dag(Random(1), 20)
     one = load("mono16")
-    found = orchestrate(graph, one, SMALL)
-    assert (found.makespan, found.bound) == (graph.cycles.sum(), graph.cycles.sum())
-    assert set(found.cores) == {0}
+    result = orchestrate(graph, one, SMALL)
+    assert (result.makespan, result.bound) == (graph.cycles.sum(), graph.cycles.sum())
+    assert set(result.cores) == {0}
 
 
 def test_delays_make_it_later(chip: ChipConfig) -> None:
     graph = random_dag(Random(4), 40)
     delays = Delays.wormhole(hops_between(chip), 3)
-    found = orchestrate(graph, chip, SMALL, delays=delays)
-    check(graph, plan(found), len(chip.cores), delays)
-    assert found.makespan > orchestrate(graph, chip, SMALL).makespan
+    result = orchestrate(graph, chip, SMALL, delays=delays)
+    check(graph, plan(result), len(chip.cores), delays)
+    assert result.makespan > orchestrate(graph, chip, SMALL).makespan
 
 
 def test_what_was_found_is_kept(tmp_path: Path, chip: ChipConfig, monkeypatch: pytest.MonkeyPatch) -> None:

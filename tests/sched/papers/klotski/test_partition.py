@@ -69,7 +69,7 @@ def check(graph: MuGraph, chip: config.ChipConfig) -> None:
         whole = Region((first, first + planes), (0, value.height), (0, value.width))
         assert elements(whole) <= maker[root].keys()
 
-    wanted: Counter[tuple[int, int, int, str, tuple[int, int, int]]] = Counter()
+    expected: Counter[tuple[int, int, int, str, tuple[int, int, int]]] = Counter()
     for op in graph.ops:
         stage = stages.stages[op.stage]
         for operand, (name, region) in enumerate(op.reads):
@@ -85,12 +85,12 @@ def check(graph: MuGraph, chip: config.ChipConfig) -> None:
             for plane, row, column in elements(region):
                 at = (plane + first, row, column)
                 if at in maker[root]:
-                    wanted[maker[root][at], op.number, operand, root, at] += 1
+                    expected[maker[root][at], op.number, operand, root, at] += 1
         if op.sums is not None:
             before = graph.ops[op.sums]
             assert (before.stage, before.result, before.channels[1]) == (op.stage, op.result, op.channels[0])
             assert not before.last
-    found: Counter[tuple[int, int, str, tuple[int, int, int]]] = Counter()
+    result: Counter[tuple[int, int, str, tuple[int, int, int]]] = Counter()
     sums: set[tuple[int, int]] = set()
     for edge in graph.edges:
         assert edge.producer < edge.consumer
@@ -102,12 +102,12 @@ def check(graph: MuGraph, chip: config.ChipConfig) -> None:
         root, first = stages.roots[edge.tensor]
         assert stages.stages[graph.ops[edge.producer].stage].y == edge.tensor
         for plane, row, column in elements(edge.region):
-            found[edge.producer, edge.consumer, root, (plane + first, row, column)] += 1
+            result[edge.producer, edge.consumer, root, (plane + first, row, column)] += 1
     by_pair: Counter[tuple[int, int, str, tuple[int, int, int]]] = Counter()
-    for (producer, consumer, _, root, at), count in wanted.items():
+    for (producer, consumer, _, root, at), count in expected.items():
         assert count == 1
         by_pair[producer, consumer, root, at] += 1
-    assert found == by_pair
+    assert result == by_pair
     assert sums == {(op.sums, op.number) for op in graph.ops if op.sums is not None}
     assert [edge.consumer for edge in graph.edges] == sorted(edge.consumer for edge in graph.edges)
 
@@ -158,20 +158,20 @@ def check_costs(graph: MuGraph, chip: config.ChipConfig) -> None:
 def test_random_networks(make, seed):
     graph = make(seed)
     stages = stages_of(graph, CHIP)
-    made = micro_ops(stages, CHIP, PARTITIONS[seed % len(PARTITIONS)])
-    check(made, CHIP)
-    check_costs(made, CHIP)
+    result = micro_ops(stages, CHIP, PARTITIONS[seed % len(PARTITIONS)])
+    check(result, CHIP)
+    check_costs(result, CHIP)
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_every_kind_of_layer(partition):
     """Concatenations of concatenations, inputs that are copied and packed, dilation, odd strides and paddings."""
     stages = stages_of(every_kind(), CHIP)
-    made = micro_ops(stages, CHIP, partition)
-    check(made, CHIP)
-    check_costs(made, CHIP)
-    assert any("@" in op.reads[0][0] for op in made.ops)
-    assert any(op.sums is not None for op in made.ops) or partition.ic > 100
+    result = micro_ops(stages, CHIP, partition)
+    check(result, CHIP)
+    check_costs(result, CHIP)
+    assert any("@" in op.reads[0][0] for op in result.ops)
+    assert any(op.sums is not None for op in result.ops) or partition.ic > 100
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -182,9 +182,9 @@ def test_one_partition_for_each_stage(seed):
         Partition(h, w, 16 * (1 + h % 3), 14 * (1 + w % 3))
         for h, w in random.integers(1, 9, (len(stages.stages), 2)).tolist()
     ]
-    made = micro_ops(stages, CHIP, chosen)
-    check(made, CHIP)
-    for op in made.ops:
+    result = micro_ops(stages, CHIP, chosen)
+    check(result, CHIP)
+    for op in result.ops:
         rows, columns, planes, depth = size(op)
         s = chosen[op.stage]
         assert rows <= s.h
@@ -198,13 +198,13 @@ def test_figure_5():
     grower = Grower(1, Value("x", 3 * 16, 5, 5))
     grower.conv("y", "x", 4 * 14, square(3, 1, 1))
     stages = stages_of(grower.graph("figure", "y"), CHIP)
-    made = micro_ops(stages, CHIP, Partition(2, 2, 2 * 16, 3 * 14))
-    assert Counter(op.kind for op in made.ops) == {  # 2 whole rows and 1 rest, alike for columns; else 1 and 1
+    result = micro_ops(stages, CHIP, Partition(2, 2, 2 * 16, 3 * 14))
+    assert Counter(op.kind for op in result.ops) == {  # 2 whole rows and 1 rest, alike for columns; else 1 and 1
         kind: (1 if kind & 1 else 2) * (1 if kind & 2 else 2) for kind in range(16)
     }
-    assert {size(op) for op in made.ops if op.kind == 0} == {(2, 2, 3, 2)}
-    assert {size(op) for op in made.ops if op.kind == 15} == {(1, 1, 1, 1)}
-    check(made, CHIP)
+    assert {size(op) for op in result.ops if op.kind == 0} == {(2, 2, 3, 2)}
+    assert {size(op) for op in result.ops if op.kind == 15} == {(1, 1, 1, 1)}
+    check(result, CHIP)
 
 
 def test_what_is_too_large_is_cut_to_the_nearest_size_that_fits():
@@ -213,13 +213,13 @@ def test_what_is_too_large_is_cut_to_the_nearest_size_that_fits():
     stages = stages_of(grower.graph("large", "y"), CHIP)
     (work,) = works(stages, CHIP)
     whole = Partition.of(work.whole, CHIP)
-    (found,) = fitted([work], CHIP, whole)
+    (result,) = fitted([work], CHIP, whole)
     assert work.too_large(CHIP, work.whole)
-    assert not work.too_large(CHIP, found)
-    pixels = replace(found, rows=min(2 * found.rows, 40))
-    assert found == pixels or work.too_large(CHIP, pixels)
+    assert not work.too_large(CHIP, result)
+    pixels = replace(result, rows=min(2 * result.rows, 40))
+    assert result == pixels or work.too_large(CHIP, pixels)
     check_costs(micro_ops(stages, CHIP, whole), CHIP)
-    assert fitted([work], CHIP, Partition(2, 2, 16, 14))[0] == replace(found, rows=2, columns=2, planes=1, depth=1)
+    assert fitted([work], CHIP, Partition(2, 2, 16, 14))[0] == replace(result, rows=2, columns=2, planes=1, depth=1)
 
 
 def test_more_than_a_core_ever_holds_is_refused():
@@ -266,9 +266,9 @@ def test_layers_that_no_instruction_computes_are_refused():
 def test_arrays_say_what_the_list_says():
     """The arrays that searches use, against the micro-ops that programs are made of."""
     stages = stages_of(every_kind(), CHIP)
-    made, arrays = micro_ops(stages, CHIP, PARTITIONS[0]), cutting(stages, CHIP, PARTITIONS[0])
-    assert arrays.cycles.tolist() == [op.cycles for op in made.ops]
+    result, arrays = micro_ops(stages, CHIP, PARTITIONS[0]), cutting(stages, CHIP, PARTITIONS[0])
+    assert arrays.cycles.tolist() == [op.cycles for op in result.ops]
     links = arrays.links
-    assert [(edge.producer, edge.consumer, edge.words) for edge in made.edges] == list(
+    assert [(edge.producer, edge.consumer, edge.words) for edge in result.edges] == list(
         zip(links.producer.tolist(), links.consumer.tolist(), links.words.tolist(), strict=True)
     )

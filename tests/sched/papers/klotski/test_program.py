@@ -55,9 +55,9 @@ def computes(
     """Makes a program and proves that it computes every tensor, whole, and that it can run. `turns`: in rounds."""
     cut = micro_ops(stages_of(graph, chip), chip, partition)
     plan = anyhow(cut, len(chip.cores), seed)
-    made = program(cut, plan, chip, "klotski", by_turns(cut, plan) if turns else None)
-    proves(made, graph, chip, seed)
-    return made
+    result = program(cut, plan, chip, "klotski", by_turns(cut, plan) if turns else None)
+    proves(result, graph, chip, seed)
+    return result
 
 
 def proves(made: NetworkSchedule, graph: Graph, chip: ChipConfig, seed: int = 0) -> None:
@@ -117,9 +117,9 @@ def test_results_that_keep_their_core_from_going_on_are_sent_at_once(rows: int, 
     graph = g.graph("tall", "c1")
     cut = micro_ops(stages_of(graph, chip), chip, Partition(4, 20, 4 * chip.lanes, chip.cols))
     plan = settled(cut, chip)
-    made = program(cut, plan, chip, "klotski")
-    assert predict(made.schedule, chip).cycles < 1.1 * plan.makespan
-    proves(made, graph, chip)
+    result = program(cut, plan, chip, "klotski")
+    assert predict(result.schedule, chip).cycles < 1.1 * plan.makespan
+    proves(result, graph, chip)
 
 
 def test_what_finds_no_room_comes_back_from_dram() -> None:
@@ -130,8 +130,8 @@ def test_what_finds_no_room_comes_back_from_dram() -> None:
         g.conv(f"c{index}", "x" if index == 0 else f"c{index - 1}", 60, Window(3, 3, 1, 1, 1, 1, 1, 1))
     g.add("sum", "c3", "c0")
     graph = g.graph("deep", "sum")
-    found = [computes(graph, chip, Partition(3, 8, chip.lanes, chip.cols), seed).micro_ops for seed in range(3)]
-    assert all(figures and figures.spilled_words > 1000 for figures in found)
+    result = [computes(graph, chip, Partition(3, 8, chip.lanes, chip.cols), seed).micro_ops for seed in range(3)]
+    assert all(figures and figures.spilled_words > 1000 for figures in result)
 
 
 @pytest.mark.parametrize("name", ["klotski9", "tiny"])
@@ -163,7 +163,7 @@ def test_rounds_with_a_barrier(seed: int, name: str) -> None:
 
 def _maker(graph: MuGraph, box: Box) -> int:
     """The micro-op that makes the results in a box."""
-    (found,) = (
+    (result,) = (
         op.number
         for op in graph.ops
         if op.last
@@ -172,7 +172,7 @@ def _maker(graph: MuGraph, box: Box) -> int:
         and op.result.rows[0] == box.row
         and op.result.columns[0] == box.column
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -190,10 +190,10 @@ def _maker(graph: MuGraph, box: Box) -> int:
 def test_schedulers_of_networks(name: str) -> None:
     """Each says its name and options, and how far its plan is above its bound."""
     chip, graph = load("klotski9"), random_network(4)
-    made = find_network(name)(graph, chip, None)
-    proves(made, graph, chip)
-    assert made.schedule.scheduler == name
-    figures = made.micro_ops
+    result = find_network(name)(graph, chip, None)
+    proves(result, graph, chip)
+    assert result.schedule.scheduler == name
+    figures = result.micro_ops
     assert figures is not None
     assert figures.planned_cycles >= figures.bound_cycles > 0
 
@@ -237,14 +237,14 @@ def test_weights_come_from_nearby() -> None:
 
     def links(chip: ChipConfig, copies: bool) -> tuple[int, int]:
         cut = micro_ops(stages_of(graph, chip), chip, Partition(4, 14, 4 * chip.lanes, 2 * chip.cols))
-        made = program(cut, settled(cut, chip), chip, "klotski", copies=copies)
-        proves(made, graph, chip)
-        found = 0
-        for op in made.schedule.operations:
+        outcome = program(cut, settled(cut, chip), chip, "klotski", copies=copies)
+        proves(outcome, graph, chip)
+        result = 0
+        for op in outcome.schedule.operations:
             if isinstance(op, Move) and op.src.tile in chip.drams:
                 (x, y), (to_x, to_y) = tile_position(op.src.tile), tile_position(op.dst.tile)
-                found += op.words * (abs(x - to_x) + abs(y - to_y))
-        return found, sum(tensor.name.startswith("a/w") for tensor in made.schedule.tensors)
+                result += op.words * (abs(x - to_x) + abs(y - to_y))
+        return result, sum(tensor.name.startswith("a/w") for tensor in outcome.schedule.tensors)
 
     near, copies = links(load("klotski9"), True)
     far, one = links(load("klotski9"), False)
@@ -259,10 +259,10 @@ def test_schedulers_of_layers(name: str) -> None:
     """A layer is a network of one, with the tensors that layers have."""
     chip, make = load("klotski9"), find(name)
     shape = shapes.parse("conv:9x8x20-30,k3,s2,p1,relu")
-    made = make(shape, chip, 300)
-    assert [(tensor.name, tensor.role) for tensor in made.tensors] == [
+    result = make(shape, chip, 300)
+    assert [(tensor.name, tensor.role) for tensor in result.tensors] == [
         ("x", "input"), ("w", "constant"), ("bias", "constant"), ("y", "output"),
     ]  # fmt: skip
-    check(lower(made, chip), chip, made)
+    check(lower(result, chip), chip, result)
     with pytest.raises(DoesNotFit, match="micro-ops are those of one image, not of 2; give it batch 1"):
         make(replace(shape, batch=2), chip, 300)

@@ -92,11 +92,11 @@ def test_eq_15_weighs_hops_and_slots(seed: int) -> None:
                     continue
                 cost = sum(int(hops[cores[a], cores[b]]) for a, b in graph.edges.tolist())
                 best = min(best, int(ends.max()) + beta * cost)
-        found = ilp.unified(graph, hops, beta)
-        assert found.proven
-        assert found.objective == pytest.approx(best)
-        assert found.cores is not None
-        check(graph, OpPlacement(found.cores, found.starts), 3)
+        result = ilp.unified(graph, hops, beta)
+        assert result.proven
+        assert result.objective == pytest.approx(best)
+        assert result.cores is not None
+        check(graph, OpPlacement(result.cores, result.starts), 3)
 
 
 def test_eq_8_and_12_allow_two_at_a_time() -> None:
@@ -143,9 +143,9 @@ def test_cp_sat_is_never_worse_than_its_hint() -> None:
     graph, hops = random_dag(Random(6), 60, density=0.05), mesh(3, 3)
     plan = annealed(graph, greedy(graph, listed(graph, 9).starts, hops), hops, 20000)
     for work in (1e-6, 0.05):
-        found = mapped_by_cp_sat(graph, plan, hops, work)
-        check(graph, OpPlacement(found.cores, plan.starts), 9)
-        assert found.bound <= found.cost <= hop_words(graph, plan.cores, hops)
+        result = mapped_by_cp_sat(graph, plan, hops, work)
+        check(graph, OpPlacement(result.cores, plan.starts), 9)
+        assert result.bound <= result.cost <= hop_words(graph, plan.cores, hops)
 
 
 def test_as_printed_columns_cost_nothing() -> None:

@@ -70,15 +70,15 @@ def test_it_is_no_weaker_than_chains_and_work(seed: int) -> None:
 
     chip = load("klotski9")
     graph = micro_ops(stages_of(random_network(seed), chip), chip, Partition(4, 9, chip.lanes, chip.cols))
-    found = proven(graph, len(chip.cores))
+    result = proven(graph, len(chip.cores))
     chains = networkx.DiGraph((edge.producer, edge.consumer) for edge in graph.edges)
     chains.add_nodes_from(range(len(graph.ops)))
     ends: dict[int, int] = {}
     for number in networkx.topological_sort(chains):
         ends[number] = graph.ops[number].cycles + max((ends[one] for one in chains.predecessors(number)), default=0)
     work = {unit: sum(op.cycles for op in graph.ops if op.unit is unit) for unit in Unit}
-    assert found >= max(max(ends.values()), *(-(-each // len(chip.cores)) for each in work.values()))
-    assert found <= min(settled(graph, chip).makespan, placed(graph, chip).makespan)
+    assert result >= max(max(ends.values()), *(-(-each // len(chip.cores)) for each in work.values()))
+    assert result <= min(settled(graph, chip).makespan, placed(graph, chip).makespan)
 
 
 def test_nothing_takes_nothing() -> None:

@@ -51,13 +51,13 @@ def test_stays_never_share_words(seed: int) -> None:
         uses = sorted({position, *(position + random.randint(0, 12) for _ in range(random.randint(0, 3)))})
         least = random.choice([NEVER, uses[1]]) if len(uses) > 1 else NEVER
         now = [residency for residency in live(picture) if position in residency.uses]
-        found = memory.take(words, uses, position, least)
+        result = memory.take(words, uses, position, least)
         for place, residency in enumerate(picture):
             if residency is not None and residency.uses[-1] < position:
                 picture[place] = None
-        if found is None:
+        if result is None:
             continue
-        residency, victims = found
+        residency, victims = result
         for victim in victims:
             assert victim not in now
             assert least == NEVER or victim.next_use(position) > least
@@ -73,9 +73,9 @@ def test_stays_never_share_words(seed: int) -> None:
 def taken(
     memory: Memory, words: int, uses: list[int], position: int, least: int = NEVER
 ) -> tuple[HeldWords, list[HeldWords]]:
-    found = memory.take(words, uses, position, least)
-    assert found is not None
-    return found
+    result = memory.take(words, uses, position, least)
+    assert result is not None
+    return result
 
 
 def live(picture: list[HeldWords | None]) -> list[HeldWords]:
@@ -117,15 +117,15 @@ def test_free_room_is_the_best_of_all_room(seed: int) -> None:
     """Looking at free words alone finds the place that looking at all words finds."""
     random = Random(seed)
     memory = Memory(80)
-    found = 0
+    result = 0
     for position in range(300):
         words = random.randint(1, 20)
         memory._release(position)
         free, any_room = memory._free(words), memory._occupied(words, position)
         if free >= 0:
             assert any_room == (NEVER, free)
-            found += 1
+            result += 1
         else:
             assert any_room is None or any_room[0] < NEVER
         memory.take(words, sorted({position, position + random.randint(0, 9)}), position)
-    assert 20 < found < 300
+    assert 20 < result < 300

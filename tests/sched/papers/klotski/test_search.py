@@ -40,8 +40,8 @@ def test_schedules_obey_what_they_promise(chip, seed):
     stages = stages_of(random_network(seed + 40), config_)
     graph, arrays, cores = micro_ops(stages, config_, partition), cutting(stages, config_, partition), Cores.of(config_)
     given = np.arange(len(graph.ops)) % len(cores) if seed % 2 else None
-    made = play(arrays, cores, given)
-    starts, where = made.starts.tolist(), made.cores.tolist()
+    result = play(arrays, cores, given)
+    starts, where = result.starts.tolist(), result.cores.tolist()
     if given is not None:
         assert where == given.tolist()
     by_core: dict[int, list[int]] = defaultdict(list)
@@ -73,22 +73,24 @@ def test_schedules_obey_what_they_promise(chip, seed):
                 held = weights
             assert starts[number] == max(earliest, begun + come + ceil(fetched * share))
             begun, end = starts[number], starts[number] + op.cycles
-    assert made.makespan == max(start + op.cycles for start, op in zip(starts, graph.ops, strict=True)) >= made.bound
+    assert (
+        result.makespan == max(start + op.cycles for start, op in zip(starts, graph.ops, strict=True)) >= result.bound
+    )
     chain: list[int] = []
     for op in graph.ops:
         chain.append(op.cycles + max((chain[edge.producer] for edge in graph.before[op.number]), default=0))
-    assert made.bound == max(max(chain), ceil(sum(op.cycles for op in graph.ops) / len(cores)))
-    assert made.orchestration().cores == tuple(where)
+    assert result.bound == max(max(chain), ceil(sum(op.cycles for op in graph.ops) / len(cores)))
+    assert result.orchestration().cores == tuple(where)
 
 
 def test_with_a_barrier_stages_come_one_after_the_other():
     stages = stages_of(every_kind(), CHIP)
     arrays = cutting(stages, CHIP, Partition(3, 4, 16, 14))
-    made = play(arrays, Cores.of(CHIP), barrier=True)
-    ends = made.starts + arrays.cycles
+    result = play(arrays, Cores.of(CHIP), barrier=True)
+    ends = result.starts + arrays.cycles
     for number in range(1, len(arrays.grids)):
-        assert made.starts[arrays.stage == number].min() >= ends[arrays.stage < number].max()
-    assert made.makespan > play(arrays, Cores.of(CHIP)).makespan
+        assert result.starts[arrays.stage == number].min() >= ends[arrays.stage < number].max()
+    assert result.makespan > play(arrays, Cores.of(CHIP)).makespan
 
 
 def test_entropy_is_highest_when_all_are_alike():
@@ -98,8 +100,8 @@ def test_entropy_is_highest_when_all_are_alike():
 
 
 def test_a_trial_says_what_its_micro_ops_are(judge):
-    wanted = [Extent(3, 4, 1, 1) for _ in judge.works]
-    trial = judge.look(wanted)
+    expected = [Extent(3, 4, 1, 1) for _ in judge.works]
+    trial = judge.look(expected)
     graph = micro_ops(judge.stages, CHIP, trial.partitions(CHIP))
     cycles = [op.cycles for op in graph.ops]
     assert trial.count == len(graph.ops)
@@ -182,9 +184,9 @@ def test_an_interrupted_search_goes_on(tmp_path, monkeypatch, method):
         return plain(self, parts)
 
     monkeypatch.setattr(Judge, "_look", count)
-    found = search(judging(), method, budget=9)
+    result = search(judging(), method, budget=9)
     assert len(tried) <= 4
-    assert found == search(Judge(stages, CHIP), method, budget=9)
+    assert result == search(Judge(stages, CHIP), method, budget=9)
 
 
 def test_what_cannot_be_asked_for(judge):

@@ -69,31 +69,31 @@ class Made:
 
 def test_the_first_of_the_quickest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is made twice; progress says how far the best is."""
-    told: list[tuple[str, int, int]] = []
-    made = Made(monkeypatch, 3000, 2000, 2000)
-    assert made.take(tell=lambda *each: told.append(each)).schedule.scheduler == "1"
-    assert made.log == ["made 0", "played 0", "made 1", "played 1", "made 2", "played 2"]
-    assert told == [("0", 0, 3), ("1, best 3,000 cycles", 1, 3), ("2, best 2,000 cycles", 2, 3)]
+    message: list[tuple[str, int, int]] = []
+    result = Made(monkeypatch, 3000, 2000, 2000)
+    assert result.take(tell=lambda *each: message.append(each)).schedule.scheduler == "1"
+    assert result.log == ["made 0", "played 0", "made 1", "played 1", "made 2", "played 2"]
+    assert message == [("0", 0, 3), ("1, best 3,000 cycles", 1, 3), ("2, best 2,000 cycles", 2, 3)]
 
 
 def test_a_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 100 micro-ops each; the first is made at any price, and not played if it stays alone."""
-    made = Made(monkeypatch, 3000, 2000, 1000)
-    assert made.take("0.001k").schedule.scheduler == "0"
-    assert made.log == ["made 0"]
-    assert made.take("0.2k").schedule.scheduler == "1"
-    assert made.take("0.201k").schedule.scheduler == "2"
-    assert made.take("100000s").schedule.scheduler == "2"
+    result = Made(monkeypatch, 3000, 2000, 1000)
+    assert result.take("0.001k").schedule.scheduler == "0"
+    assert result.log == ["made 0"]
+    assert result.take("0.2k").schedule.scheduler == "1"
+    assert result.take("0.201k").schedule.scheduler == "2"
+    assert result.take("100000s").schedule.scheduler == "2"
 
 
 def test_an_interrupted_search_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What was played is not played again, and the quickest alone is made anew."""
-    made = Made(monkeypatch, 1000, 2000, 3000)
-    made.take("0.2k", tmp_path)
-    assert made.take(folder=tmp_path).schedule.scheduler == "0"
-    assert made.log == ["made 2", "played 2", "made 0"]
-    made.take(folder=tmp_path)
-    assert made.log == ["made 0"]
+    result = Made(monkeypatch, 1000, 2000, 3000)
+    result.take("0.2k", tmp_path)
+    assert result.take(folder=tmp_path).schedule.scheduler == "0"
+    assert result.log == ["made 2", "played 2", "made 0"]
+    result.take(folder=tmp_path)
+    assert result.log == ["made 0"]
 
 
 def test_loop_nests_say_what_micro_ops_there_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +123,8 @@ def test_numbers_of_weights_decide_nothing() -> None:
 
 def test_a_budget_on_the_command_line() -> None:
     """One of steps decides nothing that the name has to say; one of seconds does."""
-    made = find_network("klotski:budget=0.001k")(_graph(), CHIP, None)
-    assert made.schedule.scheduler == "klotski"
+    result = find_network("klotski:budget=0.001k")(_graph(), CHIP, None)
+    assert result.schedule.scheduler == "klotski"
     assert find_network("klotski:budget=100s,fineness=1")(_graph(), CHIP, None).schedule.scheduler == (
         "klotski:fineness=1.0,budget=100s"
     )

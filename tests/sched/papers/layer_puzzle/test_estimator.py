@@ -43,20 +43,20 @@ def small():
 
 
 def test_draws_do_not_repeat_and_follow_the_seed() -> None:
-    found = list(islice(draws(CHIP), 300))
-    assert len(set(found)) == 300
-    assert found == list(islice(draws(CHIP), 300))
-    assert found != list(islice(draws(CHIP, 4), 300))
-    assert {draw.scheme.cores for draw in found} == set(range(1, 10))
-    assert {draw.batch for draw in found} == {1, 4}
+    result = list(islice(draws(CHIP), 300))
+    assert len(set(result)) == 300
+    assert result == list(islice(draws(CHIP), 300))
+    assert result != list(islice(draws(CHIP, 4), 300))
+    assert {draw.scheme.cores for draw in result} == set(range(1, 10))
+    assert {draw.batch for draw in result} == {1, 4}
 
 
 def test_draws_beyond_the_samples_of_the_package_have_other_batch_sizes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "CHUNKS", 1)
-    found = list(islice(draws(CHIP), 3 * CHUNK))
-    assert found[:CHUNK] == list(islice(draws(CHIP), CHUNK))
-    assert {draw.batch for draw in found[:CHUNK]} == {1, 4}
-    assert {draw.batch for draw in found[CHUNK:]} == set(WIDER)
+    result = list(islice(draws(CHIP), 3 * CHUNK))
+    assert result[:CHUNK] == list(islice(draws(CHIP), CHUNK))
+    assert {draw.batch for draw in result[:CHUNK]} == {1, 4}
+    assert {draw.batch for draw in result[CHUNK:]} == set(WIDER)
 
 
 def test_layers_run_beside_others_that_begin_anew(small) -> None:
@@ -74,9 +74,9 @@ def test_layers_run_beside_others_that_begin_anew(small) -> None:
 
 
 def test_mixes_fit_the_chip(small) -> None:
-    found = list(mixes(small, CHIP, Random(1)))
-    assert 0 < len(found) <= MIXES
-    for layer, others in found:
+    result = list(mixes(small, CHIP, Random(1)))
+    assert 0 < len(result) <= MIXES
+    for layer, others in result:
         assert others
         assert sum(len(small[one][1].cores) for one in (layer, *others)) <= len(CHIP.cores)
         assert small[layer][1].measures.cycles <= LONGEST
@@ -86,34 +86,34 @@ def test_chunks_are_kept(small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("MESHLOOM_CACHE", str(tmp_path))
     drawn = [draw for draw, _ in small]
     memory = sample_cache(CHIP)
-    found = measured(CHIP, 5, drawn, memory)
-    assert [one.draw for one in found.alone] == drawn
+    result = measured(CHIP, 5, drawn, memory)
+    assert [one.draw for one in result.alone] == drawn
     monkeypatch.setattr("meshloom.sched.papers.layer_puzzle.samples.compiled", None)  # nothing is played again
-    assert measured(CHIP, 5, drawn, memory) == found
-    rows = estimator.samples_of([found], CHIP)
-    assert rows.features.shape == (len(found.beside), len(FEATURES))
+    assert measured(CHIP, 5, drawn, memory) == result
+    rows = estimator.samples_of([result], CHIP)
+    assert rows.features.shape == (len(result.beside), len(FEATURES))
     assert np.all((rows.factor > 0) & (rows.factor <= 1))
 
 
 def _made(count: int, seed: int) -> Samples:
     """Samples of a rule: slower with active cores, and the more the layer itself asks for."""
     random = np.random.default_rng(seed)
-    found = random.random((count, len(FEATURES))).astype(np.float32)
-    return Samples(found, (1 - 0.5 * found[:, 2] * found[:, 3]).astype(np.float32))
+    result = random.random((count, len(FEATURES))).astype(np.float32)
+    return Samples(result, (1 - 0.5 * result[:, 2] * result[:, 3]).astype(np.float32))
 
 
 def test_arrays_say_what_the_forest_says() -> None:
     from sklearn.ensemble import RandomForestRegressor
 
     train, test = _made(800, 1), _made(200, 2)
-    made: Any = RandomForestRegressor(
+    outcome: Any = RandomForestRegressor(
         n_estimators=estimator.TREES, max_depth=estimator.DEPTH, min_samples_leaf=estimator.LEAF,
         max_features=estimator.TRIED, random_state=estimator.SEED, n_jobs=1,
     )  # fmt: skip
-    made.fit(train.features, train.factor)
+    outcome.fit(train.features, train.factor)
     ours = fitted(train)
-    found = [ours.at(row) for row in test.features.tolist()]
-    assert found == pytest.approx(made.predict(test.features).tolist())
+    result = [ours.at(row) for row in test.features.tolist()]
+    assert result == pytest.approx(outcome.predict(test.features).tolist())
     assert error(ours, test) < error(fitted(train, 3), test)  # the own intensity matters
     assert fitted(train) == ours
 
@@ -137,15 +137,15 @@ def _version(cores: int, cycles: int, words: int) -> Version:
 
 def test_features_are_of_the_layer_and_of_those_beside_it() -> None:
     own, one, other = _version(2, 1024, 512), _version(1, 256, 128), _version(3, 512, 1536)
-    found = features(own, [one, other], 8)
-    assert found == pytest.approx((0.25, (0.5 + 3) / 4, 0.5, 0.25, 10, np.log2((256 + 1536) / 4), 0.5))
+    result = features(own, [one, other], 8)
+    assert result == pytest.approx((0.25, (0.5 + 3) / 4, 0.5, 0.25, 10, np.log2((256 + 1536) / 4), 0.5))
 
 
 @pytest.mark.parametrize("beside", [0, 1, 5])
 def test_a_layer_alone_is_not_slowed(beside: int) -> None:
     platform: Platform = Platform.of(CHIP)
     others: Sequence[Version] = [_version(1, 4096, 4000)] * beside
-    found = estimator.trained().factor(platform, _version(2, 2048, 3000), others)
-    assert found == 1.0 if not beside else 0 < found < 1
+    result = estimator.trained().factor(platform, _version(2, 2048, 3000), others)
+    assert result == 1.0 if not beside else 0 < result < 1
     crowded = replace(platform, cores=platform.cores * 3)
     assert 0 < estimator.trained().factor(crowded, _version(2, 2048, 3000), others) <= 1

@@ -36,14 +36,14 @@ def layer(shape: ConvShape) -> LayerShape:
 def test_the_printed_algorithm_by_hand():
     # 14x14x64 -> 96, 3x3: 196 pixels, three blocks of 32 outputs, 576 products each
     shape = layer(ConvShape("hand", 1, 64, 14, 14, 96, 3, 3, 1, 1, 1, 1, 1, 1))
-    found = literal(shape, Scheme(output=3), CHIP)
-    assert found.compute == 576 * (196 / 32) * 1 + max(195 % 32, 31 % 32)
-    assert found.load == 14 * 14 * 64 / 248
-    assert found.store == 196 * 32 / 248
-    assert found.cycles == found.compute + found.load + found.store
+    result = literal(shape, Scheme(output=3), CHIP)
+    assert result.compute == 576 * (196 / 32) * 1 + max(195 % 32, 31 % 32)
+    assert result.load == 14 * 14 * 64 / 248
+    assert result.store == 196 * 32 / 248
+    assert result.cycles == result.compute + result.load + result.store
     half = literal(shape, Scheme(output=3), CHIP, 0.5)
-    assert half.load == 2 * found.load
-    assert half.compute == found.compute
+    assert half.load == 2 * result.load
+    assert half.compute == result.compute
 
 
 def test_the_mended_algorithm_counts_what_the_printed_one_forgets():
@@ -80,9 +80,9 @@ def test_choices_are_the_best_of_all_schemes():
         return Latency(cycles, 0, 0, 0, 1 / (cycles * scheme.cores))
 
     shape = layer(ConvShape("many", 1, 256, 14, 14, 256))
-    found = choices(shape, CHIP, range(1, 10), 0.5, favours_outputs)
-    assert [one.cores for one in found] == list(range(1, 10))
-    assert all(one.scheme.output > 1 for one in found[1:])
+    outcome = choices(shape, CHIP, range(1, 10), 0.5, favours_outputs)
+    assert [one.cores for one in outcome] == list(range(1, 10))
+    assert all(one.scheme.output > 1 for one in outcome[1:])
     result = select_choices(shape, CHIP, predict=favours_outputs)
     assert len(result.all) == 27
     assert {one.cores for one in result.front} == {9}  # as well used as any, and the fastest
@@ -120,11 +120,11 @@ def test_a_network_held_to_one_parallelisation_takes_what_its_layers_have():
     net = ServedNetwork(every_kind(), served_chip(), 1)
     for index, shape in enumerate(net.shapes):
         for kind, factor in FIXED.items():
-            wanted = fixed(shape, kind, len(net.chip.cores))
-            found = [template.scheme for template in compiled(net, index, kind=kind)]
-            assert found[0] == Scheme()
-            assert set(found) <= set(wanted)
-            assert all(getattr(scheme, factor) == scheme.cores for scheme in found)
+            expected = fixed(shape, kind, len(net.chip.cores))
+            result = [template.scheme for template in compiled(net, index, kind=kind)]
+            assert result[0] == Scheme()
+            assert set(result) <= set(expected)
+            assert all(getattr(scheme, factor) == scheme.cores for scheme in result)
 
 
 @pytest.mark.parametrize(("name", "index", "scheme", "bound"), [
@@ -137,9 +137,9 @@ def test_steps_follow_the_model(name: str, index: int, scheme: str, bound: float
 
     net = ServedNetwork(zoo.load(name), CHIP, 1)
     measured = compile_stage(net, index, Scheme.parse(scheme)).measures.cycles
-    found = stepwise(net.shapes[index], Scheme.parse(scheme), CHIP)
-    assert found.cycles == pytest.approx(measured, rel=bound)
-    assert found.cycles < stepwise(net.shapes[index], Scheme.parse(scheme), CHIP, 0.5).cycles
+    result = stepwise(net.shapes[index], Scheme.parse(scheme), CHIP)
+    assert result.cycles == pytest.approx(measured, rel=bound)
+    assert result.cycles < stepwise(net.shapes[index], Scheme.parse(scheme), CHIP, 0.5).cycles
 
 
 def test_steps_count_what_crosses_a_ring_and_what_lies_in_one_channel():

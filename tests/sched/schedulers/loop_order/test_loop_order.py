@@ -70,21 +70,21 @@ def expected(name: str) -> np.ndarray:
 
 def check(made: Schedule, chip: ChipConfig, layer: LayerData, wanted: np.ndarray) -> None:
     validate(made, chip)
-    found = functional.run(made, chip, {"x": layer.x, "w": layer.w, "bias": layer.bias})["y"]
-    np.testing.assert_array_equal(found, wanted)
+    result = functional.run(made, chip, {"x": layer.x, "w": layer.w, "bias": layer.bias})["y"]
+    np.testing.assert_array_equal(result, wanted)
 
 
 @pytest.mark.parametrize("chip_name", CHIPS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_winner_computes_the_layer(name: str, chip_name: str) -> None:
     chip, layer = load(chip_name), data(name)
-    made = schedule(layer.shape, chip, layer.scale, effort=EFFORT)
-    check(made, chip, layer, expected(name))
-    assert lower(made, chip).streams
-    assert made.predicted is not None
-    assert len(made.predicted.start) == len(made.operations)
+    result = schedule(layer.shape, chip, layer.scale, effort=EFFORT)
+    check(result, chip, layer, expected(name))
+    assert lower(result, chip).streams
+    assert result.predicted is not None
+    assert len(result.predicted.start) == len(result.operations)
     macs = chip.rows * chip.cols * len(chip.cores)
-    assert made.predicted.cycles > layer.shape.macs / macs, "faster than the arrays can be"
+    assert result.predicted.cycles > layer.shape.macs / macs, "faster than the arrays can be"
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -114,10 +114,10 @@ def test_every_order_computes_the_layer(name: str, chip_name: str, order: str) -
             },
         )
         try:
-            made = build(layer.shape, chip, candidate, layer.scale)
+            result = build(layer.shape, chip, candidate, layer.scale)
         except DoesNotFit:
             continue
-        check(made, chip, layer, expected(name))
+        check(result, chip, layer, expected(name))
         done += 1
         if done == 2:
             break
@@ -128,12 +128,12 @@ def test_small_memories_force_every_tiling() -> None:
     """A chip whose memories hold a few rows and one weight tile: slots are evicted, sums stay in ACC."""
     chip = load("quad8").model_copy(update={"core": CoreConfig(a_words=180, b_words=200, acc_words=40, out_words=36)})
     layer = data("same_3x3")
-    made = schedule(layer.shape, chip, layer.scale, effort=EFFORT)
-    check(made, chip, layer, expected("same_3x3"))
+    result = schedule(layer.shape, chip, layer.scale, effort=EFFORT)
+    check(result, chip, layer, expected("same_3x3"))
     for order in ORDERS:
-        made = build(layer.shape, chip, Candidate(2, 2, False, 2, 7, 1, 1, order, ramp_k=True), layer.scale)
-        check(made, chip, layer, expected("same_3x3"))
-        assert any(isinstance(op, Gemm) and op["to_acc"] for op in made.operations)
+        result = build(layer.shape, chip, Candidate(2, 2, False, 2, 7, 1, 1, order, ramp_k=True), layer.scale)
+        check(result, chip, layer, expected("same_3x3"))
+        assert any(isinstance(op, Gemm) and op["to_acc"] for op in result.operations)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -143,9 +143,9 @@ def test_orders_keep_still_what_they_promise(order: str) -> None:
         update={"core": CoreConfig(a_words=2 * 64, b_words=2 * 144, acc_words=1024, out_words=256)}
     )
     shape = ConvShape("still", 1, 64, 8, 8, 64, 3, 3, 1, 1, 1, 1, 1, 1)
-    made = build(shape, chip, Candidate(1, 1, False, 2, 8, 1, 1, order))  # type: ignore[arg-type]
+    result = build(shape, chip, Candidate(1, 1, False, 2, 8, 1, 1, order))  # type: ignore[arg-type]
     fetched = dict.fromkeys("xw", 0)
-    for op in made.operations:
+    for op in result.operations:
         if isinstance(op, Move) and op.label[0] in "xw":
             fetched[op.label[0]] += op.words
     weights, inputs = 4 * 4 * 144, 4 * (24 + 32 + 32 + 24)
@@ -162,9 +162,9 @@ def test_orders_keep_still_what_they_promise(order: str) -> None:
 def test_staged_operands_leave_dram_once() -> None:
     chip = load("quad16")
     shape = ConvShape("staged", 1, 64, 16, 16, 64, 3, 3, 1, 1, 1, 1, 1, 1)
-    made = build(shape, chip, Candidate(4, 1, False, 4, 16, 1, 4, "weight", w_spm=True))
-    words = made.tensor("w").words
-    moves = [op for op in made.operations if isinstance(op, Move) and op.label.startswith("w ")]
+    result = build(shape, chip, Candidate(4, 1, False, 4, 16, 1, 4, "weight", w_spm=True))
+    words = result.tensor("w").words
+    moves = [op for op in result.operations if isinstance(op, Move) and op.label.startswith("w ")]
     assert sum(op.words for op in moves if op.src.tile in chip.drams) == words
     pulled = {tile: sum(op.words for op in moves if op.src.tile == tile) for tile in chip.spms}
     assert sum(pulled.values()) == 4 * words
@@ -188,16 +188,16 @@ def test_strip_fetches_every_row_once() -> None:
 def test_model_decides_among_the_leaders() -> None:
     """`predict` is asked about the leaders, and its favourite is returned with its prediction."""
     chip, shape = load("quad16"), SHAPES["same_3x3"]
-    asked: list[Schedule] = []
+    request: list[Schedule] = []
 
     def predict(made: Schedule, _: ChipConfig) -> Prediction:
-        asked.append(made)
-        return Prediction(cycles=1000 - len(asked))
+        request.append(made)
+        return Prediction(cycles=1000 - len(request))
 
     made = schedule(shape, chip, predict=predict, effort=EFFORT)
-    assert len(asked) > 1
-    assert made.operations == asked[-1].operations
-    assert made.predicted == Prediction(cycles=1000 - len(asked))
+    assert len(request) > 1
+    assert made.operations == request[-1].operations
+    assert made.predicted == Prediction(cycles=1000 - len(request))
     assert schedule(shape, chip, predict=None, effort=EFFORT).predicted is None
 
 
@@ -249,11 +249,11 @@ def test_tiles_before_a_pool_make_all_its_rows_once(rows: int, pad: int) -> None
     candidate = Candidate(3, 1, False, rows, problem.out_w, 1, 1, "input")
     work = parts(problem, chip, candidate, pooling)
     assert len({part.core for part in work}) == 3
-    made = [pooled_tiles(problem, part, candidate, pooling) for part in work]
-    done = [row for tiles in made for low, high in tiles.values() for row in range(low, high)]
+    result = [pooled_tiles(problem, part, candidate, pooling) for part in work]
+    done = [row for tiles in result for low, high in tiles.values() for row in range(low, high)]
     assert done == list(range(height))
     seen = set()
-    for tiles in made:
+    for tiles in result:
         for tile, (low, high) in tiles.items():
             needed = {2 * row - pad + tap for row in range(low, high) for tap in range(3)} & set(range(13))
             assert set(range(tile.r0, tile.r1)) == needed
@@ -310,8 +310,8 @@ def test_layer_that_fits_no_tiling_names_the_memory() -> None:
 def test_wide_pictures_are_cut_into_columns() -> None:
     chip = load("quad8")
     layer = random_data(ConvShape("wide", 1, 8, 4, 1500, 8, 3, 3, 1, 1, 1, 1, 1, 1))
-    made = schedule(layer.shape, chip, layer.scale, effort=EFFORT)
-    check(made, chip, layer, convolve(layer))
+    result = schedule(layer.shape, chip, layer.scale, effort=EFFORT)
+    check(result, chip, layer, convolve(layer))
 
 
 def test_padding_beyond_the_kernel_is_refused() -> None:

@@ -40,8 +40,8 @@ def scaled_operations(made: NetworkSchedule) -> list[Gemm | Vec]:
 def test_every_kind_of_layer(name: str) -> None:
     """With scales for all layers that may have them, and for some."""
     for share in (1.0, 0.5):
-        made = computes(by_channel(every_kind(width=CHIPS[name].lanes + 1), share), CHIPS[name])
-        kinds = {type(op) for op in scaled_operations(made)}
+        result = computes(by_channel(every_kind(width=CHIPS[name].lanes + 1), share), CHIPS[name])
+        kinds = {type(op) for op in scaled_operations(result)}
         assert kinds == {Gemm, Vec} if share == 1 else Gemm in kinds
 
 
@@ -67,8 +67,8 @@ def deep() -> Graph:
 def test_sums_in_parts(core: dict[str, int]) -> None:
     """The last part of each sum has the multipliers of its channels, wherever the others lie."""
     chip = variant("tiny", core | {"channel_scales": True})
-    made = computes(by_channel(deep()), chip)
-    gemms = [op for op in scaled_operations(made) if isinstance(op, Gemm)]
+    result = computes(by_channel(deep()), chip)
+    gemms = [op for op in scaled_operations(result) if isinstance(op, Gemm)]
     assert core["b_words"] > 1000 or any(op["to_acc"] for op in gemms)
     assert all(op["k_blocks"] * op.taps > 1 for op in gemms if op["addend"] == 2 and not op["to_acc"])
 
@@ -87,8 +87,8 @@ def test_fused_layers() -> None:
     g.depthwise("dw", "expand", square(3, 1, 1), relu=True)
     g.conv("project", "dw", 16)
     g.add("sum", "project", "x")
-    made = computes(by_channel(g.graph("block", "sum")), CHIPS["quad16"])
-    assert {type(op) for op in scaled_operations(made)} == {Gemm, Vec}
+    result = computes(by_channel(g.graph("block", "sum")), CHIPS["quad16"])
+    assert {type(op) for op in scaled_operations(result)} == {Gemm, Vec}
 
 
 @pytest.mark.parametrize("name", ["loop_order", pytest.param("paper_static", marks=pytest.mark.slow)])
@@ -100,14 +100,14 @@ def test_schedulers_of_whole_networks(name: str) -> None:
     g.conv("c", "b", 5)
     graph, chip = by_channel(g.graph("small", "c")), CHIPS["tiny"]
     assert scales_by_channel(name, chip)
-    made = find_network(name)(graph, chip, None)
+    result = find_network(name)(graph, chip, None)
     inputs = inputs_of(graph)
-    outputs, observed = perform(made, chip, inputs)
+    outputs, observed = perform(result, chip, inputs)
     golden = defined_values(graph, inputs)
     np.testing.assert_array_equal(outputs["c"], golden["c"])
-    assert mismatches(made, chip, observed, golden) == []
-    again = restored(graph, made.schedule, chip)
-    for tensor, array in made.constants.items():
+    assert mismatches(result, chip, observed, golden) == []
+    again = restored(graph, result.schedule, chip)
+    for tensor, array in result.constants.items():
         np.testing.assert_array_equal(again.constants[tensor], array)
 
 
@@ -132,12 +132,12 @@ def small(chip: ChipConfig) -> tuple[Graph, ChipConfig]:
 
 def test_chips_without_refuse() -> None:
     graph, chip = small(CHIPS["tiny"])
-    made = computes(graph, chip)
+    result = computes(graph, chip)
     bare = variant("tiny", {"channel_scales": False})
-    same = made.schedule.model_copy(update={"chip_digest": bare.digest})
+    same = result.schedule.model_copy(update={"chip_digest": bare.digest})
     with pytest.raises(ScheduleError, match=r"one multiplier for all channels; set core\.channel_scales = true"):
         validate(same, bare)
-    program = replace(lower(made.schedule, chip), chip_digest=bare.digest)
+    program = replace(lower(result.schedule, chip), chip_digest=bare.digest)
     with pytest.raises(CheckError, match=r"core\.channel_scales is off"):
         check(program, bare)
 
@@ -154,26 +154,26 @@ def test_chips_without_refuse() -> None:
 )
 def test_wrong_instructions_are_refused(kind: type, change: dict[str, int], error: str) -> None:
     graph, chip = small(CHIPS["tiny"])
-    made = computes(graph, chip)
-    operations = list(made.schedule.operations)
-    op = next(op for op in scaled_operations(made) if isinstance(op, kind) and not op.fields.get("to_acc"))
+    result = computes(graph, chip)
+    operations = list(result.schedule.operations)
+    op = next(op for op in scaled_operations(result) if isinstance(op, kind) and not op.fields.get("to_acc"))
     at = operations.index(op)
     operations[at] = op.model_copy(update={"fields": op.fields | change})
     with pytest.raises(ScheduleError, match=error):
-        validate(made.schedule.model_copy(update={"operations": tuple(operations)}), chip)
+        validate(result.schedule.model_copy(update={"operations": tuple(operations)}), chip)
 
 
 def test_multipliers_must_be_there() -> None:
     """The checker knows which words of ACC have been written: not a bias for a multiplier, nor the word behind."""
     graph, chip = small(CHIPS["tiny"])
-    made = computes(graph, chip)
+    result = computes(graph, chip)
     for kind in (Gemm, Vec):
-        operations = list(made.schedule.operations)
+        operations = list(result.schedule.operations)
         at = max(index for index, op in enumerate(operations) if isinstance(op, kind) and op["by_channel"])
         op = operations[at]
         assert isinstance(op, Gemm | Vec)
         operations[at] = op.model_copy(update={"fields": op.fields | {"scale": 600}})
-        wrong = made.schedule.model_copy(update={"operations": tuple(operations)})
+        wrong = result.schedule.model_copy(update={"operations": tuple(operations)})
         with pytest.raises(CheckError, match=r"ACC"):
             check(lower(wrong, chip), chip, wrong)
 

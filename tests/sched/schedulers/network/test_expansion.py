@@ -71,11 +71,11 @@ def nothing_between_is_stored(made: NetworkSchedule, on: ChipConfig) -> None:
 def test_every_window(name: str, windows: int) -> None:
     on, graph = chip(vec_windows=windows), three(WINDOWS[name])
     assert stages(graph, on, "project") == [["expand", "dw", "project"]]
-    made = expanded(graph, on, "project")
-    computes(made, on)
-    nothing_between_is_stored(made, on)
+    result = expanded(graph, on, "project")
+    computes(result, on)
+    nothing_between_is_stored(result, on)
     value = graph.value("dw")
-    assert computed(made, "expand") >= 5 * value.height * value.width, "every word that is read is computed"
+    assert computed(result, "expand") >= 5 * value.height * value.width, "every word that is read is computed"
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -83,9 +83,9 @@ def test_every_convolution_before(name: str) -> None:
     window, channels = FIRST[name]
     graph = three(square(3, 1, 1), window, channels)
     for whole in (False, True) if name == "packed" else (False,):
-        made = expanded(graph, CHIP, "project", whole=whole)
-        computes(made, CHIP)
-        nothing_between_is_stored(made, CHIP)
+        result = expanded(graph, CHIP, "project", whole=whole)
+        computes(result, CHIP)
+        nothing_between_is_stored(result, CHIP)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_every_convolution_before(name: str) -> None:
 def test_small_memories(core: dict[str, int], fits: bool) -> None:
     """Fewer rows or channel blocks at a time, or one result at a time; else the wide map is stored, after all."""
     on, graph = chip(**core), three(square(3, 1, 1))
-    made = expanded(graph, on, "project")
-    computes(made, on)
-    stored = [op for op in made.schedule.operations if isinstance(op, Move) and op.label.startswith("expand: y")]
+    result = expanded(graph, on, "project")
+    computes(result, on)
+    stored = [op for op in result.schedule.operations if isinstance(op, Move) and op.label.startswith("expand: y")]
     assert bool(stored) != fits
 
 
@@ -113,17 +113,17 @@ def test_small_memories(core: dict[str, int], fits: bool) -> None:
 def test_other_chips_and_sizes(name: str, size: tuple[int, int]) -> None:
     """One core; an array that is not square, with words wider than its blocks; fewer rows than cores."""
     on = load(name)
-    made = expanded(three(square(3, 2, 1), size=size, wide=20), on, "project")
-    computes(made, on)
-    nothing_between_is_stored(made, on)
+    result = expanded(three(square(3, 2, 1), size=size, wide=20), on, "project")
+    computes(result, on)
+    nothing_between_is_stored(result, on)
 
 
 def test_additions_behind() -> None:
     graph = residual()
     assert stages(graph, CHIP, "project", "pw2") == [["expand", "dw", "project", "sum"], ["dw2", "pw2", "pooled"]]
     for on in (CHIP, chip(vec_words=120), chip(out_words=120, vec_words=64)):
-        made = expanded(graph, on, "project")
-        computes(made, on)
+        result = expanded(graph, on, "project")
+        computes(result, on)
 
 
 def test_chains_take_turns() -> None:
@@ -159,7 +159,7 @@ def test_the_search_finds_where_it_pays() -> None:
     """A wide map that has no room in the scratchpad: without it the network is faster, and no byte of it is stored."""
     graph = three(square(3, 2, 1), channels=8, size=(40, 40), wide=48)
     on = ChipConfig.model_validate(CHIP.model_dump() | {"name": "poor", "spm_words": 2048})
-    made = refined(graph, on)
-    computes(made, on)
-    nothing_between_is_stored(made, on)
-    assert cycles(made, on) < cycles(schedule(graph, on), on)
+    result = refined(graph, on)
+    computes(result, on)
+    nothing_between_is_stored(result, on)
+    assert cycles(result, on) < cycles(schedule(graph, on), on)

@@ -72,9 +72,9 @@ def name_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
         raise _Looked(self._name(asked))
 
     def looked(call: Callable[[], object]) -> str:
-        with pytest.raises(_Looked) as found:
+        with pytest.raises(_Looked) as result:
             call()
-        return str(found.value)
+        return str(result.value)
 
     monkeypatch.setattr(SearchCache, "get", get)
     return looked
@@ -180,8 +180,8 @@ LAYER_OTHERWISE: dict[str, object] = {
 def _unchecked(**values: object) -> Graph:
     """Layers that no network could have."""
     base: dict[str, object] = {"inputs": (Value("x", 4, 4, 4),), "layers": (LAYER,), "outputs": ("y",)}
-    found: Any = SimpleNamespace(**(base | values))
-    return found
+    result: Any = SimpleNamespace(**(base | values))
+    return result
 
 
 def test_each_field_of_a_layer_is_part_of_its_network() -> None:
@@ -299,10 +299,10 @@ def _sharings() -> list[SharingOptions]:
         "turned": frozenset({("a", "fair")}), "pushed": frozenset({("a", TileKind.DRAM)}),
     }  # fmt: skip
     names = [field.name for field in fields(SharingOptions) if field.name not in ("planner", "planned")]
-    found = [replace(SharingOptions(), **{name: otherwise.get(name, frozenset({"a"}))}) for name in names]
+    result = [replace(SharingOptions(), **{name: otherwise.get(name, frozenset({"a"}))}) for name in names]
     planners: list[Any] = [_Planner(1), _Planner(2)]
     ways = [None, frozenset({"a"}), frozenset({"b"})]
-    return found + [SharingOptions(planner=planner, planned=some) for planner in planners for some in ways]
+    return result + [SharingOptions(planner=planner, planned=some) for planner in planners for some in ways]
 
 
 def _networks() -> list[Graph]:
@@ -503,12 +503,12 @@ def test_stages_that_are_cut_otherwise_have_other_trials(name_of: Callable[..., 
     given = USES["klotski: trials"][1] | {"graph": graph}
 
     def renamed(graph: Graph, chip: ChipConfig) -> Any:
-        made = cut(graph, chip, apart={"a", "b"})
-        return replace(made, roots={name: (root, first + 1) for name, (root, first) in made.roots.items()})
+        result = cut(graph, chip, apart={"a", "b"})
+        return replace(result, roots={name: (root, first + 1) for name, (root, first) in result.roots.items()})
 
     def reordered(graph: Graph, chip: ChipConfig) -> Any:
-        made = cut(graph, chip, apart={"a", "b"})
-        return replace(made, stages=made.stages[::-1])
+        result = cut(graph, chip, apart={"a", "b"})
+        return replace(result, stages=result.stages[::-1])
 
     names = {name_of(_judge(given | {"cut": how})) for how in (given["cut"], renamed, reordered)}
     assert len(names) == 3

@@ -67,8 +67,8 @@ CASES = [
 @pytest.mark.parametrize(("name", "layer"), CASES)
 def test_nothing_else_is_worth_more_than_what_is_named(name: str, layer: str) -> None:
     chip = CHIPS[name]
-    made = scheduled(layer, chip)
-    before, named = predict(made, chip).cycles, limit(made, chip).split("+")
+    result = scheduled(layer, chip)
+    before, named = predict(result, chip).cycles, limit(result, chip).split("+")
     after = {what: cycles(layer, other) for what, other in bought(chip).items()}
     assert min(after[what] for what in named) <= min(after.values()) + NEAR * before, (named, before, after)
 
@@ -118,12 +118,12 @@ def test_a_link_on_which_several_channels_meet_is_the_nocs_or_drams() -> None:
     chip = variant(load("quad16"), floorplan=["dram dram core core core", "host . . . ."])
     first, second = chip.drams
     to = chip.cores
-    made = moves(chip, (first, to[0]), (first, to[1]), (second, to[1]), (second, to[2]))
+    result = moves(chip, (first, to[0]), (first, to[1]), (second, to[1]), (second, to[2]))
     flits = 640 * (1 + 1 / 64)
     # a wider link helps, and so do channels elsewhere
-    assert set(limit(made, chip).split("+")) == {"noc", "dram"}
+    assert set(limit(result, chip).split("+")) == {"noc", "dram"}
     # nothing but a channel's own words, or nearly so: it is the channel's
     assert limit(moves(chip, (second, to[0]), (second, to[1]), (second, to[2])), chip) == "dram"
-    assert totals(made, chip) == pytest.approx(
+    assert totals(result, chip) == pytest.approx(
         {"compute": 0, "vector": 0, "receiving": 2 * flits, "sending": 0, "dram": 2 * flits, "memories": 0}
     )

@@ -54,17 +54,17 @@ def variant(name: str, core: dict[str, int] | None = None, **changes: Any) -> Ch
 
 def computes(graph: Graph, chip: ChipConfig, seed: int = 0) -> NetworkSchedule:
     """Schedules a network and proves that it computes every tensor, whole, and that its program can run."""
-    made = schedule(graph, chip)
-    validate(made.schedule, chip)
+    outcome = schedule(graph, chip)
+    validate(outcome.schedule, chip)
     inputs = inputs_of(graph, seed)
     golden = defined_values(graph, inputs)
-    outputs, observed = perform(made, chip, inputs)
+    outputs, observed = perform(outcome, chip, inputs)
     assert set(outputs) == set(graph.outputs)
-    for name, found in outputs.items():
-        np.testing.assert_array_equal(found, golden[name], name)
-    assert [str(wrong) for wrong in mismatches(made, chip, observed, golden)] == []
-    check(lower(made.schedule, chip), chip, made.schedule)
-    return made
+    for name, result in outputs.items():
+        np.testing.assert_array_equal(result, golden[name], name)
+    assert [str(wrong) for wrong in mismatches(outcome, chip, observed, golden)] == []
+    check(lower(outcome.schedule, chip), chip, outcome.schedule)
+    return outcome
 
 
 @lru_cache
@@ -74,12 +74,12 @@ def every(name: str) -> NetworkSchedule:
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_every_kind_of_layer(name: str) -> None:
-    made = every(name)
-    kinds = {layer.kind for layer in made.graph.layers}
+    result = every(name)
+    kinds = {layer.kind for layer in result.graph.layers}
     assert kinds == {"conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice"}
-    assert set(made.spilled) >= set(made.graph.outputs)
-    assert made.schedule.workload == "every"
-    assert {tensor.role for tensor in made.schedule.tensors} == {"input", "constant", "output"}
+    assert set(result.spilled) >= set(result.graph.outputs)
+    assert result.schedule.workload == "every"
+    assert {tensor.role for tensor in result.schedule.tensors} == {"input", "constant", "output"}
 
 
 @pytest.mark.parametrize("name", ["tiny", "quad16"])
@@ -123,11 +123,11 @@ def test_what_lies_between_convolutions_and_heads() -> None:
     g.take(Layer("product", "y", ("dw", "c"), scale=3000, groups=2))
     g.conv("z", "sum", 5)
     graph = g.graph("between", "y", "z", "bt")
-    made = computes(graph, chip)
+    result = computes(graph, chip)
     computes(grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9, groups=2)), x(12, 3, 3)), chip)  # inputs
-    again = restored(graph, made.schedule, chip)
-    assert again.constants.keys() == made.constants.keys()
-    for key, array in made.constants.items():
+    again = restored(graph, result.schedule, chip)
+    assert again.constants.keys() == result.constants.keys()
+    for key, array in result.constants.items():
         np.testing.assert_array_equal(again.constants[key], array, key)
 
 
@@ -138,19 +138,19 @@ def test_a_saved_schedule_has_the_shapes_of_its_network() -> None:
     g.depthwise("dw", g.table("t", g.conv("a", "x", 10)), square(3, 1, 1))
     g.take(Layer("product", "y", ("dw", "a"), scale=3000))
     graph = g.graph("all", "y")
-    made = schedule(graph, chip).schedule
-    kinds = {tensor.name.rpartition("/")[2] if tensor.role == "constant" else tensor.role for tensor in made.tensors}
+    result = schedule(graph, chip).schedule
+    kinds = {tensor.name.rpartition("/")[2] if tensor.role == "constant" else tensor.role for tensor in result.tensors}
     assert kinds == {"w", "bias", "table", "zeros", "input", "output"}
-    for at, tensor in enumerate(made.tensors):
+    for at, tensor in enumerate(result.tensors):
         for name in ("channels", "width", "height", "in_channels", "out_channels", "kernel_h"):
             if (size := getattr(tensor.layout, name, None)) is None or (tensor.name == "y/zeros" and name == "width"):
                 continue
             larger = tensor.model_copy(update={"layout": tensor.layout.model_copy(update={name: 2 * size + 1})})
             if larger.layout.shape == tensor.layout.shape:  # in a packed layout, how wide what was packed is
                 continue
-            tensors = (*made.tensors[:at], larger, *made.tensors[at + 1 :])
+            tensors = (*result.tensors[:at], larger, *result.tensors[at + 1 :])
             with pytest.raises(ScheduleError, match=rf"tensor '{tensor.name}' is \[.*make both the same"):
-                restored(graph, made.model_copy(update={"tensors": tensors}), chip)
+                restored(graph, result.model_copy(update={"tensors": tensors}), chip)
 
 
 def test_products_of_maps() -> None:
@@ -184,8 +184,8 @@ def test_functions_in_small_memories() -> None:
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_maps_put_together_from_others(name: str) -> None:
-    made = computes(placed(), load(name))
-    assert {layer.kind for layer in made.graph.layers} >= {"paste", "slice"}
+    result = computes(placed(), load(name))
+    assert {layer.kind for layer in result.graph.layers} >= {"paste", "slice"}
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -221,10 +221,10 @@ ODD = {
 
 @pytest.mark.parametrize("what", ODD)
 def test_other_chips(what: str) -> None:
-    made = computes(every_kind(), ODD[what])
+    outcome = computes(every_kind(), ODD[what])
     if not ODD[what].spms:
-        found = cut(made.graph, ODD[what])
-        assert set(made.spilled) == {found.roots[stage.y][0] for stage in found.stages}, "there is no other place"
+        result = cut(outcome.graph, ODD[what])
+        assert set(outcome.spilled) == {result.roots[stage.y][0] for stage in result.stages}, "there is no other place"
     for seed in (11, 17):
         computes(random_network(seed), ODD[what])
 
@@ -319,15 +319,15 @@ CORNERS: dict[str, tuple[str, Graph]] = {
 @pytest.mark.parametrize("what", CORNERS)
 def test_corners(what: str) -> None:
     name, graph = CORNERS[what]
-    made = computes(graph, load(name))
+    result = computes(graph, load(name))
     stages = {stage.layer.output for stage in cut(graph, load(name)).stages}
-    assert limits(made, load(name)).keys() == stages
+    assert limits(result, load(name)).keys() == stages
 
 
 def test_what_is_fused_and_what_is_not() -> None:
     graph, chip = every_kind(), load("quad8")
-    found = {stage.layer.output: stage.epilogue.output for stage in cut(graph, chip).stages if stage.epilogue}
-    assert found == {"stem": "pooled", "wide": "residual"}
+    result = {stage.layer.output: stage.epilogue.output for stage in cut(graph, chip).stages if stage.epilogue}
+    assert result == {"stem": "pooled", "wide": "residual"}
     assert not any(stage.epilogue for stage in cut(graph, chip, ("stem", "wide")).stages)
     for what in ("pool that leaves rows out", "pool that skips rows", "addition of a layer that is an output"):
         name, graph = CORNERS[what]
@@ -342,8 +342,8 @@ def test_a_pool_that_fits_only_by_itself_is_not_fused() -> None:
     )
     chip = variant("quad8", {"a_words": 300, "out_words": 2048})
     assert any(stage.epilogue for stage in cut(graph, chip).stages), "it is tried"
-    made = computes(graph, chip)
-    assert not any(isinstance(op, Vec) and op["x_out"] for op in made.schedule.operations)
+    result = computes(graph, chip)
+    assert not any(isinstance(op, Vec) and op["x_out"] for op in result.schedule.operations)
 
 
 # -- what is told about a schedule ---------------------------------------------------------------------------------
@@ -351,38 +351,38 @@ def test_a_pool_that_fits_only_by_itself_is_not_fused() -> None:
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_busy_cycles_are_those_of_the_operations(name: str) -> None:
-    chip, made = load(name), every(name)
-    found, named = busy(made, chip), limits(made, chip)
-    assert found.keys() == named.keys()
-    layers = {stage.layer.output for stage in cut(made.graph, chip).stages}
-    assert found.keys() == layers
+    chip, outcome = load(name), every(name)
+    result, named = busy(outcome, chip), limits(outcome, chip)
+    assert result.keys() == named.keys()
+    layers = {stage.layer.output for stage in cut(outcome.graph, chip).stages}
+    assert result.keys() == layers
     cores = len(chip.cores)
     for resource, kind in (("compute", Gemm), ("vector", Vec)):
-        for layer, loads in found.items():
-            ops = [op for op in made.schedule.operations if isinstance(op, kind) and layer_of(op.label) == layer]
+        for layer, loads in result.items():
+            ops = [op for op in outcome.schedule.operations if isinstance(op, kind) and layer_of(op.label) == layer]
             cycles = sum(_cycles(op, chip) for op in ops)
             assert cycles / cores <= loads[resource] <= cycles
-    for layer, loads in found.items():
+    for layer, loads in result.items():
         assert set(loads) == set(RESOURCES)
         assert loads[named[layer].partition("+")[0]] == max(loads.values())
-    through = sum(op.words for op in made.schedule.operations if isinstance(op, Move))
-    assert sum(loads["noc"] for loads in found.values()) < 1.1 * through
+    through = sum(op.words for op in outcome.schedule.operations if isinstance(op, Move))
+    assert sum(loads["noc"] for loads in result.values()) < 1.1 * through
 
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_no_run_takes_less_than_its_busiest_resource(name: str) -> None:
-    chip, made = load(name), every(name)
-    found, by_layer = totals(made.schedule, chip), busy(made, chip)
-    assert tuple(found) == TOTALS
-    cycles = play(lower(made.schedule, chip), chip).cycles
-    assert 0 < max(found.values()) <= cycles
+    chip, outcome = load(name), every(name)
+    result, by_layer = totals(outcome.schedule, chip), busy(outcome, chip)
+    assert tuple(result) == TOTALS
+    cycles = play(lower(outcome.schedule, chip), chip).cycles
+    assert 0 < max(result.values()) <= cycles
     for resource in ("compute", "vector", "dram"):
         layers = [loads[resource] for loads in by_layer.values()]
-        assert max(layers) <= found[resource] <= sum(layers)
-    moves = [op for op in made.schedule.operations if isinstance(op, Move)]
+        assert max(layers) <= result[resource] <= sum(layers)
+    moves = [op for op in outcome.schedule.operations if isinstance(op, Move)]
     for ports, ends in (("receiving", [op.dst for op in moves]), ("sending", [op.src for op in moves])):
         words = [sum(op.words for op, end in zip(moves, ends, strict=True) if end.tile == core) for core in chip.cores]
-        assert found[ports] == pytest.approx(max(words) * (1 + 1 / chip.packet_words))
+        assert result[ports] == pytest.approx(max(words) * (1 + 1 / chip.packet_words))
 
 
 def _cycles(op: Gemm | Vec, chip: ChipConfig) -> int:
@@ -402,31 +402,31 @@ def _cycles(op: Gemm | Vec, chip: ChipConfig) -> int:
 
 
 def test_progress_names_every_stage() -> None:
-    told: list[tuple[str, int, int]] = []
+    message: list[tuple[str, int, int]] = []
     graph, chip = every_kind(10, 6), load("tiny")
-    schedule(graph, chip, lambda *what: told.append(what))
+    schedule(graph, chip, lambda *what: message.append(what))
     names = [stage.layer.output for stage in cut(graph, chip).stages]
-    assert [name for name, _, _ in told] == [*names, "overlapping layers"]
-    assert [number for _, number, _ in told] == list(range(len(names) + 1))
-    assert {of for _, _, of in told} == {len(names)}
+    assert [name for name, _, _ in message] == [*names, "overlapping layers"]
+    assert [number for _, number, _ in message] == list(range(len(names) + 1))
+    assert {of for _, _, of in message} == {len(names)}
 
 
 def test_arrays_have_a_channel_for_each_lane() -> None:
-    made, chip = every("pe12x14"), load("pe12x14")
-    arrays = made.arrays(inputs_of(made.graph))
-    wanted = {tensor.name for tensor in made.schedule.tensors if tensor.role != "output"}
-    assert set(arrays) == wanted
+    result, chip = every("pe12x14"), load("pe12x14")
+    arrays = result.arrays(inputs_of(result.graph))
+    expected = {tensor.name for tensor in result.schedule.tensors if tensor.role != "output"}
+    assert set(arrays) == expected
     # 21 channels of one convolution and 17 of another in blocks of 14, one after the other
-    lanes = made.lanes["fire"].reshape(-1, chip.lanes)
+    lanes = result.lanes["fire"].reshape(-1, chip.lanes)
     assert lanes.shape == (4, 16)
     assert lanes[:, 14:].max() == -1
     assert [(row >= 0).sum() for row in lanes] == [14, 7, 14, 3]
     assert sorted(lanes[lanes >= 0]) == list(range(38))
-    used = made.lanes["fire"] >= 0
+    used = result.lanes["fire"] >= 0
     w = arrays["wide/w"]
     assert w.shape[1] == 64
     np.testing.assert_array_equal(w[:, ~used], 0)
-    (wide,) = [layer for layer in made.graph.layers if layer.output == "wide"]
+    (wide,) = [layer for layer in result.graph.layers if layer.output == "wide"]
     np.testing.assert_array_equal(w[:, used], wide.w)
 
 

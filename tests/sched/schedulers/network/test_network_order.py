@@ -61,13 +61,13 @@ def some_moves(seed: int, chip: ChipConfig) -> list[Operation]:
         at = random.choice((random.randrange(60), 1000 + random.randrange(40)))
         return Span(tile=random.choice(tiles), address=at, run=run, stride=run + random.randrange(5))
 
-    found: list[Operation] = []
+    result: list[Operation] = []
     for _ in range(60):
         words = random.randrange(1, 50)
-        found.append(
+        result.append(
             Move(issuer=tiles[0], src=span(random.randrange(1, 60)), dst=span(random.randrange(1, 60)), words=words)
         )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -75,9 +75,9 @@ def test_dependences_of_moves_are_those_of_their_words(seed: int) -> None:
     chip = load("tiny")
     operations = some_moves(seed, chip)
     data, room = defined(operations, chip)
-    found = Depends(operations, chip)
-    assert found.data == data
-    assert found.room == room
+    result = Depends(operations, chip)
+    assert result.data == data
+    assert result.room == room
 
 
 def test_dependences_of_a_network_are_those_of_its_words() -> None:
@@ -85,9 +85,9 @@ def test_dependences_of_a_network_are_those_of_its_words() -> None:
     operations = list(schedule(every_kind(10, 6), chip).schedule.operations)
     assert {op.kind for op in operations} == {"move", "gemm", "vec"}
     data, room = defined(operations, chip)
-    found = Depends(operations, chip)
-    assert found.data == data
-    assert found.room == room
+    result = Depends(operations, chip)
+    assert result.data == data
+    assert result.room == room
 
 
 class Watched(Interleaver):
@@ -104,28 +104,28 @@ class Watched(Interleaver):
 def test_every_order_respects_every_dependence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reuse, "Interleaver", Watched)
     chip = load(name)
-    made = schedule(every_kind(), chip)
+    outcome = schedule(every_kind(), chip)
     before = [node.operation() for node in Watched.last.nodes]
     depends = Depends(before, chip)
-    found = {horizon: Watched.last.run(horizon) for horizon in (0, *HORIZONS)}
-    for one in found.values():
+    result = {horizon: Watched.last.run(horizon) for horizon in (0, *HORIZONS)}
+    for one in result.values():
         assert sorted(one.order) == list(range(len(before)))
         turn = {index: at for at, index in enumerate(one.order)}
         for index in range(len(before)):
             for other in depends.data[index] | depends.room[index]:
                 assert turn[other] < turn[index]
-    best = min((found[horizon] for horizon in HORIZONS), key=lambda one: one.cycles)
-    assert made.schedule.operations == tuple(before[index] for index in best.order)
+    best = min((result[horizon] for horizon in HORIZONS), key=lambda one: one.cycles)
+    assert outcome.schedule.operations == tuple(before[index] for index in best.order)
 
 
 def test_layers_overlap() -> None:
     """Operations of a layer come before the last ones of the layer before, and weights long before their layer."""
-    made = schedule(every_kind(), load("quad8"))
-    layers = [scheduler.layer_of(op.label) for op in made.schedule.operations]
+    result = schedule(every_kind(), load("quad8"))
+    layers = [scheduler.layer_of(op.label) for op in result.schedule.operations]
     first = {layer: layers.index(layer) for layer in layers}
     last = {layer: len(layers) - 1 - layers[::-1].index(layer) for layer in layers}
     assert first["right"] < last["left"], "branches are mixed"
-    ops = made.schedule.operations
+    ops = result.schedule.operations
     computing = {
         layer: min(i for i, op in enumerate(ops) if layers[i] == layer and op.kind != "move") for layer in first
     }
@@ -150,16 +150,16 @@ def choked(chip: ChipConfig) -> list[Node]:
         fields = ones | {"a_base": reads, "dest_base": int(core == reader)}
         return Node(core, after, f"{core} {number}", fields=fields, cycles=1000)
 
-    found = [gemm(reader, number, 100, []) for number in range(10)]
+    result = [gemm(reader, number, 100, []) for number in range(10)]
     sent: list[Node] = []
     for number in range(10):
-        found.append(gemm(maker, number, 100, []))
+        result.append(gemm(maker, number, 100, []))
         source = Run(maker, address(Region.OUT, 0), 1, 1)
         target = Run(reader, address(Region.MAIN, number), 1, 1)
-        sent.append(Node(maker, [found[-1]], f"send {number}", source, target, 1))
-        found.append(sent[-1])
-    found += [gemm(reader, 10 + number, number, [send]) for number, send in enumerate(sent)]
-    return [*found, *(gemm(maker, 10 + number, 100, []) for number in range(10))]
+        sent.append(Node(maker, [result[-1]], f"send {number}", source, target, 1))
+        result.append(sent[-1])
+    result += [gemm(reader, 10 + number, number, [send]) for number, send in enumerate(sent)]
+    return [*result, *(gemm(maker, 10 + number, 100, []) for number in range(10))]
 
 
 def test_what_a_core_sends_at_once_makes_room_for_what_it_makes_next() -> None:
@@ -184,8 +184,8 @@ def test_horizons_below_two_operations_are_one_horizon() -> None:
 
 def taken(made: NetworkSchedule, chip: ChipConfig) -> None:
     """Pieces of tensors in DRAM do not overlap."""
-    found = [place for tensor in made.schedule.tensors for place in places(tensor)]
-    for (tile, low, high), (other, start, stop) in combinations(found, 2):
+    result = [place for tensor in made.schedule.tensors for place in places(tensor)]
+    for (tile, low, high), (other, start, stop) in combinations(result, 2):
         assert tile != other or high <= start or stop <= low
 
 
@@ -220,12 +220,12 @@ def test_tensors_that_live_at_a_time_lie_apart(seed: int, words_of_bank: int) ->
 def test_lives_are_from_the_making_to_the_last_reading() -> None:
     stages = cut(every_kind(), load("tiny"))
     at = {stage.y: index for index, stage in enumerate(stages.stages)}
-    found = {life.name: (life.first, life.last) for life in lives(stages)}
-    assert found["one"] == (at["one"], at["residual"]), "the addition behind `wide` reads it"
-    assert found["fire"] == (at["left"], at["residual"]), "made in two parts, read by `wide`"
-    assert "left" not in found
-    assert "stem" not in found, "it is pooled in the core"
-    assert found["scores"] == (at["scores"], len(stages.stages)), "an output stays"
+    result = {life.name: (life.first, life.last) for life in lives(stages)}
+    assert result["one"] == (at["one"], at["residual"]), "the addition behind `wide` reads it"
+    assert result["fire"] == (at["left"], at["residual"]), "made in two parts, read by `wide`"
+    assert "left" not in result
+    assert "stem" not in result, "it is pooled in the core"
+    assert result["scores"] == (at["scores"], len(stages.stages)), "an output stays"
 
 
 def test_a_tensor_is_spread_over_all_tiles() -> None:
@@ -250,9 +250,9 @@ def test_nothing_in_dram_overlaps(seed: int) -> None:
 def test_layers_that_follow_each_other_use_opposite_ends() -> None:
     """So that operands of the next one can come while the last GEMMs of this one run."""
     chip = load("quad8")
-    made = schedule(every_kind(10, 9), chip)
+    result = schedule(every_kind(10, 9), chip)
     sums: dict[str, set[int]] = {}
-    for op in made.schedule.operations:
+    for op in result.schedule.operations:
         if isinstance(op, Gemm):
             for access in reads(op, chip):
                 if access.region is Region.B:

@@ -57,8 +57,8 @@ def computes(made: NetworkSchedule, chip: ChipConfig, seed: int = 0) -> None:
     inputs = inputs_of(made.graph, seed)
     golden = defined_values(made.graph, inputs)
     outputs, observed = perform(made, chip, inputs)
-    for name, found in outputs.items():
-        np.testing.assert_array_equal(found, golden[name], name)
+    for name, result in outputs.items():
+        np.testing.assert_array_equal(result, golden[name], name)
     assert [str(wrong) for wrong in mismatches(made, chip, observed, golden)] == []
     check(lower(made.schedule, chip), chip, made.schedule)
 
@@ -66,10 +66,10 @@ def computes(made: NetworkSchedule, chip: ChipConfig, seed: int = 0) -> None:
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize("chip", slow_but([SMALL, load("quad8"), load("pe12x14")], SMALL), ids=lambda chip: chip.name)
 def test_every_kind_of_layer(name: str, chip: ChipConfig) -> None:
-    made = registry.find_network(name)(every_kind(), chip, None)
-    computes(made, chip)
+    result = registry.find_network(name)(every_kind(), chip, None)
+    computes(result, chip)
     base = name.partition(":")[0]
-    assert made.schedule.scheduler == (name if base == "loop_order" else base)
+    assert result.schedule.scheduler == (name if base == "loop_order" else base)
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -83,19 +83,19 @@ def test_layers_by_themselves_leave_nothing_on_the_chip() -> None:
     graph, chip = every_kind(), load("quad8")
     planner = Planner(chip, {PAPER: PAPER}, budget=BUDGET)
     for sharing in (LAYERWISE, SharingOptions(Between.DRAM, fused=False, planner=planner)):
-        made = schedule(graph, chip, sharing=sharing)
+        result = schedule(graph, chip, sharing=sharing)
         stages = cut(graph, chip, {layer.output for layer in graph.layers})
-        assert set(made.spilled) == {stages.roots[stage.y][0] for stage in stages.stages}
+        assert set(result.spilled) == {stages.roots[stage.y][0] for stage in stages.stages}
         assert not any(stage.epilogue for stage in stages.stages)
 
 
 def stored_by(made: NetworkSchedule, layer: str, chip: ChipConfig) -> Counter[int]:
     """Words that the MOVEs of a layer bring to tiles other than cores."""
-    found: Counter[int] = Counter()
+    result: Counter[int] = Counter()
     for op in made.schedule.operations:
         if isinstance(op, Move) and layer_of(op.label) == layer and op.dst.tile not in chip.cores:
-            found[op.dst.tile] += op.words
-    return found
+            result[op.dst.tile] += op.words
+    return result
 
 
 def big_between() -> Graph:
@@ -109,9 +109,9 @@ def big_between() -> Graph:
 def test_some_planes_of_a_tensor_lie_in_the_scratchpad() -> None:
     graph, chip = big_between(), small(256)
     parts = {between: schedule(graph, chip, sharing=SharingOptions(between)) for between in Between}
-    for made in parts.values():
-        computes(made, chip)
-        assert "big" in made.spilled
+    for result in parts.values():
+        computes(result, chip)
+        assert "big" in result.spilled
     drams = set(chip.drams)
 
     def moved(between: Between) -> int:
@@ -132,12 +132,12 @@ def test_a_pool_is_fused_tightly_when_two_rows_of_it_do_not_fit() -> None:
     graph = grower.graph("pool", "y")
     core = load("quad8").model_dump()["core"] | {"out_words": 2 * 3 * 20, "vec_words": 64}
     chip = ChipConfig.model_validate(load("quad8").model_dump() | {"name": "tight", "core": core})
-    made = {tight: schedule(graph, chip, sharing=SharingOptions(tight=tight)) for tight in (False, True)}
-    for one in made.values():
+    result = {tight: schedule(graph, chip, sharing=SharingOptions(tight=tight)) for tight in (False, True)}
+    for one in result.values():
         computes(one, chip)
     assert len(cut(graph, chip).stages) == 2
     assert len(cut(graph, chip, tight=True).stages) == 1
-    words = {tight: stored_by(one, "conv", chip).total() for tight, one in made.items()}
+    words = {tight: stored_by(one, "conv", chip).total() for tight, one in result.items()}
     assert words == {False: 20 * 20, True: 10 * 10}, "what the pool reads is kept nowhere"
 
 
@@ -154,16 +154,16 @@ def test_convolutions_are_made_out_of_order_beside_what_lies_in_the_scratchpad()
     assert nests.alone == ("big", "next"), "an addition goes with z, and kept is kept"
     assert "kept" not in nests.spilled
     planner = Planner(chip, {PAPER: PAPER}, budget=BUDGET)
-    made = schedule(graph, chip, sharing=SharingOptions(planner=planner, planned=frozenset({"big", "kept", "z"})))
-    computes(made, chip)
-    assert made.alone == nests.alone
-    places = {name: stored_by(made, name, chip) for name in ("big", "next")}
+    result = schedule(graph, chip, sharing=SharingOptions(planner=planner, planned=frozenset({"big", "kept", "z"})))
+    computes(result, chip)
+    assert result.alone == nests.alone
+    places = {name: stored_by(result, name, chip) for name in ("big", "next")}
     assert set(places["big"]) & set(chip.spms), "its tiles come over the scratchpad"
     assert places["next"] == stored_by(nests, "next", chip)
     bank = next(iter(chip.spms))
     used = [
         (op.dst.address, op.dst.address + op.words)
-        for op in made.schedule.operations
+        for op in result.schedule.operations
         if isinstance(op, Move) and layer_of(op.label) == "big" and op.dst.tile == bank
     ]
     kept = [op.dst for op in nests.schedule.operations if isinstance(op, Move) and layer_of(op.label) == "kept"]
@@ -176,14 +176,14 @@ def test_convolutions_are_made_out_of_order_beside_what_lies_in_the_scratchpad()
 @pytest.mark.slow
 def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     graph, chip = big_between(), small(256)
-    made = registry.find_network(f"hybrid:budget={BUDGET}")(graph, chip, None)
-    computes(made, chip)
-    assert made.schedule.scheduler == "hybrid"
+    result = registry.find_network(f"hybrid:budget={BUDGET}")(graph, chip, None)
+    computes(result, chip)
+    assert result.schedule.scheduler == "hybrid"
     planner = Planner(chip, {PAPER: PAPER, OURS: FASTEST}, budget=BUDGET)
     ways = [SharingOptions(between, tight=tight) for between in Between for tight in (False, True)]
     ways += [LAYERWISE, SharingOptions(Between.DRAM, fused=False, planner=planner)]
     others = [predict(one.schedule, chip).cycles for way in ways if (one := schedule(graph, chip, sharing=way))]
-    assert predict(made.schedule, chip).cycles <= min(others)
+    assert predict(result.schedule, chip).cycles <= min(others)
     assert HOPELESS > 1
 
 
@@ -212,8 +212,8 @@ def test_the_hybrid_refines_nests_though_layers_by_themselves_are_ahead(monkeypa
 @pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])
 def test_a_budget_of_seconds_is_named(name: str) -> None:
     """What was found in it depends on the machine."""
-    made = registry.find_network(f"{name}:budget=0.001s")(big_between(), small(256), None)
-    assert made.schedule.scheduler == f"{name}:budget=0.001s"
+    result = registry.find_network(f"{name}:budget=0.001s")(big_between(), small(256), None)
+    assert result.schedule.scheduler == f"{name}:budget=0.001s"
 
 
 def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

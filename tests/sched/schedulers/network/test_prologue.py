@@ -67,19 +67,19 @@ def within_cores(made: NetworkSchedule, on: ChipConfig) -> list[Move]:
 @pytest.mark.parametrize("name", WINDOWS)
 def test_every_window(name: str, windows: int) -> None:
     on, graph = chip(vec_windows=windows), pair(WINDOWS[name])
-    made = schedule(graph, on)
-    computes(made, on)
+    result = schedule(graph, on)
+    computes(result, on)
     assert [stage.layer.output for stage in cut(graph, on).stages] == ["first", "pw"]
-    moves = within_cores(made, on)
+    moves = within_cores(result, on)
     assert moves
     for move in moves:
         assert move.src.address >> OFFSET_BITS == Region.VEC
         assert move.dst.address >> OFFSET_BITS == Region.MAIN
     value = graph.value("dw")
-    assert shares(made, "dw") >= 3 * value.height * value.width, "every word is computed somewhere"
+    assert shares(result, "dw") >= 3 * value.height * value.width, "every word is computed somewhere"
     stored = sum(
         op.words
-        for op in made.schedule.operations
+        for op in result.schedule.operations
         if isinstance(op, Move) and op.src.address >> OFFSET_BITS == Region.VEC
     )
     assert stored == sum(move.words for move in moves), "and leaves no core"
@@ -122,9 +122,9 @@ def residual() -> Graph:
 def test_additions_and_pools_behind() -> None:
     graph = residual()
     for on in (CHIP, chip(vec_words=120), chip(out_words=64, vec_words=64)):
-        made = schedule(graph, on)
-        computes(made, on)
-        assert within_cores(made, on)
+        result = schedule(graph, on)
+        computes(result, on)
+        assert within_cores(result, on)
     stages = cut(graph, CHIP).stages
     assert [(s.before and s.before.output, s.layer.output, s.epilogue and s.epilogue.output) for s in stages] == [
         (None, "expand", None),
@@ -147,9 +147,9 @@ def test_what_is_not_fused() -> None:
     computes(schedule(graph, CHIP), CHIP)
     graph = pair(WINDOWS["3x3"])
     for sharing in (LAYERWISE, SharingOptions(fused=False), SharingOptions(apart=frozenset({"pw"}))):
-        made = schedule(graph, CHIP, sharing=sharing)
-        computes(made, CHIP)
-        assert not within_cores(made, CHIP)
+        result = schedule(graph, CHIP, sharing=sharing)
+        computes(result, CHIP)
+        assert not within_cores(result, CHIP)
 
 
 # -- which of them pay -----------------------------------------------------------------------------------------------
@@ -170,54 +170,54 @@ def cycles(made: NetworkSchedule, on: ChipConfig = CHIP) -> int:
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[SharingOptions]:
     """What each schedule that the search makes from now on shares."""
-    made: list[SharingOptions] = []
+    result: list[SharingOptions] = []
 
     def counted(
         graph: Graph, on: ChipConfig, told: Progress | None, memory: SearchCache | None, sharing: SharingOptions,
         *reuse: Reuse,
     ) -> NetworkSchedule:  # fmt: skip
-        made.append(sharing)
+        result.append(sharing)
         return schedule(graph, on, told, memory, sharing, *reuse)
 
     monkeypatch.setattr(refine, "schedule", counted)
-    return made
+    return result
 
 
 def test_the_refined_schedule_is_no_slower_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, told = chain(), list[tuple[str, int, int]]()
+    graph, message = chain(), list[tuple[str, int, int]]()
     ways = [SharingOptions(), SharingOptions(apart=frozenset({"pw0", "pw1", "pw2"}))]
     memory = search_cache(tmp_path, CHIP)
-    found = refined(graph, CHIP, lambda *what: told.append(what), memory)
-    computes(found, CHIP)
-    assert cycles(found) <= min(cycles(schedule(graph, CHIP, sharing=way)) for way in ways)
-    compared = [what for what in told if what[0] == refine.ANOTHER]
+    result = refined(graph, CHIP, lambda *what: message.append(what), memory)
+    computes(result, CHIP)
+    assert cycles(result) <= min(cycles(schedule(graph, CHIP, sharing=way)) for way in ways)
+    compared = [what for what in message if what[0] == refine.ANOTHER]
     assert compared[0][1:] == (1, refine.USUAL)
-    made = counting(monkeypatch)
+    outcome = counting(monkeypatch)
     again = refined(graph, CHIP, None, search_cache(tmp_path, CHIP))
-    assert again.schedule == found.schedule
-    assert len(made) == 1, "only the best one is made"
+    assert again.schedule == result.schedule
+    assert len(outcome) == 1, "only the best one is made"
 
 
 def test_how_many_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = counting(monkeypatch)
+    result = counting(monkeypatch)
     for most, count in ((0, 1), (1, 1), (2, 2), (5, 5)):
-        made.clear()
+        result.clear()
         refined(chain(), CHIP, most=most)
-        assert len(made) == count
+        assert len(result) == count
     plain = Grower(7, Value("x", 3, 8, 8))
     plain.conv("one", "x", 8, square(3, 1, 1))
     plain.conv("two", "one", 8, square(3, 1, 1))
     graph = plain.graph("plain", "two")
-    made.clear()
+    result.clear()
     refined(graph, CHIP)
-    assert len(made) == refine.FEW, "nothing to fuse: few schedules"
-    made.clear()
+    assert len(result) == refine.FEW, "nothing to fuse: few schedules"
+    result.clear()
     refined(graph, CHIP, most=7)
-    assert len(made) == 7, "unless asked for"
-    made.clear()
+    assert len(result) == 7, "unless asked for"
+    result.clear()
     monkeypatch.setattr(refine, "WORK", 1)
     refined(graph, CHIP)
-    assert len(made) == refine.LEAST, "large networks: fewer"
+    assert len(result) == refine.LEAST, "large networks: fewer"
 
 
 def test_the_option() -> None:

@@ -66,9 +66,9 @@ def packed(made: NetworkSchedule) -> list[PackedWindow]:
 )
 def test_whole_windows_compute_the_same(name: str, channels: int, window: int, stride: int, pooled: bool) -> None:
     on, graph = load(name), picture(channels, 24, window, stride, 13, pooled)
-    made = schedule(graph, on, sharing=SharingOptions(whole=True))
-    computes(made, on)
-    assert [window.kernel_h > 1 for window in packed(made)] == (
+    result = schedule(graph, on, sharing=SharingOptions(whole=True))
+    computes(result, on)
+    assert [window.kernel_h > 1 for window in packed(result)] == (
         [whole_windows(first(graph), on)] if pose(first(graph), on).packed else []
     )
 
@@ -108,9 +108,9 @@ def layers() -> Graph:
 @pytest.mark.parametrize("kind", [TileKind.SPM, TileKind.DRAM])
 def test_memories_send_on_their_own(kind: TileKind) -> None:
     graph = layers()
-    made = schedule(graph, CHIP, sharing=SharingOptions(pushed=frozenset({("two", kind)})))
-    computes(made, CHIP)
-    moves = [op for op in made.schedule.operations if isinstance(op, Move) and CHIP.tiles[op.src.tile] is kind]
+    result = schedule(graph, CHIP, sharing=SharingOptions(pushed=frozenset({("two", kind)})))
+    computes(result, CHIP)
+    moves = [op for op in result.schedule.operations if isinstance(op, Move) and CHIP.tiles[op.src.tile] is kind]
     sent = [op for op in moves if layer_of(op.label) == "two" and op.dst.tile in CHIP.cores]
     assert sent
     assert all(op.issuer == op.src.tile for op in sent)
@@ -146,9 +146,9 @@ def test_a_smaller_staging_area_leaves_room_for_maps() -> None:
     grower.conv("two", "one", 16)
     spilled: dict[int, tuple[str, ...]] = {}
     for share in (4, SMALL_SHARE):
-        made = schedule(grower.graph("maps", "two"), on, sharing=SharingOptions(staging=share))
-        computes(made, on)
-        spilled[share] = made.spilled
+        result = schedule(grower.graph("maps", "two"), on, sharing=SharingOptions(staging=share))
+        computes(result, on)
+        spilled[share] = result.spilled
     assert spilled == {4: ("one", "two"), SMALL_SHARE: ("two",)}
 
 
@@ -162,12 +162,12 @@ def test_it_is_never_slower_and_goes_on_where_it_was_interrupted(
     alone = refined(graph, CHIP, most=12)
     computes(alone, CHIP)
     assert predict(alone.schedule, CHIP).cycles <= predict(schedule(graph, CHIP).schedule, CHIP).cycles
-    memory, made = search_cache(tmp_path, CHIP), list[SharingOptions]()
+    memory, result = search_cache(tmp_path, CHIP), list[SharingOptions]()
 
     def stops(*args: Any) -> NetworkSchedule:
-        if len(made) == 7:
+        if len(result) == 7:
             raise KeyboardInterrupt
-        made.append(args[-1])
+        result.append(args[-1])
         return schedule(*args)
 
     monkeypatch.setattr(refine, "schedule", stops)
@@ -212,12 +212,12 @@ def test_the_program_of_the_best_is_at_hand() -> None:
 
 def test_effort_is_work() -> None:
     """A quick search makes one schedule of a network without pairs, a usual one a few, and none is slower for it."""
-    graph, cycles, made = layers(), dict[Effort, int](), dict[Effort, int]()
+    graph, cycles, outcome = layers(), dict[Effort, int](), dict[Effort, int]()
     for effort in (Effort.QUICK, Effort.DEFAULT):
         steps = list[str]()
         result = with_effort(effort, graph, CHIP, lambda name, _number, _of, steps=steps: steps.append(name))
-        cycles[effort], made[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(refine.ANOTHER)
-    assert made == {Effort.QUICK: 1, Effort.DEFAULT: refine.FEW}
+        cycles[effort], outcome[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(refine.ANOTHER)
+    assert outcome == {Effort.QUICK: 1, Effort.DEFAULT: refine.FEW}
     assert cycles[Effort.DEFAULT] <= cycles[Effort.QUICK]
 
 
@@ -286,5 +286,5 @@ def test_schedules_share_what_is_alike() -> None:
 def test_known_dependences_are_those_of_the_list(pushed: bool) -> None:
     graph, reuse = layers(), Reuse()
     sent = frozenset((layer.output, TileKind.SPM) for layer in graph.layers) if pushed else frozenset[Any]()
-    made = schedule(graph, CHIP, sharing=SharingOptions(pushed=sent), reuse=reuse).schedule
-    assert reuse.needs(made.operations) == dependences(made.operations, CHIP)
+    result = schedule(graph, CHIP, sharing=SharingOptions(pushed=sent), reuse=reuse).schedule
+    assert reuse.needs(result.operations) == dependences(result.operations, CHIP)

@@ -83,24 +83,24 @@ def test_the_fastest_version_that_fits_and_of_equal_ones_that_with_fewer_cores()
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scheduler_serves_a_workload_twice_in_the_same_way(name: str) -> None:
     scenario = workload_sets(9, rate=5.0)[3]
-    asked = instances_of(scenario, {one: compiled(*one) for one in scenario.networks})
-    runs = [Drive(Fluid(NINE), online_scheduler(name, NINE)).run(asked) for _ in range(2)]
+    request = instances_of(scenario, {one: compiled(*one) for one in scenario.networks})
+    runs = [Drive(Fluid(NINE), online_scheduler(name, NINE)).run(request) for _ in range(2)]
     assert runs[0] == runs[1]
     assert isinstance(online_scheduler(name, NINE), OnlineScheduler)
-    found = measure(runs[0])
-    assert all(one.end is not None for one in found.turnarounds)
-    assert len(runs[0].ran) == sum(len(one.network.layers) for one in asked)
-    assert found.antt >= 1
+    result = measure(runs[0])
+    assert all(one.end is not None for one in result.turnarounds)
+    assert len(runs[0].ran) == sum(len(one.network.layers) for one in request)
+    assert result.antt >= 1
     assert all(one.reason for one in runs[0].log)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scheduler_copes_with_deadlines_that_cannot_be_met_and_one_core(name: str) -> None:
     one = replace(PLATFORM, cores=PLATFORM.cores[:1])
-    asked = [
+    request = [
         replace(each, deadline=1) for each in instances(network("a", 100, 900), network("b", 300), network("c", 50))
     ]
-    run = Drive(Fluid(one), online_scheduler(name, one)).run(asked)
+    run = Drive(Fluid(one), online_scheduler(name, one)).run(request)
     assert measure(run).sla == 1
     assert all(served.end is not None for served in run.served)
 
@@ -108,8 +108,8 @@ def test_every_scheduler_copes_with_deadlines_that_cannot_be_met_and_one_core(na
 @pytest.mark.parametrize("name", NAMES)
 def test_no_scheduler_launches_more_programs_than_there_are_slots(name: str) -> None:
     two = replace(PLATFORM, programs=2)
-    asked = instances(*(network(letter, 100, 200, words=300) for letter in "abcde"))
-    run = Drive(Fluid(two), online_scheduler(name, two)).run(asked)
+    request = instances(*(network(letter, 100, 200, words=300) for letter in "abcde"))
+    run = Drive(Fluid(two), online_scheduler(name, two)).run(request)
     assert all(served.end is not None for served in run.served)
 
 
@@ -152,9 +152,9 @@ def test_veltair_ends_blocks_before_layers_that_need_more_than_the_threshold() -
     stiff = replace(layer("stiff", 4000), versions=(version(1, 4000), version(2, 3999)))
     chain = replace(network("n", 1), layers=(wide, wide, stiff, wide))
     one = Instance(0, chain, 0, deadline=chain.isolated(1) * 3 // 4)
-    found = block(one, view(one), 2)
-    assert found.end == 2
-    assert found.cores == 2
+    result = block(one, view(one), 2)
+    assert result.end == 2
+    assert result.cores == 2
 
 
 def test_layer_puzzle_puts_first_whose_work_is_behind_the_time() -> None:
@@ -178,12 +178,12 @@ def test_literal_layer_puzzle_wastes_the_cores_of_versions_that_it_appended() ->
 def test_layer_puzzle_lets_a_starving_network_wait_for_its_cores() -> None:
     wide = replace(network("wide", 1), layers=(layer("wide", 4000, cores=(4,)),))
     narrow = replace(network("narrow", 1), layers=(layer("narrow", 500, cores=(1,)),) * 12)
-    asked = instances(wide, narrow, narrow, deadline=20_000)
+    request = instances(wide, narrow, narrow, deadline=20_000)
     scheduler = LayerPuzzle(NoCongestion(), starvation=3)
     for _ in range(3):
-        assert {one.instance for one in scheduler.decide(view(*asked, free=PLATFORM.cores[:2]))} <= {1, 2}
-    assert scheduler.decide(view(*asked, free=PLATFORM.cores[:2])) == []
-    assert [one.instance for one in scheduler.decide(view(*asked))] == [0]
+        assert {one.instance for one in scheduler.decide(view(*request, free=PLATFORM.cores[:2]))} <= {1, 2}
+    assert scheduler.decide(view(*request, free=PLATFORM.cores[:2])) == []
+    assert [one.instance for one in scheduler.decide(view(*request))] == [0]
 
 
 def test_a_network_is_skipped_when_one_of_lower_priority_is_launched_or_by_every_decision_without_it() -> None:
@@ -202,9 +202,9 @@ def test_lookahead_runs_the_cheapest_to_delay_last_and_meets_deadlines_that_it_c
     long, short = network("long", 40_000), network("short", 4000)
     run = serve(Lookahead(), instances(long, short))
     assert run.log[0].instance == 1
-    asked = instances(long, short)
-    asked[0] = replace(asked[0], deadline=long.isolated(4) + 10)
-    run = serve(Lookahead(penalty=100.0), asked)
+    request = instances(long, short)
+    request[0] = replace(request[0], deadline=long.isolated(4) + 10)
+    run = serve(Lookahead(penalty=100.0), request)
     assert measure(run).sla == 0
 
 
@@ -230,13 +230,13 @@ def test_lookahead_launches_the_layer_after_the_one_that_runs() -> None:
 
 
 def test_successors_leave_no_time_between_layers() -> None:
-    asked = instances(network("a", 4000, 8000, 6000, 4000), network("b", 4000, 4000))
-    usual = serve(Lookahead(parts=Parts(ahead=False, beside=False)), asked, decision_cycles=300)
-    ahead = serve(Lookahead(parts=Parts(beside=False)), asked, decision_cycles=300)
+    request = instances(network("a", 4000, 8000, 6000, 4000), network("b", 4000, 4000))
+    usual = serve(Lookahead(parts=Parts(ahead=False, beside=False)), request, decision_cycles=300)
+    ahead = serve(Lookahead(parts=Parts(beside=False)), request, decision_cycles=300)
     assert usual.end - ahead.end == 300 * 4  # but for the first layer of each
     for number in (0, 1):
         ran = [one for one in ahead.ran if one.placement.instance == number]
-        assert [one.placement.layer for one in ran] == list(range(len(asked[number].network.layers)))
+        assert [one.placement.layer for one in ran] == list(range(len(request[number].network.layers)))
         assert all(a.end == b.placement.start for a, b in zip(ran, ran[1:], strict=False))
 
 

@@ -64,8 +64,8 @@ def written(tmp_path: Path) -> Callable[[str], str]:
 
 
 def run(name: str) -> Run:
-    asked = instances(network("a", 400, 100, words=50), network("b", 900), network("c", 100), deadline=700)
-    return Drive(Fluid(PLATFORM), online_scheduler(name, PLATFORM)).run(asked)
+    request = instances(network("a", 400, 100, words=50), network("b", 900), network("c", 100), deadline=700)
+    return Drive(Fluid(PLATFORM), online_scheduler(name, PLATFORM)).run(request)
 
 
 @pytest.mark.parametrize("thing", ["one_each", "Counting", "MAKER"])
@@ -123,13 +123,13 @@ def test_one_that_fails_is_named(written: Callable[[str], str], text: str, messa
 
 def test_the_example_meets_a_deadline_that_taking_turns_misses() -> None:
     """Of one in a hurry that comes when others have all cores."""
-    asked = instances(*(network(letter, *[1000] * 20) for letter in "abcd"))
-    asked.append(Instance(4, network("e", 1000, 1000), 100, 100 + 5000))
+    request = instances(*(network(letter, *[1000] * 20) for letter in "abcd"))
+    request.append(Instance(4, network("e", 1000, 1000), 100, 100 + 5000))
     missed = {}
     for scheduler in (InTurn(), online_scheduler(f"{EXAMPLE}:decide", PLATFORM)):
-        found = measure(Drive(Fluid(PLATFORM), scheduler).run(asked))
-        assert all(one.end is not None for one in found.turnarounds)
-        missed[scheduler.name] = found.sla
+        result = measure(Drive(Fluid(PLATFORM), scheduler).run(request))
+        assert all(one.end is not None for one in result.turnarounds)
+        missed[scheduler.name] = result.sla
     assert list(missed.values()) == [1, 0]
     with pytest.raises(SchedulerError, match=r"least = '0' must be at least 1"):
         online_scheduler(f"{EXAMPLE}:decide:least=0", PLATFORM)

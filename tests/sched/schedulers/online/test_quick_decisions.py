@@ -20,14 +20,14 @@ PLATFORM = Platform.of(load("lp25"))
 
 def versions(random: Random, count: int, least: int = 1) -> tuple[Version, ...]:
     """Of few different times, so that many are alike."""
-    found = [
+    result = [
         Version(
             random.randint(least, 25), str(number), cycles := 1000 * random.randint(1, 12),
             random.randint(0, cycles), 100 * random.randint(1, 300), 100, 0.5,
         )
         for number in range(count)
     ]  # fmt: skip
-    return tuple(sorted(found, key=lambda one: one.cores))
+    return tuple(sorted(result, key=lambda one: one.cores))
 
 
 @pytest.mark.parametrize("congestion", [trained(), FairShare()], ids=["forest", "fair"])
@@ -41,9 +41,9 @@ def test_the_fastest_beside_others_is_that_of_all_versions(congestion: Congestio
         def cycles(version: Version, running: Sequence[Version] = running) -> tuple[int, int]:
             return cycles_beside(congestion, PLATFORM, version, running), version.cores
 
-        found = fastest_beside(congestion, PLATFORM, offered, running)
-        assert found is min(offered, key=cycles, default=None)
-        slower += found is not None and found is not min(offered, key=lambda one: one.cycles)
+        result = fastest_beside(congestion, PLATFORM, offered, running)
+        assert result is min(offered, key=cycles, default=None)
+        slower += result is not None and result is not min(offered, key=lambda one: one.cycles)
     assert slower > 5  # where the one that is fastest alone is not the one
 
 
@@ -64,13 +64,13 @@ def test_cores_that_lie_together_are_those_of_the_smallest_sum_of_distances() ->
 
 
 def cost(jobs: Sequence[Job], order: Sequence[int], now: int, penalty: float) -> float:
-    at, found = now, 0.0
+    at, result = now, 0.0
     for job in (jobs[index] for index in order):
         at += job.left
-        found += (at - job.arrival) / job.alone
+        result += (at - job.arrival) / job.alone
         if job.deadline is not None and at > job.deadline:
-            found += penalty
-    return found
+            result += penalty
+    return result
 
 
 def improved_plainly(jobs: Sequence[Job], now: int, penalty: float) -> list[int]:
@@ -99,10 +99,10 @@ def test_the_order_by_cost_is_that_of_whole_sums() -> None:
             for _ in range(random.randint(1, 8))
         ]  # fmt: skip
         penalty = random.choice([0.0, 0.5, 2.0, 50.0])
-        found = improved(jobs, 5000, penalty)
+        result = improved(jobs, 5000, penalty)
         if any(job.deadline is not None for job in jobs):
-            assert found == improved_plainly(jobs, 5000, penalty)
-        moved += found != list(range(len(jobs)))
+            assert result == improved_plainly(jobs, 5000, penalty)
+        moved += result != list(range(len(jobs)))
     assert moved > 50
 
 
@@ -119,8 +119,8 @@ def test_a_block_ends_before_the_first_layer_that_needs_more_than_the_threshold(
         end = at + 1
         while end < 12 and needed(net.layers[end], part) <= threshold:
             end += 1
-        found = block(one, view, threshold)
-        assert found.end == end
+        result = block(one, view, threshold)
+        assert result.end == end
         ends.add(end - at)
     assert len(ends) > 5
 

@@ -20,9 +20,9 @@ from ...serving_world import PLATFORM, InTurn, instances, layer, network, serve
 
 def test_a_platform_is_read_from_a_chip() -> None:
     chip = load("nine8")
-    found = Platform.of(chip)
-    assert found.cores == chip.cores
-    assert found.bandwidth == len(chip.drams) * chip.dram.bytes_per_cycle / chip.lanes
+    result = Platform.of(chip)
+    assert result.cores == chip.cores
+    assert result.bandwidth == len(chip.drams) * chip.dram.bytes_per_cycle / chip.lanes
 
 
 def test_shares_are_max_min_fair() -> None:
@@ -62,8 +62,8 @@ def test_layers_of_a_network_run_one_after_the_other() -> None:
 
 
 def test_decisions_cost_cycles() -> None:
-    asked = instances(network("a", 100, 200))
-    free, dear = serve(InTurn(), asked), serve(InTurn(), asked, decision_cycles=500)
+    request = instances(network("a", 100, 200))
+    free, dear = serve(InTurn(), request), serve(InTurn(), request, decision_cycles=500)
     assert dear.end - free.end == 2 * 499  # two decisions; a launch takes a cycle anyway
     assert [one.cycle - one.seen for one in dear.log] == [500, 500]
 
@@ -76,23 +76,23 @@ def test_an_event_during_a_decision_is_seen_by_the_next() -> None:
 
 
 def test_an_arrival_waits_while_all_cores_are_busy() -> None:
-    asked = [*instances(*(network("a", 5000) for _ in range(4))), Instance(4, network("b", 100), 10, None)]
-    run = serve(InTurn(), asked)
+    request = [*instances(*(network("a", 5000) for _ in range(4))), Instance(4, network("b", 100), 10, None)]
+    run = serve(InTurn(), request)
     ends = sorted(ran.end for ran in run.ran if ran.placement.instance < 4)
     assert run.served[4].start == ends[0] + 1
     assert run.served[4].waited == ends[0] + 1 - 10
 
 
 def test_a_fault_ends_one_network_only() -> None:
-    asked = instances(network("a", 100, 200), network("b", 100, 200))
-    run = Drive(Fluid(PLATFORM, faults=frozenset({(0, 1)})), InTurn()).run(asked)
+    request = instances(network("a", 100, 200), network("b", 100, 200))
+    run = Drive(Fluid(PLATFORM, faults=frozenset({(0, 1)})), InTurn()).run(request)
     assert run.served[0].lost is not None
     assert run.served[0].end is None
     assert run.served[1].lost is None
     assert run.served[1].end is not None
-    found = measure(run)
-    assert found.turnarounds[0].slowdown is None
-    assert found.antt == found.turnarounds[1].slowdown
+    result = measure(run)
+    assert result.turnarounds[0].slowdown is None
+    assert result.antt == result.turnarounds[1].slowdown
 
 
 class _Chain:
@@ -105,22 +105,22 @@ class _Chain:
 
     def decide(self, view: View) -> list[Decision]:
         self.views.append(view)
-        found: list[Decision] = []
+        result: list[Decision] = []
         for one in InTurn().decide(view):
-            found.append(one)
+            result.append(one)
             (after,) = (each.following for each in view.pending if each.number == one.instance)
             if after is not None:
-                found.append(replace(one, version=after.versions[0]))
-        free = [core for core in view.free if core not in {core for one in found for core in one.cores}]
+                result.append(replace(one, version=after.versions[0]))
+        free = [core for core in view.free if core not in {core for one in result for core in one.cores}]
         for instance in view.open:
             (own,) = (one.cores for one in view.running if one.instance == instance.number)
             after = instance.following
             assert after is not None
             if len(own) == 1 and free:
-                found.append(Decision(instance.number, after.versions[1], (own[0], free.pop(0)), "a free one too"))
+                result.append(Decision(instance.number, after.versions[1], (own[0], free.pop(0)), "a free one too"))
             else:
-                found.append(Decision(instance.number, after.versions[0], own[:1], "its own"))
-        return found
+                result.append(Decision(instance.number, after.versions[0], own[:1], "its own"))
+        return result
 
 
 def test_a_successor_begins_in_the_cycle_of_the_end() -> None:
@@ -140,8 +140,8 @@ def test_a_successor_begins_in_the_cycle_of_the_end() -> None:
 
 
 def test_nothing_follows_a_layer_that_a_fault_stops() -> None:
-    asked = instances(network("a", *[4000] * 4), network("b", *[4000] * 4))
-    run = serve_with_faults(_Chain(), asked, {(0, 1)})
+    request = instances(network("a", *[4000] * 4), network("b", *[4000] * 4))
+    run = serve_with_faults(_Chain(), request, {(0, 1)})
     assert [ran.placement.layer for ran in run.ran if ran.placement.instance == 0] == [0, 1]
     assert run.served[0].lost is not None
     assert run.served[1].end is not None
@@ -176,12 +176,12 @@ class _WrongAfter:
     ],
 )
 def test_successors_that_cannot_be_are_refused(works: tuple[int, ...], scheduler: _WrongAfter, message: str) -> None:
-    asked = instances(network("a", *works))
+    request = instances(network("a", *works))
     if message:
         with pytest.raises(ServingError, match=f"scheduler wrong, decision in cycle 0: .*{message}"):
-            serve(scheduler, asked)
+            serve(scheduler, request)
     else:
-        assert len(serve(scheduler, asked).ran) == 2
+        assert len(serve(scheduler, request).ran) == 2
 
 
 @dataclass
@@ -248,11 +248,11 @@ class _Never:
 
 
 def test_starvation_is_found() -> None:
-    asked = instances(network("a", 100), network("b", *[50] * 30))
+    request = instances(network("a", 100), network("b", *[50] * 30))
     with pytest.raises(ServingError, match="scheduler never starves 0:a: all cores are free"):
-        serve(_Never(), asked[:1])
+        serve(_Never(), request[:1])
     with pytest.raises(ServingError, match=r"starves 0:a: 6 decisions since cycle 0"):
-        serve(_Never(), asked, patience=5)
+        serve(_Never(), request, patience=5)
 
 
 def test_a_network_that_needs_more_cores_than_there_are_is_refused() -> None:
@@ -278,23 +278,23 @@ class _Full(Fluid):
 
 
 def test_networks_wait_for_memory() -> None:
-    asked = instances(network("a", 100, 100), network("b", 100))
-    run = Drive(_Full(PLATFORM), InTurn()).run(asked)
+    request = instances(network("a", 100, 100), network("b", 100))
+    run = Drive(_Full(PLATFORM), InTurn()).run(request)
     assert (run.served[1].start or 0) > (run.served[0].end or 0)
     with pytest.raises(ServingError, match="1:big does not fit into the memory of four"):
         Drive(_Full(PLATFORM), InTurn()).run(instances(network("a", 100), network("big", 100)))
 
 
 def test_metrics_by_hand() -> None:
-    asked = instances(network("a", 4000), network("b", 4000))
-    asked = [replace(asked[0], deadline=4401), replace(asked[1], deadline=4400)]
-    found = measure(serve(InTurn(), asked), {0: 2200, 1: 1100})
-    assert [one.cycles for one in found.turnarounds] == [4401, 4401]  # launched in cycle 1
-    assert found.antt == pytest.approx((4401 / 2200 + 4401 / 1100) / 2)
-    assert found.stp == pytest.approx((2200 + 1100) / 4401)
-    assert found.sla == 0.5
-    assert found.utilisation == pytest.approx(2 * 4000 / (4 * 4401))
-    assert found.busy == pytest.approx(2 * 4400 / (4 * 4401))
+    request = instances(network("a", 4000), network("b", 4000))
+    request = [replace(request[0], deadline=4401), replace(request[1], deadline=4400)]
+    result = measure(serve(InTurn(), request), {0: 2200, 1: 1100})
+    assert [one.cycles for one in result.turnarounds] == [4401, 4401]  # launched in cycle 1
+    assert result.antt == pytest.approx((4401 / 2200 + 4401 / 1100) / 2)
+    assert result.stp == pytest.approx((2200 + 1100) / 4401)
+    assert result.sla == 0.5
+    assert result.utilisation == pytest.approx(2 * 4000 / (4 * 4401))
+    assert result.busy == pytest.approx(2 * 4400 / (4 * 4401))
 
 
 def test_cores_over_time() -> None:
@@ -306,20 +306,20 @@ class _Last(InTurn):
     """Begins to prefer the last core when a network has come to its second layer."""
 
     def decide(self, view: View) -> list[Decision]:
-        found = super().decide(view)
+        result = super().decide(view)
         if view.pending[0].next:
-            return [replace(one, cores=(view.free[-1],), reason="the last core") for one in found]
-        return found
+            return [replace(one, cores=(view.free[-1],), reason="the last core") for one in result]
+        return result
 
 
 def test_the_first_decision_that_differs_is_shown_with_both_reasons() -> None:
-    asked = instances(network("a", 100, 100))
-    one, other = serve(InTurn(), asked), serve(_Last(), asked)
+    request = instances(network("a", 100, 100))
+    one, other = serve(InTurn(), request), serve(_Last(), request)
     assert first_difference(one.log, one.log) is None
-    found = first_difference(one.log, other.log)
-    assert found is not None
-    assert found.position == 1
-    text = found.text("rtl", "model")
+    result = first_difference(one.log, other.log)
+    assert result is not None
+    assert result.position == 1
+    text = result.text("rtl", "model")
     assert "its turn" in text
     assert "the last core" in text
     short = first_difference(one.log, one.log[:1])

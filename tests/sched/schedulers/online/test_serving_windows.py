@@ -71,16 +71,16 @@ def test_the_last_pages_are_the_hosts() -> None:
 
 def test_what_never_fits_is_an_error_with_sizes() -> None:
     memory = DramWindows(CHIP)
-    found = memory.allot(100, "vgg16")
-    assert found is not None
-    assert (found, found.base) == (Window(0, 100), 0)
+    result = memory.allot(100, "vgg16")
+    assert result is not None
+    assert (result, result.base) == (Window(0, 100), 0)
     assert memory.allot(1, "resnet18") is None
     with pytest.raises(WindowError, match=r"vgg16 needs 103 pages .* 2 dram tiles \(1\.7 MB\).*dram.words by 3072"):
         memory.allot(103, "vgg16")
     with pytest.raises(WindowError, match="asks for 0 pages"):
         memory.allot(0, "it")
-    memory.give_back(found)
+    memory.give_back(result)
     with pytest.raises(WindowError, match=r"pages 0\.\.99 are not a window in use"):
-        memory.give_back(found)
+        memory.give_back(result)
     with pytest.raises(WindowError, match="has no page of 1024 words besides the host's own"):
         DramWindows(chip_of("dram core", "host dram", dram={"words": 1024, "bytes_per_cycle": 8}))

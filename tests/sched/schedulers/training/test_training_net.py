@@ -121,13 +121,13 @@ def test_multipliers_are_put_into_the_finished_program() -> None:
     net, _ = trainable.load("digits")
     half = training_step(net, load("quad16"), 4).forward
     program = half.program_with({"y:conv1": 1 << 9, "y:conv2": 1 << 3})
-    found = {
+    result = {
         half.multipliers[index]: one.fields["scale"]
         for stream in program.streams
         for index, one in zip(program.operations_of(stream), stream.instructions, strict=True)
         if index in half.multipliers
     }
-    assert found == {"y:conv1": 1 << 9, "y:conv2": 1 << 3}
+    assert result == {"y:conv1": 1 << 9, "y:conv2": 1 << 3}
     assert program.instructions == half.program.instructions
 
 

@@ -178,12 +178,12 @@ def test_meaning_is_kept(name: str) -> None:
     model = m.build(build(m))
     report = quantise_with_report(model, m.data(8))
     graph = report.graph
-    made = sorted(layer.kind for layer in graph.layers)
-    assert made == sorted(kinds.split())
+    outcome = sorted(layer.kind for layer in graph.layers)
+    assert outcome == sorted(kinds.split())
     x = m.data(8)[3]
     (output,) = graph.outputs
-    found = report.ends[output].array(integer_outputs(graph, x)[output])
-    assert decibels(run_float(model, x)[report.origins[output]], found) > 22
+    result = report.ends[output].array(integer_outputs(graph, x)[output])
+    assert decibels(run_float(model, x)[report.origins[output]], result) > 22
     # as a file of integers it is the same network
     again = from_onnx(to_onnx(graph), "again")
     for ours, theirs in zip(graph.layers, again.layers, strict=True):

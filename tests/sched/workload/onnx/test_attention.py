@@ -24,9 +24,9 @@ def keeps_its_meaning(m: FloatModel, output: str, least: float = 25) -> Quantise
     (end,) = report.graph.outputs
     for x in data:
         exact = run_float(model, x)[output]
-        found = report.ends[end].array(integer_outputs(report.graph, report.sources["x"].value(x))[end])
-        assert found.shape == exact.shape
-        assert decibels(exact, found) > least, report.layers
+        result = report.ends[end].array(integer_outputs(report.graph, report.sources["x"].value(x))[end])
+        assert result.shape == exact.shape
+        assert decibels(exact, result) > least, report.layers
     return report
 
 
@@ -93,8 +93,8 @@ def encoder(how: str = "operator", tokens: int = 9, features: int = 16, heads: i
 @pytest.mark.parametrize(("how", "opset"), [("operator", 17), ("division", 12), ("reciprocal", 13)])
 def test_an_encoder_of_a_transformer(how: str, opset: int) -> None:
     report = keeps_its_meaning(encoder(how, opset=opset), "y")
-    found = dict(Counter(layer.kind for layer in report.graph.layers))
-    assert found == {
+    result = dict(Counter(layer.kind for layer in report.graph.layers))
+    assert result == {
         "conv": 6, "normalise": 6, "transpose": 6, "product": 2, "table": 2, "add": 2, "depthwise": 2,
     }  # fmt: skip
     assert {layer.groups for layer in report.graph.layers if layer.kind == "product"} == {2}
@@ -246,8 +246,8 @@ def test_numbers_of_words_are_looked_up_on_the_host() -> None:
     for item in data:
         exact = run(session(model, "text"), item)["y"]
         x = report.sources["rows"].value(report.start.run(item)["rows"])
-        found = report.ends["y"].array(integer_outputs(report.graph, x)["y"])
-        assert decibels(exact, found) > 18
+        result = report.ends["y"].array(integer_outputs(report.graph, x)["y"])
+        assert decibels(exact, result) > 18
 
 
 def test_masks_are_constants() -> None:

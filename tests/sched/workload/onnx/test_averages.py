@@ -26,10 +26,10 @@ def test_zeros_count_in_averages_as_onnx_runtime_counts_them(before: bool, own: 
         model = m.build("y")
         graph = quantise(model, m.data())
         for x in m.data(2):
-            exact, found = run_float(model, x)["y"], integer_outputs(graph, x)["y"]
-            assert decibels(exact, found) > 30, (counts, ceil)
+            exact, result = run_float(model, x)["y"], integer_outputs(graph, x)["y"]
+            assert decibels(exact, result) > 30, (counts, ceil)
             # one step more than rounding: the corners are what padding changes most
-            assert np.abs(exact - found.reshape(exact.shape)).max() < 3 * graph.value("y").step, (counts, ceil)
+            assert np.abs(exact - result.reshape(exact.shape)).max() < 3 * graph.value("y").step, (counts, ceil)
 
 
 def moved(channels: list[int], pixels: list[int], size: tuple[int, int]) -> View:
@@ -41,12 +41,12 @@ def moved(channels: list[int], pixels: list[int], size: tuple[int, int]) -> View
 def test_rows_of_pixels_in_any_order_up_to_the_most() -> None:
     """Both the pixels that there are and those that are made become channels of a convolution."""
     most = pictures.MOST_MOVED
-    for made, there in ((most, most), (3, most), (most, 2)):
-        pixels = [there - 1 - n % there for n in range(made)]
+    for result, there in ((most, most), (3, most), (most, 2)):
+        pixels = [there - 1 - n % there for n in range(result)]
         channels, columns = pictures._rows_and_columns(moved([1, 0], pixels, (2, there))) or ([], [])
         assert (list(channels), list(columns)) == ([1, 0], pixels)
-    for made, there in ((most + 1, 2), (3, most + 1), (most + 1, most + 1)):
-        pixels = [there - 1 - n % there for n in range(made)]
+    for result, there in ((most + 1, 2), (3, most + 1), (most + 1, most + 1)):
+        pixels = [there - 1 - n % there for n in range(result)]
         assert pictures._rows_and_columns(moved([1, 0], pixels, (2, there))) is None
 
 

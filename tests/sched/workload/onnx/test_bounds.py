@@ -75,8 +75,8 @@ SIZES: dict[str, tuple[Callable[[FloatModel], str], str]] = {
 def test_what_would_be_too_large(name: str):
     build, message = SIZES[name]
     m = FloatModel(opset=13)
-    made = build(m)
-    m.conv(m.node("Add", ["x", m.node("ReduceSum", made, "sum", keepdims=0)], "b"), "y", (3, 3, 1, 1))
+    result = build(m)
+    m.conv(m.node("Add", ["x", m.node("ReduceSum", result, "sum", keepdims=0)], "b"), "y", (3, 3, 1, 1))
     with pytest.raises(UnsupportedError, match=message):
         fold(m.build("y"), "net", normalised=False)
 
@@ -156,11 +156,11 @@ def node(operator: str, inputs: str, output: str, **attributes: Any) -> onnx.Nod
 
 
 def tensor(*dims: int, kind: int = TensorProto.FLOAT, count: int = 0, **external: str) -> onnx.TensorProto:
-    made = TensorProto(name="w", data_type=kind, dims=dims, float_data=[1.0] * count)
+    result = TensorProto(name="w", data_type=kind, dims=dims, float_data=[1.0] * count)
     for key, value in external.items():
-        made.data_location = TensorProto.EXTERNAL
-        made.external_data.add(key=key, value=value)
-    return made
+        result.data_location = TensorProto.EXTERNAL
+        result.external_data.add(key=key, value=value)
+    return result
 
 
 @pytest.mark.parametrize(

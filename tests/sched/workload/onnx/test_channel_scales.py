@@ -76,8 +76,8 @@ def test_written_networks_are_read_again() -> None:
     assert as_it_is(model, "m") is None  # a chip without
     inputs = inputs_of(graph)
     golden, defined = golden_values(graph, inputs), defined_values(graph, inputs)
-    for name, found in golden.items():
-        np.testing.assert_array_equal(found, defined[name], name)
+    for name, result in golden.items():
+        np.testing.assert_array_equal(result, defined[name], name)
 
 
 def test_wrong_scales_of_filters_are_refused() -> None:

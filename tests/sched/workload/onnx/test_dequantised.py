@@ -130,21 +130,21 @@ def test_results_lie_within_the_bound_that_the_row_states(
     x: tuple[float, int], y: tuple[float, int], kind: type
 ) -> None:
     """The bound holds for any operands; where all numbers of the file are the chip's, one step is enough."""
-    found, report = off_by(product(x, (0.011, 0), y, kind), kind)
-    assert found <= bound_in(report)
+    result, report = off_by(product(x, (0.011, 0), y, kind), kind)
+    assert result <= bound_in(report)
     if kind is np.int8 or 128 in (x[1], y[1]):
-        assert found <= 1.001
+        assert result <= 1.001
         weights = numpy_helper.to_array(product(x, (0.011, 0), y, kind).graph.initializer[0])
-        made = report.graph.layers[0].w
-        assert made is not None
-        assert np.array_equal(made, weights)
+        outcome = report.graph.layers[0].w
+        assert outcome is not None
+        assert np.array_equal(outcome, weights)
 
 
 def test_results_are_cut_off_where_the_file_does() -> None:
     """-60..195 in steps: above it is cut off by a clamp, below by a table, if results are seen there."""
-    found, report = off_by(product((0.02, 128), (0.011, 0), (0.02, 60)), np.uint8)
+    result, report = off_by(product((0.02, 128), (0.011, 0), (0.02, 60)), np.uint8)
     assert [layer.kind for layer in report.graph.layers] == ["conv", "table"]
-    assert found <= bound_in(report)
+    assert result <= bound_in(report)
 
 
 def test_what_a_pin_says() -> None:

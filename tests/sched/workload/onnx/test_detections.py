@@ -134,16 +134,16 @@ def test_what_a_suppression_selects() -> None:
     report = quantise_with_report(model, data)
     assert report.host is not None
     values = run_float(m.build(*report.origins.values()), data[0])
-    said = report.said({name: report.ends[name].value(values[origin]) for name, origin in report.origins.items()})
-    assert next(iter(said)) == "y", "the file's outputs come first"
+    message = report.said({name: report.ends[name].value(values[origin]) for name, origin in report.origins.items()})
+    assert next(iter(message)) == "y", "the file's outputs come first"
     assert set(report.finish({name: report.ends[name].value(values[o]) for name, o in report.origins.items()})) == {"y"}
-    detector = recognised({"y": said["y"]}, (8, 8), 0, report.host.suppressions, said)
+    detector = recognised({"y": message["y"]}, (8, 8), 0, report.host.suppressions, message)
     assert detector is not None
     assert (detector.form, detector.classes) == ("what NonMaxSuppression chosen selects", 2)
-    some = detector.detect(said, 0.0, 0.45)
-    chosen = said["chosen"]
+    some = detector.detect(message, 0.0, 0.45)
+    chosen = message["chosen"]
     assert len(some.scores) == len(chosen) > 1
-    scores_of, boxes_of = said["scores"][0], said["boxes"][0].astype(np.float64)
+    scores_of, boxes_of = message["scores"][0], message["boxes"][0].astype(np.float64)
     best = max(chosen, key=lambda each: scores_of[each[1], each[2]])
     sides = boxes_of[best[2]]
     corners = np.sort([sides[:2] - sides[2:] / 2, sides[:2] + sides[2:] / 2], axis=0).ravel()

@@ -31,8 +31,8 @@ def test_decoding_runs_on_the_host():
     assert report.graph.notes == ("Sigmoid s, Exp e, Mul m, Concat d and 1 more at the end run on the host.",)
     exact = run_float(model, data[0])["y"]
     values = run_float(m.build("b", "c"), data[0])
-    found = report.finish({name: values[name] for name in report.graph.outputs})["y"]
-    np.testing.assert_allclose(found, exact, rtol=1e-5)
+    result = report.finish({name: values[name] for name in report.graph.outputs})["y"]
+    np.testing.assert_allclose(result, exact, rtol=1e-5)
 
 
 def test_numbers_of_classes():

@@ -321,9 +321,9 @@ def test_every_operator_keeps_its_meaning(name):
     (end,) = report.graph.outputs
     for x in data:
         exact = run_float(model, x)[output]
-        found = report.ends[end].array(integer_outputs(report.graph, report.sources["x"].value(x))[end])
-        assert found.shape == exact.shape
-        assert decibels(exact, found) > 22, report.layers
+        result = report.ends[end].array(integer_outputs(report.graph, report.sources["x"].value(x))[end])
+        assert result.shape == exact.shape
+        assert decibels(exact, result) > 22, report.layers
     assert report.snr_db > 25
 
 

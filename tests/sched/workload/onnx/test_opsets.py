@@ -49,8 +49,8 @@ def exact_and_found(file: QdqFile) -> tuple[np.ndarray, np.ndarray, Quantised]:
     ids=lambda how: "-".join(getattr(value, "__name__", str(value)) for value in how.values()),
 )
 def test_files_of_every_opset_are_read(how: dict[str, Any]) -> None:
-    exact, found, _ = exact_and_found(QdqFile(**how))
-    assert decibels(exact, found) > 25
+    exact, result, _ = exact_and_found(QdqFile(**how))
+    assert decibels(exact, result) > 25
 
 
 def test_the_oldest_and_the_newest_make_the_same_network() -> None:
@@ -71,8 +71,8 @@ def test_constants_that_a_file_quantises_are_integers_of_it() -> None:
     w = m.node("DequantizeLinear", [q, scale, zero], "w")
     settled = with_quantised_constants(m.build(m.node("Add", ["x", w], "y")))
     assert [node.op_type for node in settled.graph.node] == ["DequantizeLinear", "Add"]
-    (made,) = [item for item in settled.graph.initializer if item.name == "q"]
-    assert numpy_helper.to_array(made).tolist() == [3, 5, 3, 255, 0, 4]
+    (result,) = [item for item in settled.graph.initializer if item.name == "q"]
+    assert numpy_helper.to_array(result).tolist() == [3, 5, 3, 255, 0, 4]
     assert with_quantised_constants(settled) is settled
 
 

@@ -40,8 +40,8 @@ def check(model: onnx.ModelProto) -> Graph:
     for seed in range(2):
         inputs = random_inputs(graph, seed)
         feeds = {name: flip(array) for name, array in inputs.items()}
-        found = run(session(to_onnx(graph, all_outputs=True), "golden"), feeds)
-        cases.append((inputs, inputs | {name: unflip(array) for name, array in found.items()}))
+        result = run(session(to_onnx(graph, all_outputs=True), "golden"), feeds)
+        cases.append((inputs, inputs | {name: unflip(array) for name, array in result.items()}))
     check_integer(model, graph, cases, "net")
     return graph
 
@@ -229,8 +229,8 @@ def test_an_output_that_is_another_tensor_is_told() -> None:
     graph = check(model)
     model.graph.node[-1].input[0] = "a"
     inputs = random_inputs(graph, 0)
-    found = run(session(to_onnx(graph, all_outputs=True), "golden"), {"x": flip(inputs["x"])})
-    golden = inputs | {name: unflip(array) for name, array in found.items()}
+    result = run(session(to_onnx(graph, all_outputs=True), "golden"), {"x": flip(inputs["x"])})
+    golden = inputs | {name: unflip(array) for name, array in result.items()}
     with pytest.raises(OnnxError, match=r"output 'z' is made of 'a' in the file, .* has the outputs y;"):
         check_integer(model, graph, [(inputs, golden)], "net")
 

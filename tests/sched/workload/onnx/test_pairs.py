@@ -50,8 +50,8 @@ def test_files_of_onnx_runtimes_quantiser(signed: bool, per_channel: bool, tmp_p
     assert any("QuantizeLinear and DequantizeLinear" in note for note in report.graph.notes)
     (end,) = report.graph.outputs
     exact = np.stack([next(iter(run_float(model, x).values())).ravel() for x in data])
-    found = np.stack([integer_outputs(report.graph, x)[end].ravel() for x in data])
-    assert decibels(exact, found) > 20
+    result = np.stack([integer_outputs(report.graph, x)[end].ravel() for x in data])
+    assert decibels(exact, result) > 20
 
 
 def pair(m: FloatModel, x: str, scale: float, zero: int, kind: type, name: str, other: float | None = None) -> str:

@@ -28,9 +28,9 @@ def near(m: FloatModel, model: onnx.ModelProto | None = None, layers: str = "") 
     report = quantise_with_report(model, data)
     exact = run_float(model, data[0])["y"]
     values = integer_outputs(report.graph, report.sources["x"].value(data[0]))
-    found = report.said({name: values[name] for name in report.graph.outputs})["y"]
-    assert found.shape == exact.shape
-    assert decibels(exact, found) > 22
+    result = report.said({name: values[name] for name in report.graph.outputs})["y"]
+    assert result.shape == exact.shape
+    assert decibels(exact, result) > 22
     assert [layer.kind for layer in report.graph.layers] == layers.split()
 
 

@@ -142,11 +142,11 @@ def test_ranges_are_chosen_as_asked():
     m = FloatModel()
     m.conv(m.node("Relu", m.conv("x", "a", (8, 3, 3, 3)), "r"), "y", (4, 8, 1, 1))
     model, data = m.build("y"), m.data()
-    found = {how: quantise_with_report(model, data, ranges=how) for how in ("max", "mse", "percentile:99", "best")}
-    assert [str(report.ranges) for report in found.values()][:3] == ["max", "mse", "percentile:99"]
-    steps = {how: report.graph.steps["r"] for how, report in found.items()}
+    result = {how: quantise_with_report(model, data, ranges=how) for how in ("max", "mse", "percentile:99", "best")}
+    assert [str(report.ranges) for report in result.values()][:3] == ["max", "mse", "percentile:99"]
+    steps = {how: report.graph.steps["r"] for how, report in result.items()}
     assert steps["percentile:99"] < steps["max"]
-    assert found["best"].snr_db == max(found["max"].snr_db, found["mse"].snr_db)
+    assert result["best"].snr_db == max(result["max"].snr_db, result["mse"].snr_db)
 
 
 def test_clipping_lessens_the_error_of_heavy_tails():
@@ -232,9 +232,9 @@ def test_a_layer_without_effect():
     m.node("Relu", m.node("Conv", [a, m.normal(2, 4, 1, 1), m.constant([1.0, -9.0])], "b"), "y")
     m.node("Relu", m.node("Conv", [a, m.normal(2, 4, 1, 1), m.constant([-9.0, -9.0])], "c"), "z")
     model = m.build("y", "z")
-    exact, found = run_float(model, m.data()[0]), integer_outputs(quantise(model, m.data()), m.data()[0])
-    np.testing.assert_allclose(found["y"], exact["y"], atol=0.02)
-    assert not found["z"].any()
+    exact, result = run_float(model, m.data()[0]), integer_outputs(quantise(model, m.data()), m.data()[0])
+    np.testing.assert_allclose(result["y"], exact["y"], atol=0.02)
+    assert not result["z"].any()
 
 
 def test_calibration_data_must_fit():

@@ -56,8 +56,8 @@ def test_a_network_with_extreme_depthwise_weights(tap: float) -> None:
     assert SCALE_LIMIT - 2 <= multipliers["one_depth6"] <= SCALE_LIMIT, "no coarser than it has to be"
     assert all(0 < scale <= SCALE_LIMIT for scale in multipliers.values())
     exact = np.concatenate([run_float(model, x)["scores"] for x in data])
-    found = np.concatenate([integer_outputs(report.graph, x)["scores"].reshape(1, -1) for x in data])
-    assert report.snr_db == pytest.approx(decibels(exact, found), abs=0.1)
+    result = np.concatenate([integer_outputs(report.graph, x)["scores"].reshape(1, -1) for x in data])
+    assert report.snr_db == pytest.approx(decibels(exact, result), abs=0.1)
     assert report.snr_db > 15
     assert report.agreement >= 7 / 8
 

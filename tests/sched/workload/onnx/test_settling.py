@@ -37,10 +37,10 @@ def near(m: FloatModel, *outputs: str, noise: float = 20, **shape: Any) -> Any:
     report = quantise_with_report(model, data)
     exact = run_float(model, data[0])
     values = integer_outputs(report.graph, data[0])
-    made = report.said({name: values[name] for name in report.graph.outputs})
+    result = report.said({name: values[name] for name in report.graph.outputs})
     for name in outputs:
-        assert exact[name].shape == np.asarray(made[name]).shape
-        assert decibels(exact[name], made[name]) > noise
+        assert exact[name].shape == np.asarray(result[name]).shape
+        assert decibels(exact[name], result[name]) > noise
     return report
 
 
@@ -115,9 +115,9 @@ def test_a_detector_with_open_sizes():
     report = quantise_with_report(model, [x], name="net")
     exact = run_float(m.build("y"), x)["y"]
     values = integer_outputs(report.graph, x)
-    found = report.said({name: values[name] for name in report.graph.outputs})["y"]
-    assert found.shape == exact.shape == (1, 11, 12 * 8 + 6 * 4)
-    assert decibels(exact, found) > 30
+    result = report.said({name: values[name] for name in report.graph.outputs})["y"]
+    assert result.shape == exact.shape == (1, 11, 12 * 8 + 6 * 4)
+    assert decibels(exact, result) > 30
 
 
 def test_the_sizes_of_the_data_decide():

@@ -35,9 +35,9 @@ def read(m: FloatModel) -> Quantised:
             assert max(w.pad_top, w.pad_left) <= limit("pad_top", opcode)
     exact = run_float(model, data[0])["y"]
     values = integer_outputs(report.graph, data[0])
-    found = report.said({name: values[name] for name in report.graph.outputs})["y"]
-    assert found.shape == exact.shape
-    assert decibels(exact, found) > 22
+    result = report.said({name: values[name] for name in report.graph.outputs})["y"]
+    assert result.shape == exact.shape
+    assert decibels(exact, result) > 22
     return report
 
 
@@ -71,8 +71,8 @@ def convolution(shape: tuple[int, int, int], *kernel: int, group: int = 1, **att
     ],
 )
 def test_convolutions(shape: Any, kernel: tuple[int, int], attributes: dict[str, Any], layers: dict[str, int] | None):
-    found = kinds(read(convolution(shape, *kernel, **attributes)))
-    assert layers is None or layers.items() <= found.items(), found
+    result = kinds(read(convolution(shape, *kernel, **attributes)))
+    assert layers is None or layers.items() <= result.items(), result
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_max_pools(shape: Any, attributes: dict[str, Any]):
     ],
 )
 def test_average_pools(shape: Any, attributes: dict[str, Any], layers: dict[str, int]):
-    found = kinds(read(pool("AveragePool", shape, **attributes)))
-    assert layers.items() <= found.items(), found
+    result = kinds(read(pool("AveragePool", shape, **attributes)))
+    assert layers.items() <= result.items(), result
 
 
 @pytest.mark.parametrize("operator", ["GlobalAveragePool", "GlobalMaxPool", "ReduceSum"])
