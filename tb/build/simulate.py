@@ -34,8 +34,8 @@ def _end_with_input() -> None:
 
 
 def _libraries() -> str:
-    """Where the loader looks for cocotb's libraries: a simulator names the folder where they lay when it was built, which
-    a moved checkout, or another one that shares the cache, need not have."""
+    """Where the loader looks for cocotb's libraries. A simulator names the folder where they lay when it was built:
+    a moved checkout, or another one that shares the cache, need not have it."""
     from cocotb_tools.config import libs_dir
 
     return os.pathsep.join(filter(None, (str(libs_dir), os.environ.get("LD_LIBRARY_PATH"))))
