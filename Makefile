@@ -12,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native browser pythons sim test test-all test-changed lint docs verilog bench prove soak clean
+.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ native: $(STAMP) ## compile the timeline model
 
 pythons: ## try Meshloom on each supported Python that this machine has, in sim_build/pythons
 	@scripts/pythons.sh
+
+wheels: ## a wheel for each of these, with the timeline model compiled, in dist/
+	@scripts/wheels.sh
 
 sim: native ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
 	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --device $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)

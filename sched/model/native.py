@@ -6,7 +6,8 @@ does `python -m meshloom.sched.model`.
 
 Compiled code can be neither stale nor damaged: it is an entry of the store in `native/` of the cache (see
 `sched.store.store`), named after a digest of its sources (and of `hw/spec/contracts.py`, whose constants it contains),
-and its own digest is compared before it is loaded. With another cache, a checkout's own entry serves too."""
+and its own digest is compared before it is loaded. With another cache, a checkout's own entry serves too, and so does
+the one that a wheel brings (`COMPILED`)."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ from ..store.store import Recipe, Store, StoreError, damage
 #: If set to anything but 0, Python runs the model.
 PURE = "MESHLOOM_PURE"
 MODEL = Path(__file__).parent
+#: Where a wheel for one Python and one platform has its entry.
+COMPILED = MODEL / "compiled"
 #: Constants that mypyc compiles in.
 _CONTRACTS = Path(__file__).parents[2] / "hw" / "spec" / "contracts.py"
 #: The package decides which version runs. `records` and `latency` are values and closed forms, `native` is this file.
@@ -145,7 +148,7 @@ def _whole(home: Path, model: Path) -> Path | None:
 
 
 def _elsewhere(model: Path) -> Path | None:
-    """The same in a checkout, whose cache is not the present one."""
+    """The same in a checkout, whose cache is not the present one, or in the package, as a wheel has brought it."""
     first, *others = _homes(model)
     return next((place for home in others if home != first and (place := _whole(home, model)) is not None), None)
 
@@ -172,6 +175,8 @@ def _homes(model: Path) -> Iterator[Path]:
     yield NATIVE.folder()
     if (checkout := cache.checkout()) is not None:
         yield NATIVE.folder(checkout / cache.OWN)
+    else:
+        yield COMPILED
 
 
 def _compiler() -> str:

@@ -18,6 +18,7 @@ from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.model.timeline import play
 from meshloom.sched.schedulers.network.scheduler import schedule
 from meshloom.sched.schedulers.network.sharing import SharingOptions
+from meshloom.sched.store import cache
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.stages import cut
 from meshloom.tb.build.builder import build
@@ -357,10 +358,14 @@ def test_a_fault_is_a_row_without_figures(prepared: PreparedNetwork, feed: Feed,
 # -- the road to it -----------------------------------------------------------------------------------------------
 
 
-def test_prepare_tells_its_steps() -> None:
+def test_prepare_tells_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     texts: list[str] = []
     network.prepare(every_kind(10, 5), CHIP, texts.append)
     assert texts[0].startswith("scheduling packed (1 of ")
+    assert texts[-2].startswith("scheduling")  # the search has lowered and played the best one
+    assert texts[-1] == "checking the program"
+    network.prepare(every_kind(10, 5), CHIP, texts.append)  # the search is kept
     assert texts[-3:] == ["lowering", "checking the program", "predicting its cycles"]
 
 

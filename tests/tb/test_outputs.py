@@ -18,6 +18,7 @@ import typer
 
 from meshloom.hw.assembly import verilog
 from meshloom.sched.workload import trainable
+from meshloom.tb.build import verilog_files
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.scenario import Metrics, ScenarioFigures, ScenarioResults
@@ -124,7 +125,7 @@ def test_every_option_with_a_path_is_here() -> None:
 
 
 @pytest.fixture
-def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A working directory with inputs of all commands, whose long parts are played."""
     engine(row())
     saved_schedule(folder / "copy.json")
@@ -138,8 +139,8 @@ def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with Store(folder / "rows") as store:
         store.add([point("a"), point("b")])
-    monkeypatch.setattr(verilog, "verilog", lambda config: "module chip();\nendmodule\n")
-    monkeypatch.setattr(verilog, "manifest", lambda config: {})
+    monkeypatch.setattr(verilog, "files", lambda config: {"tiny.v": "module chip();\nendmodule\n", "tiny.json": "{}\n"})
+    monkeypatch.setattr(verilog_files, "OUTPUT", tmp_path_factory.mktemp("kept"))  # it is nobody's Verilog
     monkeypatch.setattr(serving, "serve", lambda *result, **options: SimpleNamespace(results=SERVED))
     monkeypatch.setattr(training, "train", trained)
     monkeypatch.setattr(cluster, "begin", lambda: None)

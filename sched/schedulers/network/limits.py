@@ -135,10 +135,24 @@ def bounding(gains: Mapping[Resource, float], costs: Mapping[Resource, float], c
     return "+".join(names)
 
 
+def _kinds(operations: Sequence[Operation], chip: ChipConfig) -> list[Resource]:
+    """The kinds of resource that operations use: nobody buys more of others."""
+    drams = set(chip.drams)
+    used: set[Resource] = set()
+    for op in operations:
+        if isinstance(op, Move):
+            used.add(Resource.NOC)
+            if {op.src.tile, op.dst.tile} & drams:
+                used.add(Resource.DRAM)
+        else:
+            used.add(Resource.VECTOR if isinstance(op, Vec) else Resource.COMPUTE)
+    return [kind for kind in Resource if kind in used]
+
+
 def _bought(operations: Sequence[Operation], chip: ChipConfig) -> str:
     """What bounds operations, as `bounding` names it, by playing them with twice as much of each kind of resource."""
     what_if = WhatIf(operations, chip)
-    kinds = [kind for kind in Resource if kind is not Resource.VECTOR or any(isinstance(op, Vec) for op in operations)]
+    kinds = _kinds(operations, chip)
     before, best = what_if.cycles(), what_if.cycles(kinds)
     costs = {kind: what_if.cycles([other for other in kinds if other is not kind]) - best for kind in kinds}
     gains = {kind: before - what_if.cycles([kind]) for kind in kinds}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined, TemplateError
@@ -148,10 +148,14 @@ def page_of(study: Study, folder: Path = FOLDER) -> Page:
     return Page(study, Rows(quick, known), Rows([*full, *quick], known), folder)
 
 
-def _set_aside(path: Path) -> None:
-    """Keeps a page that was printed before rows were kept: its tables stand nowhere else. Raises WriteError."""
+def _set_aside(path: Path, pictures: Iterable[str]) -> None:
+    """Keeps a page that was printed before rows were kept, with the pictures in it: its tables stand nowhere else.
+    Raises WriteError."""
     earlier = path.parent / EARLIER / path.name
     if path.exists() and not earlier.exists() and "\nQuick: " not in (text := path.read_text(encoding="utf-8")):
+        for name in pictures:
+            if (picture := path.with_name(name)).exists():
+                write_atomically(earlier.with_name(name), picture.read_bytes())
         write_atomically(earlier, text)
 
 
@@ -159,7 +163,7 @@ def save(page: Page, folder: Path = FOLDER) -> Path:
     """Writes pictures and page, each whole or not at all; the path of the page, relative to the repository where it
     lies in it. Raises StudyError, WriteError."""
     path = folder / f"{page.study.name}.md"
-    _set_aside(path)
+    _set_aside(path, page.study.pictures)
     for name, draw in page.study.pictures.items():
         draw(page.rows, folder / name)
     write_atomically(path, page.markdown())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -239,13 +239,21 @@ def test_a_page_says_how_much_of_it_is_new(folder: Path) -> None:
 
 def test_a_page_of_before_is_set_aside_once(folder: Path) -> None:
     """Its tables stand nowhere else. Where nothing is measured no page is written at all."""
-    one, page = study(), folder / "squares.md"
+    page = folder / "squares.md"
+
+    def draw(rows: Rows, path: Path) -> None:
+        path.write_text("new")
+
+    one = replace(study(), pictures={"squares.svg": draw})
     page.write_text("# Squares\n\nPrinted by hand.\n")
+    (folder / "squares.svg").write_text("old")
     assert not command.run([one], command.StudyOptions(printed=True), console())
     assert page.read_text() == "# Squares\n\nPrinted by hand.\n"
     for _ in range(2):
         assert command.run([one], command.StudyOptions(jobs=0), console())
         assert (folder / "earlier" / "squares.md").read_text() == "# Squares\n\nPrinted by hand.\n"
+        assert (folder / "earlier" / "squares.svg").read_text() == "old"
+        assert (folder / "squares.svg").read_text() == "new"
         assert "The full study was printed before rows were kept as text: [earlier/squares.md]" in page.read_text()
 
 

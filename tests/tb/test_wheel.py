@@ -1,0 +1,77 @@
+"""A wheel brings the timeline model compiled: whoever installs it needs no compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from meshloom.sched.model import native
+
+ROOT = Path(__file__).parents[2]
+#: What a wheel is made of.
+SOURCES = ("hw", "sched", "tb", "meshloom", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources elsewhere, where a build may leave what it likes."""
+    place = tmp_path_factory.mktemp("tree")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, place / name)
+    return place
+
+
+def wheel(tree: Path, compiled: Path | None) -> Path:
+    environment = {name: value for name, value in os.environ.items() if name != "MESHLOOM_COMPILED"}
+    if compiled is not None:
+        environment["MESHLOOM_COMPILED"] = str(compiled)
+    shutil.rmtree(tree / "build", ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "dist", "."]
+    subprocess.run(command, cwd=tree, env=environment, check=True, capture_output=True)
+    (path,) = (tree / "dist").glob("*.whl")
+    return path.rename(tree / path.name)
+
+
+@pytest.mark.slow
+def test_a_wheel_with_the_compiled_model_needs_no_compiler(tree: Path, tmp_path: Path) -> None:
+    compiled = native.ready()
+    assert compiled is not None
+    path = wheel(tree, compiled)
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert f"-{python}-{python}-linux_" in path.name
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "site")
+    check = (
+        "from meshloom.sched.model import native; import meshloom; "
+        "assert meshloom.__file__.startswith(sys.argv[1]), meshloom.__file__; "
+        "assert native.ready() is not None and native.compiled()"
+    )
+    packages = sysconfig.get_path("purelib")
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(tmp_path / "site"), packages)),
+        "MESHLOOM_CACHE": str(tmp_path / "cache"),
+        "CC": "no-compiler",
+    }
+    # without `site`, which would find this checkout: it is installed here, editable
+    command = [sys.executable, "-S", "-c", f"import sys; {check}", str(tmp_path / "site")]
+    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.slow
+def test_one_without_is_for_every_python(tree: Path) -> None:
+    path = wheel(tree, None)
+    assert path.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(path) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".so")]
