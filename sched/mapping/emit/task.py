@@ -61,7 +61,8 @@ class LayerTask:
     pixels. Ranges are (first, end). `core` is a tile of `cores`; addresses are words in the memory that an operation
     names: A (inputs), B (weights), ACC (32-bit sums and biases, in rows of the array's width), OUT (results).
 
-    In a network `x` and `y` are already placed and `dram` allocates the rest; `result` is the name of the output.
+    In a network `x` and `y` are already placed and `dram` allocates the rest; `result` is the name of the output. With
+    `flat=False` a 1x1 layer keeps its rows and columns of pixels.
     Raises DoesNotFit for a layer that the chip cannot run at all.
     """
 
@@ -75,10 +76,11 @@ class LayerTask:
         y: Stored | None = None,
         dram: Allocator | None = None,
         packed: bool | None = None,
+        flat: bool = True,
         result: str = "",
     ) -> None:
         self.shape, self.chip, self.cores = shape, chip, chip.cores
-        self.problem: Problem = pose(shape, chip, packed)
+        self.problem: Problem = pose(shape, chip, packed, flat)
         self._result, self._nodes = result, list[Node]()
         self._fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}
         p, homes = self.problem, chip.drams

@@ -1,0 +1,188 @@
+"""The schedule of a layer by its mapping: what its loops say is loaded, computed and stored, by each core in turn.
+
+A tile is loaded when the loops have changed it and its GEMM comes up, so each GEMM waits for its own part alone; where
+a memory has room for a second one, that is loaded meanwhile. Results are stored after the next GEMM's loads: a core's
+moves go in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from math import prod
+
+from meshloom.hw.spec.config import ChipConfig
+
+from ...ir.schedule import Schedule, ToolClaim
+from ...mapping.emit.task import LayerTask
+from ...mapping.tiling.arena import TileResidency, assign
+from ...mapping.tiling.tiles import MTile, Range
+from ...workload.layers import ConvShape
+from .fit import CoreNest, Leeway, core_nest
+from .mapping import Dimension, LayerMapping, MappingError
+from .walk import MOST_GEMMS, NestStep, count_visits, is_flat, steps_of, visits
+
+#: The part of ACC that biases take at most, unless a single one needs more.
+BIAS_PART = 8
+
+
+def sizes_of(shape: ConvShape) -> dict[Dimension, int]:
+    """The dimensions of a layer."""
+    return {
+        Dimension.B: shape.batch, Dimension.K: shape.out_channels, Dimension.C: shape.in_channels,
+        Dimension.OY: shape.out_h, Dimension.OX: shape.out_w, Dimension.FY: shape.kernel_h,
+        Dimension.FX: shape.kernel_w,
+    }  # fmt: skip
+
+
+def schedule(
+    shape: ConvShape, chip: ChipConfig, scale: int, mapping: LayerMapping, claim: ToolClaim, *, nearest: bool = False
+) -> Schedule:
+    """The schedule of a layer on a chip by a mapping of its sizes. `claim`: what the tool says of it; the schedule has
+    it, with the changes that `nearest` allows.
+
+    Raises MappingError for what the chip cannot do, in one line that says what would do; DoesNotFit.
+    """
+    leeway = Leeway(nearest)
+    nest = core_nest(mapping, chip, leeway)
+    if (count := count_visits(nest) * prod(each.size for each in nest.cores)) > MOST_GEMMS:
+        raise MappingError(f"it makes {count:,} GEMMs, at most {MOST_GEMMS:,} are planned; let more lie in the core")
+    whole = nest.at_once[Dimension.C] >= shape.in_channels  # else words that the host packs would be cut
+    task = LayerTask(shape, chip, scale, packed=None if whole else False, flat=is_flat(nest, shape))
+    lists = [_CoreOperations(task, core, _steps(nest, shape, task, number), leeway).each()
+             for number, core in enumerate(chip.cores[: prod(f.size for f in nest.cores)])]  # fmt: skip
+    for turn in zip_longest(*lists):
+        for add in turn:
+            if add is not None:
+                add()
+    own = claim.model_copy(update={"changes": tuple(leeway.changes)})
+    return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
+
+
+def _steps(nest: CoreNest, shape: ConvShape, task: LayerTask, number: int) -> list[NestStep]:
+    return [step for visit in visits(nest, sizes_of(shape), number) for step in steps_of(visit, task)]
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Tiles of one kind in a memory of a core: where each GEMM has its own, and which it is the first to use."""
+
+    at: list[int]
+    fresh: list[bool]
+
+
+class _CoreOperations:
+    """The operations of one core, and where its tiles lie."""
+
+    def __init__(self, task: LayerTask, core: int, steps: Sequence[NestStep], leeway: Leeway) -> None:
+        self.task, self.core, self.steps = task, core, steps
+        has = task.chip.core
+        self.a = self._place(
+            "A",
+            "inputs",
+            has.a_words,
+            lambda s: (s.inputs, s.tile, s.k),
+            lambda s: task.input_words(s.tile, s.k),
+            leeway,
+        )
+        self.b = self._place(
+            "B", "weights", has.b_words, lambda s: (s.weights, s.n, s.k), lambda s: task.weight_words(s.n, s.k), leeway
+        )
+        blocks = max((step.n[1] - step.n[0] for step in steps), default=1)
+        distinct = len({step.n for step in steps})
+        room = min(distinct, max(2, has.acc_words // BIAS_PART // blocks)) * blocks
+        self.bias = self._place("ACC", "biases", room, lambda s: s.n, lambda s: blocks, None)
+        partial = any(step.k != (0, task.k_blocks) for step in steps)
+        self.sums = self._place(
+            "ACC", "sums", has.acc_words - room, lambda s: (s.tile, s.n),
+            lambda s: task.result_words(s.tile, s.n) if partial else 0, Leeway(), room,
+        )  # fmt: skip
+        self.out = self._turns()
+
+    def _place(
+        self,
+        memory: str,
+        what: str,
+        words: int,
+        key: Callable[[NestStep], Hashable],
+        size: Callable[[NestStep], int],
+        leeway: Leeway | None,
+        base: int = 0,
+    ) -> _Memory:
+        """Slots in `words` words of a memory from `base` on for the tiles of all steps; each tile comes once, unless
+        the mapping may be changed (`leeway`; None: it does not say how often)."""
+        largest = max(map(size, self.steps), default=0)
+        if not largest:
+            return _Memory([base] * len(self.steps), [False] * len(self.steps))
+        slots = words // largest
+        uses = [(index, key(step)) for index, step in enumerate(self.steps)]
+        core = f"{memory} of a {self.task.chip.name} core"
+        if not slots:
+            raise MappingError(
+                f"a tile of {what} is too large: {largest} words, {core} has {words} for them; let fewer loops lie in "
+                "the core"
+            )
+        residencies = assign(uses, slots)
+        once = len({name for _, name in uses})
+        if leeway is not None and len(residencies) > once:
+            leeway.change(
+                f"tiles of {what} that stay together are too large for {core}, which holds {slots} of {largest} words",
+                "let fewer loops lie in the core",
+                f"tiles of {what} are loaded {len(residencies)} times instead of {once}",
+            )
+        return _of_residencies(residencies, uses, largest, base)
+
+    def _turns(self) -> list[int]:
+        """Where each step's results lie in OUT: the slots take turns."""
+        task = self.task
+        largest = max((task.result_words(step.tile, step.n) for step in self.steps), default=1)
+        slots, turn, at = max(1, task.chip.core.out_words // largest), 0, list[int]()
+        for step in self.steps:
+            at.append(turn % slots * largest)
+            turn += step.k[1] == task.k_blocks
+        return at
+
+    def each(self) -> Iterator[Callable[[], None]]:
+        """A call for each step, which adds its operations; then those for what is left to be stored."""
+        waiting: list[tuple[MTile, Range, int]] = []
+        for index, step in enumerate(self.steps):
+            yield lambda index=index, step=step: self._add(index, step, waiting)
+        yield lambda: self._store(waiting)
+
+    def _add(self, index: int, step: NestStep, waiting: list[tuple[MTile, Range, int]]) -> None:
+        task, core = self.task, self.core
+        if step.k[0] == 0 and self.bias.fresh[index]:
+            task.load_bias(core, step.n, self.bias.at[index])
+        if self.b.fresh[index]:
+            task.load_weights(core, step.n, step.k, self.b.at[index])
+        if self.a.fresh[index]:
+            task.load_input(core, step.tile, step.k, self.a.at[index])
+        task.gemm(
+            core, step.tile, step.n, step.k, a=self.a.at[index], b=self.b.at[index], bias=self.bias.at[index],
+            sums=self.sums.at[index], out=self.out[index],
+        )  # fmt: skip
+        self._store(waiting)
+        if step.k[1] == task.k_blocks:
+            waiting.append((step.tile, step.n, self.out[index]))
+
+    def _store(self, waiting: list[tuple[MTile, Range, int]]) -> None:
+        for tile, n, at in waiting:
+            self.task.store(self.core, tile, n, at)
+        waiting.clear()
+
+
+def _of_residencies(
+    residencies: Sequence[TileResidency], uses: Sequence[tuple[int, Hashable]], size: int, base: int
+) -> _Memory:
+    """Where each use has its tile, in slots of `size` words from `base` on."""
+    places: dict[Hashable, int] = {}
+    starts = {(stay.first, stay.key): stay.slot for stay in residencies}
+    memory = _Memory([], [])
+    for use in uses:
+        fresh = use in starts
+        if fresh:
+            places[use[1]] = base + starts[use] * size
+        memory.at.append(places[use[1]])
+        memory.fresh.append(fresh)
+    return memory
