@@ -84,8 +84,8 @@ def is_flat(nest: CoreNest, shape: ConvShape) -> bool:
 
 
 def steps_of(visit: Visit, task: LayerTask) -> Iterator[NestStep]:
-    """The GEMMs of a visit: as large as an instruction and half of OUT allow, cut between output blocks rather than
-    between pixels, whose remainders would leave rows of the array idle."""
+    """The GEMMs of a visit: as large as an instruction and half of OUT and B allow, cut between output blocks rather
+    than between pixels, whose remainders would leave rows of the array idle."""
     problem, chip = task.problem, task.chip
     (n0, n1), (k0, k1) = visit.at[Dimension.K], visit.at[Dimension.C]
     n = n0 // chip.cols, ceil(n1 / chip.cols)
@@ -98,8 +98,9 @@ def steps_of(visit: Visit, task: LayerTask) -> Iterator[NestStep]:
     room = max(1, chip.core.out_words // 2)
     for image in range(*visit.at[Dimension.B]):
         for tile in _tiles(MTile(image, *rows, *columns), task, room):
-            for blocks in _parts(n, max(1, room // tile.pixels), tile, task):
-                for depth in ranges(k[1] - k[0], _deepest(tile, task, k)):
+            deep = _deepest(tile, task, k)
+            for blocks in _parts(n, max(1, room // tile.pixels), tile, task, deep):
+                for depth in ranges(k[1] - k[0], deep):
                     yield NestStep(tile, blocks, (k[0] + depth[0], k[0] + depth[1]), visit.inputs, visit.weights)
 
 
@@ -124,9 +125,10 @@ def _tiles(whole: MTile, task: LayerTask, room: int) -> Iterator[MTile]:
             yield MTile(whole.image, whole.r0 + r0, whole.r0 + r1, whole.c0 + c0, whole.c0 + c1)
 
 
-def _parts(n: Range, most: int, tile: MTile, task: LayerTask) -> Iterator[Range]:
-    """Ranges of output blocks, as many at once as OUT and an instruction hold."""
-    while most > 1 and not task.fits_gemm(tile, (0, most), (0, 1)):
+def _parts(n: Range, most: int, tile: MTile, task: LayerTask, deep: int) -> Iterator[Range]:
+    """Ranges of output blocks, as many at once as half of OUT, half of B and an instruction hold."""
+    most, half = min(most, n[1] - n[0]), task.chip.core.b_words // 2
+    while most > 1 and (not task.fits_gemm(tile, (0, most), (0, 1)) or task.weight_words((0, most), (0, deep)) > half):
         most = ceil(most / 2)
     for first, end in ranges(n[1] - n[0], most):
         yield n[0] + first, n[0] + end
