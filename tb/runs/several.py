@@ -13,11 +13,12 @@ from ..inputs.sources import NetworkSource
 from ..results.events import Event, RowCount
 from ..results.schema import Row
 from . import runner
+from .kinds.mappings import MappedSource
 from .options import RunOptions
 from .saved import SavedSource
 
 #: What may be run on several targets.
-Source = str | NetworkSource | SavedSource
+Source = str | NetworkSource | SavedSource | MappedSource
 #: Characters of the name of a target's folder.
 _LONGEST = 80
 

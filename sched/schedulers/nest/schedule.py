@@ -19,9 +19,9 @@ from ...mapping.emit.task import LayerTask
 from ...mapping.tiling.arena import TileResidency, assign
 from ...mapping.tiling.tiles import MTile, Range
 from ...workload.layers import ConvShape
-from .fit import CoreNest, Leeway, core_nest
+from .fit import Leeway, core_nest
 from .mapping import Dimension, LayerMapping, MappingError
-from .walk import MOST_GEMMS, NestStep, count_visits, is_flat, steps_of, visits
+from .walk import MOST_GEMMS, NestStep, count_visits, is_flat, steps
 
 #: The part of ACC that biases take at most, unless a single one needs more.
 BIAS_PART = 8
@@ -50,7 +50,7 @@ def schedule(
         raise MappingError(f"it makes {count:,} GEMMs, at most {MOST_GEMMS:,} are planned; let more lie in the core")
     whole = nest.at_once[Dimension.C] >= shape.in_channels  # else words that the host packs would be cut
     task = LayerTask(shape, chip, scale, packed=None if whole else False, flat=is_flat(nest, shape))
-    lists = [_CoreOperations(task, core, _steps(nest, shape, task, number), leeway).each()
+    lists = [_CoreOperations(task, core, steps(nest, sizes_of(shape), number, task), leeway).each()
              for number, core in enumerate(chip.cores[: prod(f.size for f in nest.cores)])]  # fmt: skip
     for turn in zip_longest(*lists):
         for add in turn:
@@ -58,10 +58,6 @@ def schedule(
                 add()
     own = claim.model_copy(update={"changes": tuple(leeway.changes)})
     return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
-
-
-def _steps(nest: CoreNest, shape: ConvShape, task: LayerTask, number: int) -> list[NestStep]:
-    return [step for visit in visits(nest, sizes_of(shape), number) for step in steps_of(visit, task)]
 
 
 @dataclass(frozen=True)

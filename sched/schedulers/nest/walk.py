@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
 
 from ...mapping.emit.task import LayerTask, ranges
+from ...mapping.tiling.plan import gemm_cycles
 from ...mapping.tiling.tiles import MTile, Range
 from ...workload.layers import ConvShape
 from .fit import CoreNest
@@ -15,6 +17,8 @@ from .mapping import RELEVANT, Dimension, Operand
 
 #: GEMMs of a layer at most: more would take minutes to plan.
 MOST_GEMMS = 200_000
+#: Cycles that a GEMM of a first or last visit takes at least: the first one begins early, the last store is short.
+LEAST_CYCLES = 1024
 
 
 @dataclass(frozen=True)
@@ -83,9 +87,24 @@ def is_flat(nest: CoreNest, shape: ConvShape) -> bool:
     return nest.at_once[Dimension.OX] >= shape.out_w or nest.at_once[Dimension.OY] == 1
 
 
-def steps_of(visit: Visit, task: LayerTask) -> Iterator[NestStep]:
-    """The GEMMs of a visit: as large as an instruction and half of OUT and B allow, cut between output blocks rather
-    than between pixels, whose remainders would leave rows of the array idle."""
+def steps(nest: CoreNest, sizes: dict[Dimension, int], core: int, task: LayerTask) -> list[NestStep]:
+    """The GEMMs of core number `core`. Its first and its last visit are cut finely, unless other visits use the same
+    weights or sums, which come in the same pieces for all."""
+    visited = list(visits(nest, sizes, core))
+    users = Counter(visit.weights for visit in visited)
+    summed = nest.at_once[Dimension.C] >= sizes[Dimension.C]
+    ends = (0, len(visited) - 1)
+    result: list[NestStep] = []
+    for index, visit in enumerate(visited):
+        fine = summed and index in ends and users[visit.weights] == 1
+        result += _steps_of(visit, task, LEAST_CYCLES if fine else None)
+    return result
+
+
+def _steps_of(visit: Visit, task: LayerTask, least: int | None) -> Iterator[NestStep]:
+    """The GEMMs of a visit, as large as an instruction and half of OUT and B allow, or of `least` cycles or a little
+    more. They are cut between output blocks rather than between pixels, whose remainders would leave rows of the array
+    idle."""
     problem, chip = task.problem, task.chip
     (n0, n1), (k0, k1) = visit.at[Dimension.K], visit.at[Dimension.C]
     n = n0 // chip.cols, ceil(n1 / chip.cols)
@@ -99,7 +118,10 @@ def steps_of(visit: Visit, task: LayerTask) -> Iterator[NestStep]:
     for image in range(*visit.at[Dimension.B]):
         for tile in _tiles(MTile(image, *rows, *columns), task, room):
             deep = _deepest(tile, task, k)
-            for blocks in _parts(n, max(1, room // tile.pixels), tile, task, deep):
+            most = room // tile.pixels
+            if least is not None:
+                most = min(most, ceil(least / gemm_cycles(problem, 1, tile.pixels, deep * problem.taps)))
+            for blocks in _parts(n, max(1, most), tile, task, deep):
                 for depth in ranges(k[1] - k[0], deep):
                     yield NestStep(tile, blocks, (k[0] + depth[0], k[0] + depth[1]), visit.inputs, visit.weights)
 
