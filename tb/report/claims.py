@@ -36,7 +36,7 @@ def print_claims(runs: Sequence[ClaimedRun], counted: str, to: Console) -> None:
     table = Table(header_style="bold", pad_edge=False)
     for name in ("workload", "chip", "mapped by"):
         table.add_column(name, no_wrap=True)
-    for name in ("claimed cycles", f"{counted} cycles", "beyond claim", "claimed DRAM bytes", "claimed nJ"):
+    for name in ("claimed cycles", f"{counted} cycles", "beyond claim", "claimed DRAM bytes", "claimed µJ"):
         table.add_column(name, justify="right", no_wrap=True)
     for workload, chip, claim, cycles in runs:
         beyond = f"{100 * (cycles - claim.cycles) / claim.cycles:+.2f} %" if claim.cycles and cycles else "-"
@@ -48,7 +48,7 @@ def print_claims(runs: Sequence[ClaimedRun], counted: str, to: Console) -> None:
             f"{cycles:,}" if cycles else "-",
             beyond,
             "-" if claim.dram_bytes is None else f"{claim.dram_bytes:,}",
-            "-" if claim.picojoules is None else f"{claim.picojoules / 1000:,.4g}",
+            "-" if claim.picojoules is None else f"{claim.picojoules / 1e6:,.4g}",
         )
     show(table, to)
     for workload, _, claim, _ in runs:

@@ -24,7 +24,15 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CLAIMS = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 #: Pages by task, and whether all of their commands run or those of "In ten minutes": the others need a user's files, or
 #: hours.
-TASKS = {"run": False, "judge": False, "size": True, "verilog": True, "train": False, "serve": False}
+TASKS = {
+    "run": False,
+    "judge": False,
+    "referee": True,
+    "size": True,
+    "verilog": True,
+    "train": False,
+    "serve": False,
+}
 OTHERS = ("setup", "studies", "sweeps", "tutorial")
 TEXTS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*TASKS, *OTHERS)}
 TEXT = README + "".join(TEXTS.values())
