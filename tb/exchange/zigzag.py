@@ -62,7 +62,7 @@ class _Layer(BaseModel):
     equation: str
     equation_relations: list[str]
     loop_dimensions: dict[str, int]
-    user_spatial_mapping: dict[str, dict[str, float]]
+    user_spatial_mapping: dict[str, dict[str, float]] | None = None
     memory_operand_links: dict[str, str]
 
 
@@ -180,10 +180,11 @@ def _factors(loops: Iterable[str], names: dict[str, Dimension]) -> tuple[Factor,
 
 
 def _mapping(inputs: _Inputs, names: dict[str, Dimension], sizes: dict[Dimension, int]) -> LayerMapping:
+    unrolled_by = inputs.layer.user_spatial_mapping or {}
     cores = [
         Factor(names[name], int(size))
         for axis in list(inputs.accelerator.operational_array.dimensions)[_ARRAY_DIMENSIONS:]
-        for name, size in inputs.layer.user_spatial_mapping.get(axis, {}).items()
+        for name, size in unrolled_by.get(axis, {}).items()
         if size > 1 and name in names
     ]
     levels: dict[Operand, Sequence[Level]] = {}
@@ -207,12 +208,7 @@ def _mapping(inputs: _Inputs, names: dict[str, Dimension], sizes: dict[Dimension
             for index, level in enumerate(loops)
         ]
     turns = [*(factor for level in levels[Operand.OUTPUT] for factor in level.loops), *cores]
-    wide = {
-        names[name]: size
-        for axis in inputs.layer.user_spatial_mapping.values()
-        for name, size in axis.items()
-        if name in names
-    }
+    wide = {names[name]: size for axis in unrolled_by.values() for name, size in axis.items() if name in names}
     return LayerMapping(sizes, levels, _whole(array, turns, sizes, wide), cores)
 
 

@@ -52,7 +52,7 @@ class CoreNest:
 def core_nest(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> CoreNest:
     """What the cores of a chip do. Raises MappingError, in one line that says what would do."""
     _check_array(mapping, chip, leeway)
-    cores = _cores(mapping, chip, leeway)
+    cores = _cores(mapping, chip)
     _check_levels(mapping, leeway)
     inside = {operand: mapping.inside(operand, Place.PE, Place.CORE) for operand in Operand}
     loops, inside = _kernels_inside(mapping.loops, inside, leeway)
@@ -62,13 +62,13 @@ def core_nest(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> CoreNe
         dimension: mapping.at_once(dimension) * prod(f.size for f in loops[:inner] if f.dimension is dimension)
         for dimension in Dimension
     }
-    parts = {each.dimension: each.size for each in cores}
+    shared = {each.dimension for each in cores}  # a core's part begins with a whole tile
     for dimension, grain, what in (
         (Dimension.K, chip.cols, f"an output channel for each of the {chip.cols} columns of the array"),
         (Dimension.C, chip.lanes, f"a word has {chip.lanes} input channels"),
     ):
-        most = ceil(mapping.sizes.get(dimension, 1) / parts.get(dimension, 1))
-        if at_once[dimension] % grain and at_once[dimension] < most:
+        cut = dimension in shared or at_once[dimension] < mapping.sizes.get(dimension, 1)
+        if at_once[dimension] % grain and cut:
             rounded = ceil(at_once[dimension] / grain) * grain
             leeway.change(
                 f"a core's tile has {at_once[dimension]} of {dimension}: {what}",
@@ -102,9 +102,10 @@ def _check_array(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> Non
             )
 
 
-def _cores(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> tuple[Factor, ...]:
-    """What cores divide among themselves."""
-    cores = tuple(f for f in mapping.cores if f.size > 1)
+def _cores(mapping: LayerMapping, chip: ChipConfig) -> tuple[Factor, ...]:
+    """What cores divide among themselves, a factor for each dimension."""
+    sizes = {d: prod(f.size for f in mapping.cores if f.dimension is d) for d in Dimension}
+    cores = tuple(Factor(dimension, size) for dimension, size in sizes.items() if size > 1)
     if summed := [f for f in cores if f.dimension in REDUCTIONS]:
         raise MappingError(
             f"{', '.join(map(str, summed))} is unrolled over cores, which cannot add each other's sums; unroll pixels "

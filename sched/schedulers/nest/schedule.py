@@ -60,6 +60,11 @@ def schedule(
     return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
 
 
+def _refuse(problem: str, mend: str, instead: str) -> None:
+    """Raises MappingError: sums that leave ACC before they are complete cannot be loaded again."""
+    raise MappingError(f"{problem}; {mend}")
+
+
 @dataclass(frozen=True)
 class _Memory:
     """Tiles of one kind in a memory of a core: where each GEMM has its own, and which it is the first to use."""
@@ -80,10 +85,15 @@ class _CoreOperations:
             has.a_words,
             lambda s: (s.inputs, s.tile, s.k),
             lambda s: task.input_words(s.tile, s.k),
-            leeway,
+            leeway.change,
         )
         self.b = self._place(
-            "B", "weights", has.b_words, lambda s: (s.weights, s.n, s.k), lambda s: task.weight_words(s.n, s.k), leeway
+            "B",
+            "weights",
+            has.b_words,
+            lambda s: (s.weights, s.n, s.k),
+            lambda s: task.weight_words(s.n, s.k),
+            leeway.change,
         )
         blocks = max((step.n[1] - step.n[0] for step in steps), default=1)
         distinct = len({step.n for step in steps})
@@ -92,7 +102,7 @@ class _CoreOperations:
         partial = any(step.k != (0, task.k_blocks) for step in steps)
         self.sums = self._place(
             "ACC", "sums", has.acc_words - room, lambda s: (s.tile, s.n),
-            lambda s: task.result_words(s.tile, s.n) if partial else 0, Leeway(), room,
+            lambda s: task.result_words(s.tile, s.n) if partial else 0, _refuse, room,
         )  # fmt: skip
         self.out = self._turns()
 
@@ -103,11 +113,11 @@ class _CoreOperations:
         words: int,
         key: Callable[[NestStep], Hashable],
         size: Callable[[NestStep], int],
-        leeway: Leeway | None,
+        again: Callable[[str, str, str], object] | None,
         base: int = 0,
     ) -> _Memory:
-        """Slots in `words` words of a memory from `base` on for the tiles of all steps; each tile comes once, unless
-        the mapping may be changed (`leeway`; None: it does not say how often)."""
+        """Slots in `words` words of a memory from `base` on for the tiles of all steps. `again`: hears that a tile
+        would have to come more than once, what would do, and what it comes to; None: it may."""
         largest = max(map(size, self.steps), default=0)
         if not largest:
             return _Memory([base] * len(self.steps), [False] * len(self.steps))
@@ -121,8 +131,8 @@ class _CoreOperations:
             )
         residencies = assign(uses, slots)
         once = len({name for _, name in uses})
-        if leeway is not None and len(residencies) > once:
-            leeway.change(
+        if again is not None and len(residencies) > once:
+            again(
                 f"tiles of {what} that stay together are too large for {core}, which holds {slots} of {largest} words",
                 "let fewer loops lie in the core",
                 f"tiles of {what} are loaded {len(residencies)} times instead of {once}",

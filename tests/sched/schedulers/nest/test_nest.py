@@ -104,6 +104,16 @@ def test_any_mapping_computes_the_layer(seed: int) -> None:
     lowered(shape, "tiny", mapped(shape, texts, "OX2 K4"), nearest=True)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_any_mapping_on_cores_computes_the_layer(seed: int) -> None:
+    """Parts of cores that are no whole tiles, too."""
+    shape, random = "conv:8x6x8-12,k1", Random(seed)
+    loops = ["C2", "C4", "OX3", "OY2", "OY2", "K3"]
+    random.shuffle(loops)
+    texts = [f"{' '.join(loops[:cut])} | {' '.join(loops[cut:])}" for cut in (random.randrange(2, 7) for _ in Operand)]
+    lowered(shape, "quad8", mapped(shape, texts, "OX2 K2", "OY2 K2"), nearest=True)
+
+
 @pytest.mark.parametrize(
     ("loops", "array", "says"),
     [
@@ -136,7 +146,7 @@ def test_the_nearest_says_what_it_changes() -> None:
 
 def test_more_cores_than_there_are() -> None:
     mapping = mapped("gemm:32x32x32", ("C32 | OX4 K4",) * 3, "OX4 K4", "OX2 K2")
-    with pytest.raises(MappingError, match=r"4 cores are used .OX 2, K 2., tiny has 1; unroll less"):
+    with pytest.raises(MappingError, match=r"4 cores are used .K 2, OX 2., tiny has 1; unroll less"):
         schedule(parse("gemm:32x32x32"), load("tiny"), 1, mapping, CLAIM)
     summed = mapped("gemm:32x32x32", ("C16 | OX8 K8",) * 3, "OX4 K4", "C2")
     with pytest.raises(MappingError, match=r"C 2 is unrolled over cores, which cannot add"):
