@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from meshloom.hw.spec.config import ChipConfig
 
-from .mapping import PIXELS, REDUCTIONS, Dimension, Factor, LayerMapping, MappingError, Operand, Place
+from .mapping import PIXELS, REDUCTIONS, Dimension, Factor, LayerMapping, MappingError, Operand, Place, listing
 
 
 @dataclass
@@ -52,16 +52,14 @@ class CoreNest:
 def core_nest(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> CoreNest:
     """What the cores of a chip do. Raises MappingError, in one line that says what would do."""
     _check_array(mapping, chip, leeway)
-    cores = _cores(mapping, chip)
+    cores, turned = _cores(mapping, chip, leeway)
     _check_levels(mapping, leeway)
     inside = {operand: mapping.inside(operand, Place.PE, Place.CORE) for operand in Operand}
     loops, inside = _kernels_inside(mapping.loops, inside, leeway)
     _check_sums(loops, inside, leeway)
     inner = min(inside[Operand.INPUT], inside[Operand.WEIGHT])
-    at_once = {
-        dimension: mapping.at_once(dimension) * prod(f.size for f in loops[:inner] if f.dimension is dimension)
-        for dimension in Dimension
-    }
+    together = (*mapping.array, *turned, *loops[:inner])
+    at_once = {dimension: prod(f.size for f in together if f.dimension is dimension) for dimension in Dimension}
     shared = {each.dimension for each in cores}  # a core's part begins with a whole tile
     for dimension, grain, what in (
         (Dimension.K, chip.cols, f"an output channel for each of the {chip.cols} columns of the array"),
@@ -88,9 +86,9 @@ def _check_array(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> Non
     summed = [f for f in mapping.array if f.dimension in REDUCTIONS and f.size > 1]
     if summed:
         leeway.change(
-            f"{', '.join(map(str, summed))} is unrolled over the array, whose processing elements sum by themselves",
+            f"{listing(summed)} is unrolled over the array, whose processing elements sum by themselves",
             "unroll pixels (OX, OY, B) over its rows and K over its columns",
-            f"{', '.join(map(str, summed))} summed in turn",
+            f"{listing(summed)} summed in turn",
         )
     for what, unrolled, have in (("pixels", rows, chip.rows), ("output channels", columns, chip.cols)):
         if unrolled > have:
@@ -102,21 +100,27 @@ def _check_array(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> Non
             )
 
 
-def _cores(mapping: LayerMapping, chip: ChipConfig) -> tuple[Factor, ...]:
-    """What cores divide among themselves, a factor for each dimension."""
+def _cores(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> tuple[tuple[Factor, ...], tuple[Factor, ...]]:
+    """What cores divide among themselves, a factor for each dimension; and what is unrolled over cores in the mapping,
+    but computed in turn by each."""
     sizes = {d: prod(f.size for f in mapping.cores if f.dimension is d) for d in Dimension}
     cores = tuple(Factor(dimension, size) for dimension, size in sizes.items() if size > 1)
-    if summed := [f for f in cores if f.dimension in REDUCTIONS]:
-        raise MappingError(
-            f"{', '.join(map(str, summed))} is unrolled over cores, which cannot add each other's sums; unroll pixels "
-            "or K over cores"
+    turned = tuple(f for f in cores if f.dimension in REDUCTIONS)
+    if turned:
+        leeway.change(
+            f"{listing(turned)} is unrolled over cores, which cannot add each other's sums",
+            "unroll pixels or K over cores",
+            f"{listing(turned)} summed in turn",
         )
-    if (count := prod(f.size for f in cores)) > len(chip.cores):
-        raise MappingError(
-            f"{count} cores are used ({', '.join(map(str, cores))}), {chip.name} has {len(chip.cores)}; unroll less, "
-            "or take a chip with more (`meshloom chips`)"
+    parts = tuple(f for f in cores if f not in turned)
+    if (count := prod(f.size for f in parts)) > len(chip.cores):
+        leeway.change(
+            f"{count} cores are used ({listing(parts)}), {chip.name} has {len(chip.cores)}",
+            "unroll less over cores, or take a chip with more (`meshloom chips`)",
+            f"{listing(parts)} in turn on one core",
         )
-    return cores
+        return (), cores
+    return parts, turned
 
 
 def _check_levels(mapping: LayerMapping, leeway: Leeway) -> None:
@@ -142,9 +146,9 @@ def _kernels_inside(
     if not outer:
         return loops, inside
     leeway.change(
-        f"{', '.join(map(str, outer))} lies outside the core: a GEMM has the whole kernel",
+        f"{listing(outer)} lies outside the core: a GEMM has the whole kernel",
         "keep FX and FY in A and B",
-        f"{', '.join(map(str, outer))} inside each GEMM",
+        f"{listing(outer)} inside each GEMM",
     )
     stay = [index < inner or f.dimension not in kernel for index, f in enumerate(loops)]
     fewer = {operand: sum(stay[:count]) for operand, count in inside.items()}

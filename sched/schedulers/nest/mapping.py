@@ -97,7 +97,7 @@ class LayerMapping:
         for operand, loops in others:
             if loops != first[1]:
                 raise MappingError(
-                    f"the loops of {operand} are {_listing(loops)}, those of {first[0]} {_listing(first[1])}: all "
+                    f"the loops of {operand} are {listing(loops)}, those of {first[0]} {listing(first[1])}: all "
                     "operands must have the same loops in the same order, cut into levels as each likes"
                 )
         object.__setattr__(self, "loops", first[1])
@@ -114,10 +114,6 @@ class LayerMapping:
     def _unrolled(self, dimension: Dimension) -> int:
         return _product((*self.array, *self.cores), dimension)
 
-    def at_once(self, dimension: Dimension) -> int:
-        """How much of a dimension a core's array computes side by side."""
-        return _product(self.array, dimension)
-
     def inside(self, operand: Operand, *places: Place) -> int:
         """How many of the innermost loops run while a tile of an operand stays in one of these places."""
         return len(_all_loops(level for level in self.levels[operand] if level.place in places))
@@ -131,5 +127,6 @@ def _product(factors: Iterable[Factor], dimension: Dimension) -> int:
     return prod(factor.size for factor in factors if factor.dimension is dimension)
 
 
-def _listing(factors: Iterable[Factor]) -> str:
+def listing(factors: Iterable[Factor]) -> str:
+    """Factors in a text."""
     return ", ".join(map(str, factors)) or "none"

@@ -146,11 +146,15 @@ def test_the_nearest_says_what_it_changes() -> None:
 
 def test_more_cores_than_there_are() -> None:
     mapping = mapped("gemm:32x32x32", ("C32 | OX4 K4",) * 3, "OX4 K4", "OX2 K2")
-    with pytest.raises(MappingError, match=r"4 cores are used .K 2, OX 2., tiny has 1; unroll less"):
+    with pytest.raises(MappingError, match=r"4 cores are used .K 2, OX 2., tiny has 1; unroll less over"):
         schedule(parse("gemm:32x32x32"), load("tiny"), 1, mapping, CLAIM)
     summed = mapped("gemm:32x32x32", ("C16 | OX8 K8",) * 3, "OX4 K4", "C2")
     with pytest.raises(MappingError, match=r"C 2 is unrolled over cores, which cannot add"):
         schedule(parse("gemm:32x32x32"), load("quad8"), 1, summed, CLAIM)
+    result = lowered("gemm:32x32x32", "tiny", mapping, nearest=True)
+    assert result.claim is not None
+    assert result.claim.changes == ("K 2, OX 2 in turn on one core",)
+    assert lowered("gemm:32x32x32", "quad8", summed, nearest=True).claim != CLAIM
 
 
 def test_tiles_that_are_larger_than_a_memory() -> None:
