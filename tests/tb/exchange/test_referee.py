@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+import meshloom
 from meshloom.hw.spec.config import load
 from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.shapes import parse
-from meshloom.tb.exchange.interface import Importer
+from meshloom.tb.exchange.interface import Importer, ImportFileError
 from meshloom.tb.exchange.zigzag_chip import texts
 from meshloom.tb.results.energy import load as load_energy
 from meshloom.tb.results.schema import load as load_results
@@ -123,6 +125,17 @@ def test_a_chip_for_zigzag(tmp_path: Path) -> None:
         "D1": ["OX, 16"], "D2": ["K, 16"], "D3": ["K, 4"],
     }  # fmt: skip
     assert yaml.safe_load(texts(load("tiny"), load_energy())["tiny.yaml"])["operational_array"]["sizes"] == [4, 4]
+
+
+def test_python_has_it_too() -> None:
+    work = meshloom.Workload.mapped("timeloop", MAP, SHAPE)
+    made = meshloom.schedule(work, "tiny")
+    assert (made.workload, made.scheduler) == (SHAPE, "timeloop")
+    assert made.claim is not None
+    with pytest.raises(WorkloadError, match="of which no layer runs by itself"):
+        work.layers()
+    with pytest.raises(ImportFileError, match="has no strides: name its layer"):
+        meshloom.schedule(meshloom.Workload.mapped("timeloop", MAP), "tiny")
 
 
 def test_an_importer_may_be_named_by_its_module() -> None:
