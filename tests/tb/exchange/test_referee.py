@@ -64,6 +64,11 @@ def test_it_runs_beside_the_claim_and_so_does_the_imported_file(tmp_path: Path) 
     assert one.settings is not None
     assert one.settings.file == GEMM.name
     assert "claimed cycles" in shown.stdout
+    assert "claimed DRAM bytes" not in shown.stdout
+    assert one.energy is not None
+    assert f"{one.energy.microjoules:,.4g}" in shown.stdout
+    why = invoke("explain", imported)
+    assert f"zigzag-dse claims 2,306 cycles: these are {one.rtl_cycles - 2306:,} more (+" in why.stdout, why.output
 
 
 def test_an_importer_from_a_file(tmp_path: Path) -> None:
