@@ -55,7 +55,8 @@ def core_nest(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> CoreNe
     cores, turned = _cores(mapping, chip, leeway)
     _check_levels(mapping, leeway)
     inside = {operand: mapping.inside(operand, Place.PE, Place.CORE) for operand in Operand}
-    loops, inside = _kernels_inside(mapping.loops, inside, leeway)
+    loops = mapping.loops
+    _check_kernel(loops, inside, leeway)
     _check_sums(loops, inside, leeway)
     inner = min(inside[Operand.INPUT], inside[Operand.WEIGHT])
     together = (*mapping.array, *turned, *loops[:inner])
@@ -135,24 +136,15 @@ def _check_levels(mapping: LayerMapping, leeway: Leeway) -> None:
                 )
 
 
-def _kernels_inside(
-    loops: tuple[Factor, ...], inside: dict[Operand, int], leeway: Leeway
-) -> tuple[tuple[Factor, ...], dict[Operand, int]]:
-    """The loops, and how many of them run while a tile of each operand stays in the core, without those over the kernel
-    that lie outside a GEMM."""
-    inner = min(inside[Operand.INPUT], inside[Operand.WEIGHT])
-    kernel = {Dimension.FX, Dimension.FY}
-    outer = [f for f in loops[inner:] if f.dimension in kernel]
-    if not outer:
-        return loops, inside
-    leeway.change(
-        f"{listing(outer)} lies outside the core: a GEMM has the whole kernel",
-        "keep FX and FY in A and B",
-        f"{listing(outer)} inside each GEMM",
-    )
-    stay = [index < inner or f.dimension not in kernel for index, f in enumerate(loops)]
-    fewer = {operand: sum(stay[:count]) for operand, count in inside.items()}
-    return tuple(f for f, stays in zip(loops, stay, strict=True) if stays), fewer
+def _check_kernel(loops: Sequence[Factor], inside: dict[Operand, int], leeway: Leeway) -> None:
+    """Whether inputs come as often as the mapping says: a GEMM finds those of its own part of the kernel in A."""
+    between = loops[inside[Operand.WEIGHT] : inside[Operand.INPUT]]
+    if kernel := [f for f in between if f.dimension in (Dimension.FX, Dimension.FY)]:
+        leeway.change(
+            f"inputs stay in the core for {listing(kernel)}, weights do not: A has those of one part of the kernel",
+            "keep FX and FY in the core for both, or for neither",
+            f"inputs are loaded for each of {listing(kernel)}",
+        )
 
 
 def _check_sums(loops: Sequence[Factor], inside: dict[Operand, int], leeway: Leeway) -> None:

@@ -20,7 +20,7 @@ from ...mapping.tiling.arena import TileResidency, assign
 from ...mapping.tiling.tiles import MTile, Range
 from ...workload.layers import ConvShape
 from .fit import Leeway, core_nest
-from .mapping import Dimension, LayerMapping, MappingError
+from .mapping import REDUCTIONS, Dimension, LayerMapping, MappingError
 from .walk import MOST_GEMMS, NestStep, count_visits, is_flat, steps
 
 #: The part of ACC that biases take at most, unless a single one needs more.
@@ -48,7 +48,7 @@ def schedule(
     nest = core_nest(mapping, chip, leeway)
     if (count := count_visits(nest) * prod(each.size for each in nest.cores)) > MOST_GEMMS:
         raise MappingError(f"it makes {count:,} GEMMs, at most {MOST_GEMMS:,} are planned; let more lie in the core")
-    whole = nest.at_once[Dimension.C] >= shape.in_channels  # else words that the host packs would be cut
+    whole = all(nest.at_once[dimension] >= sizes_of(shape)[dimension] for dimension in REDUCTIONS)
     task = LayerTask(shape, chip, scale, packed=None if whole else False, flat=is_flat(nest, shape))
     lists = [_CoreOperations(task, core, steps(nest, sizes_of(shape), number, task), leeway).each()
              for number, core in enumerate(chip.cores[: prod(f.size for f in nest.cores)])]  # fmt: skip
@@ -83,23 +83,25 @@ class _CoreOperations:
             "A",
             "inputs",
             has.a_words,
-            lambda s: (s.inputs, s.tile, s.k),
-            lambda s: task.input_words(s.tile, s.k),
+            lambda s: (s.inputs, s.tile, s.k, s.taps),
+            lambda s: task.input_words(s.tile, s.k, s.taps),
             leeway.change,
         )
         self.b = self._place(
             "B",
             "weights",
             has.b_words,
-            lambda s: (s.weights, s.n, s.k),
-            lambda s: task.weight_words(s.n, s.k),
+            lambda s: (s.weights, s.n, s.k, s.taps),
+            lambda s: task.weight_words(s.n, s.k, s.taps),
             leeway.change,
         )
         blocks = max((step.n[1] - step.n[0] for step in steps), default=1)
         distinct = len({step.n for step in steps})
         room = min(distinct, max(2, has.acc_words // BIAS_PART // blocks)) * blocks
-        self.bias = self._place("ACC", "biases", room, lambda s: s.n, lambda s: blocks, None)
-        partial = any(step.k != (0, task.k_blocks) for step in steps)
+        self.bias = self._place(
+            "ACC", "biases", room, lambda s: s.n if task.ends(s.k, s.taps)[0] else None, lambda s: blocks, None
+        )
+        partial = any(task.ends(step.k, step.taps) != (True, True) for step in steps)
         self.sums = self._place(
             "ACC", "sums", has.acc_words - room, lambda s: (s.tile, s.n),
             lambda s: task.result_words(s.tile, s.n) if partial else 0, _refuse, room,
@@ -111,18 +113,19 @@ class _CoreOperations:
         memory: str,
         what: str,
         words: int,
-        key: Callable[[NestStep], Hashable],
+        key: Callable[[NestStep], Hashable | None],
         size: Callable[[NestStep], int],
         again: Callable[[str, str, str], object] | None,
         base: int = 0,
     ) -> _Memory:
         """Slots in `words` words of a memory from `base` on for the tiles of all steps. `again`: hears that a tile
-        would have to come more than once, what would do, and what it comes to; None: it may."""
+        would have to come more than once, what would do, and what it comes to; None: it may. Without a key a step
+        has no use for it."""
         largest = max(map(size, self.steps), default=0)
         if not largest:
             return _Memory([base] * len(self.steps), [False] * len(self.steps))
         slots = words // largest
-        uses = [(index, key(step)) for index, step in enumerate(self.steps)]
+        uses = [(index, name) for index, step in enumerate(self.steps) if (name := key(step)) is not None]
         core = f"{memory} of a {self.task.chip.name} core"
         if not slots:
             raise MappingError(
@@ -137,7 +140,7 @@ class _CoreOperations:
                 "let fewer loops lie in the core",
                 f"tiles of {what} are loaded {len(residencies)} times instead of {once}",
             )
-        return _of_residencies(residencies, uses, largest, base)
+        return _of_residencies(residencies, uses, largest, base, len(self.steps))
 
     def _turns(self) -> list[int]:
         """Where each step's results lie in OUT: the slots take turns."""
@@ -146,7 +149,7 @@ class _CoreOperations:
         slots, turn, at = max(1, task.chip.core.out_words // largest), 0, list[int]()
         for step in self.steps:
             at.append(turn % slots * largest)
-            turn += step.k[1] == task.k_blocks
+            turn += task.ends(step.k, step.taps)[1]
         return at
 
     def each(self) -> Iterator[Callable[[], None]]:
@@ -158,18 +161,18 @@ class _CoreOperations:
 
     def _add(self, index: int, step: NestStep, waiting: list[tuple[MTile, Range, int]]) -> None:
         task, core = self.task, self.core
-        if step.k[0] == 0 and self.bias.fresh[index]:
+        if self.bias.fresh[index]:
             task.load_bias(core, step.n, self.bias.at[index])
         if self.b.fresh[index]:
-            task.load_weights(core, step.n, step.k, self.b.at[index])
+            task.load_weights(core, step.n, step.k, self.b.at[index], step.taps)
         if self.a.fresh[index]:
-            task.load_input(core, step.tile, step.k, self.a.at[index])
+            task.load_input(core, step.tile, step.k, self.a.at[index], step.taps)
         task.gemm(
             core, step.tile, step.n, step.k, a=self.a.at[index], b=self.b.at[index], bias=self.bias.at[index],
-            sums=self.sums.at[index], out=self.out[index],
+            sums=self.sums.at[index], out=self.out[index], taps=step.taps,
         )  # fmt: skip
         self._store(waiting)
-        if step.k[1] == task.k_blocks:
+        if task.ends(step.k, step.taps)[1]:
             waiting.append((step.tile, step.n, self.out[index]))
 
     def _store(self, waiting: list[tuple[MTile, Range, int]]) -> None:
@@ -179,16 +182,16 @@ class _CoreOperations:
 
 
 def _of_residencies(
-    residencies: Sequence[TileResidency], uses: Sequence[tuple[int, Hashable]], size: int, base: int
+    residencies: Sequence[TileResidency], uses: Sequence[tuple[int, Hashable]], size: int, base: int, steps: int
 ) -> _Memory:
-    """Where each use has its tile, in slots of `size` words from `base` on."""
+    """Where each of so many steps has its tile, in slots of `size` words from `base` on."""
     places: dict[Hashable, int] = {}
     starts = {(stay.first, stay.key): stay.slot for stay in residencies}
-    memory = _Memory([], [])
+    memory = _Memory([base] * steps, [False] * steps)
     for use in uses:
-        fresh = use in starts
-        if fresh:
-            places[use[1]] = base + starts[use] * size
-        memory.at.append(places[use[1]])
-        memory.fresh.append(fresh)
+        index, name = use
+        if use in starts:
+            places[name] = base + starts[use] * size
+            memory.fresh[index] = True
+        memory.at[index] = places[name]
     return memory

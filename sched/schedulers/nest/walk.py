@@ -10,10 +10,11 @@ from math import ceil, prod
 
 from ...mapping.emit.task import LayerTask, ranges
 from ...mapping.tiling.plan import gemm_cycles
+from ...mapping.tiling.problem import Taps
 from ...mapping.tiling.tiles import MTile, Range
 from ...workload.layers import ConvShape
 from .fit import CoreNest
-from .mapping import RELEVANT, Dimension, Operand
+from .mapping import REDUCTIONS, RELEVANT, Dimension, Operand
 
 #: GEMMs of a layer at most: more would take minutes to plan.
 MOST_GEMMS = 200_000
@@ -33,13 +34,15 @@ class Visit:
 
 @dataclass(frozen=True)
 class NestStep:
-    """One GEMM: pixels, output blocks, input blocks. `inputs`, `weights`: see `Visit`."""
+    """One GEMM: pixels, output blocks, input blocks, the part of the kernel (None: all). `inputs`, `weights`: see
+    `Visit`."""
 
     tile: MTile
     n: Range
     k: Range
     inputs: int
     weights: int
+    taps: Taps | None = None
 
 
 def visits(nest: CoreNest, sizes: dict[Dimension, int], core: int) -> Iterator[Visit]:
@@ -92,7 +95,7 @@ def steps(nest: CoreNest, sizes: dict[Dimension, int], core: int, task: LayerTas
     weights or sums, which come in the same pieces for all."""
     visited = list(visits(nest, sizes, core))
     users = Counter(visit.weights for visit in visited)
-    summed = nest.at_once[Dimension.C] >= sizes[Dimension.C]
+    summed = all(nest.at_once[dimension] >= sizes[dimension] for dimension in REDUCTIONS)
     ends = (0, len(visited) - 1)
     result: list[NestStep] = []
     for index, visit in enumerate(visited):
@@ -109,6 +112,8 @@ def _steps_of(visit: Visit, task: LayerTask, least: int | None) -> Iterator[Nest
     (n0, n1), (k0, k1) = visit.at[Dimension.K], visit.at[Dimension.C]
     n = n0 // chip.cols, ceil(n1 / chip.cols)
     k = (0, problem.k_blocks) if problem.packed else (k0 // chip.lanes, ceil(k1 / chip.lanes))
+    taps = visit.at[Dimension.FY], visit.at[Dimension.FX]
+    part = None if taps == ((0, problem.kernel_h), (0, problem.kernel_w)) or problem.packed else taps
     rows, columns = visit.at[Dimension.OY], visit.at[Dimension.OX]
     if problem.flat:
         wide = task.shape.out_w
@@ -116,23 +121,24 @@ def _steps_of(visit: Visit, task: LayerTask, least: int | None) -> Iterator[Nest
         columns = (0, 1)
     room = max(1, chip.core.out_words // 2)
     for image in range(*visit.at[Dimension.B]):
-        for tile in _tiles(MTile(image, *rows, *columns), task, room):
+        for tile in _tiles(MTile(image, *rows, *columns), task, room, part):
             deep = _deepest(tile, task, k)
             most = room // tile.pixels
             if least is not None:
                 most = min(most, ceil(least / gemm_cycles(problem, 1, tile.pixels, deep * problem.taps)))
             for blocks in _parts(n, max(1, most), tile, task, deep):
                 for depth in ranges(k[1] - k[0], deep):
-                    yield NestStep(tile, blocks, (k[0] + depth[0], k[0] + depth[1]), visit.inputs, visit.weights)
+                    some = k[0] + depth[0], k[0] + depth[1]
+                    yield NestStep(tile, blocks, some, visit.inputs, visit.weights, part)
 
 
-def _tiles(whole: MTile, task: LayerTask, room: int) -> Iterator[MTile]:
+def _tiles(whole: MTile, task: LayerTask, room: int, taps: Taps | None) -> Iterator[MTile]:
     """The tiles of a visit's pixels in an image: rows, and columns where one row is too much."""
     height, width, array = whole.r1 - whole.r0, whole.c1 - whole.c0, task.chip.rows
 
     def fits(rows: int, columns: int) -> bool:
         tile = replace(whole, r1=whole.r0 + rows, c1=whole.c0 + columns)
-        return rows * columns <= room and task.fits_gemm(tile, (0, 1), (0, 1))
+        return rows * columns <= room and task.fits_gemm(tile, (0, 1), (0, 1), taps)
 
     while not fits(height, width):
         if height > 1:

@@ -19,6 +19,7 @@ from meshloom.sched.schedulers.nest.mapping import Dimension, Factor, LayerMappi
 from meshloom.sched.schedulers.nest.schedule import schedule, sizes_of
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
+from meshloom.tb.inputs.chips import changed
 from meshloom.tb.inputs.golden.layer import golden
 
 CLAIM = ToolClaim(tool="by_hand", cycles=1)
@@ -91,6 +92,30 @@ def test_sums_stay_until_they_are_complete() -> None:
 )  # fmt: skip
 def test_it_computes(shape: str, chip: str, loops: tuple[str, ...], array: str, cores: str) -> None:
     assert lowered(shape, chip, mapped(shape, loops, array, cores)).claim == CLAIM
+
+
+def test_a_bias_is_there_when_sums_begin() -> None:
+    """ACC has room for the biases of 8 of 12 blocks, and every block's sums are visited four times."""
+    chip = changed(load("tiny"), {"core.acc_words": 64})
+    loops = ("C8 | K12 C4 OX2", "C8 | K12 C4 OX2", "C8 K12 C4 | OX2")
+    data = random_data(parse("gemm:8x48x32"))
+    made = schedule(data.shape, chip, data.scale, mapped("gemm:8x48x32", loops, "OX4 K4"), CLAIM)
+    assert np.array_equal(run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
+
+
+def test_a_kernel_may_lie_outside_the_core() -> None:
+    """Each column of a kernel with its own weights and inputs; sums stay. A tile's first or last row may be padding."""
+    shape = "conv:6x4x8-8,k3,p1"
+    inner, outer = "C8 FX3", "OY6 FY3 K2"
+    moved = words(
+        lowered(shape, "tiny", mapped(shape, [f"{inner} | {outer}"] * 2 + [f"{inner} OY6 FY3 | K2"], "OX4 K4"))
+    )
+    assert moved["w"] == 3 * 3 * 2 * 4 * 2
+    assert moved["x"] == 2 * (3 * 6) * 4 * 2
+    between = mapped(shape, ["C8 FX3 FY3 | OY6 K2", "C8 FX3 | FY3 OY6 K2", "C8 FX3 FY3 | OY6 K2"], "OX4 K4")
+    with pytest.raises(MappingError, match="inputs stay in the core for FY 3, weights do not"):
+        schedule(parse(shape), load("tiny"), 1, between, CLAIM)
+    lowered(shape, "tiny", between, nearest=True)
 
 
 @pytest.mark.parametrize("seed", range(12))
