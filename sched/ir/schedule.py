@@ -255,13 +255,16 @@ class Prediction(_Frozen):
 
 class ToolClaim(_Frozen):
     """What the tool that made a layer's mapping says of it: `cycles`, bytes from and to DRAM, `picojoules` (null: it
-    does not say). `changes`: what its schedule does otherwise than the mapping, because the chip cannot do it."""
+    does not say), for an `array` of such sizes: rows, columns and cores (empty: unknown). `changes`: what the schedule
+    does otherwise than the mapping, because the chip cannot do it. `remark`: why the claim is not of this chip."""
 
     tool: str
     cycles: Natural | None = None
     dram_bytes: Natural | None = None
     picojoules: float | None = None
+    array: tuple[Positive, ...] = ()
     changes: tuple[str, ...] = ()
+    remark: str = ""
 
 
 class Execution(StrEnum):

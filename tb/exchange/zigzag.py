@@ -99,6 +99,7 @@ def read(path: Path, shape: ConvShape | None) -> ToolLayer:
         tool=TOOL,
         cycles=round(latency.data_onloading + latency.computation + latency.data_offloading),
         picojoules=inputs.outputs.energy.energy_total,
+        array=tuple(inputs.inputs.accelerator.operational_array.dimensions.values()),
     )
     return ToolLayer(own, mapping, claim)
 

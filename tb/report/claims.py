@@ -69,6 +69,8 @@ def print_claims(runs: Sequence[ClaimedRun], counted: str, to: Console) -> None:
         table.add_row(run.workload, run.chip, run.claim.tool, *(cell(run) for cell in columns.values()))
     show(table, to)
     for run in runs:
+        if run.claim.remark:
+            to.print(f"note: {run.workload}: {run.claim.remark}", style="yellow", markup=False, soft_wrap=True)
         for change in run.claim.changes:
             note = f"note: {run.workload}: not quite the mapping of {run.claim.tool}, but the nearest: {change}"
             to.print(note, style="yellow", markup=False, soft_wrap=True)

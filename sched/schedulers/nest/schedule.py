@@ -56,8 +56,18 @@ def schedule(
         for add in turn:
             if add is not None:
                 add()
-    own = claim.model_copy(update={"changes": tuple(leeway.changes)})
+    own = claim.model_copy(update={"changes": tuple(leeway.changes), "remark": _remark(claim, chip)})
     return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
+
+
+def _remark(claim: ToolClaim, chip: ChipConfig) -> str:
+    """That a claim is for another array, if it is; rows and columns may be the other way round."""
+    own = (chip.rows, chip.cols, len(chip.cores))
+    other = (*claim.array, 1, 1, 1)[:3] if claim.array else own
+    if sorted(other[:2]) == sorted(own[:2]) and other[2] == own[2] and len(claim.array) < 4:
+        return ""
+    theirs, ours = ("x".join(map(str, array)) for array in (claim.array, own))
+    return f"the claim is for an array of {theirs}, {chip.name} has {ours} (rows, columns, cores)"
 
 
 def _refuse(problem: str, mend: str, instead: str) -> None:

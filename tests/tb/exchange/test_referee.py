@@ -97,6 +97,14 @@ def test_the_nearest_is_run_when_it_is_asked_for(tmp_path: Path) -> None:
     assert "the nearest: 8 pixels in 2 turns" in done.stdout
 
 
+def test_a_claim_for_another_array_says_so() -> None:
+    shown = invoke("import", "zigzag", GEMM, "--chip", "quad8")
+    assert "the claim is for an array of 4x4, quad8 has 8x8x4 (rows, columns, cores)" in shown.stdout, shown.output
+    assert "the claim is for" not in invoke("import", "zigzag", GEMM, "--chip", "tiny").stdout
+    quad8 = EXAMPLES / "zigzag" / "quad8" / "gemm_64x64x64_complete.json"
+    assert "the claim is for" not in invoke("import", "zigzag", quad8, "--chip", "quad8").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
