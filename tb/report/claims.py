@@ -26,7 +26,7 @@ class ClaimedRun(NamedTuple):
     microjoules: float | None = None
 
 
-def claimed(row: Row, chip: str) -> ClaimedRun:
+def claim_of(row: Row, chip: str) -> ClaimedRun:
     """That of a row with a claim, under the name that its chip has in the table."""
     assert row.claim is not None
     energy = row.energy.microjoules if row.energy else None

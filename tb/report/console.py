@@ -23,7 +23,7 @@ from ..results.events import Event, RowCount, Stage, Unwritten
 from ..results.legend import GROUPS, legend
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
 from .answers import lines
-from .claims import claimed, print_claims
+from .claims import claim_of, print_claims
 from .narrow import show
 from .progress import folded, whole
 
@@ -317,7 +317,7 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     line per reason for which the run is not good."""
     show(table(results.rows), to)
     if any(row.claim for row in results.rows):
-        print_claims([claimed(row, chip_name(row, results.rows)) for row in results.rows if row.claim], "RTL", to)
+        print_claims([claim_of(row, chip_name(row, results.rows)) for row in results.rows if row.claim], "RTL", to)
     if any(row.time for row in results.rows):
         show(clock_table(results.rows), to)
     if any(row.gradient for row in results.rows):

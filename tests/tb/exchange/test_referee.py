@@ -41,12 +41,12 @@ def test_a_mapping_is_imported_as_a_schedule(tmp_path: Path) -> None:
     out = tmp_path / "gemm.json"
     shown = invoke("import", "zigzag", GEMM, "--chip", "tiny", "--out", out)
     assert shown.exit_code == 0, shown.output
-    made = Schedule.load(out)
-    assert (made.workload, made.scheduler) == ("gemm:32x32x32", "zigzag-dse")
-    assert made.claim is not None
-    assert made.claim.cycles == 2306
-    assert made.predicted is not None
-    beyond = 100 * (made.predicted.cycles - 2306) / 2306
+    result = Schedule.load(out)
+    assert (result.workload, result.scheduler) == ("gemm:32x32x32", "zigzag-dse")
+    assert result.claim is not None
+    assert result.claim.cycles == 2306
+    assert result.predicted is not None
+    beyond = 100 * (result.predicted.cycles - 2306) / 2306
     assert f"{beyond:+.2f} %" in shown.stdout
     assert invoke("check", out).exit_code == 0
 
@@ -142,9 +142,9 @@ def test_a_chip_for_zigzag(tmp_path: Path) -> None:
 
 def test_python_has_it_too() -> None:
     work = meshloom.Workload.mapped("timeloop", MAP, SHAPE)
-    made = meshloom.schedule(work, "tiny")
-    assert (made.workload, made.scheduler) == (SHAPE, "timeloop")
-    assert made.claim is not None
+    result = meshloom.schedule(work, "tiny")
+    assert (result.workload, result.scheduler) == (SHAPE, "timeloop")
+    assert result.claim is not None
     with pytest.raises(WorkloadError, match="of which no layer runs by itself"):
         work.layers()
     with pytest.raises(ImportFileError, match="has no strides: name its layer"):

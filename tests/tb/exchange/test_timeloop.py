@@ -62,9 +62,9 @@ def test_a_map_computes_its_layer(tmp_path: Path, upwards: bool) -> None:
         text = "- target".join([head, *reversed(entries)])
     data, chip = random_data(parse(SHAPE)), load("tiny")
     layer = timeloop().read(saved(tmp_path, text), data.shape)
-    made = schedule(data.shape, chip, data.scale, layer.mapping, layer.claim)
-    assert np.array_equal(run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
-    loads = [op.label for op in made.operations if op.label.startswith("w ")]
+    result = schedule(data.shape, chip, data.scale, layer.mapping, layer.claim)
+    assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
+    loads = [op.label for op in result.operations if op.label.startswith("w ")]
     assert loads == ["w n0 k0", "w n2 k0"]  # each half of K comes once, for all rows
 
 

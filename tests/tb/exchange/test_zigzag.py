@@ -44,19 +44,19 @@ def changed(folder: Path, *change: Any) -> Path:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_example_can_be_scheduled(path: Path) -> None:
     layer, chip = ZIGZAG.read(path, None), load(path.parent.name)
-    made = schedule(layer.shape, chip, 1 << 10, layer.mapping, layer.claim)
-    assert made.claim is not None
-    assert made.claim.changes == ()
-    assert made.claim.cycles is not None
-    assert made.claim.cycles >= layer.shape.macs / (chip.rows * chip.cols * len(chip.cores))
+    result = schedule(layer.shape, chip, 1 << 10, layer.mapping, layer.claim)
+    assert result.claim is not None
+    assert result.claim.changes == ()
+    assert result.claim.cycles is not None
+    assert result.claim.cycles >= layer.shape.macs / (chip.rows * chip.cols * len(chip.cores))
 
 
 def test_an_example_computes_its_layer() -> None:
     layer, chip = ZIGZAG.read(SMALL, None), load("mono16")
     data = random_data(layer.shape)
-    made = schedule(layer.shape, chip, data.scale, layer.mapping, layer.claim)
+    result = schedule(layer.shape, chip, data.scale, layer.mapping, layer.claim)
     assert layer.shape.name == "gemm:64x64x64"
-    assert np.array_equal(run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
+    assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
 
 
 @pytest.mark.parametrize(

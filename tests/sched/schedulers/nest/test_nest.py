@@ -99,8 +99,8 @@ def test_a_bias_is_there_when_sums_begin() -> None:
     chip = changed(load("tiny"), {"core.acc_words": 64})
     loops = ("C8 | K12 C4 OX2", "C8 | K12 C4 OX2", "C8 K12 C4 | OX2")
     data = random_data(parse("gemm:8x48x32"))
-    made = schedule(data.shape, chip, data.scale, mapped("gemm:8x48x32", loops, "OX4 K4"), CLAIM)
-    assert np.array_equal(run(made, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
+    result = schedule(data.shape, chip, data.scale, mapped("gemm:8x48x32", loops, "OX4 K4"), CLAIM)
+    assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
 
 
 def test_a_kernel_may_lie_outside_the_core() -> None:
