@@ -253,6 +253,20 @@ class Prediction(_Frozen):
     end: tuple[int, ...] = ()
 
 
+class ToolClaim(_Frozen):
+    """What the tool that made a layer's mapping says of it: `cycles`, bytes from and to DRAM, `picojoules` (null: it
+    does not say), for an `array` of such sizes: rows, columns and cores (empty: unknown). `changes`: what the schedule
+    does otherwise than the mapping, because the chip cannot do it. `remark`: why the claim is not of this chip."""
+
+    tool: str
+    cycles: Natural | None = None
+    dram_bytes: Natural | None = None
+    picojoules: float | None = None
+    array: tuple[Positive, ...] = ()
+    changes: tuple[str, ...] = ()
+    remark: str = ""
+
+
 class Execution(StrEnum):
     """What starts the operations of a schedule."""
 
@@ -267,6 +281,7 @@ class Schedule(_Frozen):
     there on begins before all operations before it have ended (triggered schedules only; without fences, operations
     wait for the words that they share and for nothing else). `scheduler`: who made the schedule; it has no effect.
     `sites`: for messages, where its author adds each operation, such as `line 12 of first.py`; empty if nobody knows.
+    `claim`: of a layer whose loops are another tool's, what that says of them.
     `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
     """
 
@@ -281,6 +296,7 @@ class Schedule(_Frozen):
     tensors: tuple[Tensor, ...] = ()
     predicted: Prediction | None = None
     sites: tuple[str, ...] | None = None
+    claim: ToolClaim | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

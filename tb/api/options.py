@@ -160,6 +160,13 @@ Energy = Annotated[
         show_default="that of the run, or a 45 nm process",
     ),
 ]
+Nearest = Annotated[
+    bool,
+    typer.Option(
+        "--nearest",
+        help="Where the chip cannot do what another tool's mapping says, do what is nearest, and say so.",
+    ),
+]
 Area = Annotated[
     bool,
     typer.Option(

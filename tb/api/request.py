@@ -23,6 +23,7 @@ from .options import (
     Effort,
     Energy,
     MemoryLimit,
+    Nearest,
     Reports,
     Schedulers,
     Seed,
@@ -48,7 +49,7 @@ class RunRequest:
             metavar="WORKLOAD",
             autocompletion=complete_workloads,
             help="Networks, ONNX files, layers or shapes (see `meshloom workloads`); topologies of SCALE-Sim (.csv); "
-            "saved schedules (.json) and program images (.bin).",
+            "saved schedules (.json), program images (.bin); TOOL:FILE, a layer as another tool maps it.",
         ),
     ] = None
     inputs: Annotated[
@@ -107,9 +108,12 @@ class RunRequest:
     workload: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help='Workload of a saved schedule or program that does not name one; "" runs it unchecked.'
+            metavar="NAME",
+            help='Workload of a saved schedule, a program or another tool\'s mapping that does not name one; "" runs a '
+            "file unchecked.",
         ),
     ] = None
+    nearest: Nearest = False
     chip: Annotated[
         list[str] | None,
         typer.Option(

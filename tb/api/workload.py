@@ -15,6 +15,7 @@ from meshloom.sched.workload.shapes import describe
 from ..inputs.sources import NetworkSource
 from ..runs.kinds import table
 from ..runs.kinds.interface import WorkloadRequest
+from ..runs.kinds.mappings import MappedSource
 from ..runs.saved import SavedSource
 
 
@@ -25,7 +26,7 @@ class Workload:
     `Workload.of` takes everything that the command line takes; the other constructors take numbers and arguments.
     """
 
-    source: str | NetworkSource | SavedSource
+    source: str | NetworkSource | SavedSource | MappedSource
 
     @classmethod
     def of(cls, workload: Workload | str | Path | Schedule, meaning: Workload | str | Path | None = None) -> Workload:
@@ -111,6 +112,13 @@ class Workload:
             )
         )
 
+    @classmethod
+    def mapped(cls, tool: str, file: str | Path, layer: str | None = None, *, nearest: bool = False) -> Self:
+        """A layer by the mapping that another tool wrote ("zigzag", "timeloop", or an importer's FILE.py:NAME).
+        `layer`: its name or shape, if the file does not say it. `nearest`: where the chip cannot do what the mapping
+        says, do what is nearest; `Schedule.claim` and `Row.claim` list the changes beside what the tool claims."""
+        return cls(MappedSource(tool, Path(file), layer, nearest))
+
     @property
     def name(self) -> str:
         """Its name in tables."""
@@ -125,8 +133,8 @@ class Workload:
     def layers(self) -> tuple[Workload, ...]:
         """Its layers, each to be run by itself: of a built-in network, of gradients, of a topology's file. Raises
         WorkloadError for other files."""
-        if isinstance(self.source, SavedSource):
-            raise WorkloadError(f"workload {self.name}: is a schedule or a program, of which no layer runs by itself")
+        if isinstance(self.source, SavedSource | MappedSource):
+            raise WorkloadError(f"workload {self.name}: is one schedule or program, of which no layer runs by itself")
         name = self.source if isinstance(self.source, str) else f"{self.source.name}/*"
         return tuple(Workload(request.reference) for request in table.find(name))
 
@@ -135,7 +143,7 @@ def _with_meaning(saved: SavedSource, meaning: Workload | str | Path | None) -> 
     if meaning is None:
         return saved
     source = meaning.source if isinstance(meaning, Workload) else str(meaning)
-    if isinstance(source, SavedSource):
+    if isinstance(source, SavedSource | MappedSource):
         raise WorkloadError(f"{saved.name}: computes a layer or a network, not {source.name}")
     if isinstance(source, NetworkSource):
         return replace(saved, workload=source.name, fed=source)

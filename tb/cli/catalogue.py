@@ -43,6 +43,12 @@ LISTED = {
     "sweep": Listed("sweep", "Predict or run every point of a sweep: chips x schedulers x workloads x options."),
     "query": Listed("query", "Select from the rows of a sweep or a run: SQL, Pareto fronts, tables and pictures."),
     "schedule": Listed("schedule", "Make schedules, check them and predict their cycles, without a simulator."),
+    "import": Listed(
+        "imports", "Make the schedule of a layer as another tool has mapped it, check it and predict its cycles."
+    ),
+    "export-chip": Listed(
+        "imports", "Write a chip as another tool describes hardware, so that the tool maps layers onto it."
+    ),
     "schedulers": Listed(
         "schedulers", "List the schedulers, including those of installed packages, or show the options of one."
     ),

@@ -22,12 +22,11 @@ from .requests import filled, once
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..inputs.sources import NetworkSource
     from ..report.registry import Report
     from ..results.events import Event
     from ..results.recorder import Recorder
     from ..results.schema import Results
-    from ..runs.saved import SavedSource
+    from ..runs.several import Source
     from ..runs.targets import Target
 
 app = typer.Typer()
@@ -44,6 +43,7 @@ _LONGEST = 60
         "meshloom run resnet8 --chip nine8 --links",
         "meshloom run resnet8/conv1 --chip quad8 --scheduler loop_order --scheduler zigzag",
         "meshloom run conv1.json",
+        "meshloom run zigzag:conv2_complete.json --chip mono16",
         "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --device icarus --waves",
     )
 )
@@ -67,16 +67,23 @@ def run(request: RunRequest) -> None:
     from ..devices.registry import find as find_device
     from ..report.console import console
     from ..results.recorder import Recorder
-    from ..runs.kinds.table import is_file
+    from ..runs.kinds.table import is_file, is_mapping
 
     saved = [Path(each) for each in names if is_file(each)]
-    if request.workload is not None and len(saved) != 1:
-        raise typer.BadParameter(f"is for one saved file; given are {len(saved)}", param_hint="--workload")
+    mappings = [each for each in names if is_mapping(each)]
+    if request.workload is not None and len(saved) + len(mappings) != 1:
+        why = f"is for one saved file or mapping; given are {len(saved) + len(mappings)}"
+        raise typer.BadParameter(why, param_hint="--workload")
+    if request.nearest and not mappings:
+        raise typer.BadParameter("is for mappings of other tools; none is given", param_hint="--nearest")
     copies = _copies(request)
     chips = once(request.chip or [_chip_of(saved) if saved else "quad16"], "--chip")
     configs = [load(each) for each in chips]  # before the engine is imported: a wrong name is reported at once
     schedulers = _schedulers(request, saved)
-    only_saved = bool(saved) and len(saved) == len(names)
+    if mappings and len(schedulers) > 1:
+        why = f"{mappings[0]} has been mapped already; run it by itself, and `meshloom compare` the runs"
+        raise typer.BadParameter(why, param_hint="--scheduler")
+    only_saved = bool(names) and len(saved) + len(mappings) == len(names)
     recorder = Recorder(
         _title([each.name for each in configs], ["saved"] if only_saved else schedulers, request.device),
         find_device(request.device).tools(),
@@ -148,11 +155,12 @@ def _copies(request: RunRequest) -> list[tuple[Report, Path]]:
     return copies
 
 
-def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[str | NetworkSource | SavedSource]:
+def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[Source]:
     """The workloads of a request, with what the network among them is fed. `tensors`: folder for its outputs. Raises
     BadParameter."""
     from ..inputs.sources import NetworkSource
-    from ..runs.kinds.table import is_file, is_network
+    from ..runs.kinds.mappings import source_of
+    from ..runs.kinds.table import is_file, is_mapping, is_network
     from ..runs.saved import SavedSource
 
     count = sum(is_network(name) or is_file(name) for name in names)
@@ -160,8 +168,13 @@ def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[s
     for option, value in (("--input", inputs or calibrate), ("--labels", labels), ("--bind", bind)):
         if value and count != 1:
             raise typer.BadParameter(f"is for one network; given are {count}", param_hint=option)
+    mapped = {
+        name: replace(source_of(name), workload=request.workload, nearest=request.nearest)
+        for name in names
+        if is_mapping(name)
+    }
     if not count:
-        return list(names)
+        return [mapped.get(name, name) for name in names]
     source = NetworkSource(
         "",
         inputs=tuple(inputs or ()),
@@ -181,14 +194,14 @@ def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[s
         if is_network(name)
         else SavedSource(Path(name), request.workload, source)
         if is_file(name)
-        else name
+        else mapped.get(name, name)
         for name in names
     ]
 
 
 def _carry_out(
     request: RunRequest,
-    workloads: Sequence[str | NetworkSource | SavedSource],
+    workloads: Sequence[Source],
     targets: Sequence[Target],
     recorder: Recorder,
     screen: Console,

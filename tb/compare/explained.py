@@ -127,6 +127,7 @@ def explained(
         path=path,
         waits=() if causes is None else costly_waits(causes, most, run.who, chosen),
         spread=spread(run),
+        claim=run.schedule.claim,
     )
 
 

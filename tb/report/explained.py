@@ -15,6 +15,7 @@ from ..results.area import AreaFigures
 from ..results.energy import EnergyFigures
 from ..results.explanation import CriticalPath, Explanation, Explanations, PathStep, Spread, Wait, Waterfall, Who
 from ..results.legend import legend
+from .claims import claim_line
 from .console import dense, percent
 from .narrow import show
 
@@ -52,6 +53,8 @@ def print_explanation(
     if explanation.planned:
         where = "planned by the timeline model, not measured: it has not run"
     line(f"{explanation.workload} on {explanation.chip} by {explanation.scheduler}: {falls.cycles:,} cycles ({where})")
+    if explanation.claim is not None and explanation.claim.cycles:
+        line(claim_line(explanation.claim, falls.cycles))
     if operation is None:
         show(waterfall_table(falls, layer), to)
         line(legend(), "dim")

@@ -13,6 +13,7 @@ from meshloom.hw.spec.config import built_in_chips, load, tile_position
 from ..results.legend import GROUPS, legend
 from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
 from .answers import lines
+from .claims import claim_of, print_claims
 from .console import dense, percent
 from .narrow import show
 
@@ -260,6 +261,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     """The tables (`per_layer`: also of the layers of networks; of links, if rows tell of them), the totals, and one red
     line per reason for which the run is not good."""
     show(table(results.rows), to)
+    if any(row.claim for row in results.rows):
+        print_claims([claim_of(row, chip_name(row, results.rows)) for row in results.rows if row.claim], "RTL", to)
     if any(row.time for row in results.rows):
         show(clock_table(results.rows), to)
     if any(row.gradient for row in results.rows):

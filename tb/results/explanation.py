@@ -6,6 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, computed_field, model_validator
 
+from meshloom.sched.ir.schedule import ToolClaim
+
 from .area import AreaFigures
 from .clock import ClockFigures
 from .energy import EnergyFigures
@@ -156,7 +158,8 @@ class Explanation(Record):
     `path`: to the end of the run, or of the operation asked for; null in a program timed ahead, where nothing waits.
     `waits`: the most costly ones of arrays, worst first. `energy`: an estimate for the whole run; null if only a layer
     or an operation was asked for. `time`: its cycles as time; null without a clock. `area`: an estimate for the chip;
-    null if it has not been measured (`--area`)."""
+    null if it has not been measured (`--area`). `claim`: of a layer by another tool's mapping, what that says of
+    it."""
 
     workload: str
     chip: str
@@ -170,6 +173,7 @@ class Explanation(Record):
     energy: EnergyFigures | None = None
     time: ClockFigures | None = None
     area: AreaFigures | None = None
+    claim: ToolClaim | None = None
 
 
 class Explanations(Record):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, ValidationError, computed_field, model_validator
 
+from meshloom.sched.ir.schedule import ToolClaim
 from meshloom.sched.support.files import write_atomically
 from meshloom.sched.support.reading import parse_json
 
@@ -135,6 +136,7 @@ class Row(Record):
     failure: str | None = None  #: why the comparison is void
     error: RowError | None = None  #: the error that ended the run before the comparison
     energy: EnergyFigures | None = None  #: an estimate, by the table that it names; null if it did not run to its end
+    claim: ToolClaim | None = None  #: of a layer by another tool's mapping: what that says of it
     time: ClockFigures | None = (
         None  #: its cycles as time; null if the chip says no clock, or it did not run to its end
     )
@@ -159,6 +161,19 @@ class Row(Record):
     def error_percent(self) -> float | None:
         """Signed error of the model, 100 * (model - RTL) / RTL; None when there is no RTL run."""
         return 100.0 * (self.model_cycles - self.rtl_cycles) / self.rtl_cycles if self.rtl_cycles else None
+
+    @computed_field
+    @property
+    def claimed_cycles(self) -> int | None:
+        """What the tool that made the layer's mapping says that it takes; None if none does."""
+        return self.claim.cycles if self.claim else None
+
+    @computed_field
+    @property
+    def beyond_claim_percent(self) -> float | None:
+        """How far the RTL is beyond that, 100 * (RTL - claimed) / claimed; None without a claim or an RTL run."""
+        claimed = self.claimed_cycles
+        return 100.0 * (self.rtl_cycles - claimed) / claimed if claimed and self.rtl_cycles else None
 
     @computed_field
     @property

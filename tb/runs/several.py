@@ -15,7 +15,7 @@ from .saved import SavedSource
 from .targets import Target
 
 #: What may be run on several targets.
-Source = str | NetworkSource | SavedSource
+Source = str | NetworkSource | SavedSource | MappedSource
 
 
 def run(

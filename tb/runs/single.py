@@ -107,6 +107,7 @@ def row_of(
         instructions=program.instructions,
         cpu_seconds=run.cpu_seconds,
         arrays=arrays_used(schedule, run.records, macs, chip) if whole else None,
+        claim=schedule.claim,
         **traced,
         **arrivals(program, run, chip),
         first_divergence=records.first_divergence(match.pairs, schedule, program.operation_of_tag, program),

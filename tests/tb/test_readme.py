@@ -27,6 +27,7 @@ CLAIMS = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 TASKS = {
     "run": False,
     "judge": False,
+    "referee": True,
     "size": True,
     "verilog": True,
     "train": False,

@@ -7,7 +7,7 @@ Two ranges of a memory used in turn make double buffering; a store added before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from inspect import currentframe
 
 from meshloom.hw.spec.config import ChipConfig
@@ -26,10 +26,12 @@ from ..tiling.problem import (
     MAX_IN_WIDTH,
     MAX_K_BLOCKS,
     MAX_N_BLOCKS,
+    MAX_PAD,
     MAX_PIXELS,
     MAX_PLANE,
     DoesNotFit,
     Problem,
+    Taps,
     pose,
 )
 from ..tiling.tiles import MTile, Range
@@ -43,6 +45,18 @@ class TaskError(ValueError):
 def ranges(end: int, step: int) -> list[Range]:
     """[0, end) in ranges of `step`; the last one holds the remainder."""
     return [(at, min(at + step, end)) for at in range(0, end, step)]
+
+
+def progressions(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Rising numbers as (first, end, step), as few as a walk along them finds."""
+    at = 0
+    while at < len(numbers):
+        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 1
+        count = 1
+        while at + count < len(numbers) and numbers[at + count] - numbers[at + count - 1] == step:
+            count += 1
+        yield numbers[at], numbers[at + count - 1] + 1, step
+        at += count
 
 
 def _site() -> str:
@@ -61,7 +75,8 @@ class LayerTask:
     pixels. Ranges are (first, end). `core` is a tile of `cores`; addresses are words in the memory that an operation
     names: A (inputs), B (weights), ACC (32-bit sums and biases, in rows of the array's width), OUT (results).
 
-    In a network `x` and `y` are already placed and `dram` allocates the rest; `result` is the name of the output.
+    In a network `x` and `y` are already placed and `dram` allocates the rest; `result` is the name of the output. With
+    `flat=False` a 1x1 layer keeps its rows and columns of pixels.
     Raises DoesNotFit for a layer that the chip cannot run at all.
     """
 
@@ -75,10 +90,11 @@ class LayerTask:
         y: Stored | None = None,
         dram: Allocator | None = None,
         packed: bool | None = None,
+        flat: bool = True,
         result: str = "",
     ) -> None:
         self.shape, self.chip, self.cores = shape, chip, chip.cores
-        self.problem: Problem = pose(shape, chip, packed)
+        self.problem: Problem = pose(shape, chip, packed, flat)
         self._result, self._nodes = result, list[Node]()
         self._fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}
         p, homes = self.problem, chip.drams
@@ -130,44 +146,54 @@ class LayerTask:
             for c0, c1 in ranges(self.columns, columns or self.columns)
         ]
 
-    def input_words(self, tile: MTile, k: Range) -> int:
-        """Words of A for the inputs of a tile: those that its windows reach in input blocks `k`."""
-        (i0, i1), (j0, j1), _, _ = box(self.problem, tile)
+    def input_words(self, tile: MTile, k: Range, taps: Taps | None = None) -> int:
+        """Words of A for the inputs of a tile: those that its windows reach in input blocks `k`. `taps`: rows and
+        columns of the kernel (None: all), here and below."""
+        (i0, i1), (j0, j1), _, _ = box(self._part(taps), tile)
         return (i1 - i0) * (j1 - j0) * (k[1] - k[0])
 
-    def weight_words(self, n: Range, k: Range) -> int:
+    def weight_words(self, n: Range, k: Range, taps: Taps | None = None) -> int:
         """Words of B for the weights of output blocks `n` and input blocks `k`."""
-        return (n[1] - n[0]) * (k[1] - k[0]) * self.problem.taps * self.problem.cols
+        return (n[1] - n[0]) * (k[1] - k[0]) * self._part(taps).taps * self.problem.cols
 
     def result_words(self, tile: MTile, n: Range) -> int:
         """Words of OUT, or rows of ACC, for the results or sums of a tile."""
         return tile.pixels * (n[1] - n[0])
 
-    def fits_gemm(self, tile: MTile, n: Range, k: Range) -> bool:
+    def fits_gemm(self, tile: MTile, n: Range, k: Range, taps: Taps | None = None) -> bool:
         """Whether one GEMM instruction can compute it: its fields have a limited width."""
-        return not self._beyond(tile, n, k)
+        return not self._beyond(tile, n, k, taps)
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
-    def load_input(self, core: int, tile: MTile, k: Range, at: int) -> None:
+    def load_input(self, core: int, tile: MTile, k: Range, at: int, taps: Taps | None = None) -> None:
         """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A, as `[block][row][column]`."""
-        (i0, i1), columns, _, _ = box(self.problem, tile)
+        (i0, i1), columns, _, _ = box(self._part(taps), tile)
         p, first = self.problem, tile.image * self.k_blocks
-        self._inside(core, "A", at, self.input_words(tile, k), self.chip.core.a_words)
+        self._inside(core, "A", at, self.input_words(tile, k, taps), self.chip.core.a_words)
         rows = i0 * p.row_step, (i1 - 1) * p.row_step + 1, p.row_step
         self._in_range("k", k, self.k_blocks)
         there = self._x.transfers((first + k[0], first + k[1]), rows, columns, core, address(Region.MAIN, at))
         self._load(core, f"x i{tile.image} y{tile.r0} x{tile.c0} k{k[0]}", there)
 
-    def load_weights(self, core: int, n: Range, k: Range, at: int) -> None:
+    def load_weights(self, core: int, n: Range, k: Range, at: int, taps: Taps | None = None) -> None:
         """Weights from DRAM to word `at` of B."""
-        taps = self.problem.taps
-        self._inside(core, "B", at, self.weight_words(n, k), self.chip.core.b_words)
+        p, ((ky0, ky1), (kx0, kx1)) = self.problem, taps or self._whole()
+        self._inside(core, "B", at, self.weight_words(n, k, taps), self.chip.core.b_words)
         self._in_range("n", n, self.n_blocks)
         self._in_range("k", k, self.k_blocks)
-        windows = k[0] * taps, k[1] * taps, 1
-        there = self._w.transfers(n, windows, (0, self.problem.cols), core, address(Region.B, at))
-        self._load(core, f"w n{n[0]} k{k[0]}", there)
+        windows = [
+            (block * p.kernel_h + ky) * p.kernel_w + kx
+            for block in range(*k)
+            for ky in range(ky0, ky1)
+            for kx in range(kx0, kx1)
+        ]
+        done, plane = 0, len(windows) * p.cols
+        for first, end, step in progressions(windows):
+            to = address(Region.B, at + done * p.cols)
+            there = self._w.transfers(n, (first, end, step), (0, p.cols), core, to, plane)
+            self._load(core, f"w n{n[0]} k{k[0]}", there)
+            done += len(range(first, end, step))
 
     def load_bias(self, core: int, n: Range, at: int) -> None:
         """Biases from DRAM to row `at` of ACC, one row for each output block."""
@@ -177,21 +203,22 @@ class LayerTask:
         self._load(core, f"bias n{n[0]}", there)
 
     def gemm(  # one address for each memory that it uses
-        self, core: int, tile: MTile, n: Range, k: Range, *, a: int, b: int, bias: int, sums: int, out: int
-    ) -> None:
+        self, core: int, tile: MTile, n: Range, k: Range, *, a: int, b: int, bias: int, sums: int, out: int,
+        taps: Taps | None = None,
+    ) -> None:  # fmt: skip
         """Computes a tile for output blocks `n` from input blocks `k`: inputs at word `a` of A, weights at `b` of B.
 
-        With the first input block it adds the biases at row `bias` of ACC, otherwise the sums at row `sums`. With the
-        last one it requantises the results to word `out` of OUT, otherwise it leaves the sums at `sums`.
+        With the first input block and tap it adds the biases at row `bias` of ACC, otherwise the sums at row `sums`.
+        With the last ones it requantises the results to word `out` of OUT, otherwise it leaves the sums at `sums`.
         """
         self._in_range("n", n, self.n_blocks)
         self._in_range("k", k, self.k_blocks)
-        if beyond := self._beyond(tile, n, k):
+        if beyond := self._beyond(tile, n, k, taps):
             raise TaskError(f"layer {self.shape.name}: a GEMM has {beyond}; cut the tile")
-        first, last, p = k[0] == 0, k[1] == self.k_blocks, self.problem
+        first, last, p = *self.ends(k, taps), self._part(taps)
         words, core_has = self.result_words(tile, n), self.chip.core
-        self._inside(core, "A", a, self.input_words(tile, k), core_has.a_words)
-        self._inside(core, "B", b, self.weight_words(n, k), core_has.b_words)
+        self._inside(core, "A", a, self.input_words(tile, k, taps), core_has.a_words)
+        self._inside(core, "B", b, self.weight_words(n, k, taps), core_has.b_words)
         if last:
             self._inside(core, "OUT", out, words, core_has.out_words)
         if not (first and last):
@@ -247,6 +274,12 @@ class LayerTask:
             sites=sites_of(self.operations()),
         )
 
+    def ends(self, k: Range, taps: Taps | None = None) -> tuple[bool, bool]:
+        """Whether a GEMM of these input blocks and taps begins sums, and whether it completes them."""
+        (ky0, ky1), (kx0, kx1) = taps or self._whole()
+        whole = self.problem.kernel_h, self.problem.kernel_w
+        return k[0] == ky0 == kx0 == 0, k[1] == self.k_blocks and (ky1, kx1) == whole
+
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     def _add(self, node: Node) -> None:
@@ -266,15 +299,22 @@ class LayerTask:
             columns=tile.c1 - tile.c0,
         )  # fmt: skip
 
-    def _beyond(self, tile: MTile, n: Range, k: Range) -> str:
+    def _whole(self) -> Taps:
+        return (0, self.problem.kernel_h), (0, self.problem.kernel_w)
+
+    def _part(self, taps: Taps | None) -> Problem:
+        return self.problem if taps is None else self.problem.part(taps)
+
+    def _beyond(self, tile: MTile, n: Range, k: Range, taps: Taps | None) -> str:
         """The first count of a GEMM that exceeds its instruction field; empty if all fit."""
-        (i0, i1), (j0, j1), _, _ = box(self.problem, tile)
+        (i0, i1), (j0, j1), top, left = box(self._part(taps), tile)
         for what, value, limit in (
             ("pixels", tile.pixels, MAX_PIXELS),
             ("input columns", FLAT_WIDTH if self.problem.flat else j1 - j0, MAX_IN_WIDTH),
             ("words in a plane of inputs", (i1 - i0) * (j1 - j0), MAX_PLANE),
             ("output blocks", n[1] - n[0], MAX_N_BLOCKS),
             ("input blocks", k[1] - k[0], MAX_K_BLOCKS),
+            ("rows or columns of padding", max(top, left), MAX_PAD),
         ):
             if value > limit:
                 return f"{value} {what}, at most {limit} are possible"

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, gcd
 
 from meshloom.hw.spec.config import ChipConfig
@@ -27,6 +27,9 @@ MAX_IN_WIDTH = _GEMM.most("in_w")
 MAX_N_BLOCKS = _GEMM.most("n_blocks")
 MAX_K_BLOCKS = _GEMM.most("k_blocks")
 MAX_PLANE = _GEMM.most("a_plane")
+MAX_PAD = min(_GEMM.most("pad_top"), _GEMM.most("pad_left"))
+#: Rows and columns of a kernel, each (first, end).
+Taps = tuple[tuple[int, int], tuple[int, int]]
 #: Row width given to the pixels of a flattened map that are too many for one row.
 FLAT_WIDTH = 512
 
@@ -69,6 +72,17 @@ class Problem:
         """Windows of one channel block."""
         return self.kernel_h * self.kernel_w
 
+    def part(self, taps: Taps) -> Problem:
+        """The same with some rows and columns of the kernel alone. Its padding may be below 0."""
+        (ky0, ky1), (kx0, kx1) = taps
+        return replace(
+            self,
+            kernel_h=ky1 - ky0,
+            kernel_w=kx1 - kx0,
+            pad_top=self.pad_top - ky0 * self.dilation,
+            pad_left=self.pad_left - kx0 * self.dilation,
+        )
+
     @property
     def quantum(self) -> int:
         """Fewest output rows whose pixels fill the array's rows without a remainder."""
@@ -92,6 +106,8 @@ class Problem:
 def _reach(first: int, last: int, stride: int, pad: int, kernel: int, dilation: int, size: int) -> tuple[int, int, int]:
     begin = first * stride - pad
     end = (last - 1) * stride - pad + (kernel - 1) * dilation + 1
+    if begin >= size or end <= 0:  # nothing but padding, which only a part of a kernel reads: all of it lies above
+        return 0, 1, end - begin
     return max(begin, 0), min(end, size), max(-begin, 0)
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from meshloom.sched.support.plugins import PluginError, Registry
 from meshloom.sched.workload.layers import WorkloadError
 
+from ...exchange.interface import Importer
+from ...exchange.registry import IMPORTERS
 from ...inputs.sources import NetworkSource
 from .interface import WorkloadKind, WorkloadRequest
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 GROUP = "meshloom.workloads"
 #: What a name without prefix and suffix can be.
 NETWORK, LAYER = "network", "layer"
+#: A layer by the mapping of another tool, whose importer is the prefix.
+MAPPING = "mapping"
 REGRESSION = "regression"
 
 
@@ -31,8 +35,10 @@ class UnknownKindError(PluginError, WorkloadError):
 
 
 def _accept(name: str, thing: object) -> WorkloadKind:
+    if isinstance(thing, Importer):
+        return KINDS.get(MAPPING)
     if not isinstance(thing, WorkloadKind):
-        raise TypeError(f"is of type {type(thing).__name__}; it must be a WorkloadKind")
+        raise TypeError(f"is of type {type(thing).__name__}; it must be a WorkloadKind or an Importer")
     return thing
 
 
@@ -47,6 +53,7 @@ KINDS: Registry[WorkloadKind] = Registry(
         LAYER: f"{_HERE}.layers:KIND",
         "conv": f"{_HERE}.layers:KIND",
         "gemm": f"{_HERE}.layers:KIND",
+        MAPPING: f"{_HERE}.mappings:KIND",
         "gradient": f"{_HERE}.gradients:KIND",
         "chain": f"{_HERE}.chains:KIND",
         ".json": _FILES,
@@ -67,6 +74,8 @@ def kind_of(name: str) -> str:
     names = KINDS.names()
     if colon and prefix in names:
         return prefix
+    if colon and prefix in IMPORTERS.names():
+        return MAPPING
     for suffix in names:
         if suffix.startswith(".") and name.endswith(suffix):
             return suffix
@@ -110,6 +119,12 @@ def is_network(name: str) -> bool:
 def is_file(name: str) -> bool:
     """Whether a name means a saved schedule or program."""
     return KINDS.shipped.get(kind_of(name)) == _FILES
+
+
+def is_mapping(name: str) -> bool:
+    """Whether a name means a layer by another tool's mapping."""
+    kind = kind_of(name)
+    return kind == MAPPING or KINDS.get(kind) is KINDS.get(MAPPING)
 
 
 def regression(scheduler: str | Chosen) -> list[WorkloadRequest]:

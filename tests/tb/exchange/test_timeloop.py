@@ -1,0 +1,123 @@
+"""Maps of Timeloop, written by hand in its published form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshloom.hw.spec.config import load
+from meshloom.sched.ir.functional import run
+from meshloom.sched.schedulers.nest.mapping import MappingError
+from meshloom.sched.schedulers.nest.schedule import schedule
+from meshloom.sched.workload.layers import random_data
+from meshloom.sched.workload.shapes import parse
+from meshloom.tb.exchange.interface import Importer, ImportFileError
+from meshloom.tb.exchange.registry import IMPORTERS
+from meshloom.tb.inputs.golden.layer import golden
+
+CONVOLUTION = """\
+mapping:
+- target: DRAM
+  type: temporal
+  factors: C1 K2 R1 S1 P1 Q8 N1
+  permutation: QKCRSPN
+- target: CoreMemory
+  type: temporal
+  factors: C8 K2 R3 S3 P2 Q1 N1
+  permutation: CRSPQKN
+- target: CoreMemory
+  type: spatial
+  factors: C1 K4 R1 S1 P4 Q1 N1
+  permutation: PKCRSQN
+- target: Sums
+  type: temporal
+  factors: C=1 K=1 R=1 S=1 P=1 Q=1 N=1
+  permutation: CRSPQKN
+- target: Sums
+  type: bypass
+  keep: [Outputs]
+  bypass: [Inputs, Weights]
+"""
+SHAPE = "conv:8x8x8-16,k3,p1"
+
+
+def timeloop() -> Importer:
+    return IMPORTERS.get("timeloop")
+
+
+def saved(folder: Path, text: str, name: str = "layer.map.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("upwards", [False, True])
+def test_a_map_computes_its_layer(tmp_path: Path, upwards: bool) -> None:
+    """Whichever end the list begins with."""
+    text = CONVOLUTION
+    if upwards:
+        head, *entries = CONVOLUTION.split("- target")
+        text = "- target".join([head, *reversed(entries)])
+    data, chip = random_data(parse(SHAPE)), load("tiny")
+    layer = timeloop().read(saved(tmp_path, text), data.shape)
+    result = schedule(data.shape, chip, data.scale, layer.mapping, layer.claim)
+    assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
+    loads = [op.label for op in result.operations if op.label.startswith("w ")]
+    assert loads == ["w n0 k0", "w n2 k0"]  # each half of K comes once, for all rows
+
+
+def test_a_product_of_matrices_has_letters_of_its_own(tmp_path: Path) -> None:
+    text = """\
+mapping:
+  - {target: DRAM, type: temporal, factors: "M=8 N=8 K=1", permutation: [M, N, K]}
+  - {target: L1, type: temporal, factors: "M=1 N=1 K=32", permutation: [K, M, N]}
+  - {target: L1, type: spatial, factors: "M=4 N=4 K=1", permutation: [K, M, N]}
+"""
+    layer = timeloop().read(saved(tmp_path, text), parse("gemm:32x32x32"))
+    assert [str(factor) for factor in layer.mapping.loops] == ["C 32", "OX 8", "K 8"]
+    assert layer.claim.cycles is None
+
+
+def test_the_statistics_beside_a_map_are_its_claim(tmp_path: Path) -> None:
+    path = saved(tmp_path, CONVOLUTION)
+    saved(
+        tmp_path, "Summary Stats\n-------------\nUtilization: 1.00\nCycles: 4608\nEnergy: 0.25 uJ\n", "layer.stats.txt"
+    )
+    claim = timeloop().read(path, parse(SHAPE)).claim
+    assert (claim.cycles, claim.picojoules) == (4608, 250_000.0)
+    saved(tmp_path, "Buffer and Arithmetic Levels\n", "layer.stats.txt")
+    with pytest.raises(ImportFileError, match=r"layer.stats.txt: has no line 'Cycles: N'; was it cut"):
+        timeloop().read(path, parse(SHAPE))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("mapping:", "architecture:", r"layer.map.yaml: mapping: is missing; it must be a map of Timeloop"),
+        ("[Inputs, Weights]", "[Inputs, Weights", r"is not YAML: .*line "),
+        ("type: spatial", "type: spacial", r"mapping.2.type: Input should be 'temporal', 'spatial'"),
+        ("K2 R3", "K2 R2", r"loops over FX make 2 iterations, but FX = 3 needs 3: factors must multiply up"),
+        ("C1 K4", "C1 K3", r"loops over K make 4 iterations .3 at a time., but K = 16 needs 6"),
+        ("C8 K2", "C8 X2", r"target CoreMemory: dimension X is none of N, K"),
+        ("C8 K2", "C8,3 K2", r"factor 'C8,3' has a remainder"),
+        ("C8 K2", "C0 K2", r"factor 'C0' leaves open what it is"),
+        ("C8 K2", "C8 C1", r"C stands twice"),
+        ("C8 K2", "C8 two", r"are not like C3 M1 R3"),
+        ("permutation: QKCRSPN", "permutation: KCRSPN", r"target DRAM: permutation KCRSPN lacks Q"),
+        ("target: DRAM", "target: Top", r"neither the first nor the last one is main memory; name it DRAM"),
+        ("keep: [Outputs]", "keep: [Results]", r"target Sums: 'Results' is none of Inputs, Weights, Outputs"),
+    ],
+)
+def test_a_bad_map_is_one_line(tmp_path: Path, before: str, after: str, says: str) -> None:
+    path = saved(tmp_path, CONVOLUTION.replace(before, after))
+    with pytest.raises((ImportFileError, MappingError), match=says) as refusal:
+        timeloop().read(path, parse(SHAPE))
+    assert str(refusal.value).startswith(str(path))
+    assert "\n" not in str(refusal.value)
+
+
+def test_without_its_layer(tmp_path: Path) -> None:
+    with pytest.raises(ImportFileError, match=r"has no strides: name its layer with --workload"):
+        timeloop().read(saved(tmp_path, CONVOLUTION), None)
