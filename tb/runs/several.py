@@ -10,6 +10,7 @@ from ..inputs.sources import NetworkSource
 from ..results.events import Event, RowCount
 from ..results.schema import Row
 from . import runner
+from .kinds.mappings import MappedSource
 from .options import RunOptions
 from .saved import SavedSource
 from .targets import Target

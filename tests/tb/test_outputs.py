@@ -59,6 +59,7 @@ QUERY = "query rows --pareto cycles,dram_bytes"
 #: Commands that list things.
 LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "studies", "doctor")
 TRAIN = "train digits --chip quad8 --steps 1 --model"
+TIMELOOP = Path(__file__).parents[2] / "examples" / "mappings" / "timeloop" / "tiny" / "gemm_32x32x32.map.yaml"
 OUTPUTS = {
     ("run", "--json"): [Output("run gemm:8x8x8 --chip tiny", "--json", "a.json")],
     ("run", "--csv"): [
@@ -86,6 +87,10 @@ OUTPUTS = {
         Output("schedule two.csv --chip tiny", "--out", "out", file="two.csv_a.json"),
     ],
     ("schedule", "--program"): [Output("schedule gemm:4x4x4 --chip tiny", "--program", "a.bin")],
+    ("import", "--out"): [
+        Output(f"import timeloop {TIMELOOP} --chip tiny --workload gemm:32x32x32", "--out", "a.json"),
+    ],
+    ("export-chip", "--out"): [Output("export-chip tiny --as zigzag", "--out", "out", file="tiny.yaml")],
     ("verilog", "--out"): [Output("verilog --chip tiny", "--out", "out", file="tiny.v")],
     ("schemas", "--out"): [Output("schemas", "--out", "out", file="chip.schema.json")],
     **{(name, "--json"): [Output(name, "--json", "a.json")] for name in LISTS},

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from meshloom.sched.model import native
+from meshloom.sched.store import cache
 
 ROOT = Path(__file__).parents[2]
 #: What a wheel is made of.
@@ -30,6 +31,22 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(source, place / name)
     return place
+
+
+def test_what_a_wheel_has_brought_serves_where_nothing_can_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = native.ready()
+    assert compiled is not None
+    shutil.copytree(compiled, tmp_path / "brought" / compiled.name)
+    monkeypatch.setattr(native, "COMPILED", tmp_path / "brought")
+    monkeypatch.setattr(cache, "checkout", lambda: None)
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "no-compiler")
+    place = native.ready()
+    assert place is not None
+    assert place.is_relative_to(tmp_path / "cache")
+    assert {path.name for path in place.iterdir()} == {path.name for path in compiled.iterdir()}
 
 
 def wheel(tree: Path, compiled: Path | None) -> Path:

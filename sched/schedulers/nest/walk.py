@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 
@@ -137,7 +137,7 @@ def _tiles(whole: MTile, task: LayerTask, room: int, taps: Taps | None) -> Itera
     height, width, array = whole.r1 - whole.r0, whole.c1 - whole.c0, task.chip.rows
 
     def fits(rows: int, columns: int) -> bool:
-        tile = replace(whole, r1=whole.r0 + rows, c1=whole.c0 + columns)
+        tile = whole._replace(r1=whole.r0 + rows, c1=whole.c0 + columns)
         return rows * columns <= room and task.fits_gemm(tile, (0, 1), (0, 1), taps)
 
     while not fits(height, width):
