@@ -103,9 +103,9 @@ def test_the_statistics_beside_a_map_are_its_claim(tmp_path: Path) -> None:
         ("C8 K2", "C8 X2", r"target CoreMemory: dimension X is none of N, K"),
         ("C8 K2", "C8,3 K2", r"factor 'C8,3' has a remainder"),
         ("C8 K2", "C0 K2", r"factor 'C0' leaves open what it is"),
-        ("C8 K2", "C8 C1", r"C stands twice"),
+        ("C8 K2", "C8 C1", r"target CoreMemory: C stands twice in factors"),
         ("C8 K2", "C8 two", r"are not like C3 M1 R3"),
-        ("permutation: QKCRSPN", "permutation: KCRSPN", r"target DRAM: permutation KCRSPN lacks Q"),
+        ("permutation: QKCRSPN", "permutation: KCRSPN", r"permutation KCRSPN lacks Q, which has a factor"),
         ("target: DRAM", "target: Top", r"neither the first nor the last one is main memory; name it DRAM"),
         ("keep: [Outputs]", "keep: [Results]", r"target Sums: 'Results' is none of Inputs, Weights, Outputs"),
     ],
@@ -116,6 +116,17 @@ def test_a_bad_map_is_one_line(tmp_path: Path, before: str, after: str, says: st
         timeloop().read(path, parse(SHAPE))
     assert str(refusal.value).startswith(str(path))
     assert "\n" not in str(refusal.value)
+
+
+def test_three_targets_that_unroll_are_one_too_many(tmp_path: Path) -> None:
+    text = CONVOLUTION.replace("factors: C=1 K=1", "factors: C=1 K=2").replace(
+        "- target: Sums\n  type: temporal", "- target: Sums\n  type: spatial"
+    )
+    text = text.replace("C1 K2 R1 S1 P1 Q8", "C1 K1 R1 S1 P1 Q8").replace(
+        "- target: DRAM", "- target: DRAM\n  type: spatial\n  factors: P2\n- target: DRAM", 1
+    )
+    with pytest.raises(MappingError, match="unroll: the chips have an array, and cores; unroll at two targets"):
+        timeloop().read(saved(tmp_path, text), parse(SHAPE))
 
 
 def test_without_its_layer(tmp_path: Path) -> None:

@@ -85,6 +85,14 @@ def test_a_bad_file_is_one_line(tmp_path: Path, change: tuple[Any, ...], says: s
     assert "\n" not in str(refusal.value)
 
 
+def test_what_is_no_product(tmp_path: Path) -> None:
+    path, values = tmp_path / "sum_complete.json", json.loads(SMALL.read_text(encoding="utf-8"))
+    values["inputs"]["layer"] |= {"equation": "P[a]=Q[a]+R[a]", "loop_dimensions": {"A": 64}}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ImportFileError, match=r"layer.equation: .* is no product of W and I; give a Conv or Gemm"):
+        ZIGZAG.read(path, None)
+
+
 def test_a_cut_file_and_another_layer(tmp_path: Path) -> None:
     path = tmp_path / "cut_complete.json"
     path.write_text(SMALL.read_text(encoding="utf-8")[:1000], encoding="utf-8")

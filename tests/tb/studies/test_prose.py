@@ -151,14 +151,19 @@ def test_a_sample_says_so_and_the_page_of_before_comes_first(tmp_path: Path) -> 
 
 def test_a_reference_to_nothing_is_an_error(tmp_path: Path) -> None:
     rows = source(tmp_path, (2, 3), BEFORE)
-    for refer in (
-        lambda: rows["least"],
-        lambda: rows.cell("Squares", "n8", "square"),
-        lambda: rows.cell("Cubes", "n2", "square"),
-        lambda: rows.printed("24"),
-        lambda: Source("squares", lambda name: STUDY, tmp_path / "nothing")["most"],
+    for refer, says in (
+        (lambda: rows["least"], "squares has no figure 'least'"),
+        (lambda: rows.cell("Squares", "n8", "square"), "no number in column 'square', row 'n8'"),
+        (lambda: rows.cell("Cubes", "n2", "square"), "of a table 'Cubes'"),
+        (lambda: rows.printed("24"), "'24' does not stand in the earlier page of squares"),
+        (lambda: Source("squares", lambda name: STUDY, tmp_path / "nothing")["most"], "do not suffice"),
+        (lambda: Value.of_cell("none", Origin.FULL), "'none' has no number 1"),
+        (
+            lambda: prose.printed("{{ earlier('squares', 'Cubes', 'n2', 'square') }}", tmp_path),
+            "squares.md: 0 numbers in column 'square', row 'n2' of table 'Cubes'",
+        ),
     ):
-        with pytest.raises(StudyError):
+        with pytest.raises(StudyError, match=says):
             refer()
     with pytest.raises(StudyError, match="prose refers"):
         prose.printed("{{ cubes.most }}", tmp_path)
