@@ -135,7 +135,7 @@ def _table(chip: str, rows: Rows) -> Table:
 
 
 #: The bar: what a purchase may save, of the cycles, beyond those that are named.
-MOST = 0.15
+MOST = 0.1
 
 
 def tables(rows: Rows) -> list[Table]:

