@@ -51,9 +51,11 @@ def of_files_stored(root: Path, modules: Iterable[str], store: Store) -> str:
     )
     if (text := store.get(entry)) is not None and (total := _confirmed(root, text)) is not None:
         return total
-    total = of_files(root, names)
     files = {path.relative_to(root).as_posix(): _content(path) for path in needed(root, names)}
-    store.put(entry, json.dumps({"digest": total, "files": files}).encode())
+    total = of_files(root, names)
+    text = json.dumps({"digest": total, "files": files}).encode()
+    if _confirmed(root, text) is not None:  # else somebody has just changed one
+        store.put(entry, text)
     return total
 
 

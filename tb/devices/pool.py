@@ -1,8 +1,9 @@
 """Simulators that have started and wait for jobs. To start one takes as long as a hundred small runs.
 
-A simulator is reset before each job, and its DRAM is zeros again, so a job cannot tell whether the process has run
-others. One that has failed, or whose jobs somebody has stopped reading, is ended and never used again. Those that wait
-end with this process, however that ends.
+A simulator is reset before each job, and its DRAM is zeros again. Scratchpads and the cores' memories keep what they
+had, as in any batch of jobs: a program that the checker has accepted reads no word there that it has not written. One
+that has failed, or whose jobs somebody has stopped reading, is ended and never used again. Those that wait end with
+this process, however that ends.
 """
 
 from __future__ import annotations
