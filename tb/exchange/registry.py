@@ -3,10 +3,14 @@ and `meshloom.chip_exporters`), and `FILE.py:NAME`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from meshloom.sched.support.plugins import PluginError, Registry
 
 from .interface import ChipExporter, Importer
 
+T = TypeVar("T")
 #: Entry points of other packages that are importers, and of those that write chips.
 GROUP, CHIP_GROUP = "meshloom.importers", "meshloom.chip_exporters"
 
@@ -15,10 +19,19 @@ class UnknownImporterError(PluginError):
     """An importer that does not exist or cannot be loaded."""
 
 
-def _accept(name: str, thing: object) -> Importer:
-    if not isinstance(thing, Importer):
-        raise TypeError(f"is of type {type(thing).__name__}; it must be an Importer")
-    return thing
+class UnknownExporterError(PluginError):
+    """An exporter that does not exist or cannot be loaded."""
+
+
+def _only(kind: type[T]) -> Callable[[str, object], T]:
+    """What accepts things of a kind alone."""
+
+    def accept(name: str, thing: object) -> T:
+        if not isinstance(thing, kind):
+            raise TypeError(f"is of type {type(thing).__name__}; it must be of type {kind.__name__}")
+        return thing
+
+    return accept
 
 
 IMPORTERS: Registry[Importer] = Registry(
@@ -28,25 +41,15 @@ IMPORTERS: Registry[Importer] = Registry(
         "zigzag": "meshloom.tb.exchange.zigzag:ZIGZAG",
         "timeloop": "meshloom.tb.exchange.timeloop:TIMELOOP",
     },
-    _accept,
+    _only(Importer),
     UnknownImporterError,
 )
-
-
-class UnknownExporterError(PluginError):
-    """An exporter that does not exist or cannot be loaded."""
-
-
-def _accept_exporter(name: str, thing: object) -> ChipExporter:
-    if not isinstance(thing, ChipExporter):
-        raise TypeError(f"is of type {type(thing).__name__}; it must be a ChipExporter")
-    return thing
 
 
 CHIP_EXPORTERS: Registry[ChipExporter] = Registry(
     "chip exporter",
     CHIP_GROUP,
     {"zigzag": "meshloom.tb.exchange.zigzag_chip:ZIGZAG_CHIP"},
-    _accept_exporter,
+    _only(ChipExporter),
     UnknownExporterError,
 )

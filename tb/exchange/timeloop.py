@@ -18,7 +18,15 @@ from typing import Literal
 from pydantic import BaseModel
 
 from meshloom.sched.ir.schedule import ToolClaim
-from meshloom.sched.schedulers.nest.mapping import Dimension, Factor, LayerMapping, Level, MappingError, Operand, Place
+from meshloom.sched.schedulers.nest.mapping import (
+    Dimension,
+    Factor,
+    LayerMapping,
+    Level,
+    MappingError,
+    MemoryPlace,
+    Operand,
+)
 from meshloom.sched.schedulers.nest.schedule import sizes_of
 from meshloom.sched.workload.layers import ConvShape
 
@@ -164,8 +172,16 @@ def _mapping(entries: Sequence[_Entry], sizes: Mapping[Dimension, int]) -> Layer
             passed += target.temporal
             if operand not in target.keeps and not last:
                 continue
-            place = Place.DRAM if last else Place.PE if index < inner else Place.SHARED if core else Place.CORE
-            core = core or place is Place.CORE
+            place = (
+                MemoryPlace.DRAM
+                if last
+                else MemoryPlace.PE
+                if index < inner
+                else MemoryPlace.SHARED
+                if core
+                else MemoryPlace.CORE
+            )
+            core = core or place is MemoryPlace.CORE
             own.append(Level(target.name, place, tuple(passed)))
             passed = []
         levels[operand] = own

@@ -16,7 +16,15 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from meshloom.sched.ir.schedule import ToolClaim
-from meshloom.sched.schedulers.nest.mapping import Dimension, Factor, LayerMapping, Level, MappingError, Operand, Place
+from meshloom.sched.schedulers.nest.mapping import (
+    Dimension,
+    Factor,
+    LayerMapping,
+    Level,
+    MappingError,
+    MemoryPlace,
+    Operand,
+)
 from meshloom.sched.support.reading import parse_json
 from meshloom.sched.workload import shapes
 from meshloom.sched.workload.layers import ConvShape, WorkloadError
@@ -236,8 +244,8 @@ def _memory(text: str) -> str:
     return match[1] if match else text
 
 
-def _place(index: int, inner: int, count: int) -> Place:
+def _place(index: int, inner: int, count: int) -> MemoryPlace:
     """Where a level is: those below the array's unrolling are in its processing elements."""
     if index == count - 1:
-        return Place.DRAM
-    return Place.PE if index < inner else Place.CORE if index == inner else Place.SHARED
+        return MemoryPlace.DRAM
+    return MemoryPlace.PE if index < inner else MemoryPlace.CORE if index == inner else MemoryPlace.SHARED

@@ -12,7 +12,7 @@ from meshloom.sched.support.files import write_atomically
 
 from .engine.page import EARLIER
 from .engine.rows import StudyError
-from .engine.sources import Source, numbers, tables_of
+from .engine.sources import StudySource, numbers, tables_of
 from .engine.values import FILTERS, FUNCTIONS, Origin
 from .registry import PAPERS, REGISTRY, SHIPPED
 
@@ -24,7 +24,7 @@ BEGIN, END = "<!-- printed by `meshloom bench --print` -->", "<!-- end of what i
 
 def printed(template: str, folder: Path) -> str:
     """A text with its numbers. `folder`: of the pages and rows. Raises StudyError for a reference to nothing."""
-    sources = {name: Source(name, REGISTRY.get, folder) for name in SHIPPED}
+    sources = {name: StudySource(name, REGISTRY.get, folder) for name in SHIPPED}
     templates = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, keep_trailing_newline=True)
     vars(templates)["filters"].update(FILTERS)  # of a type that jinja2 leaves open
 

@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from meshloom.hw.spec.config import ChipConfig
 
-from .mapping import PIXELS, REDUCTIONS, Dimension, Factor, LayerMapping, MappingError, Operand, Place, listing
+from .mapping import PIXELS, REDUCTIONS, Dimension, Factor, LayerMapping, MappingError, MemoryPlace, Operand, listing
 
 
 @dataclass
@@ -54,7 +54,7 @@ def core_nest(mapping: LayerMapping, chip: ChipConfig, leeway: Leeway) -> CoreNe
     _check_array(mapping, chip, leeway)
     cores, turned = _cores(mapping, chip, leeway)
     _check_levels(mapping, leeway)
-    inside = {operand: mapping.inside(operand, Place.PE, Place.CORE) for operand in Operand}
+    inside = {operand: mapping.inside(operand, MemoryPlace.PE, MemoryPlace.CORE) for operand in Operand}
     loops = mapping.loops
     _check_kernel(loops, inside, leeway)
     _check_sums(loops, inside, leeway)
@@ -128,7 +128,7 @@ def _check_levels(mapping: LayerMapping, leeway: Leeway) -> None:
     """Whether there is a place on the chip for every level that holds tiles."""
     for operand in Operand:
         for level in mapping.levels[operand]:
-            if level.place is Place.SHARED and any(f.size > 1 for f in level.loops):
+            if level.place is MemoryPlace.SHARED and any(f.size > 1 for f in level.loops):
                 leeway.change(
                     f"{level.memory} holds tiles of {operand} between cores and DRAM, where the lowering has nothing",
                     "take a hierarchy of PEs, core and DRAM",

@@ -47,7 +47,7 @@ RELEVANT = {
 }
 
 
-class Place(StrEnum):
+class MemoryPlace(StrEnum):
     """Where a level of a tool's memory hierarchy is on a chip of ours."""
 
     PE = "PE"  #: registers of the processing elements
@@ -73,7 +73,7 @@ class Level:
     first."""
 
     memory: str
-    place: Place
+    place: MemoryPlace
     loops: tuple[Factor, ...]
 
 
@@ -114,7 +114,7 @@ class LayerMapping:
     def _unrolled(self, dimension: Dimension) -> int:
         return _product((*self.array, *self.cores), dimension)
 
-    def inside(self, operand: Operand, *places: Place) -> int:
+    def inside(self, operand: Operand, *places: MemoryPlace) -> int:
         """How many of the innermost loops run while a tile of an operand stays in one of these places."""
         return len(_all_loops(level for level in self.levels[operand] if level.place in places))
 

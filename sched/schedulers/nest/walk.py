@@ -23,7 +23,7 @@ LEAST_CYCLES = 1024
 
 
 @dataclass(frozen=True)
-class Visit:
+class NestVisit:
     """What the core's loops have come to: ranges of the dimensions, and how often the tiles of inputs and weights have
     changed so far."""
 
@@ -35,7 +35,7 @@ class Visit:
 @dataclass(frozen=True)
 class NestStep:
     """One GEMM: pixels, output blocks, input blocks, the part of the kernel (None: all). `inputs`, `weights`: see
-    `Visit`."""
+    `NestVisit`."""
 
     tile: MTile
     n: Range
@@ -45,7 +45,7 @@ class NestStep:
     taps: Taps | None = None
 
 
-def visits(nest: CoreNest, sizes: dict[Dimension, int], core: int) -> Iterator[Visit]:
+def visits(nest: CoreNest, sizes: dict[Dimension, int], core: int) -> Iterator[NestVisit]:
     """What core number `core` visits, in order."""
     bounds = {dimension: (0, sizes.get(dimension, 1)) for dimension in Dimension}
     for factor in nest.cores:
@@ -77,7 +77,7 @@ def visits(nest: CoreNest, sizes: dict[Dimension, int], core: int) -> Iterator[V
             if latest.setdefault(operand, tile) != tile:
                 changes[operand] += 1
                 latest[operand] = tile
-        yield Visit(at, changes[Operand.INPUT], changes[Operand.WEIGHT])
+        yield NestVisit(at, changes[Operand.INPUT], changes[Operand.WEIGHT])
 
 
 def count_visits(nest: CoreNest) -> int:
@@ -104,7 +104,7 @@ def steps(nest: CoreNest, sizes: dict[Dimension, int], core: int, task: LayerTas
     return result
 
 
-def _steps_of(visit: Visit, task: LayerTask, least: int | None) -> Iterator[NestStep]:
+def _steps_of(visit: NestVisit, task: LayerTask, least: int | None) -> Iterator[NestStep]:
     """The GEMMs of a visit, as large as an instruction and half of OUT and B allow, or of `least` cycles or a little
     more. They are cut between output blocks rather than between pixels, whose remainders would leave rows of the array
     idle."""

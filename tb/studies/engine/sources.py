@@ -15,7 +15,7 @@ from .point import Point
 from .rows import Measurement, RowFile, Rows, StudyError, name_of
 from .study import Study
 from .tables import Table
-from .values import NUMBER, Origin, Value
+from .values import NUMBER, Origin, ProseNumber
 
 _TABLE = re.compile(r"^## (.+)\n\n((?:\|.*\n?)+)", re.MULTILINE)
 
@@ -33,7 +33,7 @@ def _cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1])
 
 
-class Source:
+class StudySource:
     """A study, as prose refers to it: `study.NAME` is a figure, `study.cell(...)` and `study.cells(...)` are cells of
     its tables. `find`: gives the study of that name; `folder`: of the pages.
 
@@ -106,17 +106,17 @@ class Source:
         """Whether prose has referred to it."""
         return bool({"_rows", "before"} & vars(self).keys())
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> ProseNumber:
         """A figure. Raises StudyError for one that is none, and for one that rows do not suffice for."""
         for figure in self.study.figures:
             if figure.name == name:
                 number = figure.value(self.rows)
                 if number is None:
                     raise StudyError(f"{self._name}.{name}: the rows that there are do not suffice for this figure")
-                return Value(number, figure.form.format(number), self.origin)
+                return ProseNumber(number, figure.form.format(number), self.origin)
         raise StudyError(f"{self._name} has no figure {name!r}")
 
-    def cells(self, title: str, row: str, column: str, nth: int = 1) -> list[Value]:
+    def cells(self, title: str, row: str, column: str, nth: int = 1) -> list[ProseNumber]:
         """Numbers of a column of the table whose title begins so.
 
         `row`: what cells of its rows are, separated by ` | `, those that end with a colon what cells begin with; empty:
@@ -128,18 +128,18 @@ class Source:
                 return values
         raise StudyError(f"{self._name}: no number in column {column!r}, row {row!r} of a table {title!r}")
 
-    def cell(self, title: str, row: str, column: str, nth: int = 1) -> Value:
+    def cell(self, title: str, row: str, column: str, nth: int = 1) -> ProseNumber:
         """The only one of `cells`. Raises StudyError also if there are several."""
         values = self.cells(title, row, column, nth)
         if len(values) > 1:
             raise StudyError(f"{self._name}: {len(values)} rows {row!r} in table {title!r}; name one")
         return values[0]
 
-    def printed(self, text: str) -> Value:
+    def printed(self, text: str) -> ProseNumber:
         """A number that stands in a sentence of the earlier page. Raises StudyError if it does not."""
         if not re.search(rf"(?<![\d.,]){re.escape(text)}(?!\d|[.,]\d)", self.before):
             raise StudyError(f"{text!r} does not stand in the earlier page of {self._name}")
-        return Value.of_cell(text, Origin.EARLIER)
+        return ProseNumber.of_cell(text, Origin.EARLIER)
 
 
 def _known(file: RowFile, point: Point) -> Measurement | None:
@@ -151,12 +151,14 @@ def _known(file: RowFile, point: Point) -> Measurement | None:
         return None
 
 
-def numbers(tables: Iterable[Table], origin: Origin, title: str, row: str, column: str, nth: int = 1) -> list[Value]:
-    """What `Source.cells` says, of some tables; of the first that has any."""
+def numbers(
+    tables: Iterable[Table], origin: Origin, title: str, row: str, column: str, nth: int = 1
+) -> list[ProseNumber]:
+    """What `StudySource.cells` says, of some tables; of the first that has any."""
     for one in tables:
         if one.title.startswith(title) and (place := _place(one.columns, column)) is not None:
             cells = [each[place] for each in one.rows if _matches(each, row)]
-            if values := [Value.of_cell(cell, origin, nth) for cell in cells if NUMBER.search(cell)]:
+            if values := [ProseNumber.of_cell(cell, origin, nth) for cell in cells if NUMBER.search(cell)]:
                 return values
     return []
 

@@ -26,7 +26,7 @@ _SHOWN = {Origin.FULL: "{}", Origin.EARLIER: "*{}*", Origin.QUICK: "{} (quick)"}
 
 
 @dataclass(frozen=True)
-class Value:
+class ProseNumber:
     """A number, how it is written, and what stands behind it."""
 
     number: float
@@ -37,7 +37,7 @@ class Value:
         return _SHOWN[self.origin].format(self.text)
 
     @classmethod
-    def of_cell(cls, cell: str, origin: Origin, nth: int = 1) -> Value:
+    def of_cell(cls, cell: str, origin: Origin, nth: int = 1) -> ProseNumber:
         """The number of a cell, the `nth` if it has several. Raises StudyError if it has not so many."""
         texts = NUMBER.findall(cell)
         if len(texts) < nth:
@@ -46,36 +46,36 @@ class Value:
 
 
 #: A number, or some.
-_Values = Value | Sequence[Value]
+_Values = ProseNumber | Sequence[ProseNumber]
 
 
-def _listed(value: _Values) -> Sequence[Value]:
-    return [value] if isinstance(value, Value) else value
+def _listed(value: _Values) -> Sequence[ProseNumber]:
+    return [value] if isinstance(value, ProseNumber) else value
 
 
-def _shown(values: Sequence[Value], text: str) -> str:
+def _shown(values: Sequence[ProseNumber], text: str) -> str:
     """A text that some numbers stand behind, as that of the worst of them is shown."""
     return _SHOWN[max(value.origin for value in values)].format(text)
 
 
-def span(values: Sequence[Value], between: str = " to ") -> str:
+def span(values: Sequence[ProseNumber], between: str = " to ") -> str:
     """The least and the most, or the only one: `20 to 33`."""
     low, high = least(values), most(values)
     return _shown(values, low.text if low.text == high.text else f"{low.text}{between}{high.text}")
 
 
-def most(values: Sequence[Value]) -> Value:
+def most(values: Sequence[ProseNumber]) -> ProseNumber:
     """The largest."""
     return max(values, key=lambda each: each.number)
 
 
-def least(values: Sequence[Value]) -> Value:
+def least(values: Sequence[ProseNumber]) -> ProseNumber:
     """The smallest."""
     return min(values, key=lambda each: each.number)
 
 
-def _each(value: _Values, of: Callable[[Value], Value]) -> _Values:
-    return of(value) if isinstance(value, Value) else [of(each) for each in value]
+def _each(value: _Values, of: Callable[[ProseNumber], ProseNumber]) -> _Values:
+    return of(value) if isinstance(value, ProseNumber) else [of(each) for each in value]
 
 
 def written(value: _Values, form: str = "{:,.0f}") -> _Values:
@@ -97,8 +97,8 @@ def _pairwise(one: _Values, other: _Values, form: str, of: Callable[[float, floa
     """What becomes of two numbers, or of each of a list with its own of another."""
     pairs = zip(_listed(one), _listed(other), strict=True)
     values = [(of(a.number, b.number), max(a.origin, b.origin)) for a, b in pairs]
-    some = [Value(number, form.format(number), origin) for number, origin in values]
-    return some[0] if isinstance(one, Value) else some
+    some = [ProseNumber(number, form.format(number), origin) for number, origin in values]
+    return some[0] if isinstance(one, ProseNumber) else some
 
 
 def fewer(new: _Values, old: _Values, form: str = "{:.1f}") -> _Values:
@@ -111,7 +111,7 @@ def ratio(one: _Values, other: _Values, form: str = "{:.2f}") -> _Values:
     return _pairwise(one, other, form, lambda one, other: one / other)
 
 
-def behind(some: Sequence[Value], others: Sequence[Value]) -> str:
+def behind(some: Sequence[ProseNumber], others: Sequence[ProseNumber]) -> str:
     """How many numbers are below their counterparts, of how many: `8 of 9`."""
     below = sum(one.number < other.number for one, other in zip(some, others, strict=True))
     return _shown([*some, *others], f"{below} of {len(some)}")

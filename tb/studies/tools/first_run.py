@@ -52,7 +52,7 @@ with open(sys.argv[1], "w") as file:
 
 
 @dataclass(frozen=True)
-class Cost:
+class CommandCost:
     """A command: `seconds` of the processor, all of its processes; those of its `stages`; `peak` bytes of its largest
     process; simulated `cycles`, and how many bytes differed."""
 
@@ -72,7 +72,7 @@ class FirstRunPoint(Point):
     workload: str
     chip: str
     work_seconds: int
-    row: ClassVar[Any] = tuple[Cost, ...]
+    row: ClassVar[Any] = tuple[CommandCost, ...]
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class FirstRunPoint(Point):
         by = scheduled_by("loop_order")
         return Inputs((*by.modules, "tb.runs.runner"), (*by.more, ("gateware", gateware()), ("compiler", _compiler())))
 
-    def measure(self, report: Report) -> tuple[Cost, ...]:
+    def measure(self, report: Report) -> tuple[CommandCost, ...]:
         """Raises StudyError."""
         with tempfile.TemporaryDirectory(prefix="meshloom_first_") as folder:
             root = Path(folder)
@@ -98,7 +98,7 @@ class FirstRunPoint(Point):
             costs += [self._cost(each, root, report) for each in (SIMULATOR, ALL)]
         return tuple(costs)
 
-    def _cost(self, there: str, root: Path, report: Report) -> Cost:
+    def _cost(self, there: str, root: Path, report: Report) -> CommandCost:
         report(f"running {self.name}, there is {there}")
         stages, sums, rows = root / "stages.jsonl", root / "sums.json", root / "rows.json"
         stages.unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class FirstRunPoint(Point):
             each = json.loads(line)
             spent[each["stage"]] = spent.get(each["stage"], 0.0) + each["seconds"]
         row = Results.model_validate_json(rows.read_text(encoding="utf-8")).rows[0]
-        return Cost(there, seconds, spent, peak * _UNIT, row.rtl_cycles, row.mismatches)
+        return CommandCost(there, seconds, spent, peak * _UNIT, row.rtl_cycles, row.mismatches)
 
 
 def _error(text: str) -> str:
@@ -150,13 +150,13 @@ FULL = (
 )
 
 
-def _every(rows: Rows) -> list[tuple[FirstRunPoint, Cost]]:
+def _every(rows: Rows) -> list[tuple[FirstRunPoint, CommandCost]]:
     return [(point, each) for point, some in rows.pairs(FirstRunPoint) for each in some]
 
 
 def stages(rows: Rows) -> Table:
     """CPU-seconds by stage."""
-    columns: dict[str, Callable[[tuple[FirstRunPoint, Cost]], str]] = {
+    columns: dict[str, Callable[[tuple[FirstRunPoint, CommandCost]], str]] = {
         "workload": lambda each: each[0].workload,
         "chip": lambda each: each[0].chip,
         "there before": lambda each: each[1].there,
@@ -170,7 +170,7 @@ def stages(rows: Rows) -> Table:
 
 def memory(rows: Rows) -> Table:
     """Cycles, and the largest process."""
-    columns: dict[str, Callable[[tuple[FirstRunPoint, Cost]], str]] = {
+    columns: dict[str, Callable[[tuple[FirstRunPoint, CommandCost]], str]] = {
         "workload": lambda each: each[0].workload,
         "chip": lambda each: each[0].chip,
         "there before": lambda each: each[1].there,

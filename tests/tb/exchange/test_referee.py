@@ -81,7 +81,7 @@ def test_an_importer_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text("READER = print", encoding="utf-8")
     wrong = invoke("import", f"{tmp_path / 'my.py'}:READER", MAP, "--workload", SHAPE)
     assert wrong.exit_code == 2
-    assert "it must be an Importer" in wrong.output.replace("\n", " ")
+    assert "it must be of type Importer" in wrong.output.replace("\n", " ")
 
 
 def test_the_nearest_is_run_when_it_is_asked_for(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from meshloom.tb.studies.tools import first_run
 
 from .made_rows import page_of
 
-COST = first_run.Cost(
+COST = first_run.CommandCost(
     first_run.SETUP, 40.0, {"scheduling": 3.0, "building": 35.0, "simulating": 1.0}, 300_000_000, 70, 0
 )
 

@@ -15,10 +15,10 @@ from meshloom.tb.studies import prose
 from meshloom.tb.studies.engine.measure import measured
 from meshloom.tb.studies.engine.page import EARLIER, row_file
 from meshloom.tb.studies.engine.rows import Rows, StudyError
-from meshloom.tb.studies.engine.sources import Source, tables_of
+from meshloom.tb.studies.engine.sources import StudySource, tables_of
 from meshloom.tb.studies.engine.study import Figure, Study
 from meshloom.tb.studies.engine.tables import Table, markdown, table
-from meshloom.tb.studies.engine.values import Origin, Value, behind, fewer, ratio, size, span, verdict, written
+from meshloom.tb.studies.engine.values import Origin, ProseNumber, behind, fewer, ratio, size, span, verdict, written
 
 from .test_engine import Square
 
@@ -121,13 +121,13 @@ BEFORE = (
 )
 
 
-def source(folder: Path, numbers: tuple[int, ...], before: str = "") -> Source:
+def source(folder: Path, numbers: tuple[int, ...], before: str = "") -> StudySource:
     """Of rows of some numbers, and of an earlier page."""
     row_file(STUDY, folder).add([measured(Square(number)) for number in numbers])
     if before:
         (folder / EARLIER).mkdir()
         (folder / EARLIER / "squares.md").write_text(before, encoding="utf-8")
-    return Source("squares", lambda name: STUDY, folder)
+    return StudySource("squares", lambda name: STUDY, folder)
 
 
 def test_rows_of_the_whole_study_stand_as_they_are(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_a_reference_to_nothing_is_an_error(tmp_path: Path) -> None:
         (lambda: rows.cell("Squares", "n8", "square"), "no number in column 'square', row 'n8'"),
         (lambda: rows.cell("Cubes", "n2", "square"), "of a table 'Cubes'"),
         (lambda: rows.printed("24"), "'24' does not stand in the earlier page of squares"),
-        (lambda: Source("squares", lambda name: STUDY, tmp_path / "nothing")["most"], "do not suffice"),
-        (lambda: Value.of_cell("none", Origin.FULL), "'none' has no number 1"),
+        (lambda: StudySource("squares", lambda name: STUDY, tmp_path / "nothing")["most"], "do not suffice"),
+        (lambda: ProseNumber.of_cell("none", Origin.FULL), "'none' has no number 1"),
         (
             lambda: prose.printed("{{ earlier('squares', 'Cubes', 'n2', 'square') }}", tmp_path),
             "squares.md: 0 numbers in column 'square', row 'n2' of table 'Cubes'",
@@ -176,12 +176,12 @@ def test_tables_of_a_page_are_read_as_they_were_written() -> None:
 
 
 def test_what_templates_do_with_numbers() -> None:
-    few, many = Value(20, "20", Origin.FULL), Value(25.04, "25.04", Origin.EARLIER)
+    few, many = ProseNumber(20, "20", Origin.FULL), ProseNumber(25.04, "25.04", Origin.EARLIER)
     assert str(fewer(few, many)) == "*20.1*"
     assert str(ratio(many, few)) == "*1.25*"
     assert span([few, many]) == "*20 to 25.04*"
     assert str(written(many, "{:.1f}")) == "*25.0*"
-    assert str(size(Value(-3, "-3", Origin.QUICK))) == "3 (quick)"
+    assert str(size(ProseNumber(-3, "-3", Origin.QUICK))) == "3 (quick)"
     assert behind([few, many], [many, many]) == "*1 of 2*"
     assert (verdict(many, "more", "less", 21), verdict(few, "more", "less", 21)) == ("more", "less")
     assert verdict([few, many], "more", "less", 21) == "both"

@@ -162,7 +162,8 @@ def test_partial_sums_are_spilled_and_come_back() -> None:
     assert spilled
     assert sum(node.words for node in again) == sum(node.words for node in spilled)
     assert all(node.words % 4 == 0 for node in spilled)
-    assert any(isinstance(node.operation(), Gemm) and node.operation()["to_acc"] for node in result.nodes)  # type: ignore[index]
+    operations = [node.operation() for node in result.nodes]
+    assert any(isinstance(op, Gemm) and op["to_acc"] for op in operations)
 
 
 @pytest.mark.parametrize("name", slow_but(["flexer", "paper_static", "hybrid"], "flexer"))

@@ -19,7 +19,7 @@ from meshloom.sched.mapping.play.replay import replay
 from meshloom.sched.mapping.tiling.arena import assign
 from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import DoesNotFit, pose
-from meshloom.sched.mapping.tiling.tiles import ORDERS, Candidate, Pooling, even, parts, pooled_tiles
+from meshloom.sched.mapping.tiling.tiles import ORDERS, Candidate, Order, Pooling, even, parts, pooled_tiles
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.loop_order.scheduler import schedule, search
 from meshloom.sched.workload.layers import ConvShape, LayerData, gemm_shape, random_data
@@ -137,13 +137,13 @@ def test_small_memories_force_every_tiling() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_orders_keep_still_what_they_promise(order: str) -> None:
+def test_orders_keep_still_what_they_promise(order: Order) -> None:
     """Weight-stationary fetches each weight once even if only two tiles fit B, input-stationary each input."""
     chip = load("mono16").model_copy(
         update={"core": CoreConfig(a_words=2 * 64, b_words=2 * 144, acc_words=1024, out_words=256)}
     )
     shape = ConvShape("still", 1, 64, 8, 8, 64, 3, 3, 1, 1, 1, 1, 1, 1)
-    result = build(shape, chip, Candidate(1, 1, False, 2, 8, 1, 1, order))  # type: ignore[arg-type]
+    result = build(shape, chip, Candidate(1, 1, False, 2, 8, 1, 1, order))
     fetched = dict.fromkeys("xw", 0)
     for op in result.operations:
         if isinstance(op, Move) and op.label[0] in "xw":

@@ -15,7 +15,15 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import run
 from meshloom.sched.ir.schedule import Move, Schedule, ToolClaim
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.schedulers.nest.mapping import Dimension, Factor, LayerMapping, Level, MappingError, Operand, Place
+from meshloom.sched.schedulers.nest.mapping import (
+    Dimension,
+    Factor,
+    LayerMapping,
+    Level,
+    MappingError,
+    MemoryPlace,
+    Operand,
+)
 from meshloom.sched.schedulers.nest.schedule import schedule, sizes_of
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
@@ -36,7 +44,7 @@ def mapped(shape: str, loops: Sequence[str], array: str, cores: str = "") -> Lay
 
     def levels(text: str) -> list[Level]:
         core, dram = text.split("|")
-        return [Level("core", Place.CORE, factors(core)), Level("dram", Place.DRAM, factors(dram))]
+        return [Level("core", MemoryPlace.CORE, factors(core)), Level("dram", MemoryPlace.DRAM, factors(dram))]
 
     texts = zip(Operand, loops, strict=True)
     return LayerMapping(
@@ -189,7 +197,11 @@ def test_tiles_that_are_larger_than_a_memory() -> None:
         MappingError, match=r"tiles of weights that stay .* B of a tiny core, which holds 8 of 512 words"
     ):
         schedule(parse(shape), load("tiny"), 1, mapped(shape, loops, "OX4 K4"), CLAIM)
-    level = [Level("pe", Place.PE, ()), Level("l2", Place.SHARED, factors("C32 OX8 K8")), Level("dram", Place.DRAM, ())]
+    level = [
+        Level("pe", MemoryPlace.PE, ()),
+        Level("l2", MemoryPlace.SHARED, factors("C32 OX8 K8")),
+        Level("dram", MemoryPlace.DRAM, ()),
+    ]
     between = LayerMapping(sizes_of(parse("gemm:32x32x32")), dict.fromkeys(Operand, level), factors("OX4 K4"))
     with pytest.raises(MappingError, match="l2 holds tiles of I between cores and DRAM"):
         schedule(parse("gemm:32x32x32"), load("tiny"), 1, between, CLAIM)
