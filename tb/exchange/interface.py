@@ -8,9 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.exact import Exact
 from meshloom.sched.ir.schedule import ToolClaim
 from meshloom.sched.schedulers.nest.mapping import Dimension, LayerMapping
 from meshloom.sched.schedulers.nest.schedule import sizes_of
@@ -18,7 +19,7 @@ from meshloom.sched.workload.layers import ConvShape
 
 from ..results.energy import EnergyTable
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Exact)
 
 
 class ImportFileError(ValueError):

@@ -15,8 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel
-
+from meshloom.hw.spec.exact import Exact
 from meshloom.sched.ir.schedule import ToolClaim
 from meshloom.sched.schedulers.nest.mapping import (
     Dimension,
@@ -46,7 +45,7 @@ _MAIN_MEMORY = re.compile(r"dram|main|backing|off.?chip|hbm|ddr", re.IGNORECASE)
 _FACTOR = re.compile(r"([A-Z])\s*=?\s*(\d+)(,\d+)?")
 
 
-class _Entry(BaseModel):
+class _Entry(Exact):
     target: str
     type: Literal["temporal", "spatial", "bypass", "datatype"]
     factors: str | list[str] = ""
@@ -55,7 +54,7 @@ class _Entry(BaseModel):
     bypass: list[str] = []
 
 
-class _File(BaseModel):
+class _File(Exact):
     mapping: list[_Entry]
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
-from pydantic import BaseModel
-
+from meshloom.hw.spec.exact import Exact
 from meshloom.sched.ir.schedule import ToolClaim
 from meshloom.sched.schedulers.nest.mapping import (
     Dimension,
@@ -41,31 +40,31 @@ _LOOP = re.compile(r"\(\s*(\w+)\s*,\s*([0-9.]+)\s*\)")
 _RELATION = re.compile(r"I([XY]) = (\d+)\*O\1 \+ (\d+)\*F\1")
 
 
-class _Latency(BaseModel):
+class _Latency(Exact):
     data_onloading: float
     computation: float
     data_offloading: float
 
 
-class _Energy(BaseModel):
+class _Energy(Exact):
     energy_total: float
 
 
-class _Outputs(BaseModel):
+class _Outputs(Exact):
     latency: _Latency
     energy: _Energy
 
 
-class _Array(BaseModel):
+class _Array(Exact):
     dimensions: dict[str, int]
 
 
-class _Accelerator(BaseModel):
+class _Accelerator(Exact):
     operational_array: _Array
     mem_hierarchy_dict: dict[str, list[str]]
 
 
-class _Layer(BaseModel):
+class _Layer(Exact):
     name: str
     equation: str
     equation_relations: list[str]
@@ -74,14 +73,14 @@ class _Layer(BaseModel):
     memory_operand_links: dict[str, str]
 
 
-class _Inputs(BaseModel):
+class _Inputs(Exact):
     accelerator: _Accelerator
     layer: _Layer
     spatial_mapping: dict[str, list[list[str]]]
     temporal_mapping: dict[str, list[list[str]]]
 
 
-class _File(BaseModel):
+class _File(Exact):
     outputs: _Outputs
     inputs: _Inputs
 

@@ -115,7 +115,10 @@ def _find(name: str, chip: ChipConfig | None) -> Sequence[MappedSource]:
 
 
 def _syntax() -> str:
-    return f"mappings: TOOL:FILE, a layer as another tool maps it; tools: {', '.join(IMPORTERS.names())}, FILE.py:NAME"
+    return (
+        "mappings: TOOL:FILE, a layer as another tool maps it\n"
+        f"  tools: {', '.join(IMPORTERS.names())}; FILE.py:NAME, an importer of yours"
+    )
 
 
 KIND = WorkloadKind(_find, _syntax)

@@ -35,7 +35,7 @@ def test_an_installed_package_has_the_users(installed: Path) -> None:
     assert cache.checkout() is None
     assert cache.root().is_relative_to(installed)
     assert cache.root().name == "meshloom"
-    assert list(native._homes(native.MODEL)) == [cache.root() / "native"]
+    assert list(native._homes(native.MODEL)) == [cache.root() / "native", native.COMPILED], "and what a wheel brings"
     assert not installed.exists(), "asking makes nothing"
 
 
