@@ -189,8 +189,9 @@ def test_a_workload_for_an_image_without_tensors(folder: Path, program: Program)
 def test_options_that_mean_nothing_here(folder: Path, saved_schedule: Schedule) -> None:
     saved_schedule.save(folder / "a.json")
     saved_schedule.save(folder / "b.json")
-    assert "is for one saved file or mapping; given are 2" in invoke("run", "a.json", "b.json", "--workload", LAYER).output
-    assert "is for one saved file or mapping; given are 0" in invoke("run", LAYER, "--workload", LAYER).output
+    words = "is for one saved file or mapping; given are"
+    assert f"{words} 2" in invoke("run", "a.json", "b.json", "--workload", LAYER).output
+    assert f"{words} 0" in invoke("run", LAYER, "--workload", LAYER).output
 
 
 def test_files_for_two_chips(folder: Path, saved_schedule: Schedule) -> None:
