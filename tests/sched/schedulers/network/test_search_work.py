@@ -1,0 +1,86 @@
+"""A gate on what a search for a network's schedule does, in work instead of seconds: a change that makes it dearer says
+so here.
+
+The counts are the same on every machine. A search that does less than nine tenths of what stands here has become
+cheaper: the table is lowered with it, so that the gain stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.sched.mapping.nodes import Node
+from meshloom.sched.mapping.play.replay import replay
+from meshloom.sched.schedulers.network import conv, refine
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
+from meshloom.sched.workload import zoo
+
+from ....tiers import slow_but
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class SearchWork:
+    """What a search did: whole schedules that were built and their operations, whole schedules that the timeline model
+    played, candidates of single layers that were replayed and their operations."""
+
+    built: int
+    operations: int
+    played: int
+    replayed: int
+    replayed_operations: int
+
+
+#: Network and chip to the work of a default search with nothing in the cache.
+MOST = {
+    ("resnet8", "quad16"): SearchWork(8, 6_312, 5, 51, 3_884),
+    ("ds_cnn", "quad16"): SearchWork(34, 29_016, 18, 56, 7_234),
+    ("resnet8", "pe12x14"): SearchWork(8, 7_332, 8, 75, 6_812),
+}
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the work of searches from now on."""
+    total: Counter[str] = Counter()
+
+    def count_replay(nodes: Sequence[Node], chip: ChipConfig) -> int:
+        total.update(replayed=1, replayed_operations=len(nodes))
+        return replay(nodes, chip)
+
+    def count_built(result: NetworkSchedule) -> None:
+        total.update(built=1, operations=len(result.schedule.operations))
+
+    monkeypatch.setattr(conv, "replay", count_replay)
+    monkeypatch.setattr(refine, "schedule", watched(refine.schedule, count_built))
+    monkeypatch.setattr(refine, "lowered", watched(refine.lowered, lambda _: total.update(played=1)))
+    return total
+
+
+def watched(function: Callable[P, R], tell: Callable[[R], None]) -> Callable[P, R]:
+    """The same function, whose results are told."""
+
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        result = function(*arguments, **options)
+        tell(result)
+        return result
+
+    return call
+
+
+@pytest.mark.parametrize("case", slow_but(MOST), ids="-".join)
+def test_a_search_does_no_more_than_before(case: tuple[str, str], counts: Counter[str]) -> None:
+    name, chip = case
+    refine.refined(zoo.load(name), load(chip))
+    work, most = SearchWork(**counts), MOST[case]
+    for what, limit in vars(most).items():
+        assert getattr(work, what) <= limit, f"{what}: the search has become dearer: {work}"
+        assert getattr(work, what) >= 0.9 * limit, f"{what}: the search has become cheaper; lower the table: {work}"
