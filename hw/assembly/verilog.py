@@ -31,7 +31,13 @@ SCRIPT = (
     "read_rtlil source; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; write_verilog -noattr target"
 )
 #: Runs a script of Yosys, in a process of its own: an internal error of the tool ends the process it runs in.
-YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
+YOSYS = """
+import contextlib, ctypes, signal, sys
+with contextlib.suppress(Exception):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # Linux: ends with whoever has started it
+from pyosys import libyosys
+libyosys.run_pass(sys.argv[1], libyosys.Design())
+"""
 #: A module of RTLIL text.
 MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
 # One conversion at a time: what the emitter does with memories depends on who asks.
@@ -149,7 +155,7 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
     from amaranth.hdl import Shape
     from amaranth.lib.wiring import Out
 
-    from ..spec.registers import Register
+    from ..spec.registers import registers_of
     from .chip import chip_ports
 
     signature = chip_ports(config, observed)
@@ -171,13 +177,18 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
         "parameters": config.model_dump(mode="json", exclude={"clock_mhz"}),  # the same files at any clock
         "tiles": {str(tile): kind.value for tile, kind in config.tiles.items()},
         "axi": {f"axi_{index}": tile for index, tile in enumerate(config.channels)},
-        "registers": {register.name: int(register) for register in Register},
+        "clock": "clk",
+        "reset": {"port": "rst", "active": "high", "synchronous": True},
+        "registers": {register.name: int(register) for register in registers_of(config)},
     }
 
 
 def files(config: ChipConfig) -> dict[str, str]:
-    """Name to content: `<name>.v`, and `<name>.json` (the manifest). Raises EmitError."""
+    """Name to content: `<name>.v`, `<name>.json` (the manifest) and `<name>.rdl` (the registers). Raises EmitError."""
+    from .system_rdl import system_rdl
+
     return {
         f"{config.name}.v": verilog(config),
         f"{config.name}.json": json.dumps(manifest(config), indent=2) + "\n",
+        f"{config.name}.rdl": system_rdl(config),
     }

@@ -17,6 +17,9 @@ There are two watchdogs: WATCHDOG bounds the cycles of a run, STALL_LIMIT the cy
 After either fires, every tile reports what its parts wait for (`isa.STATE`). All reports have arrived
 `reporter.report_cycles` after the irq; REPORTS is the number of unread ones, REPORT_LOW and REPORT_HIGH hold the first
 of them, and reading REPORT_HIGH advances to the next.
+
+`irq` is set while IRQ_STATUS has a bit that IRQ_ENABLE has, too. What a write cannot do is refused as `host_link.bus`
+says, and STATUS.refused remembers it: also a start that cannot be, and a launch that would be lost.
 """
 
 from __future__ import annotations
@@ -30,13 +33,38 @@ from amaranth.lib.wiring import In, Out
 from ..spec.config import ChipConfig
 from ..spec.contracts import COUNT_WIRES
 from ..spec.isa import POST, Cause, Format, Opcode, Unit
-from ..spec.registers import COMPLETION, CONTROL, COUNT, FAULT_WHO, ID_VALUE, LAUNCH, REPORT, STATUS, Register
+from ..spec.registers import (
+    COMPLETION,
+    CONTROL,
+    COUNT,
+    FAULT_WHO,
+    ID_VALUE,
+    IRQ,
+    LAUNCH,
+    REPORT,
+    STATUS,
+    WIDTH,
+    WIDTHS,
+    Register,
+    registers_of,
+)
 from ..wiring.axi import AXI4Lite, AXI4LitePort
 from ..wiring.signatures import FetchLayout, PostFlit, StateFlit
+from .bus import WriteAccess, serve_reads, serve_writes
 from .counters import Ask, CounterReader
 from .launches import Launches
 from .reported import Reported, TileStrobe, most_completions
 from .reporter import most_reports
+
+#: Registers that keep what is written until somebody reads it or a run or launch uses it.
+_STORED = (
+    Register.PROGRAM_TILE,
+    Register.PROGRAM_ADDR,
+    Register.PROGRAM_COUNT,
+    Register.WATCHDOG,
+    Register.STALL_LIMIT,
+    Register.LAUNCH_AT,
+)
 
 
 def _register(layout: Format, values: Mapping[str, Value | int]) -> Cat:
@@ -124,38 +152,37 @@ class HostPort(wiring.Component):
         faulted = Signal()
         trace = Signal()
         counted = Signal()
-        program = {
-            name: Signal(32, name=name.name.lower())
-            for name in (
-                Register.PROGRAM_TILE,
-                Register.PROGRAM_ADDR,
-                Register.PROGRAM_COUNT,
-                Register.WATCHDOG,
-                Register.STALL_LIMIT,
-                *([Register.LAUNCH_AT] if self.config.programs else []),
-            )
-        }
+        stored = [register for register in registers_of(self.config) if register in _STORED]
+        program = {name: Signal(WIDTHS.get(name, WIDTH), name=name.name.lower()) for name in stored}
         cycles = Signal(32)
         quiet = Signal(32)
         who = Signal(32)
         value = Signal(32)
-        m.d.comb += [self.now.eq(cycles), self.go.eq(running), self.trace.eq(trace), self.irq.eq(done | faulted)]
+        m.d.comb += [self.now.eq(cycles), self.go.eq(running), self.trace.eq(trace)]
         launches = Launches(self.config) if self.config.programs else None
         serving = self.serving if launches is not None else Const(0)
 
         counters = CounterReader(self.config) if self.config.counters else None
         m.d.comb += self.counting.eq(running & (trace | counted))
 
-        start, serve = self._serve_writes(m, program, trace, running, faulted, launches)
+        ready = self.ready & ~running & ~faulted
+        write = serve_writes(m, self.bus)
+        start, serve = self._registers(m, write, program, trace, ready, launches)
+        refused = Signal()
+        with m.If(write.taken & ~write.good):
+            m.d.sync += refused.eq(1)
+        with m.Elif(start):
+            m.d.sync += refused.eq(0)
         if counters is not None:
             with m.If(start):
-                m.d[self._command] += counted.eq(data.View(CONTROL.layout(), self.bus.wdata).count)
-        waiting, oldest, next_one = self._reports(m)
-        ready = self.ready & ~running & ~faulted
-        status = {"running": running, "done": done, "fault": faulted, "ready": ready}
+                m.d[self._command] += counted.eq(data.View(CONTROL.layout(), write.value).count)
+        next_one = Signal()
+        waiting, oldest = self._reports(m, next_one)
+        status = {"running": running, "done": done, "fault": faulted, "ready": ready, "refused": refused}
         readable: dict[Register, Value | int] = {
             Register.ID: ID_VALUE,
             Register.CONFIG: int(self.config.digest[-8:], 16),
+            Register.CONTROL: 0,
             Register.STATUS: _register(STATUS, status),
             Register.CYCLES: cycles,
             Register.FAULT_WHO: who,
@@ -166,19 +193,26 @@ class HostPort(wiring.Component):
             Register.REPORT_HIGH: oldest[32:],
         }
         readable |= program
+        pending = {"done": done, "fault": faulted}
         if launches is not None:
-            self._serve_programs(m, launches, program, readable)
+            self._serve_programs(m, launches, write, program, readable)
+            pending["completion"] = self.serving & (launches.waiting != 0)
             self._first_faults(m, launches, start)
             m.submodules.launches = ResetInserter(start)(launches)  # each run begins with empty queues
             status |= {"full": launches.full, "lost": launches.lost}
             readable[Register.STATUS] = _register(STATUS, status)
+        self._interrupt(m, write, start, pending, readable)
         if counters is not None:
-            self._serve_counters(m, counters, readable)
-        self._serve_reads(m, readable, next_one)
+            self._serve_counters(m, counters, write, readable)
+        read = serve_reads(m, self.bus, readable)
+        m.d.comb += next_one.eq(read[Register.REPORT_HIGH])
+        if counters is not None:
+            m.d.comb += counters.next_one.eq(read[Register.COUNT_VALUE])
 
         fetch = self.start.fetch
+        empty = program[Register.PROGRAM_COUNT] == 0
         m.d.comb += [
-            self.start.valid.eq(start & ~serve),
+            self.start.valid.eq(start & ~serve & ~empty),
             fetch.opcode.eq(Opcode.FETCH),
             fetch.dram.eq(program[Register.PROGRAM_TILE]),
             fetch.addr.eq(program[Register.PROGRAM_ADDR]),
@@ -195,14 +229,17 @@ class HostPort(wiring.Component):
             if launches is not None:
                 m.d[self._command] += self.serving.eq(serve)
             m.d.sync += [cycles.eq(0), who.eq(0), value.eq(0), quiet.eq(0)]
+            with m.If(empty & ~serve):
+                m.d[self._command] += [running.eq(0), faulted.eq(1)]
+                m.d.sync += who.eq(_register(FAULT_WHO, self._own(Cause.SHAPE)))
         with m.Elif(running):
             m.d.sync += cycles.eq(cycles + 1)
             limit = program[Register.STALL_LIMIT]
             overdue = Signal()
             stalled = Signal()
             m.d.comb += [
-                overdue.eq((program[Register.WATCHDOG] != 0) & (cycles == program[Register.WATCHDOG])),
-                stalled.eq((limit != 0) & (quiet == limit)),
+                overdue.eq((program[Register.WATCHDOG] != 0) & (cycles >= program[Register.WATCHDOG])),
+                stalled.eq((limit != 0) & (quiet >= limit)),
             ]
             with m.If(self.moved):
                 m.d.sync += quiet.eq(0)
@@ -221,58 +258,89 @@ class HostPort(wiring.Component):
                 m.d[self._command] += [running.eq(0), faulted.eq(1), self.ask.eq(1)]
                 m.d.sync += value.eq(Mux(overdue, cycles, quiet))
                 cause = Mux(overdue, Cause.WATCHDOG, Cause.STALLED)
-                fault = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
-                m.d.sync += who.eq(_register(FAULT_WHO, fault))
+                m.d.sync += who.eq(_register(FAULT_WHO, self._own(cause)))
         return m
 
-    def _serve_writes(
+    def _own(self, cause: Value | int) -> dict[str, Value | int]:
+        """A fault of the host itself."""
+        return {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
+
+    def _registers(
         self,
         m: Module,
+        write: WriteAccess,
         program: Mapping[Register, Signal],
         trace: Signal,
-        running: Signal,
-        faulted: Signal,
+        ready: Value,
         launches: Launches | None,
     ) -> tuple[Signal, Value]:
-        """The write channels: one write at a time, address and data together, answered in the next cycle. Returns a
-        strobe that CONTROL starts a run (`trace` is then set as well), and whether programs come and go in it."""
-        bus = self.bus
-        write = Signal()
-        m.d.comb += [
-            write.eq(bus.awvalid & bus.wvalid & ~bus.bvalid),
-            bus.awready.eq(write),
-            bus.wready.eq(write),
-        ]
+        """What is written to CONTROL, to the registers that keep a value, and to those of programs and counters.
+        Returns a strobe that CONTROL starts a run (`trace` is then set as well), and whether programs come and go in
+        it."""
         start = Signal()
         serve = Signal()
         self._stop = Signal()
-        with m.If(bus.bvalid & bus.bready):
-            m.d.sync += bus.bvalid.eq(0)
-        with m.If(write):
-            m.d.sync += bus.bvalid.eq(1)
-            with m.Switch(bus.awaddr):
-                for register, signal in program.items():
-                    with m.Case(int(register)):
-                        m.d.sync += signal.eq(bus.wdata)
-                with m.Case(int(Register.CONTROL)):
-                    control = data.View(CONTROL.layout(), bus.wdata)
-                    m.d.comb += start.eq(control.start & ~running & ~faulted & self.ready)
-                    with m.If(start):
-                        m.d[self._command] += trace.eq(control.trace)
-                    if launches is not None:
-                        m.d.comb += [serve.eq(control.serve), self._stop.eq(control.stop)]
+        with m.If(write.taken), m.Switch(self.bus.awaddr):
+            for register, signal in program.items():
+                with m.Case(int(register)):
+                    value = write.over(signal)
+                    m.d.comb += write.good.eq(~value[len(signal) :].any())
+                    with m.If(write.good):
+                        m.d.sync += signal.eq(value)
+            with m.Case(int(Register.CONTROL)):
+                control = data.View(CONTROL.layout(), write.value)
+                m.d.comb += [start.eq(control.start & ready), write.good.eq(start | ~control.start)]
+                with m.If(start):
+                    m.d[self._command] += trace.eq(control.trace)
                 if launches is not None:
-                    with m.Case(int(Register.LAUNCH)):
-                        m.d.comb += launches.launch.valid.eq(running & self.serving)
-                    with m.Case(int(Register.DONE)):
-                        m.d.comb += launches.next_one.eq(1)
+                    m.d.comb += [serve.eq(control.serve), self._stop.eq(control.stop)]
+            if launches is not None:
+                with m.Case(int(Register.LAUNCH)):
+                    m.d.comb += write.good.eq(self.go & self.serving & write.whole & launches.room)
+                    m.d.comb += launches.launch.valid.eq(write.good)
+                with m.Case(int(Register.DONE)):
+                    m.d.comb += [write.good.eq(write.whole), launches.next_one.eq(write.whole)]
+            if self.config.counters:
+                with m.Case(int(Register.COUNT)):
+                    m.d.comb += write.good.eq(write.whole)
+            for register in (Register.IRQ_ENABLE, Register.IRQ_STATUS):
+                with m.Case(int(register)):
+                    m.d.comb += write.good.eq(~write.value[IRQ.used :].any())
         return start, serve
 
+    def _interrupt(
+        self,
+        m: Module,
+        write: WriteAccess,
+        start: Value,
+        pending: Mapping[str, Value],
+        readable: dict[Register, Value | int],
+    ) -> None:
+        """Drives `irq` from what is `pending`, in the order of `IRQ`, and adds its registers. An end of a run that has
+        been acknowledged is pending no more."""
+        enable = Signal(IRQ.used, init=(1 << IRQ.used) - 1)
+        seen = Signal(2)
+        with m.If(start):
+            m.d.sync += seen.eq(0)
+        with m.Elif(write.taken & write.good & (self.bus.awaddr == int(Register.IRQ_STATUS))):
+            m.d.sync += seen.eq(seen | write.value)
+        with m.If(write.taken & write.good & (self.bus.awaddr == int(Register.IRQ_ENABLE))):
+            m.d.sync += enable.eq(write.over(enable))
+        status = Signal(len(pending))
+        m.d.comb += status.eq(Cat(*pending.values()) & ~Cat(seen, Const(0, 1)))
+        m.d.comb += self.irq.eq((status & enable).any())
+        readable |= {Register.IRQ_ENABLE: enable, Register.IRQ_STATUS: status}
+
     def _serve_programs(
-        self, m: Module, launches: Launches, program: Mapping[Register, Signal], readable: dict[Register, Value | int]
+        self,
+        m: Module,
+        launches: Launches,
+        write: WriteAccess,
+        program: Mapping[Register, Signal],
+        readable: dict[Register, Value | int],
     ) -> None:
         """Connects the queues of programs that come and go, and adds what can be read of them."""
-        launch = data.View(LAUNCH.layout(), self.bus.wdata)
+        launch = data.View(LAUNCH.layout(), write.value)
         entry, done = launches.launch.payload, launches.done
         m.d.comb += [
             launches.now.eq(self.now),
@@ -289,10 +357,9 @@ class HostPort(wiring.Component):
             self.post.ready.eq(1),
             launches.who.eq(_register(FAULT_WHO, _reported(self.post.payload))),
         ]
-        with m.If(self.serving & (launches.waiting != 0)):
-            m.d.comb += self.irq.eq(1)
         assert COMPLETION.width == len(done.what.as_value())
         readable |= {
+            Register.LAUNCH: 0,
             Register.DONE: done.what.as_value(),
             Register.DONE_WHO: done.who,
             Register.DONE_VALUE: done.value,
@@ -316,17 +383,16 @@ class HostPort(wiring.Component):
             launches.post.valid.eq(self.post.valid & (~failed | reported.fresh)),
         ]
 
-    def _serve_counters(self, m: Module, counters: CounterReader, readable: dict[Register, Value | int]) -> None:
+    def _serve_counters(
+        self, m: Module, counters: CounterReader, write: WriteAccess, readable: dict[Register, Value | int]
+    ) -> None:
         """Connects the reader of counters, and adds what can be read of it."""
-        bus = self.bus
         m.submodules.counters = counters
-        taking = bus.awvalid & bus.awready & (bus.awaddr == int(Register.COUNT))
-        reading = bus.arvalid & bus.arready & (bus.araddr == int(Register.COUNT_VALUE))
+        taking = write.taken & write.whole & (self.bus.awaddr == int(Register.COUNT))
         m.d.comb += [
             counters.now.eq(self.now),
             counters.take.eq(taking),
-            counters.which.eq(data.View(COUNT.layout(), bus.wdata).which),
-            counters.next_one.eq(reading),
+            counters.which.eq(data.View(COUNT.layout(), write.value).which),
             counters.arriving.eq(self.counter_data),
             self.counter_ask.eq(counters.ask),
         ]
@@ -337,33 +403,14 @@ class HostPort(wiring.Component):
             Register.COUNT_VALUE: counters.value,
         }
 
-    def _serve_reads(self, m: Module, readable: Mapping[Register, Value | int], next_one: Signal) -> None:
-        """The read channels: one read at a time, answered in the next cycle; other addresses read as 0. Drives
-        `next_one` when REPORT_HIGH is read."""
-        bus = self.bus
-        with m.If(bus.rvalid & bus.rready):
-            m.d.sync += bus.rvalid.eq(0)
-        m.d.comb += bus.arready.eq(~bus.rvalid)
-        with m.If(bus.arvalid & bus.arready):
-            m.d.sync += bus.rvalid.eq(1)
-            with m.Switch(bus.araddr):
-                for register, source in readable.items():
-                    with m.Case(int(register)):
-                        m.d.sync += bus.rdata.eq(source)
-                        if register is Register.REPORT_HIGH:
-                            m.d.comb += next_one.eq(1)
-                with m.Default():
-                    m.d.sync += bus.rdata.eq(0)
-
-    def _reports(self, m: Module) -> tuple[Signal, Value, Signal]:
-        """Stores arriving states; returns the number of unread ones, the first of them, and a strobe for the next."""
+    def _reports(self, m: Module, next_one: Signal) -> tuple[Signal, Value]:
+        """Stores arriving states; returns the number of unread ones, and the first of them. `next_one` takes it."""
         depth = 1 << (most_reports(self.config) - 1).bit_length()
         m.submodules.reports = reports = memory.Memory(shape=REPORT.width, depth=depth, init=[])
         write, read = reports.write_port(), reports.read_port()
         got = Signal(range(depth + 1))
         left = Signal(range(depth + 1))
         done = Signal(range(depth + 1))
-        next_one = Signal()
         state = data.View(StateFlit, self.fault.payload.as_value())
         arriving = Signal()
         m.d.comb += [
@@ -378,4 +425,4 @@ class HostPort(wiring.Component):
             m.d.sync += got.eq(got + 1)
         with m.If(next_one & (left != 0)):
             m.d.sync += done.eq(done + 1)
-        return left, read.data, next_one
+        return left, Mux(left != 0, read.data, 0)

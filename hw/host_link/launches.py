@@ -38,6 +38,8 @@ class Launches(wiring.Component):
     `launch` queues one (`LAUNCHES` at most; `full`: another would be lost). Those of the last slot, and those without
     streams, which end a program, have a queue as long of their own. One that `follows` is a successor in its slot:
     `SUCCESSORS` wait there in their order, further ones are lost, and one without streams withdraws those that wait.
+    `room`: the one at `launch`, valid or not, would be queued or does its work; it has a slot and, unless it withdraws
+    others, instructions.
 
     `start` is a strobe that starts the host's front end. It comes when that is `idle`, in a cycle after that in which
     the launch was queued and after cycle `at`, so that runs with the same launches are the same to the cycle, whatever
@@ -55,6 +57,7 @@ class Launches(wiring.Component):
     now: Signal
     enable: Signal
     launch: stream.Interface
+    room: Signal
     full: Signal
     idle: Signal
     start: data.View
@@ -72,6 +75,7 @@ class Launches(wiring.Component):
                 "now": In(32),
                 "enable": In(1),
                 "launch": In(stream.Signature(_Launch, always_ready=True)),
+                "room": Out(1),
                 "full": Out(1),
                 "idle": In(1),
                 "start": Out(data.StructLayout({"valid": 1, "fetch": FetchLayout})),
@@ -106,7 +110,12 @@ class Launches(wiring.Component):
             clearing.w_en.eq(self.launch.valid & ~launch.follows & clears),
             self.full.eq(~queue.w_rdy | ~clearing.w_rdy),
         ]
-        ready, after = self._successors(m)
+        ready, after, successors_room = self._successors(m)
+        with m.If(launch.follows):
+            m.d.comb += self.room.eq(successors_room & ((launch.streams == 0) | (launch.count != 0)))
+        with m.Else():
+            own = Mux(clears, clearing.w_rdy, queue.w_rdy)
+            m.d.comb += self.room.eq(own & (launch.slot < self.slots) & (launch.count != 0))
         fetch, starting = self.start.fetch, self._starting
         free = Signal()
         m.d.comb += [
@@ -133,10 +142,11 @@ class Launches(wiring.Component):
             with m.If(queue.w_en & (launch.slot == slot)):
                 m.d.sync += self._busy[slot].eq(1)
 
-    def _successors(self, m: Module) -> tuple[Signal, data.View]:
-        """Keeps them. Returns the slots whose successor can start, and that of the lowest of them."""
+    def _successors(self, m: Module) -> tuple[Signal, data.View, Signal]:
+        """Keeps them. Returns the slots whose successor can start, that of the lowest of them, and whether there is
+        room for another one in the slot of `launch`."""
         launch = self.launch.payload
-        ready, chosen = Signal(self.slots - 1), Signal(_Launch)
+        ready, chosen, room = Signal(self.slots - 1), Signal(_Launch), Signal()
         for slot in reversed(range(self.slots - 1)):
             mine, withdrawn, starts = Signal(), Signal(), Signal()
             successors = fifo.SyncFIFO(width=_Launch.size, depth=SUCCESSORS)
@@ -154,7 +164,9 @@ class Launches(wiring.Component):
             ]
             with m.If(ready[slot]):
                 m.d.comb += chosen.eq(first)
-        return ready, chosen
+            with m.If(launch.slot == slot):
+                m.d.comb += room.eq(successors.w_rdy | (launch.streams == 0))
+        return ready, chosen, room
 
     def _complete(self, m: Module) -> None:
         post = self.post.payload

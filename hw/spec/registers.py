@@ -6,8 +6,12 @@ Behind AXI4-Lite (`host_link.host`). Nothing here needs the gateware library.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from .isa import POST, SLOT_BITS, STATE, Field, Format
+from .isa import INSTRUCTIONS, POST, SLOT_BITS, STATE, Field, Format, Opcode
+
+if TYPE_CHECKING:
+    from .config import ChipConfig
 
 #: Bits of a register.
 WIDTH = 32
@@ -34,16 +38,18 @@ class Register(IntEnum):
     REPORTS = 0x34
     REPORT_LOW = 0x38
     REPORT_HIGH = 0x3C
-    LAUNCH = 0x40  #: this and the following: chips with `programs` only, others read 0
+    LAUNCH = 0x40  #: this and the following: chips with `programs` only
     DONE = 0x44
     DONE_WHO = 0x48
     DONE_VALUE = 0x4C
     DONE_CYCLE = 0x50
     DONE_COUNT = 0x54
     LAUNCH_AT = 0x58
-    COUNT = 0x5C  #: this and the following: chips with `counters` only, others read 0
+    COUNT = 0x5C  #: this and the following two: chips with `counters` only
     COUNT_CYCLE = 0x60
     COUNT_VALUE = 0x64
+    IRQ_ENABLE = 0x68
+    IRQ_STATUS = 0x6C
 
 
 class Counted(IntEnum):
@@ -62,7 +68,8 @@ class Counted(IntEnum):
     LOCAL = 9  #: ... into the tile
 
 
-#: Of each register: what it is, after how it is used (r, w, or both; one that is only w reads 0).
+#: Of each register: what it is, after how it is used (r, w, or both; one that is only w reads 0). Writing one that is
+#: only r, and any access at other addresses, is answered with SLVERR.
 MEANINGS = {
     Register.ID: ("r", f"{ID_VALUE:#010x}"),
     Register.CONFIG: ("r", "low 32 bits of the chip's digest"),
@@ -70,8 +77,8 @@ MEANINGS = {
     Register.STATUS: ("r", "`STATUS`"),
     Register.PROGRAM_TILE: ("rw", "dram tile of the boot stream of a run, or of the next launch"),
     Register.PROGRAM_ADDR: ("rw", "word address there of its first instruction"),
-    Register.PROGRAM_COUNT: ("rw", "its instructions"),
-    Register.WATCHDOG: ("rw", "cycles after which a run is a fault; 0 = never"),
+    Register.PROGRAM_COUNT: ("rw", "its instructions; a run of 0 is a fault, a launch of 0 is refused"),
+    Register.WATCHDOG: ("rw", "cycles after which a run is a fault, also if it is past them already; 0 = never"),
     Register.CYCLES: ("r", "cycles of the run, frozen at its end"),
     Register.FAULT_WHO: ("r", "`FAULT_WHO` of the fault that has ended the run"),
     Register.FAULT_VALUE: ("r", "field `value` of its report (`POST`)"),
@@ -81,9 +88,13 @@ MEANINGS = {
     ),
     Register.QUIET: ("r", "cycles of the run since anything went on, frozen at its end"),
     Register.REPORTS: ("r", "states of tiles that have not been read yet"),
-    Register.REPORT_LOW: ("r", "low bits of `REPORT`, the first of them"),
+    Register.REPORT_LOW: ("r", "low bits of `REPORT`, the first of them; 0 if there is none"),
     Register.REPORT_HIGH: ("r", "its high bits; then the next one"),
-    Register.LAUNCH: ("w", "`LAUNCH`: queues the boot stream that PROGRAM_* name, to start after LAUNCH_AT"),
+    Register.LAUNCH: (
+        "w",
+        "`LAUNCH`: queues the boot stream that PROGRAM_* name, to start after LAUNCH_AT; refused outside a run that "
+        "serves, for a slot that is not there, and without room",
+    ),
     Register.DONE: ("rw", "`COMPLETION`, the oldest that has not been taken; writing takes it"),
     Register.DONE_WHO: ("r", "of a fault: `FAULT_WHO`"),
     Register.DONE_VALUE: ("r", "of a fault: field `value` of its report (`POST`)"),
@@ -93,6 +104,11 @@ MEANINGS = {
     Register.COUNT: ("rw", "`COUNT`; writing `which` takes a snapshot of that counter in all tiles, if `ready`"),
     Register.COUNT_CYCLE: ("r", "cycle of the run of the snapshot: it holds the counts of the cycles before"),
     Register.COUNT_VALUE: ("r", "count of the next tile, in the order of `ChipConfig.counter_chain`; 0 after the last"),
+    Register.IRQ_ENABLE: ("rw", "`IRQ`: what sets the pin `irq`; all of it after reset"),
+    Register.IRQ_STATUS: (
+        "rw",
+        "`IRQ`: what has happened; writing 1 to `done` or `fault` acknowledges that",
+    ),
 }
 
 
@@ -121,6 +137,16 @@ STATUS = Format(
         Field("ready", 1, "a run can be started"),
         Field("full", 1, "the launch queue takes no more"),
         Field("lost", 1, "completions have been lost"),
+        Field("refused", 1, "a write has been answered with SLVERR since the last start of a run"),
+    ),
+    WIDTH,
+)
+IRQ = Format(
+    "IRQ",
+    (
+        Field("done", 1, "the run has ended"),
+        Field("fault", 1, "a fault or a watchdog has stopped it"),
+        Field("completion", 1, "there is a completion that has not been taken"),
     ),
     WIDTH,
 )
@@ -170,4 +196,38 @@ REPORT = Format(
     2 * WIDTH,
 )
 #: The formats above, in the order of their registers.
-FORMATS = (CONTROL, STATUS, FAULT_WHO, REPORT, LAUNCH, COMPLETION, COUNT)
+FORMATS = (CONTROL, STATUS, FAULT_WHO, REPORT, LAUNCH, COMPLETION, COUNT, IRQ)
+#: Registers with fields, and which.
+LAYOUTS = {
+    Register.CONTROL: CONTROL,
+    Register.STATUS: STATUS,
+    Register.FAULT_WHO: FAULT_WHO,
+    Register.LAUNCH: LAUNCH,
+    Register.DONE: COMPLETION,
+    Register.DONE_WHO: FAULT_WHO,
+    Register.COUNT: COUNT,
+    Register.IRQ_ENABLE: IRQ,
+    Register.IRQ_STATUS: IRQ,
+}
+_FETCH = INSTRUCTIONS[Opcode.FETCH]
+#: Bits of the registers that keep fewer than `WIDTH`; a value that does not fit is refused.
+WIDTHS = {
+    Register.PROGRAM_TILE: _FETCH.bits("dram"),
+    Register.PROGRAM_ADDR: _FETCH.bits("addr"),
+    Register.PROGRAM_COUNT: _FETCH.bits("count"),
+    Register.IRQ_ENABLE: IRQ.used,
+    Register.IRQ_STATUS: IRQ.used,
+}
+#: Registers that take something when they are read.
+TAKING = (Register.REPORT_HIGH, Register.COUNT_VALUE)
+_OF_PROGRAMS = range(Register.LAUNCH, Register.COUNT)
+_OF_COUNTERS = range(Register.COUNT, Register.IRQ_ENABLE)
+
+
+def registers_of(config: ChipConfig) -> tuple[Register, ...]:
+    """The registers that a chip has, by address."""
+    return tuple(
+        register
+        for register in Register
+        if (config.programs or register not in _OF_PROGRAMS) and (config.counters or register not in _OF_COUNTERS)
+    )

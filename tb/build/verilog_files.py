@@ -15,10 +15,10 @@ from .builder import OUTPUT
 from .synthesis import tools
 
 
-def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
-    """Writes the synthesisable Verilog of a chip and its manifest (`hw.assembly.verilog.files`), which are kept: with
-    this gateware and these tools they are the same to the byte. Returns both paths. Raises EmitError, SettingError,
-    WriteError."""
+def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, ...]:
+    """Writes the synthesisable Verilog of a chip, its manifest and its registers (`hw.assembly.verilog.files`), which
+    are kept: with this gateware and these tools they are the same to the byte. Returns their paths. Raises EmitError,
+    SettingError, WriteError."""
 
     def make() -> bytes:
         from meshloom.hw.assembly.verilog import files
@@ -31,5 +31,4 @@ def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
     for name, content in json.loads(SYNTHESIS.store(OUTPUT).obtain(entry, make)).items():
         paths.append(folder / name)
         write_atomically(paths[-1], content)
-    text, facts = paths
-    return text, facts
+    return tuple(paths)

@@ -13,23 +13,37 @@ from meshloom.hw.host_link.host import HostPort
 from meshloom.hw.host_link.reporter import most_reports
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import INSTRUCTIONS, POST, STATE, BlockedOn, Cause, Opcode, Part, Unit
-from meshloom.hw.spec.registers import FAULT_WHO, ID_VALUE, STATUS, Register
+from meshloom.hw.spec.registers import FAULT_WHO, ID_VALUE, IRQ, MEANINGS, STATUS, Register
+from meshloom.hw.wiring.axi import Response
 
 from .unit_bench import Mood, always, never, simulate, sometimes
 
 HERE = 0x31
-RUNNING, DONE, FAULT, READY = (STATUS.pack({name: 1}) for name in ("running", "done", "fault", "ready"))
+RUNNING, DONE, FAULT, READY, REFUSED = (
+    STATUS.pack({name: 1}) for name in ("running", "done", "fault", "ready", "refused")
+)
+FETCH = INSTRUCTIONS[Opcode.FETCH]
+#: How wide the registers are that keep what is written.
+WIDTHS = {
+    Register.PROGRAM_TILE: FETCH.bits("dram"),
+    Register.PROGRAM_ADDR: FETCH.bits("addr"),
+    Register.PROGRAM_COUNT: FETCH.bits("count"),
+    Register.WATCHDOG: 32,
+    Register.STALL_LIMIT: 32,
+    Register.IRQ_ENABLE: IRQ.used,
+}
 
 
 @dataclass(frozen=True)
 class Access:
     """A register access at the earliest in cycle `at`; `data` None reads. `skew`: cycles by which the data of a write
-    comes after its address."""
+    comes after its address; `strobes`: of its bytes."""
 
     at: int
     register: int
     data: int | None = None
     skew: int = 0
+    strobes: int = 0xF
 
 
 @dataclass
@@ -37,6 +51,7 @@ class Outcome:
     values: list[int] = field(default_factory=list)  #: of reads, in order
     accepted: list[int] = field(default_factory=list)  #: cycle in which each access was accepted
     answered: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)  #: numbers of accesses that were answered with SLVERR
     starts: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     now: list[int] = field(default_factory=list)  #: of every cycle, like what follows
     go: list[int] = field(default_factory=list)
@@ -108,7 +123,7 @@ def run(
             context.set(bus.awaddr, asking.register)
             context.set(bus.araddr, asking.register)
             context.set(bus.wdata, asking.data or 0)
-            context.set(bus.wstrb, 0xF)
+            context.set(bus.wstrb, asking.strobes)
         patient = number > answered and willing(cycle)
         context.set(bus.bready, patient and accesses[answered].data is not None)
         context.set(bus.rready, patient and accesses[answered].data is None)
@@ -124,7 +139,10 @@ def run(
             reading = accesses[len(out.answered)].data is None
             valid, ready = (bus.rvalid, bus.rready) if reading else (bus.bvalid, bus.bready)
             if context.get(valid) and context.get(ready):
-                assert context.get(bus.rresp if reading else bus.bresp) == 0
+                response = Response(context.get(bus.rresp if reading else bus.bresp))
+                assert response in (Response.OKAY, Response.SLVERR)
+                if response is Response.SLVERR:
+                    out.refused.append(len(out.answered))
                 if reading:
                     out.values.append(context.get(bus.rdata))
                 out.answered.append(cycle)
@@ -150,29 +168,100 @@ def program(at: int = 0, watchdog: int = 0, control: int = 3) -> list[Access]:
 START = 8
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_registers_keep_what_is_written(seed: int) -> None:
+    """Bytes with a strobe alone, and only if the whole fits; all else is answered with SLVERR and changes nothing."""
     rng = random.Random(seed)
     config = load("quad8")
-    kept = [Register.PROGRAM_TILE, Register.PROGRAM_ADDR, Register.PROGRAM_COUNT, Register.WATCHDOG]
-    kept.append(Register.STALL_LIMIT)
-    known = dict.fromkeys(kept, 0) | {Register.ID: ID_VALUE, Register.CONFIG: int(config.digest[-8:], 16)}
-    known |= {Register.STATUS: READY, Register.CYCLES: 0, Register.FAULT_WHO: 0, Register.FAULT_VALUE: 0}
-    known |= {Register.QUIET: 0, Register.REPORTS: 0}
-    accesses, expected = [], []
-    for _ in range(60):
+    known = dict.fromkeys(WIDTHS, 0) | {Register.ID: ID_VALUE, Register.CONFIG: int(config.digest[-8:], 16)}
+    known |= {Register.CYCLES: 0, Register.FAULT_WHO: 0, Register.FAULT_VALUE: 0, Register.IRQ_STATUS: 0}
+    known |= {Register.QUIET: 0, Register.REPORTS: 0, Register.REPORT_LOW: 0, Register.CONTROL: 0}
+    known[Register.IRQ_ENABLE] = IRQ.pack(dict.fromkeys(IRQ.offsets, 1))
+    missing = [0x40, 0xFC, Register.WATCHDOG + 1, Register.ID + 2, Register.COUNT]
+    accesses, expected, refused = list[Access](), list[int](), list[int]()
+    for number in range(80):
         if rng.random() < 0.5:
-            register, value = rng.choice([*kept, Register.ID, Register.CYCLES, Register.FAULT_WHO]), rng.getrandbits(32)
-            if register in kept:
-                known[register] = value
-            accesses.append(Access(0, register, value, rng.randrange(3)))
+            register = rng.choice([*WIDTHS, *WIDTHS, Register.ID, Register.CYCLES, Register.FAULT_WHO, *missing])
+            value, strobes = rng.getrandbits(rng.choice([2, 8, 24, 32])), rng.choice([0xF, rng.randrange(16)])
+            merged = written(known.get(Register(register), 0), value, strobes) if register in WIDTHS else 0
+            if register not in WIDTHS or merged >> WIDTHS[Register(register)]:
+                refused.append(number)
+            else:
+                known[Register(register)] = merged
+            accesses.append(Access(0, register, value, rng.randrange(3), strobes))
         else:
-            register = rng.choice([*known, 0x40, 0xFC])
-            expected.append(known.get(Register(register), 0) if register in known else 0)
+            register = rng.choice([*known, *missing])
+            if register in missing:
+                refused.append(number)
+            expected.append(0 if register in missing else known[Register(register)])
             accesses.append(Access(0, register))
-    out = run(accesses, cycles=600, willing=sometimes(rng, 0.6), config=config)
+    out = run(accesses, cycles=800, willing=sometimes(rng, 0.6), config=config)
     assert out.values == expected
+    assert out.refused == refused
     assert out.starts == []
+
+
+def written(old: int, new: int, strobes: int) -> int:
+    """A register after a write."""
+    return sum((new if strobes >> byte & 1 else old) & 0xFF << 8 * byte for byte in range(4))
+
+
+@pytest.mark.parametrize("register", list(Register))
+def test_a_register_is_used_as_its_table_says(register: Register) -> None:
+    """On a chip that has all of them: what is not written or not read says so."""
+    use, _ = MEANINGS[register]
+    chip = ChipConfig.model_validate(load("tiny").model_dump() | {"name": "t", "programs": 2, "counters": True})
+    out = run([Access(0, register, 0), Access(0, register), Access(0, Register.STATUS)], config=chip)
+    writable = "w" in use and register is not Register.LAUNCH  # which wants a run that serves
+    assert out.refused == ([] if writable else [0])
+    assert STATUS.unpack(out.values[-1])["refused"] == (not writable)
+
+
+@pytest.mark.parametrize("strobes", [0b0000, 0b1110])
+def test_a_start_without_its_byte_is_none(strobes: int) -> None:
+    out = run([*program(control=0), Access(0, Register.CONTROL, 3, strobes=strobes)])
+    assert (out.starts, out.refused, any(out.go)) == ([], [], False)
+
+
+def test_a_byte_of_the_watchdog_leaves_the_others() -> None:
+    accesses = [Access(0, Register.WATCHDOG, 0x11223344), Access(0, Register.WATCHDOG, 0xAABBCCDD, strobes=0b0100)]
+    assert run([*accesses, Access(0, Register.WATCHDOG)]).values == [0x11BB3344]
+
+
+def test_a_program_of_no_instructions_is_a_fault() -> None:
+    accesses = [*program()[:2], Access(0, Register.CONTROL, 1)]
+    out = run([*accesses, Access(20, Register.STATUS), Access(20, Register.FAULT_WHO)])
+    assert out.values == [FAULT, _who(Cause.SHAPE)]
+    assert (out.starts, any(out.go)) == ([], False)
+    assert out.irq[-1]
+
+
+@pytest.mark.parametrize("watchdog", [1, 20])
+def test_a_watchdog_that_is_lowered_below_the_count_bites_at_once(watchdog: int) -> None:
+    accesses = [*program(watchdog=90), Access(50, Register.WATCHDOG, watchdog), Access(60, Register.FAULT_WHO)]
+    out = run(accesses)
+    assert out.values == [_who(Cause.WATCHDOG)]
+    assert out.go[50:53] == [1, 1, 0]
+
+
+def test_an_end_is_acknowledged_and_the_next_run_ends_again() -> None:
+    """The bit of another cause acknowledges nothing; neither does a start that cannot be."""
+    done, fault = IRQ.pack({"done": 1}), IRQ.pack({"fault": 1})
+    accesses = [*program(), Access(50, Register.IRQ_STATUS), Access(50, Register.IRQ_STATUS, fault)]
+    accesses += [Access(50, Register.IRQ_STATUS), Access(60, Register.IRQ_STATUS, done)]
+    accesses += [Access(60, Register.IRQ_STATUS), Access(60, Register.STATUS), Access(70, Register.CONTROL, 1)]
+    out = run(accesses, ended=[40, 90])
+    assert out.values == [done, done, 0, DONE | READY]
+    assert out.irq == [0] * 41 + [1] * 20 + [0] * 30 + [1] * 9
+
+
+@pytest.mark.parametrize(("enable", "seen"), [("done", [1, 0]), ("fault", [0, 1]), ("completion", [0, 0])])
+def test_the_pin_shows_what_is_enabled(enable: str, seen: list[int]) -> None:
+    only = Access(0, Register.IRQ_ENABLE, IRQ.pack({enable: 1}))
+    accesses = [only, *program(), Access(60, Register.CONTROL, 1), Access(80, Register.IRQ_STATUS)]
+    out = run(accesses, ended=[40], faults={70: REPORT})
+    assert [out.irq[50], out.irq[75]] == seen
+    assert out.values == [IRQ.pack({"fault": 1})]
 
 
 @pytest.mark.parametrize("patience", [1.0, 0.3])
@@ -190,7 +279,7 @@ def test_an_address_that_is_held_while_a_response_stands_counts_once(reads: str,
 def test_writes_whose_addresses_are_held_early_are_done_once_and_in_order(seed: int) -> None:
     """While the response to a write stands, and while that to a read does."""
     rng = random.Random(seed)
-    values = [rng.randrange(4, 1 << 32) for _ in range(20)]
+    values = [rng.randrange(4, 1 << FETCH.bits("addr")) for _ in range(20)]
     accesses = [access for value in values for access in (
         *(Access(0, Register.PROGRAM_ADDR, value - n, rng.randrange(3)) for n in range(rng.randrange(1, 4), -1, -1)),
         *[Access(0, Register.PROGRAM_ADDR)] * rng.randrange(1, 3),
@@ -260,10 +349,11 @@ def test_starts_that_are_ignored(where: str) -> None:
     if where == "running":
         out = run([*program(), Access(30, Register.CONTROL, 1)])
         assert [cycle for cycle, _ in out.starts] == [START]
+        assert out.refused == [5]
         assert out.trace[-1] == 1  # the run keeps its trace
     elif where == "not ready":
         out = run([*program(), Access(30, Register.STATUS), Access(50, Register.CONTROL, 1)], ready_from=40)
-        assert out.values == [0]
+        assert out.values == [REFUSED]
         assert [cycle for cycle, _ in out.starts] == [50]
     else:
         assert run(program(control=2)).starts == []
@@ -303,7 +393,7 @@ def test_a_fault_ends_the_run_and_says_who() -> None:
 def test_after_a_fault_nothing_starts_until_reset() -> None:
     out = run([*program(), Access(50, Register.CONTROL, 1), Access(60, Register.STATUS)], faults={40: REPORT})
     assert len(out.starts) == 1
-    assert out.values == [FAULT]
+    assert out.values == [FAULT | REFUSED]
 
 
 def test_posts_that_are_no_faults_and_faults_outside_a_run() -> None:

@@ -203,6 +203,7 @@ def test_without_counters_the_registers_read_nothing() -> None:
     start = CONTROL.pack({"start": 1, "count": 1})
     out = run([*program(control=start), *snapshot(Counted.WEST, 20)], config=config)
     assert out.values == [0] * 7
+    assert len(out.refused) == 8
     assert not any(out.counting)
 
 

@@ -69,12 +69,13 @@ def test_each_launch_has_what_was_written_before_it() -> None:
 
 @pytest.mark.parametrize("control", [CONTROL.pack({"start": 1}), 0])
 def test_other_runs_have_no_launches(control: int) -> None:
-    """Before a run, and in one with a program of its own, the register does nothing, also not later."""
-    out = run([*serve(0, control), *launch(3)], config=CHIP)
+    """Before a run, and in one with a program of its own, the register does nothing, also not later, and says so."""
+    count = Access(0, Register.PROGRAM_COUNT, 1)
+    out = run([count, *serve(0, control), *launch(3)], config=CHIP)
     assert len(out.starts) == bool(control)
-    later = run(
-        [*serve(0, control), *launch(3), *serve(40), Access(90, Register.STATUS)], config=CHIP, ended=[30], cycles=120
-    )
+    assert out.refused == [6]
+    accesses = [count, *serve(0, control), *launch(3), *serve(40), Access(90, Register.STATUS)]
+    later = run(accesses, config=CHIP, ended=[30], cycles=120)
     assert len(later.starts) == bool(control)
     assert status(later.values[0]) == {"running"}
 
@@ -181,13 +182,38 @@ def test_another_run_begins_with_empty_queues(idle: bool) -> None:
 
 def test_the_status_says_when_the_queue_is_full() -> None:
     entry = LAUNCH.pack({"streams": 1})
-    accesses = [*serve()]
+    accesses = [*serve(), Access(0, Register.PROGRAM_COUNT, 1)]
     for number in range(LAUNCHES):
         accesses += [Access(0, Register.LAUNCH, entry)]
         if number == LAUNCHES - 2:
             accesses += [Access(0, Register.STATUS)]
-    out = run([*accesses, Access(0, Register.STATUS)], config=CHIP, idle=never, cycles=2 * LAUNCHES + 20)
-    assert [status(value) for value in out.values] == [{"running"}, {"running", "full"}]
+    accesses += [Access(0, Register.STATUS), Access(0, Register.LAUNCH, entry), Access(0, Register.STATUS)]
+    out = run(accesses, config=CHIP, idle=never, cycles=2 * LAUNCHES + 30)
+    full = {"running", "full"}
+    assert [status(value) for value in out.values] == [{"running"}, full, full | {"refused"}]
+    assert out.refused == [len(accesses) - 2]
+
+
+@pytest.mark.parametrize(
+    ("entry", "instructions", "strobes"),
+    [
+        (LAUNCH.pack({"streams": 1, "slot": CHIP.programs + 1}), 1, 0xF),  # one more than whoever clears up
+        (LAUNCH.pack({"streams": 1, "slot": CHIP.programs, "follows": 1}), 1, 0xF),  # which has no successors
+        (LAUNCH.pack({"streams": 1}), 0, 0xF),
+        (LAUNCH.pack({"streams": 1}), 1, 0x3),
+    ],
+)
+def test_launches_that_would_be_lost_are_refused(entry: int, instructions: int, strobes: int) -> None:
+    accesses = [*serve(), Access(0, Register.PROGRAM_COUNT, instructions)]
+    out = run([*accesses, Access(0, Register.LAUNCH, entry, strobes=strobes)], config=CHIP)
+    assert (out.refused, out.starts) == ([2], [])
+
+
+def test_successors_without_room_are_refused_until_they_are_withdrawn() -> None:
+    after, none = (LAUNCH.pack({"streams": streams, "slot": 1, "follows": 1}) for streams in (1, 0))
+    accesses = [*serve(), Access(0, Register.PROGRAM_COUNT, 1)]
+    accesses += [Access(0, Register.LAUNCH, entry) for entry in [after] * (SUCCESSORS + 1) + [none, after]]
+    assert run(accesses, config=CHIP, idle=never).refused == [2 + SUCCESSORS]
 
 
 def test_the_watchdogs_still_end_the_run() -> None:
@@ -198,9 +224,10 @@ def test_the_watchdogs_still_end_the_run() -> None:
 
 
 def test_chips_of_one_program_have_none_of_these_registers() -> None:
-    accesses = [*serve(), *launch(3), *done_registers(40), Access(60, Register.LAUNCH_AT)]
-    out = run(accesses, faults={30: {"sem": 0, "n": 1}})
+    accesses = [Access(0, Register.PROGRAM_COUNT, 1), *serve(), *launch(3), *done_registers(40)]
+    out = run([*accesses, Access(60, Register.LAUNCH_AT)], faults={30: {"sem": 0, "n": 1}})
     assert (len(out.starts), out.values) == (1, [0] * 6)
+    assert out.refused == list(range(5, 13)), "LAUNCH_AT, LAUNCH, and all that is read"
     assert not any(out.irq)
 
 

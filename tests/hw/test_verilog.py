@@ -9,14 +9,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]
+from systemrdl import RDLCompiler
 
 from meshloom.hw.assembly import verilog as emission
+from meshloom.hw.assembly.system_rdl import system_rdl
 from meshloom.hw.core.array import ArrayForm, SystolicArray
 from meshloom.hw.spec.config import ChipConfig, load
-from meshloom.hw.spec.registers import Register
+from meshloom.hw.spec.registers import LAYOUTS, Register, registers_of
 from meshloom.tb.build import verilog_files
 from meshloom.tb.build.verilog_files import emit_verilog
 
@@ -25,13 +28,13 @@ MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE 
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Verilog and manifest of `tiny`."""
     return emit_verilog(CHIP, tmp_path_factory.mktemp("verilog") / "new" / "folder")
 
 
 @pytest.fixture(scope="module")
-def text(written: tuple[Path, Path]) -> str:
+def text(written: tuple[Path, ...]) -> str:
     return written[0].read_text()
 
 
@@ -65,7 +68,7 @@ def test_the_search_for_such_constructs_can_find_them() -> None:
     assert re.search(r"(^|[^\w'$\\])#\s*[\d(]", sample)
 
 
-def test_the_manifest_names_the_ports_of_the_module(written: tuple[Path, Path], text: str) -> None:
+def test_the_manifest_names_the_ports_of_the_module(written: tuple[Path, ...], text: str) -> None:
     manifest = json.loads(written[1].read_text())
     header = next(match for match in MODULE.finditer(text) if match[1] == manifest["top"])
     listed = [name.strip() for name in header[2].replace("\n", " ").split(",")]
@@ -99,14 +102,38 @@ def test_an_observed_chip_shows_every_result_of_every_core(text: str) -> None:
     assert "seen_0" not in text
 
 
-def test_the_manifest_describes_the_chip(written: tuple[Path, Path]) -> None:
+def test_the_manifest_describes_the_chip(written: tuple[Path, ...]) -> None:
     manifest = json.loads(written[1].read_text())
     assert ChipConfig.model_validate(manifest["parameters"]) == CHIP
     assert manifest["digest"] == CHIP.digest
-    assert manifest["registers"] == {register.name: int(register) for register in Register}
+    assert manifest["registers"] == {register.name: int(register) for register in registers_of(CHIP)}
+    assert Register.LAUNCH not in registers_of(CHIP)
     assert manifest["axi"] == {"axi_0": CHIP.drams[0]}
     assert manifest["tiles"] == {str(tile): kind.value for tile, kind in CHIP.tiles.items()}
-    assert {path.name for path in written[0].parent.iterdir()} == {"tiny.v", "tiny.json"}  # nothing half-written
+    assert {path.name for path in written[0].parent.iterdir()} == {
+        "tiny.v",
+        "tiny.json",
+        "tiny.rdl",
+    }  # nothing half-written
+
+
+@pytest.mark.parametrize("more", [{}, {"programs": 2}, {"counters": False}, {"name": "reg", "programs": 1}])
+def test_the_registers_are_system_rdl(more: dict[str, Any], tmp_path: Path) -> None:
+    """As a compiler of others reads it: each register of the chip at its address, with its fields."""
+    config = ChipConfig.model_validate(CHIP.model_dump() | more)
+    path = tmp_path / "chip.rdl"
+    path.write_text(system_rdl(config), encoding="utf-8")
+    compiler = RDLCompiler()
+    compiler.compile_file(str(path))
+    listed = list(compiler.elaborate().top.registers())
+    assert {register.inst_name: register.absolute_address for register in listed} == {
+        register.name: int(register) for register in registers_of(config)
+    }
+    for register in listed:
+        layout = LAYOUTS.get(Register[register.inst_name])
+        if layout is not None:
+            fields = {field.inst_name: (field.low, field.width) for field in register.fields()}
+            assert fields == {name: place for name, place in layout.offsets.items() if name != "zero"}
 
 
 @pytest.mark.slow
@@ -153,7 +180,7 @@ def test_identical_modules_are_merged_also_when_only_their_parts_were() -> None:
     assert re.findall(r"cell \\(\S+) \\(\S+)", merged) == [("b__leaf", "inner"), ("b", "first"), ("b", "second")]
 
 
-def test_icarus_accepts_it(written: tuple[Path, Path], tmp_path: Path) -> None:
+def test_icarus_accepts_it(written: tuple[Path, ...], tmp_path: Path) -> None:
     command = [
         "iverilog",
         "-g2005",
@@ -172,7 +199,7 @@ def test_icarus_accepts_it(written: tuple[Path, Path], tmp_path: Path) -> None:
     assert "Unknown module" not in done.stderr
 
 
-def test_it_is_made_once(written: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_is_made_once(written: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also for another clock; for another chip there is none yet."""
     monkeypatch.setattr(emission, "files", lambda config: pytest.fail(f"makes that of {config.name} again"))
     again = emit_verilog(CHIP.model_copy(update={"clock_mhz": 321.0}), tmp_path)
