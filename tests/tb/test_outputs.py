@@ -35,7 +35,7 @@ from .command_line import invoke, row
 from .test_cli_files import saved_schedule
 
 #: Options with paths of files that are read.
-READ = {"--input", "--calibrate", "--labels", "--energy"}
+READ = {"--input", "--calibrate", "--labels", "--energy", "--folder"}
 ROOM = "No space left on device; make room there, or name another place"
 
 
@@ -55,6 +55,7 @@ class Output:
         return [*self.arguments.split(), option, (form or "{}").format(place)]
 
 
+ARENA = "arena --entry loop_order:effort=0.01 --workload gemm:4x4x4 --chip tiny --predict --jobs 1"
 QUERY = "query rows --pareto cycles,dram_bytes"
 #: Commands that list things.
 LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "studies", "doctor")
@@ -81,6 +82,9 @@ OUTPUTS = {
     ("train", "--checkpoint"): [Output(TRAIN, "--checkpoint", "a.npz", read=True)],
     ("sweep", "--out"): [Output("sweep sweep.toml --jobs 1", "--out", "out", file="made.parquet", read=True)],
     ("sweep", "--plot"): [Output("sweep sweep.toml --jobs 1 --out rows", "--plot", "a.png")],
+    ("arena", "--json"): [Output(ARENA, "--json", "a.json")],
+    ("arena", "--out"): [Output(ARENA, "--out", "a.html")],
+    ("arena", "--rows"): [Output(f"{ARENA} --json b.json", "--rows", "out", file="made.parquet", read=True)],
     ("query", "--out"): [Output(QUERY, "--out", f"a.{end}") for end in ("csv", "parquet", "svg", "png")],
     ("schedule", "--out"): [
         Output("schedule gemm:4x4x4 --chip tiny", "--out", "a.json"),
