@@ -84,6 +84,7 @@ LISTED = {
     "studies": Listed(
         "bench", "List the studies, including those of installed packages: what `meshloom bench` measures."
     ),
+    "noc": Listed("noc", "Send other tools' traffic through the RTL of the NoC."),
     "doctor": Listed(
         "doctor",
         "Look at what Meshloom needs of this machine: Python, packages, compilers, the cache, the compiled model, "

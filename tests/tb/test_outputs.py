@@ -61,6 +61,7 @@ QUERY = "query rows --pareto cycles,dram_bytes"
 LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "studies", "doctor")
 TRAIN = "train digits --chip quad8 --steps 1 --model"
 TIMELOOP = Path(__file__).parents[2] / "examples" / "mappings" / "timeloop" / "tiny" / "gemm_32x32x32.map.yaml"
+TRAFFIC = Path(__file__).parents[2] / "examples" / "traffic" / "crossing.json"
 OUTPUTS = {
     ("run", "--json"): [Output("run gemm:8x8x8 --chip tiny", "--json", "a.json")],
     ("run", "--csv"): [
@@ -95,6 +96,7 @@ OUTPUTS = {
         Output(f"import timeloop {TIMELOOP} --chip tiny --workload gemm:32x32x32", "--out", "a.json"),
     ],
     ("export-chip", "--out"): [Output("export-chip tiny --as zigzag", "--out", "out", file="tiny.yaml")],
+    ("noc replay", "--json"): [Output(f"noc replay {TRAFFIC}", "--json", "a.json")],
     ("verilog", "--out"): [Output("verilog --chip tiny", "--out", "out", file="tiny.v")],
     ("schemas", "--out"): [Output("schemas", "--out", "out", file="chip.schema.json")],
     **{(name, "--json"): [Output(name, "--json", "a.json")] for name in LISTS},
