@@ -253,13 +253,22 @@ class Prediction(_Frozen):
     end: tuple[int, ...] = ()
 
 
+class ClaimPhase(_Frozen):
+    """A part of the time that a tool claims, `onload`, `compute` or `offload`, in cycles."""
+
+    name: Literal["onload", "compute", "offload"]
+    cycles: Natural
+
+
 class ToolClaim(_Frozen):
     """What the tool that made a layer's mapping says of it: `cycles`, bytes from and to DRAM, `picojoules` (null: it
-    does not say), for an `array` of such sizes: rows, columns and cores (empty: unknown). `changes`: what the schedule
-    does otherwise than the mapping, because the chip cannot do it. `remark`: why the claim is not of this chip."""
+    does not say), for an `array` of such sizes: rows, columns and cores (empty: unknown). `phases`: the parts of these
+    cycles, one after the other (empty: it says only their sum). `changes`: what the schedule does otherwise than the
+    mapping, because the chip cannot do it. `remark`: why the claim is not of this chip."""
 
     tool: str
     cycles: Natural | None = None
+    phases: tuple[ClaimPhase, ...] = ()
     dram_bytes: Natural | None = None
     picojoules: float | None = None
     array: tuple[Positive, ...] = ()

@@ -41,6 +41,10 @@ LISTED = {
     ),
     "train": Listed("train", "Train a network with int8 forward and backward passes on the chip's RTL."),
     "sweep": Listed("sweep", "Predict or run every point of a sweep: chips x schedulers x workloads x options."),
+    "arena": Listed(
+        "arena",
+        "Put schedulers and other tools' mappings against each other: who is the fastest on the RTL, and by how much.",
+    ),
     "query": Listed("query", "Select from the rows of a sweep or a run: SQL, Pareto fronts, tables and pictures."),
     "schedule": Listed("schedule", "Make schedules, check them and predict their cycles, without a simulator."),
     "import": Listed(
@@ -72,10 +76,15 @@ LISTED = {
         "Write JSON Schemas of chips, schedules, scenarios, sweeps, results, explanations and comparisons, with which "
         "editors complete and check.",
     ),
+    "mcp": Listed(
+        "mcp",
+        "Serve agents over standard input and output (Model Context Protocol): schedule, check, run, explain, compare.",
+    ),
     "bench": Listed("bench", "Measure studies of speed, accuracy and papers' claims, and write their pages."),
     "studies": Listed(
         "bench", "List the studies, including those of installed packages: what `meshloom bench` measures."
     ),
+    "noc": Listed("noc", "Send other tools' traffic through the RTL of the NoC."),
     "doctor": Listed(
         "doctor",
         "Look at what Meshloom needs of this machine: Python, packages, compilers, the cache, the compiled model, "

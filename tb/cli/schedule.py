@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ from ..api.options import Budget, Chips, Clock, Effort, MemoryLimit, Schedulers,
 from ..api.request import limited, refuse_other_kind
 from ..results.exits import Exit, expected
 from .errors import resumable, say_error
-from .outputs import check_places
+from .outputs import check_places, put
 from .requests import filled, once
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..runs.kinds.interface import PlannedWorkload, WorkloadRequest
 
 app = typer.Typer()
+#: How the names of several files of a form end.
+SUFFIXES = {"schedule": ".json", "timeloop": ".map.yaml", "loops": ".txt"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,14 @@ class ScheduleRequest:
         Path | None,
         typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several schedules, a folder."),
     ] = None
+    form: Annotated[
+        Literal["schedule", "timeloop", "loops"],
+        typer.Option(
+            "--as",
+            metavar="FORM",
+            help="Of --out: schedule (JSON), timeloop (a map of a layer that is a plain nest), loops (nests as text).",
+        ),
+    ] = "schedule"
     program: Annotated[
         Path | None,
         typer.Option("--program", metavar="PATH", help="Save the program image; for several schedules, a folder."),
@@ -74,6 +84,7 @@ class ScheduleRequest:
         "meshloom schedule resnet8/conv1 --out conv1.json --program conv1.bin",
         "meshloom schedule gradient:bert/qkv --chip edge45 --scheduler gradient",
         "meshloom schedule resnet8 --out resnet8.json",
+        "meshloom schedule gemm:16x16x16 --chip tiny --as timeloop --out gemm.map.yaml",
         "meshloom schedule resnet8/conv1 --scheduler loop_order --scheduler zigzag --chip quad8 --chip quad16",
     )
 )
@@ -91,9 +102,11 @@ def schedule(request: ScheduleRequest) -> None:
     from ..runs.kinds.interface import Listener
     from ..runs.searching import searching
 
+    if request.form != "schedule" and request.out is None:
+        raise typer.BadParameter("is the form of a file; name it with --out", param_hint="--as")
     jobs = _jobs(request)
     screen = console()
-    for path, suffix in ((request.out, ".json"), (request.program, ".bin")):
+    for path, suffix in ((request.out, SUFFIXES[request.form]), (request.program, ".bin")):
         check_places(*(path and _place(path, job, suffix, len(jobs)) for job in jobs))
     plans: list[tuple[_Job, PlannedWorkload]] = []
     failures: list[tuple[str, str]] = []
@@ -200,13 +213,32 @@ def _save(job: _Job, plan: PlannedWorkload, request: ScheduleRequest, count: int
     if request.operations:
         print_operations(plan.schedule, screen)
     if request.out is not None:
-        place = _place(request.out, job, ".json", count)
-        plan.schedule.save(place)
-        screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
+        place = _place(request.out, job, SUFFIXES[request.form], count)
+        if request.form == "schedule":
+            plan.schedule.save(place)
+        else:
+            put(place, _text(job, plan, request.form))
+        screen.print(f"{request.form}: {place}", markup=False, soft_wrap=True)
     if request.program is not None:
         place = _place(request.program, job, ".bin", count)
         image.save(plan.program, place, metadata_of(plan.schedule))
         screen.print(f"program: {place}", markup=False, soft_wrap=True)
+
+
+def _text(job: _Job, plan: PlannedWorkload, form: str) -> str:
+    """A plan as a map of Timeloop, or its nests as text. Raises MapError."""
+    from ..compare.tiles import layers_of
+    from ..exchange.timeloop_map import MapError, timeloop_map
+    from ..report.loops import nest_lines
+    from ..runs.kinds.layers import SingleLayer
+
+    layers = layers_of(plan.schedule, job.chip)
+    if form == "loops":
+        return "".join(f"{line}\n" for name, each in layers.items() for line in nest_lines(name, each, job.chip))
+    if not isinstance(job.workload, SingleLayer):
+        raise MapError(f"{plan.name}: is no single layer; Timeloop maps one")
+    (tiles,) = layers.values()
+    return timeloop_map(job.workload.subject.shape, tiles, job.chip, job.scheduler)
 
 
 def _place(path: Path, job: _Job, suffix: str, count: int) -> Path:

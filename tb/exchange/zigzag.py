@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 
 from meshloom.hw.spec.exact import Exact
-from meshloom.sched.ir.schedule import ToolClaim
+from meshloom.sched.ir.schedule import ClaimPhase, ToolClaim
 from meshloom.sched.schedulers.nest.mapping import (
     Dimension,
     Factor,
@@ -105,6 +105,11 @@ def read(path: Path, shape: ConvShape | None) -> ToolLayer:
     claim = ToolClaim(
         tool=TOOL,
         cycles=round(latency.data_onloading + latency.computation + latency.data_offloading),
+        phases=(
+            ClaimPhase(name="onload", cycles=round(latency.data_onloading)),
+            ClaimPhase(name="compute", cycles=round(latency.computation)),
+            ClaimPhase(name="offload", cycles=round(latency.data_offloading)),
+        ),
         picojoules=inputs.outputs.energy.energy_total,
         array=tuple(inputs.inputs.accelerator.operational_array.dimensions.values()),
     )

@@ -17,6 +17,7 @@ from meshloom.hw.spec.config import ChipConfig
 from ..results.explanation import Explanation
 from ..results.schema import Row, Status
 from ..results.tracks import Ints, RunPictures, RunTimeline, Slices
+from .claim_phases import CLAIM, CLAIM_TITLE, claim_figures, claim_table
 from .console import percent
 from .explained import spread_lines
 from .figures import figures
@@ -61,7 +62,10 @@ def page(runs: Sequence[Shown], failed: Mapping[str, str] | None = None) -> str:
     data = [
         {
             "at": number,
-            "figures": figures(each.why.waterfall, each.pictures, each.chip, _name(number, "")),
+            "figures": [
+                *figures(each.why.waterfall, each.pictures, each.chip, _name(number, "")),
+                *claim_figures(each.why.claim, each.pictures.timeline, each.why.waterfall.cycles, _name(number, "")),
+            ],
             "timeline": _timeline(each.pictures.timeline, each.why.waterfall.cycles),
         }
         for number, each in enumerate(runs)
@@ -127,6 +131,7 @@ def _sections(shown: Shown, number: int) -> list[Section]:
             + note
             + plot(_name(number, "by-layer"), "Cycles by layer and cause, in the colours of the table"),
         ),
+        *_claim(shown, number),
         ("layers", "Layers", layers_table(row, why)),
         ("timeline", "Timeline", _gantt(why)),
         (
@@ -151,6 +156,15 @@ def _sections(shown: Shown, number: int) -> list[Section]:
     if why.area is not None:
         parts.append(("area", "Area of the chip, an estimate", area_table(why.area)))
     return [Section(_name(number, f"s-{anchor}"), title, body) for anchor, title, body in parts]
+
+
+def _claim(shown: Shown, number: int) -> list[tuple[str, str, str]]:
+    """Of a layer by another tool's mapping: when it does what, by the tool and here."""
+    claim, cycles = shown.why.claim, shown.why.waterfall.cycles
+    if claim is None or claim.cycles is None:
+        return []
+    body = claim_table(claim, shown.pictures.timeline, cycles) + plot(_name(number, CLAIM), CLAIM_TITLE)
+    return [("claim", f"What {claim.tool} claims", body)]
 
 
 def _gantt(why: Explanation) -> str:

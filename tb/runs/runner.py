@@ -147,9 +147,10 @@ def _request(
     return config, kind, workload_requests
 
 
-def prepared_here(name: str, chip: ChipConfig, scheduler: str) -> Sequence[PreparedRun] | Failure:
-    """A workload by name, ready to run, prepared in this process; or why it is not. Several layers are none."""
-    request = attempt(lambda at: one(name, chip), "reading")
+def prepared_here(workload: str | WorkloadRequest, chip: ChipConfig, scheduler: str) -> Sequence[PreparedRun] | Failure:
+    """A workload, by name or read, ready to run, prepared in this process; or why it is not. Several layers are
+    none."""
+    request = attempt(lambda at: one(workload, chip), "reading") if isinstance(workload, str) else workload
     return request if isinstance(request, Failure) else _attempt(request, chip, scheduler)
 
 

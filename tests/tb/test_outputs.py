@@ -35,7 +35,7 @@ from .command_line import invoke, row
 from .test_cli_files import saved_schedule
 
 #: Options with paths of files that are read.
-READ = {"--input", "--calibrate", "--labels", "--energy"}
+READ = {"--input", "--calibrate", "--labels", "--energy", "--folder"}
 ROOM = "No space left on device; make room there, or name another place"
 
 
@@ -55,11 +55,13 @@ class Output:
         return [*self.arguments.split(), option, (form or "{}").format(place)]
 
 
+ARENA = "arena --entry loop_order:effort=0.01 --workload gemm:4x4x4 --chip tiny --predict --jobs 1"
 QUERY = "query rows --pareto cycles,dram_bytes"
 #: Commands that list things.
 LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "studies", "doctor")
 TRAIN = "train digits --chip quad8 --steps 1 --model"
 TIMELOOP = Path(__file__).parents[2] / "examples" / "mappings" / "timeloop" / "tiny" / "gemm_32x32x32.map.yaml"
+TRAFFIC = Path(__file__).parents[2] / "examples" / "traffic" / "crossing.json"
 OUTPUTS = {
     ("run", "--json"): [Output("run gemm:8x8x8 --chip tiny", "--json", "a.json")],
     ("run", "--csv"): [
@@ -81,6 +83,9 @@ OUTPUTS = {
     ("train", "--checkpoint"): [Output(TRAIN, "--checkpoint", "a.npz", read=True)],
     ("sweep", "--out"): [Output("sweep sweep.toml --jobs 1", "--out", "out", file="made.parquet", read=True)],
     ("sweep", "--plot"): [Output("sweep sweep.toml --jobs 1 --out rows", "--plot", "a.png")],
+    ("arena", "--json"): [Output(ARENA, "--json", "a.json")],
+    ("arena", "--out"): [Output(ARENA, "--out", "a.html")],
+    ("arena", "--rows"): [Output(f"{ARENA} --json b.json", "--rows", "out", file="made.parquet", read=True)],
     ("query", "--out"): [Output(QUERY, "--out", f"a.{end}") for end in ("csv", "parquet", "svg", "png")],
     ("schedule", "--out"): [
         Output("schedule gemm:4x4x4 --chip tiny", "--out", "a.json"),
@@ -91,6 +96,7 @@ OUTPUTS = {
         Output(f"import timeloop {TIMELOOP} --chip tiny --workload gemm:32x32x32", "--out", "a.json"),
     ],
     ("export-chip", "--out"): [Output("export-chip tiny --as zigzag", "--out", "out", file="tiny.yaml")],
+    ("noc replay", "--json"): [Output(f"noc replay {TRAFFIC}", "--json", "a.json")],
     ("verilog", "--out"): [Output("verilog --chip tiny", "--out", "out", file="tiny.v")],
     ("schemas", "--out"): [Output("schemas", "--out", "out", file="chip.schema.json")],
     **{(name, "--json"): [Output(name, "--json", "a.json")] for name in LISTS},

@@ -35,8 +35,10 @@ TASKS = {
     "sweeps": False,
     "python": False,
 }
+#: The same of pages that the README does not name.
+BESIDE = {"arena": False, "agents": True}
 OTHERS = ("setup", "studies", "tutorial")
-TEXTS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*TASKS, *OTHERS)}
+TEXTS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*TASKS, *BESIDE, *OTHERS)}
 TEXT = README + "".join(TEXTS.values())
 #: Programs that commands begin with.
 _PROGRAMS = "meshloom|make|iverilog|jq|python|tail"
@@ -55,7 +57,7 @@ def questions(text: str) -> list[str]:
 
 def ten_minutes(name: str) -> list[str]:
     """The commands that a page by task begins with, or all of it."""
-    if TASKS[name]:
+    if (TASKS | BESIDE)[name]:
         return commands(TEXTS[name])
     (text,) = re.findall(r"^## In ten minutes\n(.*?)(?=^## )", TEXTS[name], re.MULTILINE | re.DOTALL)
     return commands(text)
@@ -65,7 +67,7 @@ def ten_minutes(name: str) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     """A folder with the examples, and the files that the pages by task show."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for name in TASKS:
+    for name in (*TASKS, *BESIDE):
         for file, content in files(TEXTS[name]).items():
             (tmp_path / file).write_text(content, encoding="utf-8")
     return tmp_path
@@ -92,6 +94,7 @@ def test_the_files_are_found(folder: Path) -> None:
         "first.py",
         "small.toml",
         "cycles.py",
+        "ask.py",
         "examples",
     }
 
@@ -135,7 +138,7 @@ def test_a_chip_of_ones_own_is_checked_and_predicted(folder: Path) -> None:
 
 
 @pytest.mark.slow  # builds simulators, plans networks, synthesises a chip
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [*TASKS, *BESIDE])
 def test_a_page_by_task_runs(name: str, folder: Path) -> None:
     texts = ten_minutes(name)
     assert len(texts) >= 2

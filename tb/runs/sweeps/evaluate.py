@@ -34,6 +34,7 @@ from ..kinds.interface import PreparedRun, with_origin
 from ..kinds.table import KINDS
 from ..network import dram_bytes
 from ..options import RunOptions
+from . import entries
 
 #: Simulators of a worker: the next batch on the same chip needs none started.
 _POOL = Pool()
@@ -44,7 +45,7 @@ class _Model(Exact):
 
 
 class Task(_Model):
-    """A point as a worker needs it, beside its chip."""
+    """A point as a worker needs it, beside its chip. `scheduler`: or the mapping of another tool."""
 
     key: str
     scheduler: str
@@ -125,7 +126,10 @@ def evaluate(text: str) -> str:
 
 
 def _prepared(task: Task, chip: ChipConfig) -> PreparedRun | Failure:
-    runs = runner.prepared_here(task.workload, chip, task.scheduler)
+    if (mapping := entries.mapping_of(task.scheduler)) is not None:
+        runs = entries.prepared(mapping, task.workload, chip)
+    else:
+        runs = runner.prepared_here(task.workload, chip, task.scheduler)
     if isinstance(runs, Failure):
         return runs
     if len(runs) != 1:

@@ -87,6 +87,21 @@ def run(
         cluster.begin()
     planned = plan(sweep, folder)
     device = sweep.device if sweep.measure == "rtl" else None
+    return run_points(planned, device, out, jobs=jobs, address=address, retry=retry, on_plan=on_plan, on_rows=on_rows)
+
+
+def run_points(
+    planned: Sequence[Planned],
+    device: str | None,
+    out: Path,
+    *,
+    jobs: int,
+    address: str | None = None,
+    retry: bool = False,
+    on_plan: Callable[[int, int], None] = lambda points, existing: None,
+    on_rows: Callable[[Sequence[PointRow]], None] = lambda rows: None,
+) -> Outcome:
+    """`run` for points that are planned already; `device`: None for predictions alone."""
     with Store(out) as store:
         done = store.done(failed_too=not retry)
         left = [each for each in planned if each.key not in done]
