@@ -57,6 +57,10 @@ LISTED = {
         "schedulers", "List the schedulers, including those of installed packages, or show the options of one."
     ),
     "verilog": Listed("chips", "Write the chip as synthesisable Verilog, with a manifest of its ports and parameters."),
+    "export": Listed(
+        "export",
+        "Write a workload as files that run it without Meshloom: memory images, a C driver, a Verilog test bench.",
+    ),
     "chips": Listed("chips", "List the built-in chips, or check and show a chip of your own."),
     "workloads": Listed("workloads", "List the built-in networks and the syntax of shapes, or the layers of one name."),
     "devices": Listed(

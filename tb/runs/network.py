@@ -35,6 +35,7 @@ from ..inputs.sources import Feed
 from ..report import answers
 from ..results.figures import DetectorFigures, LayerFigures, MicroOpFigures, NetworkFigures, OutputFigures, WrongByte
 from ..results.schema import Row
+from .outputs import OutputWords, locations
 
 Inputs = Mapping[str, NDArray[np.int8]]
 
@@ -172,6 +173,30 @@ def compare_bytes(
     if wrong_byte is not None and not first:
         first = f"output {mismatch.described(wrong_byte, chip)}"
     return Compared(len(computed), checked, wrong, first, wrong_byte)
+
+
+def output_words(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig) -> list[OutputWords]:
+    """What the outputs must be in DRAM; lanes without a channel do not count where the network leaves them dirty
+    (`unclean`)."""
+    from ..inputs.golden.graph import golden_values
+
+    schedule, free = prepared.network_schedule, unclean(prepared.graph)
+    golden = golden_values(prepared.graph, dict(inputs))
+    outputs: list[OutputWords] = []
+    for tensor in schedule.schedule.tensors:
+        if tensor.role != "output":
+            continue
+        lanes = schedule.lanes[tensor.name]
+        right = words(golden[tensor.name][0], lanes, chip.lanes)
+        used = np.ones_like(right, np.bool_)
+        if tensor.name in free:
+            used &= (lanes >= 0).reshape(len(right), *[1] * (right.ndim - 2), -1)
+        outputs.append(
+            OutputWords(
+                tensor.name, locations(tensor, chip), right.reshape(-1, chip.lanes), used.reshape(-1, chip.lanes)
+            )
+        )
+    return outputs
 
 
 def _with_idle(right: NDArray[np.uint8], array: NDArray[np.uint8], lanes: Lanes) -> NDArray[np.uint8]:

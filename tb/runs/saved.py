@@ -39,6 +39,7 @@ from .kinds.interface import (
     WorkloadRequest,
 )
 from .kinds.networks import NetworkRequest
+from .outputs import OutputWords
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,9 @@ class UncheckedRun(PlanHolder):
             if isinstance(op, Move) and op.dst.tile in chip.drams
             for start, stop in intervals(op.dst, op.words)
         ]
+
+    def outputs(self, chip: ChipConfig) -> Sequence[OutputWords]:
+        raise WorkloadError(f"{self.name}: nobody knows what it computes; export the workload itself, by its name")
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
         schedule, program = self.schedule, self.program

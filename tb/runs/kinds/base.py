@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...devices.interface import Job
     from ...inputs.sources import NetworkSource
+    from ..outputs import OutputWords
 
 
 class Subject(Protocol):
@@ -34,7 +35,7 @@ S = TypeVar("S", bound=Subject)
 
 @dataclass(frozen=True, eq=False)
 class SingleRun(PlanHolder, ABC, Generic[S]):
-    """A run of one program with data of its own. A kind adds `row`."""
+    """A run of one program with data of its own. A kind adds `golden` and `row`."""
 
     subject: S
     planned: Planned
@@ -57,6 +58,15 @@ class SingleRun(PlanHolder, ABC, Generic[S]):
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Its input, by the names of tensors."""
+
+    @abstractmethod
+    def golden(self) -> Callable[[str], NDArray[Any]]:
+        """What says of each output tensor, by its name, what it must be."""
+
+    def outputs(self, chip: ChipConfig) -> Sequence[OutputWords]:
+        from ..outputs import packed
+
+        return packed(self.schedule, self.golden(), chip)
 
     def job(self, chip: ChipConfig) -> Job:
         from ..single import job_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +44,16 @@ class ChainRun(SingleRun[Chain]):
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return random_chain(self.subject).arrays()
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
+    def golden(self) -> Callable[[str], NDArray[Any]]:
         from ...inputs.golden.chain import chain
+
+        return chain(random_chain(self.subject)).__getitem__
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
         from ...results.figures import GradientFigures
         from ..single import row_of
 
-        right, choice = chain(random_chain(self.subject)), self.choice
+        choice = self.choice
         figures = choice and GradientFigures(
             macs=self.macs,
             order=self.schedule.scheduler,
@@ -60,7 +64,7 @@ class ChainRun(SingleRun[Chain]):
             vector_cycles=choice.vector_cycles,
             orders={},
         )
-        return row_of(self, self.macs, lambda name: right[name], run, chip, gradient=figures)
+        return row_of(self, self.macs, self.golden(), run, chip, gradient=figures)
 
 
 class ChainGradients(SingleRequest[Chain]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -41,12 +41,17 @@ class GradientRun(SingleRun[TrainingLayer]):
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return random_gradients(self.subject).arrays()
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
+    def golden(self) -> Callable[[str], NDArray[Any]]:
         from ...inputs.golden.layer import golden
+
+        products = random_gradients(self.subject).products()
+        return lambda name: golden(products[name])
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
         from ...results.figures import GradientFigures
         from ..single import row_of
 
-        products, choice = random_gradients(self.subject).products(), self.choice
+        choice = self.choice
         figures = choice and GradientFigures(
             macs=self.macs,
             order=choice.order,
@@ -57,7 +62,7 @@ class GradientRun(SingleRun[TrainingLayer]):
             vector_cycles=choice.vector_cycles,
             orders={order.value: cycles for order, cycles in choice.predicted.items()},
         )
-        return row_of(self, self.macs, lambda name: golden(products[name]), run, chip, gradient=figures)
+        return row_of(self, self.macs, self.golden(), run, chip, gradient=figures)
 
 
 class Gradients(SingleRequest[TrainingLayer]):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...devices.interface import Job, Run
     from ...inputs.sources import NetworkSource
     from ...results.schema import Row
+    from ..outputs import OutputWords
 
 AnyRun = TypeVar("AnyRun", bound="PreparedRun")
 #: A run counts as hung if it takes so many times the predicted cycles, and so many more.
@@ -89,6 +90,10 @@ class PreparedRun(PlannedWorkload, Protocol):
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
         """The outcome, compared with golden model and timeline."""
+        ...
+
+    def outputs(self, chip: ChipConfig) -> Sequence[OutputWords]:
+        """What must stand in DRAM after it. Raises WorkloadError if nobody knows."""
         ...
 
     def settings(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -46,11 +46,15 @@ class LayerRun(SingleRun[Workload]):
     def arrays(self) -> dict[str, NDArray[Any]]:
         return arrays(self.subject.data())
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
+    def golden(self) -> Callable[[str], NDArray[Any]]:
         from ...inputs.golden.layer import golden
+
+        return lambda _: golden(self.subject.data())
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
         from ..single import row_of
 
-        return row_of(self, self.macs, lambda _: golden(self.subject.data()), run, chip)
+        return row_of(self, self.macs, self.golden(), run, chip)
 
 
 def arrays(data: LayerData) -> dict[str, NDArray[Any]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ...devices.interface import Job, Run
     from ...results.schema import Row
+    from ..outputs import OutputWords
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,9 @@ class NetworkRun:
 
     def job(self, chip: ChipConfig) -> Job:
         return network.job(self.prepared, self.feed.arrays, chip, PATIENCE, MARGIN)
+
+    def outputs(self, chip: ChipConfig) -> Sequence[OutputWords]:
+        return network.output_words(self.prepared, self.feed.arrays, chip)
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
         return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)

@@ -1,0 +1,37 @@
+/* Runs the workload of meshloom_image.h on a chip. See docs/export.md. */
+#ifndef MESHLOOM_DRIVER_H
+#define MESHLOOM_DRIVER_H
+
+#include <stdint.h>
+
+enum meshloom_result {
+    MESHLOOM_PASS,        /* every byte is right */
+    MESHLOOM_WRONG_CHIP,  /* `actual` is what ID or CONFIG read, instead of `expected` */
+    MESHLOOM_NOT_READY,   /* the chip does not get ready to start: it has stopped with a fault, and wants a reset */
+    MESHLOOM_FAULT,       /* it stopped: `fault_who`, `fault_value` */
+    MESHLOOM_TIMEOUT,     /* it did not end within MESHLOOM_POLLS looks at STATUS */
+    MESHLOOM_WRONG_BYTE   /* byte `address` of `channel` is `actual` instead of `expected` */
+};
+
+struct meshloom_report {
+    enum meshloom_result result;
+    uint32_t cycles;
+    uint32_t fault_who;
+    uint32_t fault_value;
+    uint32_t channel;
+    uint32_t address;
+    uint32_t expected;
+    uint32_t actual;
+};
+
+/* Steps of a run, in this order; each says whether it went well, and `report` why not. */
+int meshloom_check_chip(struct meshloom_report *report);
+void meshloom_load(void);
+int meshloom_start(struct meshloom_report *report);
+int meshloom_wait(struct meshloom_report *report);
+int meshloom_compare(struct meshloom_report *report);
+
+/* All of them. */
+enum meshloom_result meshloom_run(struct meshloom_report *report);
+
+#endif
