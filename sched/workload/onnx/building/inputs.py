@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import OnnxError
 from ..load import CheckedModel, attributes
-from .views import Size, View
+from .views import Layout, Size, View
 
 if TYPE_CHECKING:
     from onnx import NodeProto, ValueInfoProto
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Tile", "Transpose"}
 #: Operators before the first that mixes channels, which treat all axes alike.
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
+#: Operators that give heads to several others.
+_SHARING = ("Expand", "Reshape", "Unsqueeze")
 
 
 def input_views(model: CheckedModel) -> dict[str, View]:
@@ -26,9 +28,40 @@ def input_views(model: CheckedModel) -> dict[str, View]:
     views: dict[str, View] = {}
     for value in model.inputs:
         _check_type(model, value)
+        shape = model.input_sizes[value.name]
         channels_last = _is_channels_last(model, readers, value.name)
-        views[value.name] = view_of_tensor(value.name, model.input_sizes[value.name], channels_last)
+        views[value.name] = (
+            _view_of_heads(value.name, shape)
+            if _has_heads(model, readers, value.name)
+            else view_of_tensor(value.name, shape, channels_last)
+        )
     return views
+
+
+def _view_of_heads(name: str, shape: tuple[int, ...]) -> View:
+    """[1, heads, tokens, features] as a value: features of all heads are channels, tokens are pixels."""
+    _, heads, tokens, features = shape
+    return View(name, (heads * features, 1, tokens), shape, Layout((1, 3), (2,)).index(shape))
+
+
+def _has_heads(model: CheckedModel, readers: dict[str, NodeProto], name: str) -> bool:
+    """Whether an input is keys, values or queries, [1, heads, tokens, features]: a product of two tensors takes it, or
+    it with more tokens behind (which several heads may share then)."""
+    shape = model.input_sizes[name]
+    reader, longer = readers.get(name), False
+    while reader is not None:
+        if reader.op_type == "Concat" and attributes(reader)["axis"] in (2, -2):
+            longer = True
+        elif reader.op_type not in (*_ALIKE, "Transpose") and not (longer and reader.op_type in _SHARING):
+            break
+        reader = readers.get(reader.output[0])
+    return (
+        len(shape) == 4
+        and shape[0] == 1
+        and reader is not None
+        and reader.op_type == "MatMul"
+        and not any(each in model.constants for each in reader.input)
+    )
 
 
 def view_of_tensor(name: str, shape: tuple[int, ...], channels_last: bool) -> View:

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import Window
+from ...graph import PastePlace, Window
 from ..errors import Refused
 from ..floats import FloatLayer
 from .context import FloatContext
-from .pictures import emit_selection, emit_slice, turn
+from .pictures import emit_paste, emit_selection, emit_slice, turn
 from .views import View
 
 #: Rows and columns of a map that a depthwise layer makes of one pixel, and pixels in all: each costs as many taps.
 _SIDE, _PIXELS = 16, 64
+#: Such maps beside each other in one row, whose channels need no words of their own then.
+_STRIPS = 32
 
 
 def emit_map(context: FloatContext, array: NDArray[Any], near: View, name: str) -> str:
@@ -33,6 +35,15 @@ def emit_map(context: FloatContext, array: NDArray[Any], near: View, name: str) 
     size = channels, rows, columns
     if rows * columns == 1:
         return _emit_numbers(context, array.ravel(), near, context.fresh(name))
+    if rows == 1 and _SIDE < columns <= _STRIPS * _SIDE:  # put together from strips
+        firsts = range(0, columns, _SIDE)
+        strips = [
+            emit_map(context, array[:, :, first : first + _SIDE], near, f"{name}/strip{first}") for first in firsts
+        ]
+        places = [
+            PastePlace(0, first, 1, 1, 1, context.sizes[strip][2]) for first, strip in zip(firsts, strips, strict=True)
+        ]
+        return emit_paste(context, context.fresh(name), strips, places, size)
     if max(rows, columns) <= _SIDE and rows * columns <= _PIXELS:
         if (channels, 1, 1) not in context.pixels:
             one = _emit_numbers(context, np.ones(channels), near, context.fresh(f"{name}/one"))
@@ -53,8 +64,8 @@ def emit_constant(context: FloatContext, array: NDArray[Any], view: View, name: 
         whole = np.broadcast_to(array.astype(np.float64), view.shape)
     except ValueError:
         raise Refused(f"a constant of shape {list(array.shape)} does not fit {list(view.shape)}") from None
-    if view.order.size != prod(view.size):
-        raise Refused("a constant that differs from pixel to pixel, beside a part of a map or one that is repeated")
+    if view.order.size > prod(view.size) or np.any(np.bincount(view.order.ravel()) > 1):
+        raise Refused("a constant that differs from pixel to pixel, beside a map that is repeated")
     numbers = np.zeros(prod(view.size))
     numbers[view.order.ravel()] = whole.ravel()
     value = emit_map(context, numbers.reshape(view.size), view, f"{name}/constant")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from .axes import extents_along, place_along, side_of, size_along, stride_along,
 from .context import FloatContext
 from .strides import MOST_STRIDE, factors
 from .views import MOST_PIECES, NO_PAD, Piece, Size, View, find_channels, split_into_pieces, turn_index, turn_size
+from .ways import find_way
 
 
 def emit_slice(context: FloatContext, name: str, output: str, size: Size, window: Window) -> str:
@@ -82,6 +84,9 @@ def _without_steps(window: Window, size: Size) -> Window:
 #: Pixels that may be put in another order one by one: as many channels a convolution then has.
 MOST_MOVED = 1024
 
+#: Copies of parts of a map that take longer than to exchange channels and pixels a few times.
+_MANY = 12
+
 #: Rows or columns of zeros that one layer of the vector unit can put around a map, before and behind in all.
 _MOST_PAD = min(INSTRUCTIONS[Opcode.VEC].most("pad_top"), INSTRUCTIONS[Opcode.VEC].most("kernel_h") - 1)
 
@@ -100,9 +105,10 @@ def as_picture(context: FloatContext, name: str, *, padded: bool = False) -> Vie
     return view
 
 
-def arrange(context: FloatContext, name: str, view: View) -> View:
+def arrange(context: FloatContext, name: str, view: View, groups: int = 0) -> View:
     """A value that a view [1, channels, rows, columns] is the picture of; `name`: of the tensor. Where rows and
-    columns do not move as wholes, channels and pixels change places before."""
+    columns do not move as wholes, channels and pixels change places before. `groups`: of channels that who reads it
+    takes apart."""
     if view.is_picture:
         return view
     if context.turns and view.pad == NO_PAD and find_channels(view) is None:
@@ -112,13 +118,59 @@ def arrange(context: FloatContext, name: str, view: View) -> View:
                 picture = turn(context, view.value, view.size, groups, view.shape[2])
                 return _remember(context, name, view, context.views[picture])
     try:
-        picture = _build_picture(context, name, view)
-    except Refused:
-        chosen = _rows_and_columns(view) if context.turns and view.pad == NO_PAD else None
-        if chosen is None:
-            raise
-        picture = _put_elsewhere(context, name, view, *chosen)
+        picture = _build_picture(context, name, view, groups)
+    except Refused as refusal:
+        picture = _build_otherwise(context, name, view, groups)
+        if picture is None:
+            raise refusal from None
     return _remember(context, name, view, picture)
+
+
+def _build_otherwise(context: FloatContext, name: str, view: View, groups: int) -> View | None:
+    """A picture whose rows and columns do not move as wholes: channels and pixels change places, once or several
+    times, or parts of rows move. None if nothing of that makes it."""
+    if context.turns and view.pad == NO_PAD:
+        if (chosen := _rows_and_columns(view)) is not None:
+            return _put_elsewhere(context, name, view, *chosen)
+        if (laid := _change_places(context, name, view, groups)) is not None:
+            return laid
+    try:
+        return _put_together(context, name, view, split_into_pieces(view.order[0], view.size, by_rows=True))
+    except Refused:
+        return None
+
+
+def _change_places(context: FloatContext, name: str, view: View, groups: int) -> View | None:
+    """As `_build_otherwise`, by the cheapest of the ways in which channels and pixels change places."""
+    _, channels, rows, columns = view.shape
+    steps = find_way(view.order.reshape(channels, rows * columns), view.size)
+    if steps is None:
+        return None
+    last = steps[-1].channels
+    if len(steps) > 1 and steps[-2].groups == groups and np.array_equal(last, np.arange(len(last))):
+        steps = steps[:-1]  # groups begin with words already
+    value, size = view.value, view.size
+    for at, step in enumerate(steps):
+        # made anew even if all stay where they are: groups begin with words of their own in what a convolution makes
+        value = _select(context, View(value, size, (1, *size)), step.channels, f"{name}/way{at}")
+        size = len(step.channels), *size[1:]
+        if step.groups:
+            value = turn(context, value, size, step.groups)
+            size = turn_size(size, step.groups)
+    if rows > 1:
+        row = View(value, size, (1, channels, rows, columns), np.arange(prod(size)).reshape(1, channels, rows, columns))
+        return _put_together(context, name, row, split_into_pieces(row.order[0], size, by_rows=True))
+    return context.views[value]
+
+
+def place(context: FloatContext, name: str, view: View) -> View:
+    """As `arrange`, also for tensors that have no name in the file."""
+    if name in context.views or view.is_picture:
+        return arrange(context, name, view)
+    context.views[name] = view
+    picture = arrange(context, name, view)
+    del context.views[name]
+    return picture
 
 
 def _put_elsewhere(
@@ -144,9 +196,12 @@ def turn(context: FloatContext, value: str, size: Size, groups: int, rows: int =
     return context.transposes[key]
 
 
-def lay(context: FloatContext, name: str, view: View, index: NDArray[np.int64]) -> tuple[View, int]:
+def lay(
+    context: FloatContext, name: str, view: View, index: NDArray[np.int64], groups_of_reader: int = 0
+) -> tuple[View, int]:
     """A value whose channels and pixels are the elements `index` [channels, pixels] of a view's value, and how many
-    groups of channels changed places with pixels for it; 0 if none did. `name`: of the tensor."""
+    groups of channels changed places with pixels for it; 0 if none did. `name`: of the tensor; `groups_of_reader`: as
+    in `arrange`."""
     channels, pixels = index.shape
     if channels == view.size[0] and view.moved(index).index is None:
         return replace(view, shape=(1, *view.size), index=None), 0
@@ -154,10 +209,10 @@ def lay(context: FloatContext, name: str, view: View, index: NDArray[np.int64]) 
         size = turn_size(view.size, groups)
         if size[0] == channels and _in_order(turn_index(index, view.size, groups)):
             return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
-    return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels))), 0
+    return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels)), groups_of_reader), 0
 
 
-def _build_picture(context: FloatContext, name: str, view: View) -> View:
+def _build_picture(context: FloatContext, name: str, view: View, groups: int) -> View:
     selected, maker = find_channels(view), context.fusible(name, ("conv",))
     if selected is not None and maker and maker.w is not None and maker.bias is not None and not maker.moves:
         del context.layers[maker.output]  # other filters, or the same in another order
@@ -165,7 +220,10 @@ def _build_picture(context: FloatContext, name: str, view: View) -> View:
         maker.output = context.fresh(f"{name}/channels")
         context.emit(maker, (len(selected), *view.size[1:]))
         return context.views[maker.output]
-    return _put_together(context, name, view, split_into_pieces(view.order[0], view.size))
+    runs = split_into_pieces(view.order[0], view.size)
+    many = sum(map(len, runs)) > _MANY and context.turns and view.pad == NO_PAD
+    laid = _change_places(context, name, view, groups) if many else None
+    return laid or _put_together(context, name, view, runs)
 
 
 def _put_together(context: FloatContext, name: str, view: View, runs: list[list[Piece]]) -> View:
@@ -208,9 +266,13 @@ def _emit_run(context: FloatContext, view: View, pieces: list[Piece], output: st
 
 def emit_selection(context: FloatContext, view: View, channels: NDArray[np.int64], output: str) -> str:
     """Channels of a value, by a convolution that picks them."""
-    count = view.size[0]
-    if np.array_equal(channels, np.arange(count)):
+    if np.array_equal(channels, np.arange(view.size[0])):
         return view.value
+    return _select(context, view, channels, output)
+
+
+def _select(context: FloatContext, view: View, channels: NDArray[np.int64], output: str) -> str:
+    count = view.size[0]
     w = np.zeros((len(channels), count, 1, 1))
     w[np.arange(len(channels)), channels] = 1
     layer = FloatLayer("conv", context.fresh(output), (view.value,), w=w, bias=np.zeros(len(w)), moves=True)

@@ -80,6 +80,46 @@ def natural(view: View) -> tuple[int, ...] | None:
     return None
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in a value: which of its axes the channels are, and which the pixels, outermost first; axes of
+    size 1 are left out."""
+
+    channels: tuple[int, ...]
+    pixels: tuple[int, ...]
+
+    def index(self, shape: Sequence[int]) -> NDArray[np.int64]:
+        """For each element of a tensor of `shape` its number in such a value."""
+        order = (*self.channels, *self.pixels)
+        rest = [axis for axis in range(len(shape)) if axis not in order]
+        places = np.arange(prod(shape)).reshape([shape[axis] for axis in (*order, *rest)])
+        return np.ascontiguousarray(places.transpose(np.argsort((*order, *rest))))
+
+    def of(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The elements of a tensor (`order`) as [channels, pixels]."""
+        axes = (*self.channels, *self.pixels)
+        rest = [axis for axis in range(order.ndim) if axis not in axes]
+        channels = prod(order.shape[axis] for axis in self.channels)
+        return np.ascontiguousarray(order.transpose([*axes, *rest]).reshape(channels, -1))
+
+
+def layout_of(view: View) -> Layout | None:
+    """The layout of a view that shows all pixels of some channels of a value, or of one channel several times; None if
+    it is these in no order of axes."""
+    if view.pad != NO_PAD or view.order.size == 0:
+        return None
+    zero = (0,) * len(view.shape)
+    plane = view.size[1] * view.size[2]
+    wide = [axis for axis, size in enumerate(view.shape) if size > 1]
+    steps = {axis: int(view.order[(*zero[:axis], 1, *zero[axis + 1 :])] - view.order[zero]) for axis in wide}
+    inner = sorted((axis for axis in wide if 0 < steps[axis] < plane), key=lambda axis: -steps[axis])
+    outer = sorted((axis for axis in wide if axis not in inner), key=lambda axis: -abs(steps[axis]))
+    layout = Layout(tuple(outer), tuple(inner))
+    channel, pixel = np.divmod(layout.of(view.order), plane)
+    whole = pixel.shape[1] == plane and np.all(pixel == np.arange(plane)) and np.all(channel == channel[:, :1])
+    return layout if whole else None
+
+
 def turn_index(index: NDArray[np.int64], size: Size, groups: int) -> NDArray[np.int64]:
     """Elements of a value of `size` as those of its transpose in `groups` groups of channels (`workload.graph.Layer`),
     which has `turned_size`."""
@@ -114,16 +154,17 @@ def find_channels(view: View) -> NDArray[np.int64] | None:
     return channels if np.array_equal(order, channels[:, None] * plane + np.arange(plane)) else None
 
 
-def split_into_pieces(index: NDArray[np.int64], size: Size) -> list[list[Piece]]:
+def split_into_pieces(index: NDArray[np.int64], size: Size, by_rows: bool = False) -> list[list[Piece]]:
     """How a picture [channels, rows, columns] is made of the elements `index` of a value: runs of channels, each made
-    of pieces. Raises Refused where whole channels do not move alike, or it takes more than `MOST_PIECES`."""
+    of pieces; `by_rows`: of parts of one row each. Raises Refused where whole channels do not move alike, where rows
+    and columns do not unless `by_rows`, or it takes more than `MOST_PIECES`."""
     plane = size[1] * size[2]
     channel, pixel = np.divmod(index, plane)
     flat = pixel.reshape(len(index), -1)
     starts = [0, *(np.flatnonzero(np.any(flat[1:] != flat[:-1], axis=1)) + 1).tolist(), len(index)]
     runs: list[list[Piece]] = []
     for first, end in zip(starts, starts[1:], strict=False):
-        runs.append(_pieces(channel[first:end], *np.divmod(pixel[first], size[2]), size))
+        runs.append(_pieces(channel[first:end], *np.divmod(pixel[first], size[2]), size, by_rows))
         if sum(map(len, runs)) > MOST_PIECES:
             raise _too_many(size, index.shape, "channels", len(starts) - 1)
     return runs
@@ -138,7 +179,9 @@ def _too_many(size: Size, result: Sequence[int], axis: str, parts: int) -> Refus
     )
 
 
-def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[np.int64], size: Size) -> list[Piece]:
+def _pieces(
+    channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[np.int64], size: Size, by_rows: bool
+) -> list[Piece]:
     """The pieces of one run: pixels whose channels are the same ones move together."""
     kinds, which = np.unique(channel.reshape(len(channel), -1), axis=1, return_inverse=True)
     which = which.reshape(row.shape)
@@ -147,6 +190,11 @@ def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[
         raise _too_many(size, channel.shape, "pixels", kinds.shape[1])
     for kind in range(kinds.shape[1]):
         here = which == kind
+        if by_rows:
+            pieces += _pieces_of_rows(kinds[:, kind], here, row, column, size)
+            if len(pieces) > MOST_PIECES:
+                raise _too_many(size, channel.shape, "rows", len(pieces))
+            continue
         rows, columns = np.flatnonzero(here.any(axis=1)), np.flatnonzero(here.any(axis=0))
         grid = np.ix_(rows, columns)
         ys, xs = row[grid], column[grid]
@@ -158,6 +206,23 @@ def _pieces(channel: NDArray[np.int64], row: NDArray[np.int64], column: NDArray[
             more = ("pixels", kinds.shape[1]) if kinds.shape[1] > parts else (axis, parts)
             raise _too_many(size, channel.shape, *more)
         pieces += [Piece(kinds[:, kind], *_piece(a, b, size)) for a in down for b in right]
+    return pieces
+
+
+def _pieces_of_rows(
+    channels: NDArray[np.int64],
+    here: NDArray[np.bool_],
+    row: NDArray[np.int64],
+    column: NDArray[np.int64],
+    size: Size,
+) -> list[Piece]:
+    """The pixels `here` of a result, each piece of one row of the source and one of the result."""
+    pieces: list[Piece] = []
+    for y in np.flatnonzero(here.any(axis=1)).tolist():
+        for source in np.unique(row[y][here[y]]).tolist():
+            columns = np.flatnonzero(here[y] & (row[y] == source))
+            for run in _progressions(columns, column[y][columns]):
+                pieces.append(Piece(channels, *_piece((y, 1, source, 1, 1), run, size)))
     return pieces
 
 

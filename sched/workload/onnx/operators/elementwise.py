@@ -14,9 +14,9 @@ from ...graph import PastePlace, Window
 from ..building.context import FloatContext, Operator
 from ..building.layers import emit_affine, numbers_by_channel
 from ..building.maps import emit_constant
-from ..building.pictures import arrange, settle
+from ..building.pictures import place, settle
 from ..building.tables import apply_function, emit_table, find_function, or_table
-from ..building.views import View
+from ..building.views import NO_PAD, View, layout_of, natural
 from ..errors import Refused
 from ..floats import FloatLayer, PerChannel
 from ..load import Attributes, Node
@@ -53,6 +53,8 @@ def emit_product(context: FloatContext, node: Node, a: View, b: View) -> None:
 def _emit_of_pictures(context: FloatContext, kind: Any, node: Node, a: View, b: View) -> None:
     """Of tensors whose elements lie otherwise, or that are repeated: of pictures made of them."""
     shape = _common_shape(a, b)
+    if _emit_of_layouts(context, kind, node, a, b):
+        return
     if len(shape) not in (3, 4) or shape[0] != 1:
         raise Refused(f"operands have shapes {list(a.shape)} and {list(b.shape)}, which no picture holds alike")
     picture = shape if len(shape) == 4 else (*shape[:2], 1, shape[2])
@@ -60,9 +62,29 @@ def _emit_of_pictures(context: FloatContext, kind: Any, node: Node, a: View, b: 
     for index, view in enumerate((a, b)):
         order = np.broadcast_to(view.order, shape).reshape(picture)
         name = node.input[index] if view.value == context.views[node.input[index]].value else node.output[0]
-        views.append(_place(context, name, view.moved(np.ascontiguousarray(order))))
+        views.append(place(context, name, view.moved(np.ascontiguousarray(order))))
     context.emit(FloatLayer(kind, node.output[0], (views[0].value, views[1].value)), views[0].size)
     context.see_as(node.output[0], shape)
+
+
+def _emit_of_layouts(context: FloatContext, kind: Any, node: Node, a: View, b: View) -> bool:
+    """Of tensors whose channels and pixels are other axes than those of a picture: of both in the layout of one."""
+    shape = _common_shape(a, b)
+    views = [view.moved(np.ascontiguousarray(np.broadcast_to(view.order, shape))) for view in (a, b)]
+    whole = [view for view in (a, b) if view.shape == shape]
+    layouts = [layout for view in whole if (layout := layout_of(view)) is not None]
+    if not layouts or any(natural(view) is not None for view in whole):
+        return False
+    layout = layouts[0]
+    parts: list[View] = []
+    for index, view in enumerate(views):
+        laid = layout.of(view.order)
+        row = view.moved(laid.reshape(1, len(laid), 1, -1))
+        name = node.input[index] if (a, b)[index].shape == shape else context.fresh(f"{node.output[0]}/{index}")
+        parts.append(place(context, name, row))
+    context.emit(FloatLayer(kind, node.output[0], (parts[0].value, parts[1].value)), parts[0].size)
+    context.keep_view(node.output[0], context.views[node.output[0]].moved(layout.index(shape)))
+    return True
 
 
 def lay_like(context: FloatContext, name: str, like: View, output: str) -> View:
@@ -72,19 +94,7 @@ def lay_like(context: FloatContext, name: str, like: View, output: str) -> View:
         return view
     index = np.zeros(prod(like.size), np.int64)
     index[like.order.ravel()] = np.broadcast_to(view.order, like.shape).ravel()
-    return replace(
-        _place(context, output, view.moved(index.reshape(1, *like.size))), shape=like.shape, index=like.index
-    )
-
-
-def _place(context: FloatContext, name: str, view: View) -> View:
-    """As `arrange`, also for tensors that have no name in the file."""
-    if name in context.views or view.is_picture:
-        return arrange(context, name, view)
-    context.views[name] = view
-    picture = arrange(context, name, view)
-    del context.views[name]
-    return picture
+    return replace(place(context, output, view.moved(index.reshape(1, *like.size))), shape=like.shape, index=like.index)
 
 
 def split_sum(node: Node) -> list[Node]:
@@ -177,6 +187,10 @@ def _with_constant(context: FloatContext, node: Node, right: _Affine, left: _Aff
     which = 1 if node.input[1] in context.constants else 0
     name = node.input[1 - which]
     view, numbers = context.view(name), context.constants[node.input[which]]
+    shape = np.broadcast_shapes(numbers.shape, view.shape)
+    if shape != view.shape and prod(shape) == prod(view.shape) and view.pad == NO_PAD:  # more axes of size 1
+        name = context.fresh(f"{name}/wide")
+        view = context.views[name] = replace(view.moved(view.order.reshape(shape)), single=False)
     try:
         gain, offset = (right if which else left)(numbers_by_channel(context, numbers, view))
     except Refused:

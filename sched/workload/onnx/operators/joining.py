@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from ...graph import PastePlace
 from ..building.context import FloatContext, Operator
 from ..building.maps import emit_map
-from ..building.pictures import as_picture, lay, settle
-from ..building.views import View, natural
+from ..building.pictures import as_picture, lay, place, settle
+from ..building.views import Layout, View, layout_of, natural
 from ..errors import Refused
 from ..floats import FloatLayer
 from ..load import Attributes, Node
@@ -20,6 +21,102 @@ from ..load import Attributes, Node
 def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
     rank = len(next(context.view(name) for name in node.input if name in context.views).shape)
     axis = attributes["axis"] % rank
+    if len(node.input) == 1:
+        context.pass_on(node)
+        return
+    if _moves_alone(context, node, axis):
+        return
+    if _lie_as_tokens(context, node, rank) and _join_layouts(context, node, axis):
+        return
+    try:
+        _join_pictures(context, node, axis)
+    except Refused:
+        if not context.generous or not _join_layouts(context, node, axis):
+            raise
+
+
+def _lie_as_tokens(context: FloatContext, node: Node, rank: int) -> bool:
+    """Whether operands, none of them constant, lie in orders of axes that are not those of one kind of pictures."""
+    if rank < 3 or any(name not in context.views for name in node.input):
+        return False
+    views = [settle(context, name) for name in node.input]
+    orders = {natural(view) for view in views}
+    return all(layout_of(view) for view in views) and (None in orders or (rank == 3 and len(orders) > 1))
+
+
+def _moves_alone(context: FloatContext, node: Node, axis: int) -> bool:
+    """If all operands are parts of one value, and together all of it: the result is that value in another order."""
+    if any(name not in context.views for name in node.input):
+        return False
+    views = [settle(context, name) for name in node.input]
+    if len({view.value for view in views}) > 1 or len({len(view.shape) for view in views}) > 1:
+        return False
+    order = np.concatenate([view.order for view in views], axis)
+    if order.size != prod(views[0].size) or np.any(np.bincount(order.ravel()) != 1):
+        return False
+    context.budget.spend("places of rearranged numbers", order.size)
+    context.views[node.output[0]] = replace(views[0].moved(np.ascontiguousarray(order)), single=False)
+    return True
+
+
+def _join_layouts(context: FloatContext, node: Node, axis: int) -> bool:
+    """Of operands whose axes lie in any order, if they can be brought to one: constants, too. Channels or pixels of the
+    result are those of the operands one after the other."""
+    known = [settle(context, name) for name in node.input if name in context.views]
+    shapes = [(context.views if name in context.views else context.constants)[name].shape for name in node.input]
+    if len({(len(shape), *shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+        return False
+    layouts = [(view, layout) for view in known if (layout := layout_of(view)) is not None]
+    if not layouts:
+        return False
+    layouts.sort(key=lambda pair: -pair[0].shape[axis])  # which has the axis
+    like, layout = layouts[0]
+    if axis not in layout.channels and axis not in layout.pixels:
+        if layout.channels and axis > max(layout.channels):  # finer than features
+            layout = Layout((*layout.channels, axis), layout.pixels)
+        else:
+            layout = Layout(layout.channels, (axis, *layout.pixels))
+    if axis in layout.pixels[1:]:  # behind other pixels: before them
+        layout = Layout(layout.channels, (axis, *(each for each in layout.pixels if each != axis)))
+    parts = [_lay_part(context, node, at, layout, like) for at in range(len(node.input))]
+    names = tuple(view.value for view in parts)
+    channels, _, width = parts[0].size
+    if axis in layout.channels:
+        context.emit(FloatLayer("concat", node.output[0], names), (sum(view.size[0] for view in parts), 1, width))
+    else:
+        first = np.cumsum([0, *(view.size[2] for view in parts)]).tolist()
+        places = tuple(PastePlace(0, left, 1, 1, 1, view.size[2]) for left, view in zip(first, parts, strict=False))
+        context.emit(FloatLayer("paste", node.output[0], names, places=places), (channels, 1, first[-1]))
+    result = context.views[node.output[0]]
+    if axis in layout.channels:  # one part behind the other, whatever is around the axis
+        at = np.cumsum([0, *(view.size[0] for view in parts)]).tolist()
+        index = np.concatenate(
+            [layout.index(each) + first * width for each, first in zip(shapes, at, strict=False)], axis
+        )
+    else:
+        index = layout.index((*shapes[0][:axis], sum(each[axis] for each in shapes), *shapes[0][axis + 1 :]))
+    context.keep_view(node.output[0], result.moved(index))
+    return True
+
+
+def _lay_part(context: FloatContext, node: Node, at: int, layout: Layout, like: View) -> View:
+    """Operand `at` of a node in one row of pixels; `like`: any tensor."""
+    name = node.input[at]
+    if name in context.constants:
+        array = layout.of(context.constants[name])[:, None]
+        value = emit_map(context, array, like, f"{node.output[0]}/constant")
+        return context.views[value]
+    view = context.views[name]
+    index = layout.of(view.order)
+    laid, _ = lay(context, name, view, index)
+    if laid.size[1] > 1:
+        row = laid.order.reshape(1, len(index), 1, -1)
+        laid = place(context, context.fresh(f"{node.output[0]}/row{at}"), laid.moved(row))
+    return laid
+
+
+def _join_pictures(context: FloatContext, node: Node, axis: int) -> None:
+    rank = len(next(context.view(name) for name in node.input if name in context.views).shape)
     _emit_constants(context, node, axis)
     views = [settle(context, name) for name in node.input]
     orders = {natural(view) for view in views}
@@ -37,9 +134,6 @@ def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
     names = tuple(view.value for view in views)
     if where == 0 or len({(*size[: where - 1], *size[where:]) for size in sizes}) > 1:
         raise Refused(f"along axis {axis} of operands of shapes {[list(view.shape) for view in views]}")
-    if len(names) == 1:
-        context.pass_on(node)
-        return
     whole = sum(size[where - 1] for size in sizes)
     size = tuple(whole if at == where - 1 else part for at, part in enumerate(sizes[0]))
     places: list[PastePlace] = []
@@ -62,9 +156,6 @@ def _lay_vectors(context: FloatContext, name: str) -> View:
 
 
 def _join_vectors(context: FloatContext, node: Node, views: Sequence[View], axis: int) -> None:
-    if len(views) == 1:
-        context.pass_on(node)
-        return
     rank = len(context.view(node.input[0]).shape)
     names, sizes = tuple(view.value for view in views), [view.size for view in views]
     if axis == rank - 1:

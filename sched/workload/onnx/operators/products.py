@@ -85,8 +85,8 @@ def _multiply_tensors(context: FloatContext, node: Node, a: View, b: View) -> No
     groups = prod(int(size) for size in lead)
     left = np.broadcast_to(left, (*lead, rows, depth)).reshape(groups, rows, depth)
     right = np.broadcast_to(right, (*lead, depth, columns)).reshape(groups * depth, columns)
-    first, _ = lay(context, node.input[0], a, np.ascontiguousarray(left.swapaxes(1, 2)).reshape(-1, rows))
-    second, _ = lay(context, node.input[1], b, np.ascontiguousarray(right))
+    first, _ = lay(context, node.input[0], a, np.ascontiguousarray(left.swapaxes(1, 2)).reshape(-1, rows), groups)
+    second, _ = lay(context, node.input[1], b, np.ascontiguousarray(right), groups)
     along_columns = meets_softmax(context, node.output[0])
     if along_columns:  # the second operand's pixels are the result's
         first, second = second, first

@@ -342,7 +342,7 @@ def test_everything_unsupported_is_listed_at_once():
     b = m.node("LpNormalization", a, "b")
     c = m.node("Hardmax", m.conv(b, "c", (4, 4, 3, 3), kernel_shape=[3, 2]), "d")
     m.node("AveragePool", b, "g", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    m.node("Concat", ["g", "g"], "h", axis=0)
+    m.node("CumSum", ["g", m.constant(1)], "h")
     m.node("Add", ["g", m.normal(1, 1, 6, 6)], "i")
     m.node("Softmax", a, "s", axis=1)
     m.node("Conv", ["s", m.node("Identity", "a", "computed")], "t")
@@ -360,7 +360,7 @@ def test_everything_unsupported_is_listed_at_once():
         "n_b (LpNormalization): no layer does that",
         "n_d (Hardmax) and 2 more: no layer does that",
         "n_c (Conv): its kernel_shape, strides or dilations contradict its weights or are less than 1",
-        "n_h (Concat): along axis 0 of operands of shapes",
+        "n_h (CumSum): no layer does that",
         "-> t (Conv): its weights ('computed') is computed, must be a constant",
         "n_u (Reshape): from [1, 4, 6, 6] to [1, 6, 6, 5], which has another number of elements",
         "n_v (Pad): pads [0, 1, 1, 1, 0, 0, 1, 1]; only rows and columns",

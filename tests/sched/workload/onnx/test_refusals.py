@@ -61,7 +61,8 @@ FLOAT: dict[str, tuple[Build, str, dict[str, Any]]] = {
         "chooses between tensors; only scores before a softmax are masked", {},
     ),
     "weak mask": (
-        lambda m: masked(m, -3.0), "masks scores with -3; must be below -500", {"shape": (1, 2, 4, 8)},
+        lambda m: m.conv(masked(m, -3.0), "z", (3, 2, 1, 1)), "masks scores with -3; must be below -500",
+        {"shape": (1, 2, 4, 8)},
     ),
     "three axes of pixels": (
         lambda m: m.node("Conv", ["x", m.normal(2, 3, 1, 1, 1)], "y"),

@@ -1,0 +1,103 @@
+"""Tensors whose axes lie in several orders in one network: heads and tokens joined, constants among them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.float_reader import fold
+from meshloom.sched.workload.onnx.quantise import quantise_with_report
+from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
+
+from ...float_models import FloatModel, decibels
+from .test_attention import keeps_its_meaning, kinds, linear
+
+
+def decode_step(past: int, heads: int, features: int, shared: int = 1) -> FloatModel:
+    """One more token: its key and value behind those of the tokens before, which `shared` heads each use."""
+    m, depth = FloatModel((1, 1, heads * features)), features
+    kept = heads // shared
+
+    def cut(name: str, count: int) -> str:
+        whole = m.node("Reshape", [linear(m, "x", heads * depth, count * depth, name), m.integers(1, 1, count, depth)],
+                       f"{name}_heads")  # fmt: skip
+        return m.node("Transpose", whole, f"{name}_turned", perm=[0, 2, 1, 3])
+
+    def every_head(name: str) -> str:
+        if shared == 1:
+            return name
+        wide = m.node("Unsqueeze", [name, m.integers(2)], f"{name}_wide")
+        many = m.node("Expand", [wide, m.integers(1, kept, shared, past + 1, depth)], f"{name}_many")
+        return m.node("Reshape", [many, m.integers(1, heads, past + 1, depth)], f"{name}_all")
+
+    keys = m.node("Concat", ["past_k", cut("k", kept)], "K", axis=2)
+    values = m.node("Concat", ["past_v", cut("v", kept)], "V", axis=-2)
+    turned = m.node("Transpose", every_head(keys), "keys", perm=[0, 1, 3, 2])
+    scores = m.node("Mul", [m.node("MatMul", [cut("q", heads), turned], "products"), m.constant(depth**-0.5)], "scores")
+    attended = m.node("MatMul", [m.node("Softmax", scores, "shares", axis=-1), every_head(values)], "attended")
+    back = m.node("Transpose", attended, "back", perm=[0, 2, 1, 3])
+    linear(m, m.node("Reshape", [back, m.integers(1, 1, heads * depth)], "joined"), heads * depth, 12, "y")
+    return m
+
+
+@pytest.mark.parametrize(
+    ("past", "heads", "features", "shared"), [(7, 4, 4, 1), (6, 3, 5, 1), (5, 4, 6, 2), (4, 3, 4, 3)]
+)
+def test_a_token_behind_others(past: int, heads: int, features: int, shared: int) -> None:
+    model = decode_step(past, heads, features, shared).build("y", "K", "V")
+    kept = (1, heads // shared, past, features)
+    for name in ("past_k", "past_v"):
+        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, kept))
+    random = np.random.default_rng(3)
+    sizes = {"x": (1, 1, heads * features), "past_k": kept, "past_v": kept}
+    data = [{name: random.normal(0, 1, size).astype(np.float32) for name, size in sizes.items()} for _ in range(4)]
+    report = quantise_with_report(model, data)
+    graph = report.graph
+    for value in graph.inputs[1:]:  # a token is a pixel
+        assert (value.channels, value.width) == (kept[1] * features, past)
+    sources = {name: report.sources[name].value(array) for name, array in data[0].items()}
+    steps = {
+        value.name: flip(np.clip(np.rint(sources[value.name] / value.step), -128, 127).astype(np.int8))
+        for value in graph.inputs
+    }
+    results = run(session(to_onnx(graph), "int8"), steps)
+    exact = run(session(model, "float"), data[0])
+    for name in graph.outputs:
+        origin = report.origins[name]
+        array = report.ends[name].array(unflip(results[name]) * graph.value(name).step)
+        assert array.shape == exact[origin].shape
+        assert decibels(exact[origin], array) > 22, origin
+
+
+def test_a_batch_is_put_together() -> None:
+    m = FloatModel((1, 3, 4, 5))
+    both = m.node("Concat", [m.conv("x", "a", (6, 3, 1, 1)), m.conv("x", "b", (6, 3, 1, 1))], "c", axis=0)
+    y = m.conv(m.node("Reshape", [both, m.integers(1, 12, 4, 5)], "d"), "y", (4, 12, 1, 1))
+    with pytest.raises(UnsupportedError, match="along axis 0 of operands of shapes"):
+        fold(m.build(y), "net", normalised=False)
+    keeps_its_meaning(m, y)
+
+
+@pytest.mark.parametrize("pixels", [(1, 9), (3, 3)])
+def test_constants_before_tokens(pixels: tuple[int, int]) -> None:
+    m = FloatModel((1, 3, *pixels))
+    flat = m.node("Reshape", [m.conv("x", "a", (8, 3, 1, 1)), m.integers(1, 8, 9)], "flat")
+    tokens = m.node("Transpose", flat, "tokens", perm=[0, 2, 1])
+    both = m.node("Concat", [m.normal(1, 1, 8), tokens], "both", axis=1)
+    report = keeps_its_meaning(m, linear(m, both, 8, 12, "y"))
+    assert report.graph.layers[-1].kind == "conv"
+
+
+def test_parts_of_one_tensor_only_move() -> None:
+    m = FloatModel((1, 6, 8))
+    a = linear(m, "x", 8, 16, "a")
+    first = m.node("Slice", [a, m.integers(0), m.integers(2), m.integers(1)], "first")
+    rest = m.node("Slice", [a, m.integers(2), m.integers(6), m.integers(1)], "rest")
+    rolled = m.node("Concat", [rest, first], "rolled", axis=1)
+    back = m.node("Concat", [m.node("Slice", [rolled, m.integers(4), m.integers(6), m.integers(1)], "end"),
+                             m.node("Slice", [rolled, m.integers(0), m.integers(4), m.integers(1)], "start")],
+                  "back", axis=1)  # fmt: skip
+    assert kinds(keeps_its_meaning(m, linear(m, back, 16, 4, "y"))) == "conv conv"
