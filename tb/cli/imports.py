@@ -22,7 +22,10 @@ class ImportRequest:
 
     tool: Annotated[
         str,
-        typer.Argument(metavar="TOOL", help="Who made the mapping: zigzag, timeloop, or an importer's FILE.py:NAME."),
+        typer.Argument(
+            metavar="TOOL",
+            help="Who made the mapping: zigzag, timeloop, scalesim, stream, accelforge, or an importer's FILE.py:NAME.",
+        ),
     ]
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The tool's file with the mapping of a layer.")]
     chip: Chip = "quad16"
@@ -42,6 +45,7 @@ class ImportRequest:
     epilog=examples(
         "meshloom import zigzag conv2_complete.json --chip mono16 --out conv2.json",
         "meshloom import timeloop gemm.map.yaml --workload gemm:64x64x64 --chip mono16",
+        "meshloom import stream conv2/mapping.yaml --workload resnet8/conv2_1_1 --chip quad8",
     ),
 )
 @filled(ImportRequest)
@@ -78,14 +82,24 @@ def import_(request: ImportRequest) -> None:
         screen.print(f"schedule: {request.out}", markup=False, soft_wrap=True)
 
 
-@app.command("export-chip", epilog=examples("meshloom export-chip mono16 --as zigzag --out hardware"))
+@app.command(
+    "export-chip",
+    epilog=examples(
+        "meshloom export-chip mono16 --as zigzag --out hardware", "meshloom export-chip mono16 --as scalesim"
+    ),
+)
 def export_chip(
     chip: Annotated[
         str,
         typer.Argument(metavar="NAME|TOML", autocompletion=complete_chips, help="A built-in chip, or a TOML file."),
     ],
     tool: Annotated[
-        str, typer.Option("--as", metavar="TOOL", help="Whose files: zigzag, or an exporter's FILE.py:NAME.")
+        str,
+        typer.Option(
+            "--as",
+            metavar="TOOL",
+            help="Whose files: zigzag, scalesim, stream, accelforge, or an exporter's FILE.py:NAME.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path(),
     energy: Energy = None,

@@ -40,6 +40,9 @@ IMPORTERS: Registry[Importer] = Registry(
     {
         "zigzag": "meshloom.tb.exchange.zigzag:ZIGZAG",
         "timeloop": "meshloom.tb.exchange.timeloop:TIMELOOP",
+        "scalesim": "meshloom.tb.exchange.scalesim:SCALESIM",
+        "stream": "meshloom.tb.exchange.stream:STREAM",
+        "accelforge": "meshloom.tb.exchange.accelforge:ACCELFORGE",
     },
     _only(Importer),
     UnknownImporterError,
@@ -49,7 +52,12 @@ IMPORTERS: Registry[Importer] = Registry(
 CHIP_EXPORTERS: Registry[ChipExporter] = Registry(
     "chip exporter",
     CHIP_GROUP,
-    {"zigzag": "meshloom.tb.exchange.zigzag_chip:ZIGZAG_CHIP"},
+    {
+        "zigzag": "meshloom.tb.exchange.zigzag_chip:ZIGZAG_CHIP",
+        "scalesim": "meshloom.tb.exchange.scalesim_chip:SCALESIM_CHIP",
+        "stream": "meshloom.tb.exchange.stream_chip:STREAM_CHIP",
+        "accelforge": "meshloom.tb.exchange.accelforge_chip:ACCELFORGE_CHIP",
+    },
     _only(ChipExporter),
     UnknownExporterError,
 )

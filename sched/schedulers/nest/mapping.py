@@ -82,13 +82,15 @@ class LayerMapping:
     """The mapping of one layer of `sizes` (a dimension that is not in it is 1).
 
     `levels`: of each operand, innermost first, the last one in DRAM. `array`: unrolled over processing elements;
-    `cores`: over cores. Raises MappingError if the operands' loops differ, or do not multiply up to the layer.
+    `cores`: over cores; `core_list`: their numbers (empty: the first ones). Raises MappingError if the operands' loops
+    differ, or do not multiply up to the layer.
     """
 
     sizes: Mapping[Dimension, int]
     levels: Mapping[Operand, Sequence[Level]]
     array: Sequence[Factor] = ()
     cores: Sequence[Factor] = ()
+    core_list: Sequence[int] = ()
     loops: tuple[Factor, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -51,13 +51,23 @@ def schedule(
     whole = all(nest.at_once[dimension] >= sizes_of(shape)[dimension] for dimension in REDUCTIONS)
     task = LayerTask(shape, chip, scale, packed=None if whole else False, flat=is_flat(nest, shape))
     lists = [_CoreOperations(task, core, steps(nest, sizes_of(shape), number, task), leeway).each()
-             for number, core in enumerate(chip.cores[: prod(f.size for f in nest.cores)])]  # fmt: skip
+             for number, core in enumerate(_cores(mapping, chip, prod(f.size for f in nest.cores)))]  # fmt: skip
     for turn in zip_longest(*lists):
         for add in turn:
             if add is not None:
                 add()
     own = claim.model_copy(update={"changes": tuple(leeway.changes), "remark": _remark(claim, chip)})
     return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
+
+
+def _cores(mapping: LayerMapping, chip: ChipConfig, count: int) -> list[int]:
+    """The tiles of the cores that take part. Raises MappingError."""
+    numbers = mapping.core_list or range(count)
+    if beyond := [number for number in numbers if not 0 <= number < len(chip.cores)]:
+        raise MappingError(
+            f"core {beyond[0]} is used, {chip.name} has 0 to {len(chip.cores) - 1}; name cores of the chip"
+        )
+    return [chip.cores[number] for number in numbers][:count]
 
 
 def _remark(claim: ToolClaim, chip: ChipConfig) -> str:

@@ -115,7 +115,10 @@ def test_a_claim_for_another_array_says_so() -> None:
         (("import", "zigsag", GEMM), "did you mean zigzag"),
         (("import", "zigzag", GEMM, "--workload", "gemm:32x32x64"), "is of another layer: C = 32"),
         (("import", "zigzag", GEMM, "--workload", "resnet8"), "name one of them"),
-        (("export-chip", "tiny", "--as", "timeloop"), "unknown chip exporter 'timeloop'; known are zigzag"),
+        (
+            ("export-chip", "tiny", "--as", "timeloop"),
+            "unknown chip exporter 'timeloop'; known are accelforge, scalesim, stream, zigzag",
+        ),
     ],
 )
 def test_bad_requests_are_one_line(arguments: tuple[object, ...], says: str) -> None:
