@@ -41,7 +41,7 @@ def verilog(config: ChipConfig) -> str:
 
     The elements' state lies in memories, element (m, n) at m * cols + n: `west`, `north` the operands on their way,
     each at the element that multiplies it next; `sums`; and for each column `finished_<n>`, the sums that are read, by
-    row. That of the edges: `a_held`, `b_held` the words that lanes play, lane i's from byte i * lanes on; `index` the
+    row. That of the edges: `a_held`, `b_held` the words that lanes play, a row of bytes for each lane; `index` the
     byte that each lane plays; `a_played`, `b_played` the operands in front of the array. Everything but these is
     assigned at once and read by this process alone, in an order in which each value is used before it is replaced.
     """
@@ -61,6 +61,7 @@ def verilog(config: ChipConfig) -> str:
                 "    e = 0;",
                 "    m = 0;",
                 "    n = 0;",
+                "    part = 0;",
                 *_stores(config),
                 *_elements(config),
                 *_lanes(config),
@@ -125,8 +126,9 @@ def _declarations(config: ChipConfig) -> Iterator[str]:
     yield f"  reg [{bits * cols - 1}:0] from_row;"
     yield f"  wire next_storing = done | (storing[0] & (from_row[{bits - 1}:0] != {rows - 1}));"
     yield f"  wire [{bits - 1}:0] next_row = done ? {bits}'d0 : from_row[{bits - 1}:0] + {bits}'d1;"
-    yield f"  reg [7:0] a_held [0:{_size(rows * lanes) - 1}];"
-    yield f"  reg [7:0] b_held [0:{_size(cols * lanes) - 1}];"
+    yield f"  reg [7:0] a_held [0:{_size(rows) - 1}][0:{lanes - 1}];"
+    yield f"  reg [7:0] b_held [0:{_size(cols) - 1}][0:{lanes - 1}];"
+    yield "  reg [31:0] part;"
     yield f"  reg [7:0] index [0:{_size(most) - 1}];"
     yield f"  reg [7:0] a_played [0:{_size(rows) - 1}];"
     yield f"  reg [7:0] b_played [0:{_size(cols) - 1}];"
@@ -148,10 +150,11 @@ def _stores(config: ChipConfig) -> Iterator[str]:
     yield f"    first_later <= first_at[{far - 1}:0];"
     yield "    storing <= {storing, next_storing};"
     yield "    if (done | (|storing)) from_row <= {from_row, next_row};"
+    # all are written if one is: under one condition they share one of the flags that the simulator tests in every cycle
     yield "    if (|storing) begin"
     for n in range(cols):
         row = f"from_row[{n * bits} +: {bits}]"
-        yield f"      if (storing[{n}]) finished_{n}[{row}] <= sums[{row} * {cols} + {n}];"
+        yield f"      finished_{n}[{row}] <= storing[{n}] ? sums[{row} * {cols} + {n}] : finished_{n}[{row}];"
     yield "    end"
 
 
@@ -189,8 +192,8 @@ def _lanes(config: ChipConfig) -> Iterator[str]:
     yield f"    played_later <= {{played_later[{most}:1], active}};"
     yield "    age <= at + (at != 255);"
     yield "    if (playing) begin"
-    yield f"      {_LOOP} (m = 0; m < {rows}; m = m + 1) a_played[m] = a_held[m * {lanes} + index[m]];"
-    yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) b_played[n] = b_held[n * {lanes} + index[n]];"
+    yield f"      {_LOOP} (m = 0; m < {rows}; m = m + 1) a_played[m] = a_held[m][index[m]];"
+    yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) b_played[n] = b_held[n][index[n]];"
     yield "    end"
     yield f"    if (|load[{most - 1}:0]) begin"
     yield f"      {_LOOP} (d = at; d < (several ? {most} : at + 1); d = d + 1) if (load[d]) begin"
@@ -199,10 +202,12 @@ def _lanes(config: ChipConfig) -> Iterator[str]:
             yield f"        if (d < {count}) begin"
         if held == "a_held":
             yield "        if (a_zero) begin"
-            yield f"          {_LOOP} (e = 0; e < {lanes}; e = e + 1) a_held[d * {lanes} + e] = 0;"
+            yield f"          {_LOOP} (e = 0; e < {lanes}; e = e + 1) a_held[d][e] = 0;"
             yield "        end else begin"
         for byte in range(lanes):
-            yield f"          {held}[d * {lanes} + {byte}] = {word}[{8 * byte + 7}:{8 * byte}];"
+            if byte % 4 == 0:  # bytes of a copy, so that compilers store all four at once
+                yield f"          part = {word}[{8 * byte + 31}:{8 * byte}];"
+            yield f"          {held}[d][{byte}] = part[{byte % 4 * 8 + 7}:{byte % 4 * 8}];"
         if held == "a_held":
             yield "        end"
         if count < most:
