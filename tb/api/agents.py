@@ -24,7 +24,7 @@ from ..results.exits import expected
 from ..results.recorder import RESULTS_FOLDER
 from .calls import load_chip, run, schedule
 from .fence import Fence
-from .protocol import Server, Tool, ToolError
+from .protocol import CallError, Server, Tool
 from .workload import Workload
 
 INSTRUCTIONS = (
@@ -163,13 +163,13 @@ class AgentTools:
             chip = load_chip(chip_of(place) if wish.chip is None else self.fence.chip(wish.chip))
             plan = read(place, str(self.fence.chip(wish.chip)) if wish.chip else None)[2]
             if plan is None:
-                raise ToolError(f"{wish.workload}: a program has no schedule that predicts it; run its schedule")
+                raise CallError(f"{wish.workload}: a program has no schedule that predicts it; run its schedule")
         else:
             chip = load_chip(self.fence.chip(wish.chip or "quad16"))
             plan = schedule(name, chip, self.fence.scheduler(wish.scheduler))
         cycles = plan.predicted.cycles if plan.predicted else 0
         if cycles > self.limits.cycles:
-            raise ToolError(f"{wish.workload}: {cycles:,} cycles are predicted, at most {self.limits.cycles:,} are run")
+            raise CallError(f"{wish.workload}: {cycles:,} cycles are predicted, at most {self.limits.cycles:,} are run")
         result = run(plan, chip, jobs=1)
         result.save(self.fence.path(str(RESULTS_FOLDER / f"{result.results.run}.json")))
         left_out: Any = {"settings", "artefacts", "waves", "network"}
@@ -206,7 +206,7 @@ class AgentTools:
     def import_mapping(self, wish: _OfMapping) -> object:
         """The schedule of a layer as another tool mapped it."""
         if wish.tool not in IMPORTERS.shipped:
-            raise ToolError(f"unknown tool {wish.tool!r}; there are {', '.join(IMPORTERS.shipped)}")
+            raise CallError(f"unknown tool {wish.tool!r}; there are {', '.join(IMPORTERS.shipped)}")
         layer = None if wish.workload is None else self.fence.workload(wish.workload)
         work = Workload.mapped(wish.tool, self.fence.path(wish.file), layer, nearest=wish.nearest)
         return self._scheduled(schedule(work, self.fence.chip(wish.chip)), wish.out)
@@ -221,7 +221,7 @@ class AgentTools:
         cached = ARTEFACTS.folder().resolve()
         for each in runs:
             if each.folder and not (self.fence.holds(each.folder) or each.folder.resolve().is_relative_to(cached)):
-                raise ToolError(f"{name}: its artefacts are not in the folder of this server; run it again here")
+                raise CallError(f"{name}: its artefacts are not in the folder of this server; run it again here")
         return runs
 
     def _scheduled(self, plan: Schedule, out: str | None) -> object:
@@ -261,24 +261,24 @@ def server(fence: Fence, limits: AgentLimits) -> Server:
 
 
 def _bounded(model: type[A], call: Callable[[A], object], limits: Limits) -> Callable[[Mapping[str, object]], object]:
-    """A call with arguments of a model, in a process of its own. It raises ToolError alone."""
+    """A call with arguments of a model, in a process of its own. It raises CallError alone."""
 
     def bounded(arguments: Mapping[str, object]) -> object:
         try:
             wish = model.model_validate(dict(arguments))
         except ValidationError as error:
-            raise ToolError(mistakes(error, arguments, model)) from error
+            raise CallError(mistakes(error, arguments, model)) from error
         try:
             return apart.call(lambda report: call(wish), limits, _agent_error)
         except apart.DiedError as death:
-            raise ToolError(f"the call ended: {death.what}") from None
+            raise CallError(f"the call ended: {death.what}") from None
 
     return bounded
 
 
 def _agent_error(error: BaseException) -> BaseException:
     """An error as the agent hears of it."""
-    if isinstance(error, ToolError):
+    if isinstance(error, CallError):
         return error
     known = expected(error) if isinstance(error, Exception) else None
-    return ToolError(known[0] if known else f"this is a bug in Meshloom: {type(error).__name__}: {error}")
+    return CallError(known[0] if known else f"this is a bug in Meshloom: {type(error).__name__}: {error}")

@@ -23,7 +23,7 @@ _PARSE, _INVALID, _NO_METHOD, _PARAMETERS = -32700, -32600, -32601, -32602
 Members = Mapping[str, object]
 
 
-class ToolError(ValueError):
+class CallError(ValueError):
     """A call of a tool that did not succeed; the message is for the agent."""
 
 
@@ -37,7 +37,7 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool. `schema`: JSON Schema of its arguments; `call(arguments)` returns JSON, and raises ToolError. `writes`:
+    """A tool. `schema`: JSON Schema of its arguments; `call(arguments)` returns JSON, and raises CallError. `writes`:
     it may write files."""
 
     name: str
@@ -127,7 +127,7 @@ class Server:
             raise _Refused(_PARAMETERS, "arguments is an object")
         try:
             text = json.dumps(self._by_name[name].call(cast(Members, arguments)), ensure_ascii=False)
-        except ToolError as error:
+        except CallError as error:
             return _content(str(error)[: self.most], True)
         if len(text) > self.most:
             return _content(f"the answer has {len(text):,} characters, at most {self.most:,}; ask for less", True)

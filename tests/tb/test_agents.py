@@ -14,7 +14,7 @@ import pytest
 
 from meshloom.tb.api.agents import AgentLimits, server
 from meshloom.tb.api.fence import Fence, FenceError
-from meshloom.tb.api.protocol import LONGEST, VERSIONS, Server, Tool, ToolError
+from meshloom.tb.api.protocol import LONGEST, VERSIONS, CallError, Server, Tool
 
 GEMM = Path(__file__).parents[2] / "examples" / "mappings" / "zigzag" / "tiny" / "gemm_32x32x32_complete.json"
 LIMITS = AgentLimits(60, 4096, 100_000, 20_000)
@@ -120,7 +120,7 @@ def test_what_the_protocol_refuses(line: str, code: int, says: str) -> None:
 
 def _small(text: str = "x") -> Server:
     def refuse(arguments: object) -> object:
-        raise ToolError("it cannot be")
+        raise CallError("it cannot be")
 
     tools = [Tool("one", "", {"type": "object"}, lambda arguments: text), Tool("two", "", {}, refuse)]
     return Server("1", "", tools, 100)

@@ -16,7 +16,8 @@ from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.compare.floors import floor_of, layer_floor
 from meshloom.tb.results.arena import ArenaBoard, Heat, Score, standings_of
-from meshloom.tb.runs.sweeps import cluster
+from meshloom.tb.results.sweep import PointRow
+from meshloom.tb.runs.sweeps import arena, cluster
 from meshloom.tb.runs.sweeps.entries import mapping_of
 from meshloom.tb.runs.sweeps.evaluate import Batch, Done, evaluate
 
@@ -24,6 +25,7 @@ from .command_line import invoke
 
 ROOT = Path(__file__).parents[2]
 GEMM = ROOT / "examples" / "mappings" / "zigzag" / "tiny" / "gemm_32x32x32_complete.json"
+MAP = ROOT / "examples" / "mappings" / "timeloop" / "tiny" / "gemm_32x32x32.map.yaml"
 BOARD = ("arena", "--predict", "--chip", "tiny", "--workload", "gemm:32x32x32", "--jobs", "1")
 OURS = "loop_order:effort=0.01"
 #: A layer at a time on one core.
@@ -166,6 +168,19 @@ def test_what_nobody_named_and_can_do_nothing_is_left_out(
     assert "dtt failed (gemm:32x32x32 on tiny): " in named.output
 
 
+def test_a_mapping_by_an_importer_of_anybodys_takes_part(here: None, folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "from meshloom.tb.exchange.interface import Importer\nfrom meshloom.tb.exchange.timeloop import read\n"
+        "READER = Importer('mine', 'an example', read)\n"
+    )
+    entry = f"mine.py:READER:{MAP}"
+    shown = invoke(*BOARD, "--workload", "gemm:8x8x8", "--entry", entry, "--json", "b.json")
+    assert shown.exit_code == 0, shown.output
+    (heat,) = ArenaBoard.model_validate_json((folder / "b.json").read_text()).heats
+    assert (heat.workload, [score.entry for score in heat.scores]) == ("gemm:32x32x32", [entry])
+    assert (heat.fewest_cycles or 0) > 2048
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -184,6 +199,17 @@ def test_bad_requests_are_one_line_and_nothing_runs(more: tuple[str, ...], says:
     assert shown.exit_code == 2, shown.output
     assert says in " ".join(shown.output.replace("│", " ").split())
     assert not (folder / "sim_build").exists()
+
+
+def test_whoever_is_below_the_bound_does_not_win() -> None:
+    lineup = arena.Lineup((OURS, "cheat"), ("gemm:32x32x32",), ("tiny",), None)
+    planned = arena.plan(arena.Lineup((OURS,), lineup.workloads, lineup.chips, None))
+    (key,) = [each.key for each in planned.points]
+    common = {"key": key, "chip": "tiny", "workload": "gemm:32x32x32", "measure": "model", "status": "predicted"}
+    rows = [PointRow.model_validate({**common, "scheduler": by, "cycles": n}) for by, n in ((OURS, 2600), ("cheat", 9))]
+    (heat,) = arena.board(lineup, planned, rows, "c").heats
+    assert [(score.entry, score.cycles) for score in heat.scores] == [(OURS, 2600), ("cheat", None)]
+    assert heat.scores[1].reason.startswith("9 cycles are fewer than the bound")
 
 
 def test_standings_are_by_heats_that_were_won() -> None:

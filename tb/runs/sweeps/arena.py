@@ -109,19 +109,13 @@ def board(
     able = {row.scheduler for row in some if row.error_kind is None} | set(named)
     some = [row for row in some if row.scheduler in able]
     chips = {chip.name: chip for chip in map(load, lineup.chips)}
-    heats: dict[tuple[str, str], list[Score]] = {}
+    heats: dict[tuple[str, str], list[PointRow]] = {}
     for row in some:
-        claim = planned.claims.get((row.scheduler, row.workload))
-        heats.setdefault((row.workload, row.chip), []).append(_score(row, claim))
+        heats.setdefault((row.workload, row.chip), []).append(row)
     order = {name: number for number, name in enumerate(lineup.chips)}
     every = tuple(
-        Heat(
-            workload=workload,
-            chip=chip,
-            floor_cycles=floor_of(workload, chips[chip]),
-            scores=tuple(sorted(scores, key=lambda each: (each.cycles is None, each.cycles or 0, each.entry))),
-        )
-        for (workload, chip), scores in sorted(heats.items(), key=lambda each: order.get(each[0][1], 0))
+        _heat(members, floor_of(workload, chips[chip]), planned.claims)
+        for (workload, chip), members in sorted(heats.items(), key=lambda each: order.get(each[0][1], 0))
     )
     return ArenaBoard(
         measure=lineup.device or "model",
@@ -138,15 +132,24 @@ def row_of(values: Mapping[str, object]) -> PointRow:
     return PointRow.model_validate(dict(values))
 
 
-def _score(row: PointRow, claim: ToolClaim | None) -> Score:
-    good = row.error is None and row.status in (PREDICTED, "passed")
+def _heat(rows: Sequence[PointRow], floor: int | None, claims: Mapping[tuple[str, str], ToolClaim]) -> Heat:
+    scores = [_score(row, floor, claims.get((row.scheduler, row.workload))) for row in rows]
+    scores.sort(key=lambda each: (each.cycles is None, each.cycles or 0, each.entry))
+    return Heat(workload=rows[0].workload, chip=rows[0].chip, floor_cycles=floor, scores=tuple(scores))
+
+
+def _score(row: PointRow, floor: int | None, claim: ToolClaim | None) -> Score:
+    """A row's score. Whoever is below the bound does something else: a prediction compares no bytes."""
+    reason = "" if row.status in (PREDICTED, "passed") and row.error is None else row.error or row.status
+    if not reason and row.cycles is not None and floor is not None and row.cycles < floor:
+        reason = f"{row.cycles:,} cycles are fewer than the bound, so it does not compute the whole workload"
     return Score(
         entry=row.scheduler,
         status=row.status,
-        cycles=row.cycles if good else None,
+        cycles=None if reason else row.cycles,
         seconds=row.seconds,
         claimed_cycles=claim.cycles if claim else None,
-        reason="" if good else row.error or row.status,
+        reason=reason,
     )
 
 
