@@ -49,6 +49,8 @@ LOOK, LOOKS = "look", "looks"
 TICK, WAKE = "tick", "wake"
 #: The instance of the DRAM model in a block.
 MODEL = "model"
+#: How the names of its variables begin in C++.
+_MEMORY = f"unit__DOT__{MODEL}__DOT__"
 
 
 def pin(port: str) -> str:
@@ -160,7 +162,10 @@ const Work all_work[] = {{
         names = [name for name, _ in self._by_kind()]
         yield "  Chip() {"
         yield "    auto* context = Verilated::threadContextp();"
-        yield from (f'    {name}.make(context, "{name}");' for name in names)
+        for name in names:
+            yield f'    {name}.make(context, "{name}");'
+            if name in self.drams:
+                yield f"    give_back({name}.m->{_MEMORY}mem);"
         for (name, port), pieces in self.parts.inputs.items():
             if all(not piece.port for piece in pieces) and port != "clk":
                 yield f"    set({name}.m->{pin(port)}, {self._value(pieces, self._width(name, port))});"
@@ -272,9 +277,8 @@ const Work all_work[] = {{
 
     def _channels(self) -> str:
         """Functions of DRAM channels."""
-        memory = f"unit__DOT__{MODEL}__DOT__"
         cases = "\n".join(
-            f"    case {number}: return use(chip().{name}.m->{memory}mem, chip().{name}.m->{memory}reach);"
+            f"    case {number}: return use(chip().{name}.m->{_MEMORY}mem, chip().{name}.m->{_MEMORY}reach);"
             for number, name in enumerate(self.drams)
         )
         return f"""

@@ -2,8 +2,14 @@
 // Values of up to 64 bits are numbers, wider ones arrays of 32-bit words.
 #pragma once
 
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -41,6 +47,16 @@ template <std::size_t N> inline void place(VlWide<N>& to, int first, int width, 
   for (int bit = 0; bit < width; ++bit) {
     to[(first + bit) / 32] |= static_cast<EData>(from >> bit & 1) << (first + bit) % 32;
   }
+}
+
+// Gives the pages of a memory of zeros back to the system, whose pages are zeros when they are touched next: a process
+// has those alone that a program uses.
+template <class Memory> inline void give_back(Memory& memory) {
+#ifdef __linux__
+  const std::uintptr_t page = sysconf(_SC_PAGESIZE), begin = reinterpret_cast<std::uintptr_t>(&memory[0]);
+  const std::uintptr_t first = (begin + page - 1) / page * page, last = (begin + sizeof memory) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+#endif
 }
 
 // One instance of a block. `changed`: an input has, since it was evaluated; `ran`: it was evaluated in the last cycle;

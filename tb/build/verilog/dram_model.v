@@ -86,10 +86,12 @@ module dram_model #(
     localparam [1:0] SLVERR = 2'd2;
 
     reg [8*LANES-1:0] mem [0:WORDS-1];
+`ifndef VERILATOR  // its memories begin with zeros, and pages that nobody has written take no room
     integer i;
+    initial for (i = 0; i < WORDS; i = i + 1) mem[i] = 0;
+`endif
     initial begin
         reach = 0;
-        for (i = 0; i < WORDS; i = i + 1) mem[i] = 0;
         if (LATENCY < 1 || WRITE_LATENCY < 1 || RATE_NUM < 1) begin
             $display("DRAM %0d: LATENCY, WRITE_LATENCY and RATE_NUM must be at least 1", ID);
             $finish;
