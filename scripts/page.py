@@ -12,7 +12,8 @@ DATA = Path(__file__).parents[1] / "sched" / "workload" / "data"
 _HEAD = """\
 # Sources of the data
 
-Made by `scripts/convert_networks.py` (how to run it stands at its top) and `scripts/convert_resnet8.py`; this page too.
+Made by `scripts/convert_networks.py` (how to run it stands at its top), `scripts/convert_resnet8.py` and
+`scripts/train_language.py`; this page too.
 Nothing here is fetched when Meshloom runs.
 """
 _FILES, _LICENCE = "Files", "Licence text: "

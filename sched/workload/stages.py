@@ -163,7 +163,10 @@ class _Placing:
         self.places: dict[str, PastePlace] = {}
         self._direct: dict[str, tuple[str, int]] = {}
         self._computed = {layer.output for layer in graph.layers}
+        in_place = {cache.rows for cache in graph.caches}  # what runs append to is no copy
         for layer in graph.layers:
+            if layer.output in in_place:
+                continue
             if layer.kind == "paste":
                 self._paste(layer)
             elif layer.kind == "concat":

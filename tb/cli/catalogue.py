@@ -40,6 +40,7 @@ LISTED = {
         "Serve a scenario of several networks: an online scheduler places layers on free cores while the chip runs.",
     ),
     "train": Listed("train", "Train a network with int8 forward and backward passes on the chip's RTL."),
+    "generate": Listed("generate", "Generate text with a small language model on the chip's RTL."),
     "sweep": Listed("sweep", "Predict or run every point of a sweep: chips x schedulers x workloads x options."),
     "arena": Listed(
         "arena",

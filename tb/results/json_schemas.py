@@ -102,6 +102,13 @@ def energy() -> dict[str, Any]:
     return EnergyTable.model_json_schema()
 
 
+def language_results() -> dict[str, Any]:
+    """Of the JSON file that generating text writes, with the computed fields."""
+    from .language import LanguageResults
+
+    return LanguageResults.model_json_schema(mode="serialization")
+
+
 def training_results() -> dict[str, Any]:
     """Of the JSON file that training writes, with the computed fields."""
     from .training import TrainingResults
@@ -123,6 +130,7 @@ SCHEMAS = {
     "scenario": scenario,
     "scenario_results": scenario_results,
     "training_results": training_results,
+    "language_results": language_results,
     "sweep": sweep,
     "explanations": explanations,
     "comparisons": comparisons,

@@ -19,9 +19,11 @@ from meshloom.sched.workload.scenario import load as load_scenario
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.cli.main import app
 from meshloom.tb.results import json_schemas
+from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.online.serve import serve
 from meshloom.tb.runs.training.run import Training, train
 
+from ..sched.language_models import random_model
 from ..tiers import slow_but
 from .served_chip import CHIP
 from .test_results import ERROR, LINKS, SETTINGS, recorded, row
@@ -162,6 +164,14 @@ def test_results_of_training_fit(tmp_path: Path, schemas: dict[str, Draft202012V
     text = json.loads((tmp_path / "out.json").read_text())
     assert fits(schemas["training_results"], text)
     assert not fits(schemas["training_results"], text | {"accuracy": 1.5})
+
+
+def test_results_of_generating_fit(tmp_path: Path, schemas: dict[str, Draft202012Validator]) -> None:
+    text = Generation(random_model(), "abc", 1, load_chip("tiny"), tmp_path / "checkpoint.npz", device=None)
+    generate(text).save(tmp_path / "out.json")
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert fits(schemas["language_results"], results)
+    assert not fits(schemas["language_results"], results | {"agreement": 1.5})
 
 
 @pytest.mark.parametrize("device", slow_but(["none", "verilator"], "none"))

@@ -21,9 +21,13 @@ from meshloom.sched.workload import trainable
 from meshloom.tb.build import verilog_files
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.exits import Exit
+from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.results.scenario import Metrics, ScenarioFigures, ScenarioResults
 from meshloom.tb.results.sweep import PointRow
 from meshloom.tb.results.training import TrainingResults
+from meshloom.tb.runs.language import generation
+from meshloom.tb.runs.language.state import first_state
+from meshloom.tb.runs.language.state import save as save_text
 from meshloom.tb.runs.online import serve as serving
 from meshloom.tb.runs.sweeps import cluster
 from meshloom.tb.runs.sweeps.evaluate import Batch, Done, evaluate
@@ -60,6 +64,7 @@ QUERY = "query rows --pareto cycles,dram_bytes"
 #: Commands that list things.
 LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "studies", "doctor")
 TRAIN = "train digits --chip quad8 --steps 1 --model"
+GENERATE = "generate shakespeare --prompt ROMEO --chip tiny --tokens 1 --model"
 TIMELOOP = Path(__file__).parents[2] / "examples" / "mappings" / "timeloop" / "tiny" / "gemm_32x32x32.map.yaml"
 TRAFFIC = Path(__file__).parents[2] / "examples" / "traffic" / "crossing.json"
 OUTPUTS = {
@@ -81,6 +86,8 @@ OUTPUTS = {
     ("serve", "--gantt"): [Output("serve one.toml --chip lp9 --model", "--gantt", "a.svg")],
     ("train", "--json"): [Output(TRAIN, "--json", "a.json")],
     ("train", "--checkpoint"): [Output(TRAIN, "--checkpoint", "a.npz", read=True)],
+    ("generate", "--json"): [Output(GENERATE, "--json", "a.json")],
+    ("generate", "--checkpoint"): [Output(GENERATE, "--checkpoint", "a.npz", read=True)],
     ("sweep", "--out"): [Output("sweep sweep.toml --jobs 1", "--out", "out", file="made.parquet", read=True)],
     ("sweep", "--plot"): [Output("sweep sweep.toml --jobs 1 --out rows", "--plot", "a.png")],
     ("arena", "--json"): [Output(ARENA, "--json", "a.json")],
@@ -155,6 +162,7 @@ def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_f
     monkeypatch.setattr(verilog_files, "OUTPUT", tmp_path_factory.mktemp("kept"))  # it is nobody's Verilog
     monkeypatch.setattr(serving, "serve", lambda *result, **options: SimpleNamespace(results=SERVED))
     monkeypatch.setattr(training, "train", trained)
+    monkeypatch.setattr(generation, "generate", generated)
     monkeypatch.setattr(cluster, "begin", lambda: None)
     monkeypatch.setattr(cluster, "opened", lambda jobs, address: nullcontext())
     monkeypatch.setattr(cluster, "workers", lambda client: 1)
@@ -170,6 +178,18 @@ def point(key: str) -> PointRow:
 def evaluated(client: object, batches: Sequence[Batch], on_done: Callable[[Done], None]) -> None:
     for each in batches:
         on_done(Done.model_validate_json(evaluate(each.model_dump_json())))
+
+
+def generated(result: generation.Generation, *_: Callable[..., None]) -> LanguageResults:
+    save_text(first_state(result.model, result.prompt), result.keep, result.setting())
+    texts = ("code", "chip_digest", "scheduler", "simulator", "cache", "prompt", "text", "float_text")
+    numbers = ("weights", "chunk", "context", "cache_bytes", "bytes_checked", "mismatches", "divergences")
+    phase = dict.fromkeys(("steps", "tokens", "rtl_cycles", "model_cycles", "dram_bytes", "least_cycles"), 0)
+    return LanguageResults.model_validate({
+        **dict.fromkeys(texts, ""), **dict.fromkeys(numbers, 0), "started": NOW, "environment": {}, "model": "m",
+        "chip": "tiny", "complete": True, "agreement": None, "perplexity": 1.0, "float_perplexity": 1.0,
+        "prefill": phase, "decode": phase, "cpu_seconds": 0.0, "checkpoint": result.keep.as_posix(),
+    })  # fmt: skip
 
 
 def trained(result: training.Training, *_: Callable[..., None]) -> TrainingResults:

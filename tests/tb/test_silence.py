@@ -142,9 +142,11 @@ def test_an_interrupted_command_says_what_is_kept_and_how_to_go_on(
     Path("my sweep.toml").write_text(sweep, encoding="utf-8")
     monkeypatch.setattr("meshloom.tb.runs.sweeps.sweep.run", _interrupt)
     monkeypatch.setattr("meshloom.tb.runs.training.run.train", _interrupt)
+    monkeypatch.setattr("meshloom.tb.runs.language.generation.generate", _interrupt)
     for words, kept in (
         (["sweep", "my sweep.toml"], "after 0 of 0 points; their rows are kept in sim_build/sweeps/s"),
         (["train", "digits", "--fresh"], "after 0 of 0 steps; nothing is kept"),
+        (["generate", "shakespeare", "--prompt", "To be"], "after 0 of 32 tokens; nothing is kept"),
     ):
         monkeypatch.setattr("sys.argv", ["/somewhere/meshloom", *words])
         shown = invoke(*words)

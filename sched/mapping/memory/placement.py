@@ -126,6 +126,13 @@ class Stored:
         }
         return view
 
+    def columns(self, first: int, width: int) -> Stored:
+        """The same words, `width` columns from `first` on alone, of an array of one row."""
+        view = copy(self)
+        view.width = width
+        view._place = {key: (tile, at + first) for key, (tile, at) in self._place.items()}
+        return view
+
     def word(self, plane: int, row: int, column: int) -> tuple[int, int]:
         """Tile and address of a word."""
         segment = bisect_right(self.cuts, row) - 1

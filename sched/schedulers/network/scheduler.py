@@ -126,7 +126,14 @@ class _Builder:
 
     def build(self) -> NetworkSchedule:
         self._check_size()
-        self.stored, spilled = place(self.cut, self.chip, self.dram, self.sharing.between, self.sharing.staging)
+        # before anything else: where state lies must not depend on the network that reads it
+        resident = {
+            name: stored for cache in self.graph.caches for name, stored in self.tensors.resident(cache).items()
+        }
+        self.stored, spilled = place(
+            self.cut, self.chip, self.dram, self.sharing.between, self.sharing.staging, resident
+        )
+        self.stored |= resident
         laid: list[Laid] = []
         shifter = Shifter(self.chip)
         for index, stage in enumerate(self.cut.stages):

@@ -7,7 +7,7 @@ short-lived tensors come first; what finds no room is *spilled*: it is made in D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -114,10 +114,15 @@ def _stored(life: LiveRange, tiles: Sequence[int], at: dict[int, int]) -> Stored
 
 
 def place(
-    cut: Stages, chip: ChipConfig, dram: Dram, between: Between = Between.WHOLE, staging: int = STAGING_SHARE
+    cut: Stages,
+    chip: ChipConfig,
+    dram: Dram,
+    between: Between = Between.WHOLE,
+    staging: int = STAGING_SHARE,
+    resident: Collection[str] = (),
 ) -> tuple[dict[str, Stored], set[str]]:
     """Every root tensor that stages make in its place, and the names of those that lie in DRAM, if only in part.
-    `staging`: which part of each bank is left to weights.
+    `staging`: which part of each bank is left to weights; `resident`: tensors that have a place.
 
     Outputs of the network lie in DRAM, and so does what is spilled. Raises DoesNotFit when DRAM is too small.
     """
@@ -127,7 +132,8 @@ def place(
     occupied: dict[int, list[tuple[int, int, int, int]]] = {bank: [] for bank in chip.spms}
     outputs = {cut.roots[name][0] for name in cut.graph.outputs}
     begin = staging_words(chip, staging)
-    for life in sorted(lives(cut), key=lambda life: (life.words * (life.last - life.first + 1), life.first)):
+    ranges = [life for life in lives(cut) if life.name not in resident]
+    for life in sorted(ranges, key=lambda life: (life.words * (life.last - life.first + 1), life.first)):
         spilled.add(life.name)
         if life.name in outputs or not chip.spms or between is Between.DRAM:
             continue
@@ -143,13 +149,11 @@ def place(
         str, dict[int, tuple[int, int]]
     ] = {}  # where planes of spilled tensors lie in the scratchpad all the same
     if between is Between.PLANES and chip.spms:
-        by_plane = sorted(
-            lives(cut), key=lambda life: (life.rows * life.width * (life.last - life.first + 1), life.first)
-        )
+        by_plane = sorted(ranges, key=lambda life: (life.rows * life.width * (life.last - life.first + 1), life.first))
         for life in by_plane:
             if life.name in spilled and life.name not in outputs:
                 there[life.name] = _planes(occupied, life, begin, chip)
-    for life in lives(cut):
+    for life in ranges:
         if life.name in spilled:
             places[life.name] = _spilled(life, chip, dram, there.get(life.name, {}))
     return places, spilled

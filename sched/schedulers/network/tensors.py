@@ -14,7 +14,7 @@ from meshloom.hw.spec.config import ChipConfig
 from ...ir.schedule import Piece, Tensor
 from ...mapping.memory.placement import Allocator, Stored
 from ...mapping.tiling.problem import pose, whole_windows
-from ...workload.graph import Layer, Value
+from ...workload.graph import Cache, Layer, Value
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from ...workload.stages import Stages, constant, filters
@@ -55,6 +55,19 @@ class NetworkTensors:
             self.tensors.append(Tensor(name=value.name, role="input", layout=layout, pieces=stored.pieces()))
             self.copies[value.name] = value.name, False
         return self._inputs[value.name]
+
+    def resident(self, cache: Cache) -> dict[str, Stored]:
+        """Where the parts of a cache lie, by name: views of its region in DRAM, which begins with the view."""
+        planes = len(self.cut.lanes[cache.rows]) // self.chip.lanes
+        cuts, home = homes([planes], 1, self.chip.drams)
+        region = Stored(self.dram, planes, 1, cache.positions, cuts, home)
+        past, rows = self.cut.values[cache.past], self.cut.values[cache.rows]
+        stored = region.columns(0, past.width)
+        self._inputs[past.name] = stored
+        self.tensors.append(Tensor(name=past.name, role="input", layout=self.activation(past), pieces=stored.pieces()))
+        self.copies[past.name] = past.name, False
+        new = region.columns(past.width, rows.width - past.width)
+        return {cache.new: new, cache.rows: region.columns(0, rows.width)}
 
     def conv_shape(self, layer: Layer) -> tuple[ConvShape, bool]:
         """A convolution with the channels that lie in words, and whether the host packs its input."""

@@ -1,0 +1,143 @@
+"""A step of a language model as a network: so many new tokens behind those in the cache.
+
+Tokens are pixels, features channels. Keys and values are caches (`workload.graph.Cache`): C pixels in DRAM of which the
+last belong to the new tokens, read where they lie. Scores have a channel for each head and new token and a pixel for
+each key, so whole-block operations of the vector unit make a softmax of them. Two inputs say which keys count: `keep`
+(1, or 0) and `mask` (0, or -128). So one network serves all lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.isa import SCALE_SHIFT
+
+from ..graph import TABLE_SIZE, Cache, Graph, Kind, Layer, PastePlace, Value
+from ..normalisation import ONE, quotient_scale, softmax
+from .integers import Integers
+from .model import LanguageError
+
+_ONCE_16 = 1 << SCALE_SHIFT - 4  # a factor of 1 with `times16`
+
+
+def step_graph(integers: Integers, tokens: int) -> Graph:
+    """The network of a step of `tokens` new tokens; input `x` and outputs `scores` have a pixel for each.
+
+    Raises LanguageError if the context has no room for them.
+    """
+    model = integers.model
+    if not 0 < tokens < model.context:
+        raise LanguageError(f"model {model.name} looks at {model.context} tokens; take 1..{model.context - 1} at once")
+    return _Builder(integers, tokens).build()
+
+
+def attended(context: int, heads: int, new: int, total: int) -> dict[str, NDArray[np.int8]]:
+    """The inputs `keep` and `mask`, int8 [1, heads * new, 1, context], when the last of `total` tokens are `new`."""
+    key = np.arange(context) - context  # -1: the last token
+    query = np.arange(new) - new
+    counts = (key[None, :] <= query[:, None]) & (key[None, :] >= -total)
+    counts = np.tile(counts, (heads, 1))[None, :, None, :]
+    return {"keep": counts.astype(np.int8), "mask": np.where(counts, 0, -128).astype(np.int8)}
+
+
+class _Builder:
+    def __init__(self, integers: Integers, tokens: int) -> None:
+        self.integers, self.model, self.tokens = integers, integers.model, tokens
+        self.layers: list[Layer] = []
+        self.steps: dict[str, float] = {}
+        self.caches: list[Cache] = []
+        self.inputs: list[Value] = []
+
+    def build(self) -> Graph:
+        model, context, heads = self.model, self.model.context, self.model.heads
+        self.inputs = [
+            Value("x", model.width, 1, self.tokens, self.integers.steps["x"]),
+            Value("keep", heads * self.tokens, 1, context, 1.0),
+            Value("mask", heads * self.tokens, 1, context, 1.0),
+        ]
+        x = "x"
+        for layer in range(model.layers):
+            mixed = self._attention(layer, self._normalised(f"{layer}/attend", x))
+            x = self._residual(f"{layer}/o", mixed, x, f"{layer}/y")
+            feed = self._normalised(f"{layer}/feed", x)
+            hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
+            x = self._residual(f"{layer}/down", hidden, x, f"{layer}/z")
+        self._product("output", self._normalised("last", x), "scores")
+        outputs = ["scores", *(cache.new for cache in self.caches)]
+        return Graph(
+            f"{model.name}-{self.tokens}",
+            tuple(self.inputs),
+            tuple(self.layers),
+            tuple(outputs),
+            self.steps,
+            real=True,
+            caches=tuple(self.caches),
+        )
+
+    def _add(self, kind: Kind, name: str, inputs: Sequence[str], step: float, **fields: Any) -> str:
+        """A layer; `step`: real value of 1 of its result; `fields`: of `Layer`."""
+        self.layers.append(Layer(kind, name, tuple(inputs), **fields))
+        self.steps[name] = step
+        return name
+
+    def _product(self, name: str, x: str, y: str, *, relu: bool = False, gain: float = 1.0, y_step: str = "") -> str:
+        """The product `y` of `x` with weights. `y_step`: the tensor whose step it has, if it is another."""
+        filters = self.integers.filters(name, x, y_step or y, gain)
+        return self._add(
+            "conv", y, (x,), self.integers.steps[y_step or y], w=filters.w[:, :, None, None], bias=filters.bias,
+            scale=filters.scale, relu=relu,
+        )  # fmt: skip
+
+    def _residual(self, name: str, x: str, r: str, y: str) -> str:
+        """A product that is added to the residual `r`, which is brought to the step of the sum first: it grows from
+        layer to layer."""
+        step = self.integers.steps[y]
+        numbers = np.arange(TABLE_SIZE) - TABLE_SIZE // 2
+        table = np.clip(np.rint(numbers * self.steps.get(r, self.integers.steps["x"]) / step), -128, 127)
+        rescaled = self._add("table", f"{y}/rescaled", (r,), step, table=table.astype(np.int8))
+        return self._add("add", y, (self._product(name, x, f"{y}/more", y_step=y), rescaled), step)
+
+    def _normalised(self, name: str, x: str) -> str:
+        """Each token over its root mean square: between two transposes, since the vector unit takes all pixels of a
+        channel."""
+        step, width = self.integers.steps[name], self.model.width
+        across = self._add("transpose", f"{name}/across", (x,), self.integers.steps[x])
+        scale = round(quotient_scale("root", width, step))
+        over = self._add("normalise", f"{name}/over", (across,), step, by="root", scale=scale, times16=True)
+        return self._add("transpose", name, (over,), step)
+
+    def _cached(self, layer: int, name: str, x: str) -> str:
+        """Keys or values of all tokens: those of the new ones, behind those that are there."""
+        new = self._product(f"{layer}/{name}", x, f"{layer}/{name}")
+        context, step = self.model.context, self.integers.steps[f"{layer}/{name}"]
+        old = context - self.tokens
+        past = f"{layer}/{name}/past"
+        self.inputs.append(Value(past, self.model.width, 1, old, step))
+        places = PastePlace(0, 0, 1, 1, 1, old), PastePlace(0, old, 1, 1, 1, self.tokens)
+        rows = self._add("paste", f"{layer}/{name}/rows", (past, new), step, places=places)
+        self.caches.append(Cache(rows, past, new, 2 * context))
+        return rows
+
+    def _attention(self, layer: int, x: str) -> str:
+        integers, heads, name = self.integers, self.model.heads, f"{layer}/attention"
+        steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "v", "scores", "mixed")}
+        gain = (self.model.width // heads) ** -0.5
+        q = self._product(f"{layer}/q", x, f"{layer}/q", gain=gain)
+        keys, values = self._cached(layer, "k", x), self._cached(layer, "v", x)
+        scale = integers.multiplier(f"{layer}/scores", steps["q"], steps["k"], 1 / steps["scores"])
+        scores = self._add("product", f"{layer}/scores", (keys, q), steps["scores"], groups=heads, scale=scale)
+        kept = self._add("mul", f"{name}/kept", (scores, "keep"), steps["scores"], scale=_ONCE_16, times16=True)
+        masked = self._add("add", f"{name}/masked", (kept, "mask"), steps["scores"])
+        less, table, over = softmax(name, masked, steps["scores"])
+        counted = Layer("mul", f"{name}/counted", (table.output, "keep"), scale=_ONCE_16, times16=True)
+        shares = Layer("normalise", name, (counted.output,), by="sum", scale=over.scale, times16=True)
+        self.layers += [less, table, counted, shares]
+        self.steps |= {less.output: steps["scores"]} | dict.fromkeys((table.output, counted.output, name), 1 / ONE)
+        by_key = self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads)
+        turned = self._add("transpose", f"{layer}/v/turned", (values,), steps["v"], groups=heads)
+        scale = integers.multiplier(f"{layer}/mixed", steps["v"] / ONE, 1 / steps["mixed"])
+        return self._add("product", f"{layer}/mixed", (by_key, turned), steps["mixed"], groups=heads, scale=scale)

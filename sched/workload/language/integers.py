@@ -1,0 +1,83 @@
+"""The int8 numbers of a language model: a step for each tensor, from the largest values over its calibration text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.isa import SCALE_SHIFT
+
+from ..layers import SCALE_LIMIT
+from . import reference
+from .model import LanguageError, LanguageModel, Reals
+
+#: Part of the values that lie within a tensor's range; the others saturate.
+COVERED = 0.9999
+_ONE = 1 << SCALE_SHIFT
+
+
+@dataclass(frozen=True, eq=False)
+class Filters:
+    """A product's weights int8 [outputs, inputs], biases int32, multiplier m: y = sat8(RNE((w x + b) * m / 2^17))."""
+
+    w: NDArray[np.int8]
+    bias: NDArray[np.int32]
+    scale: int
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """A model in int8. `steps`: real values of 1 by tensor, as `reference.scores` names them."""
+
+    model: LanguageModel
+    steps: dict[str, float]
+
+    def filters(self, name: str, x: str, y: str, gain: float = 1.0) -> Filters:
+        """The product `name` (an entry of the model without ".weight") from tensor x to y, its weights times `gain`.
+
+        Raises LanguageError if no multiplier says its steps.
+        """
+        w = self.model.arrays.get(f"{name}.weight", self.model.arrays.get(name))
+        assert w is not None
+        w = w.astype(np.float64) * gain
+        ratio = self.steps[x] / self.steps[y]
+        scale = min(SCALE_LIMIT, max(1, round(float(np.abs(w).max()) / 127 * ratio * _ONE)))
+        step = scale / _ONE / ratio
+        rounded = np.clip(np.rint(w / step), -127, 127).astype(np.int8)
+        bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32)).astype(np.float64)
+        return Filters(rounded, np.rint(bias / (step * self.steps[x])).astype(np.int32), scale)
+
+    def multiplier(self, name: str, *factors: float) -> int:
+        """m of a product of two tensors: 2^17 times these factors. Raises LanguageError if it is out of range."""
+        number = round(float(np.prod(factors)) * _ONE)
+        if not 1 <= number <= SCALE_LIMIT:
+            raise LanguageError(
+                f"model {self.model.name}: {name} needs a multiplier of {number}, which must be in 1..{SCALE_LIMIT}; "
+                "train it so that its values lie closer together"
+            )
+        return number
+
+    def embedded(self, tokens: NDArray[np.int64], first: int) -> NDArray[np.int8]:
+        """What goes into the first layer, int8 [1, W, 1, tokens]; `first`: position of the first token."""
+        real = reference.embedded(self.model, tokens, first)
+        return np.clip(np.rint(real / self.steps["x"]), -128, 127).astype(np.int8).T[None, :, None, :].copy()
+
+
+def integers(model: LanguageModel) -> Integers:
+    """The model in int8. Raises LanguageError for one whose values are all 0 somewhere."""
+    sizes: dict[str, list[Reals]] = {}
+
+    def watch(name: str, value: Reals) -> None:
+        sizes.setdefault(name, []).append(np.abs(value).ravel())
+
+    tokens = model.tokens(model.calibration)
+    for first in range(0, len(tokens), model.context):
+        reference.scores(model, tokens[first : first + model.context], watch)
+    steps: dict[str, float] = {}
+    for name, arrays in sizes.items():
+        steps[name] = float(np.quantile(np.concatenate(arrays), COVERED)) / 127
+        if not steps[name] > 0:
+            raise LanguageError(f"model {model.name}: all values of {name} are 0 over its calibration text; train it")
+    return Integers(model, steps)

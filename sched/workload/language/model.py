@@ -1,0 +1,173 @@
+"""A language model as a file has it: a decoder of tokens that are characters.
+
+Each layer is attention and two products with a ReLU between, both behind a division by the root mean square and beside
+a residual. A file is a NumPy archive without pickles; `scripts/train_language.py` writes one.
+
+| entry | shape |
+|---|---|
+| `embedding`, `output` | [V, W], 16-bit floats like all weights |
+| `position` | [C, W]: C is the context |
+| `N/q.weight`, `N/k.weight`, `N/v.weight`, `N/o.weight` | [W, W], of layer N = 0, 1, ... |
+| `N/up.weight`, `N/up.bias`, `N/down.weight`, `N/down.bias` | [F, W], [F], [W, F], [W] |
+| `heads` | a number that divides W |
+| `vocabulary` | V characters, in the order of the tokens |
+| `calibration`, `held_out` | text: for the steps of the integers, and for the perplexity |
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.config import near_or_all
+
+from ..layers import WorkloadError
+from ..zoo import DATA
+
+#: Models that ship, by name.
+SHIPPED = ("shakespeare",)
+#: Largest file and number of weights that are read.
+MOST_BYTES, MOST_NUMBERS = 1 << 28, 1 << 24
+_DAMAGED = (ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+Reals = NDArray[np.float32]
+
+
+class LanguageError(WorkloadError):
+    """A file that is no language model, or a text that a model cannot take; the message names the mend."""
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A model: `arrays` are its weights by name, as in the file, float32."""
+
+    name: str
+    arrays: dict[str, Reals]
+    heads: int
+    vocabulary: str
+    calibration: str
+    held_out: str
+
+    @property
+    def width(self) -> int:
+        """Numbers of a token between layers."""
+        return self.arrays["embedding"].shape[1]
+
+    @property
+    def context(self) -> int:
+        """Tokens that it can look at."""
+        return len(self.arrays["position"])
+
+    @property
+    def layers(self) -> int:
+        """How many layers it has."""
+        return sum(name.endswith("/q.weight") for name in self.arrays)
+
+    @property
+    def weights(self) -> int:
+        """Weights of all products."""
+        return sum(array.size for name, array in self.arrays.items() if name == "output" or name.endswith(".weight"))
+
+    def tokens(self, text: str) -> NDArray[np.int64]:
+        """The tokens of a text. Raises LanguageError for a character without one."""
+        number = {character: index for index, character in enumerate(self.vocabulary)}
+        for at, character in enumerate(text):
+            if character not in number:
+                raise LanguageError(
+                    f"model {self.name} has no token for {character!r}, character {at + 1} of the text; its "
+                    f"{len(self.vocabulary)} are {self.vocabulary!r}"
+                )
+        return np.array([number[character] for character in text], np.int64)
+
+    def text(self, tokens: list[int]) -> str:
+        """The text of tokens."""
+        return "".join(self.vocabulary[token] for token in tokens)
+
+
+def load(name: str) -> LanguageModel:
+    """A model that ships, or one in a file. Raises LanguageError, with the nearest names or the mend."""
+    path = DATA / f"{name}.npz" if name in SHIPPED else Path(name)
+    if name not in SHIPPED and path.suffix != ".npz":
+        raise LanguageError(
+            f"unknown language model {name!r}: {near_or_all(name, SHIPPED)}, or an .npz file as "
+            "scripts/train_language.py writes it"
+        )
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise LanguageError(f"{path}: has more than {MOST_BYTES >> 20} MiB; take a smaller model")
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            entries = {entry: file[entry] for entry in file.files}
+    except OSError as error:
+        raise LanguageError(f"{path}: cannot be read ({error.strerror}); name a file that is there") from error
+    except _DAMAGED as error:
+        raise LanguageError(f"{path}: is no NumPy archive ({error}); write it again") from error
+    return model_of(path.stem, entries, str(path))
+
+
+def model_of(name: str, entries: dict[str, NDArray[Any]], where: str) -> LanguageModel:
+    """The model of an archive's entries. Raises LanguageError that names the entry; `where`: the file."""
+    if "vocabulary" not in entries:
+        raise LanguageError(
+            f"{where}: has no tokenizer; add an entry `vocabulary`, a string with the character of each token"
+        )
+    texts: dict[str, str] = {}
+    for entry in ("vocabulary", "calibration", "held_out"):
+        array = entries.pop(entry, np.array(0))
+        if array.dtype.kind != "U" or array.ndim:
+            raise LanguageError(f"{where}: entry {entry!r} is missing or no string; write the model again")
+        texts[entry] = str(array)
+    heads = entries.pop("heads", np.array(0))
+    if heads.dtype.kind not in "iu" or heads.ndim or not 1 <= int(heads) <= 255:
+        raise LanguageError(f"{where}: entry 'heads' is no number in 1..255; write the model again")
+    arrays: dict[str, Reals] = {}
+    for entry, array in entries.items():
+        if array.dtype.kind != "f" or not np.isfinite(array).all():
+            raise LanguageError(
+                f"{where}: entry {entry!r} holds other things than finite floats; write the model again"
+            )
+        arrays[entry] = array.astype(np.float32)
+    if sum(array.size for array in arrays.values()) > MOST_NUMBERS:
+        raise LanguageError(f"{where}: has more than {MOST_NUMBERS} weights; take a smaller model")
+    model = LanguageModel(name, arrays, int(heads), **texts)
+    _check(model, where)
+    return model
+
+
+def _check(model: LanguageModel, where: str) -> None:
+    """Raises LanguageError for entries that are missing, left over or of another shape, and for texts that do not go
+    with the vocabulary."""
+    embedding, position, up = (model.arrays.get(name) for name in ("embedding", "position", "0/up.weight"))
+    if embedding is None or position is None or up is None or not embedding.ndim == position.ndim == up.ndim == 2:
+        raise LanguageError(
+            f"{where}: 'embedding', 'position' or '0/up.weight' is missing or no matrix; write it again"
+        )
+    (vocabulary, width), context, hidden = embedding.shape, len(position), len(up)
+    shapes = {"embedding": (vocabulary, width), "output": (vocabulary, width), "position": (context, width)}
+    for layer in range(model.layers):
+        shapes |= {f"{layer}/{name}.weight": (width, width) for name in "qkvo"}
+        shapes |= {f"{layer}/up.weight": (hidden, width), f"{layer}/up.bias": (hidden,)}
+        shapes |= {f"{layer}/down.weight": (width, hidden), f"{layer}/down.bias": (width,)}
+    for name in sorted(shapes.keys() | model.arrays.keys()):
+        have, must = model.arrays.get(name), shapes.get(name)
+        if have is None or must is None or have.shape != must or not have.size:
+            raise LanguageError(
+                f"{where}: entry {name!r} is {'missing' if have is None else list(have.shape)}, must be "
+                f"{'left out' if must is None else list(must)}"
+            )
+    if len(set(model.vocabulary)) != vocabulary or len(model.vocabulary) != vocabulary:
+        raise LanguageError(
+            f"{where}: the vocabulary has {len(set(model.vocabulary))} different characters, the embedding "
+            f"{vocabulary} rows; give each row one"
+        )
+    if width % model.heads:
+        raise LanguageError(f"{where}: {model.heads} heads do not divide a width of {width}; write the model again")
+    for text in (model.calibration, model.held_out):
+        if len(model.tokens(text)) < 2:
+            raise LanguageError(f"{where}: 'calibration' and 'held_out' must have two characters at least")

@@ -1,0 +1,72 @@
+"""A language model in floating point: what its integers are compared with, and calibrated by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .model import LanguageModel, Reals
+
+Tokens = NDArray[np.int64]
+#: What a value is called, and the value: for whoever wants to know how large values become.
+Watch = Callable[[str, Reals], None]
+
+
+def _ignore(_name: str, _value: Reals) -> None:
+    """For callers that want the scores only."""
+
+
+def normalised(x: Reals) -> Reals:
+    """Each token over its root mean square."""
+    return x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(1e-6))
+
+
+def embedded(model: LanguageModel, tokens: Tokens, first: int = 0) -> Reals:
+    """What goes into the first layer, [tokens, W]; `first`: position of the first token."""
+    return model.arrays["embedding"][tokens] + model.arrays["position"][first : first + len(tokens)]
+
+
+def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Reals:
+    """Scores of the next token behind each token, [tokens, V]. `watch` is told each value by the name that
+    `graph.step_graph` has for it."""
+    x = embedded(model, tokens)
+    count, width, heads = len(tokens), model.width, model.heads
+    causal = np.triu(np.full((count, count), -np.inf, np.float32), 1)
+    watch("x", x)
+    for layer in range(model.layers):
+        w = {name: model.arrays[f"{layer}/{name}.weight"] for name in ("q", "k", "v", "o", "up", "down")}
+        y = normalised(x)
+        watch(f"{layer}/attend", y)
+        q, k, v = (y @ w[name].T for name in "qkv")
+        q *= np.float32((width // heads) ** -0.5)
+        for name, value in (("q", q), ("k", k), ("v", v)):
+            watch(f"{layer}/{name}", value)
+        by_head = [value.reshape(count, heads, -1).transpose(1, 0, 2) for value in (q, k, v)]
+        scored = by_head[0] @ by_head[1].transpose(0, 2, 1)
+        watch(f"{layer}/scores", np.where(causal < 0, np.float32(0), scored).astype(np.float32))
+        e = np.exp(scored + causal - (scored + causal).max(axis=-1, keepdims=True))
+        mixed = (e / e.sum(axis=-1, keepdims=True) @ by_head[2]).transpose(1, 0, 2).reshape(count, width)
+        watch(f"{layer}/mixed", mixed)
+        x = x + mixed @ w["o"].T
+        watch(f"{layer}/y", x)
+        y = normalised(x)
+        watch(f"{layer}/feed", y)
+        hidden = np.maximum(y @ w["up"].T + model.arrays[f"{layer}/up.bias"], 0)
+        watch(f"{layer}/hidden", hidden)
+        x = x + hidden @ w["down"].T + model.arrays[f"{layer}/down.bias"]
+        watch(f"{layer}/z", x)
+    y = normalised(x)
+    watch("last", y)
+    result = y @ model.arrays["output"].T
+    watch("scores", result)
+    return result
+
+
+def loss(rows: Reals, tokens: Tokens) -> float:
+    """Sum of the cross-entropies, in nats, of each token after the first. `rows`: scores behind each, [tokens, V]."""
+    before = rows[:-1].astype(np.float64)
+    top = before.max(axis=-1)
+    logs = top + np.log(np.exp(before - top[:, None]).sum(axis=-1))
+    return float((logs - before[np.arange(len(before)), tokens[1:]]).sum())

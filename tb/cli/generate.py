@@ -1,0 +1,170 @@
+"""`meshloom generate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..api.options import Chip, Clock, Device, examples
+from .errors import resumable, say_error
+from .outputs import STDOUT, check_places, put
+from .requests import filled
+
+if TYPE_CHECKING:
+    from ..results.language import LanguageResults
+    from ..runs.language.generation import Generation
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """A text to be generated: the fields are the options of the command."""
+
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Language model: shakespeare, or an .npz file.")]
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]
+    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Tokens to generate, in all.")] = 32
+    chip: Chip = "quad16"
+    chunk: Annotated[
+        int,
+        typer.Option(min=2, max=4096, metavar="N", help="Tokens of a step of prefill; the last ones come one by one."),
+    ] = 16
+    scheduler: Annotated[
+        str, typer.Option(metavar="NAME", help="loop_order, with its options: no other knows what stays in DRAM.")
+    ] = "loop_order:effort=quick"
+    device: Device = "verilator"
+    without_rtl: Annotated[
+        bool, typer.Option("--model", help="No RTL: ONNX Runtime computes, the timeline model counts cycles.")
+    ] = False
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the state is kept after each step, and gone on from; default: below sim_build/results, by the "
+            "options above but --tokens.",
+        ),
+    ] = None
+    clock: Clock = None
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew although there is a checkpoint.")] = False
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="PATH", help="Also write the results here; - is stdout, and all else then goes to stderr."
+        ),
+    ] = None
+
+
+@app.command(
+    epilog=examples(
+        'meshloom generate shakespeare --prompt "ROMEO:" --tokens 32',
+        'meshloom generate shakespeare --prompt "To be" --tokens 64 --chip quad16 --clock 500',
+        'meshloom generate shakespeare --prompt "To be" --tokens 64 --model',
+    )
+)
+@filled(GenerateRequest)
+def generate(request: GenerateRequest) -> None:
+    """Generate text with a small language model on the chip's RTL.
+
+    The prompt is read in chunks, then each token has a step of its own; the host looks up embeddings and takes the
+    token with the highest score. Keys and values of all tokens lie in DRAM, int8, where the chip appends to them. Every
+    tensor of every step is compared with ONNX Runtime on the same integers, and every instruction's cycles with the
+    model's. The float model's text is shown beside it. Results go to sim_build/results/ as JSON. The exit status is 1
+    if a byte or a cycle is wrong.
+
+    When you interrupt (Ctrl-C), the same command goes on with the next step, to the same tokens; with more --tokens
+    it goes on behind the last.
+    """
+    from contextlib import ExitStack
+    from datetime import datetime
+
+    from ..report.console import console
+    from ..report.language import print_language
+    from ..report.progress import Working
+    from ..results.scenario import results_path
+    from ..runs.language.generation import generate as run_generation
+
+    generation = _generation(request)
+    keep = generation.keep
+    path = results_path(datetime.now().astimezone(), f"{generation.chip.name}-{generation.model.name}-generate")
+    check_places(path, request.json, keep)
+    if keep.exists() and not keep.is_file():  # it is read again, which of a device might never end
+        raise typer.BadParameter(f"{keep} is no file that a later run could go on from", param_hint="--checkpoint")
+    screen = console(stderr=request.json == STDOUT)
+    count, stack = 0, ExitStack()
+
+    def show(text: str) -> None:
+        nonlocal count
+        stack.close()  # a line that moves and a text that grows do not go together
+        count += len(text)
+        screen.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+
+    def kept() -> str:
+        tokens = max(0, count - len(generation.prompt))
+        return f"after {tokens} of {request.tokens} tokens; {f'kept in {keep}' if keep.exists() else 'nothing is kept'}"
+
+    with resumable(kept, "--fresh"), stack:
+        working = stack.enter_context(Working(screen, f"{generation.model.name} on {generation.chip.name}"))
+        results = run_generation(generation, working.say, show, show)
+    screen.print()
+    print_language(results, screen)
+    _conclude(results, path, request.json)
+    screen.print(f"results: {path}", markup=False, soft_wrap=True)
+
+
+def _conclude(results: LanguageResults, path: Path, json: Path | None) -> None:
+    """Saves results at `path` and at `json`. Raises typer.Exit if they are bad or could not be written."""
+    from meshloom.sched.support.files import WriteError
+
+    from ..results.exits import Exit
+
+    trouble = ""
+    for place in (path, json):
+        try:
+            if place == STDOUT:
+                put(STDOUT, results.model_dump_json(indent=1) + "\n")
+            elif place is not None:
+                results.save(place)
+        except WriteError as error:
+            trouble = trouble or str(error)
+    if trouble:
+        say_error(trouble)
+    if not results.ok:
+        raise typer.Exit(Exit.WRONG)
+    if trouble:
+        raise typer.Exit(Exit.NOT_WRITTEN)
+
+
+def _generation(request: GenerateRequest) -> Generation:
+    """The generation that options mean. Raises ConfigError, LanguageError, SchedulerError."""
+    import hashlib
+
+    from meshloom.hw.spec.config import load as load_chip
+    from meshloom.sched.schedulers.registry import check_scheduler, options_of
+    from meshloom.sched.workload.language.model import load
+
+    from ..inputs.chips import at_clock
+    from ..results.recorder import RESULTS_FOLDER
+    from ..runs.language.generation import Generation
+
+    if options_of(request.scheduler)[0] != "loop_order":
+        raise typer.BadParameter(
+            f"{request.scheduler!r}: only loop_order knows what stays in DRAM", param_hint="--scheduler"
+        )
+    check_scheduler(request.scheduler, "networks")
+    generation = Generation(
+        load(request.model),
+        request.prompt,
+        request.tokens,
+        at_clock(load_chip(request.chip), request.clock),
+        Path(),
+        request.chunk,
+        request.scheduler,
+        None if request.without_rtl else request.device,
+        request.fresh,
+    )
+    generation.check()
+    digest = hashlib.sha256(repr(sorted(generation.setting().items())).encode()).hexdigest()[:12]
+    return replace(generation, keep=request.checkpoint or RESULTS_FOLDER / f"generate-{digest}.npz")

@@ -1,0 +1,44 @@
+"""A generated text as people see its figures: a table on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..results.language import LanguageResults, PhaseFigures
+
+
+def print_language(results: LanguageResults, screen: Console) -> None:
+    """The figures of a generated text, the float model's text, and what was wrong."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("", f"{escape(results.model)}, {results.weights:,} weights, on {escape(results.chip)}")
+    table.add_row("float model", escape(repr(results.float_text)))
+    if results.agreement is not None:
+        table.add_row("agreement", f"{results.agreement:.1%} of the tokens are the float model's behind the same text")
+    table.add_row(
+        "perplexity",
+        f"{results.perplexity:.3f} of text not trained with; in floating point {results.float_perplexity:.3f}",
+    )
+    table.add_row("prefill", _phase(results.prefill, results.prefill_ms, "in all"))
+    table.add_row("decode", _phase(results.decode, results.decode_ms, "a token"))
+    table.add_row("cache", f"{results.cache_bytes:,} bytes of int8 keys and values; {results.cache}")
+    table.add_row("bytes", f"{results.bytes_checked:,} compared, {results.mismatches:,} wrong")
+    if results.simulator:
+        table.add_row("CPU seconds", f"{results.cpu_seconds:,.1f} of simulating")
+    screen.print(table)
+    for why in results.reasons:
+        screen.print(why, style="red", markup=False, soft_wrap=True)
+
+
+def _phase(figures: PhaseFigures, milliseconds: float | None, of: str) -> str:
+    if figures.cycles_per_token is None:
+        return "no tokens"
+    text = f"{figures.tokens:,} tokens in {figures.steps:,} steps, {figures.cycles_per_token:,.0f} cycles a token"
+    cycles = figures.model_cycles if figures.rtl_cycles is None else figures.rtl_cycles
+    text += f" (model {figures.model_cycles / figures.tokens:,.0f}; roof {figures.least_cycles / cycles:.0%})"
+    text += f", {figures.dram_bytes / figures.tokens:,.0f} bytes of DRAM a token"
+    return text if milliseconds is None else f"{text}, {milliseconds:,.4g} ms {of}"

@@ -1,0 +1,249 @@
+"""A text from its prompt to its last token: prefill in chunks, then a step for each token, gone on with where it
+stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.workload.language import reference
+from meshloom.sched.workload.language.graph import attended, step_graph
+from meshloom.sched.workload.language.integers import Integers, integers
+from meshloom.sched.workload.language.model import LanguageError, LanguageModel
+
+from ...devices.interface import Job, Run
+from ...devices.registry import find as find_device
+from ...inputs.golden.graph import golden_values
+from ...results.identity import code
+from ...results.language import LanguageResults, PhaseFigures
+from ...results.recorder import environment
+from ..training.machine import on_device
+from .state import PhaseTotals, TextState, first_state, load, save
+from .step import LanguageStep, StepOutcome
+
+OnProgress = Callable[[str], None]
+#: What `LanguageResults.cache` says of a device that clears its DRAM before each program.
+RESTORED = "appended in place by the chip; before each program the bench clears DRAM and puts the same bytes back"
+_NO_DEVICE = "ONNX Runtime's"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What is to be generated, and how. `tokens`: in all, behind the prompt; `chunk`: tokens of a step of prefill;
+    `device`: None for ONNX Runtime and the timeline model; `keep`: the checkpoint, which is gone on from if it is
+    there, unless `fresh`."""
+
+    model: LanguageModel
+    prompt: str
+    tokens: int
+    chip: ChipConfig
+    keep: Path
+    chunk: int = 16
+    scheduler: str = "loop_order:effort=quick"
+    device: str | None = "verilator"
+    fresh: bool = False
+
+    def check(self) -> None:
+        """Raises LanguageError for an empty prompt, a character without a token, and a text beyond the context."""
+        if not self.prompt:
+            raise LanguageError("the prompt is empty; give it a character at least")
+        self.model.tokens(self.prompt)
+        read, context = len(self.prompt) + self.tokens - 1, self.model.context
+        if read > context:
+            raise LanguageError(
+                f"a prompt of {len(self.prompt)} tokens and {self.tokens} new ones are {read} tokens to look at, model "
+                f"{self.model.name} looks at {context}; shorten the prompt, or take fewer --tokens"
+            )
+
+    def setting(self) -> dict[str, str | int]:
+        """What decides the tokens and what is summed up about them, and so belongs to a checkpoint."""
+        weights = hashlib.sha256()
+        for name, array in sorted(self.model.arrays.items()):
+            weights.update(name.encode() + array.tobytes())
+        return {
+            "model": self.model.name, "weights": weights.hexdigest()[:16], "prompt": self.prompt, "chunk": self.chunk,
+            "chip": self.chip.name, "chip_digest": self.chip.digest, "scheduler": self.scheduler,
+            "device": self.device or "model",
+        }  # fmt: skip
+
+
+@dataclass
+class _Generator:
+    """Runs the steps of a generation and sums up what they say."""
+
+    numbers: Integers
+    state: TextState
+    generation: Generation
+    execute: Callable[[Job], Run] | None
+    on_progress: OnProgress
+    first_mismatch: str = ""
+    first_divergence: str = ""
+    _steps: dict[int, LanguageStep] = field(default_factory=dict[int, LanguageStep])
+
+    def step(self, tokens: int) -> LanguageStep:
+        """The step of so many tokens, made when it is needed first."""
+        if tokens not in self._steps:
+            chip, scheduler = self.generation.chip, self.generation.scheduler
+            self._steps[tokens] = LanguageStep(self.numbers, tokens, chip, scheduler, self.on_progress)
+        return self._steps[tokens]
+
+    def advance(self) -> int | None:
+        """A step of prefill, or of decode; returns the token that it gave, None while the prompt has not been read."""
+        state, prompt, chunk = self.state, len(self.generation.prompt), self.generation.chunk
+        left = len(state.tokens) - state.read
+        count = chunk if left >= chunk else 1
+        step = self.step(count)
+        tokens = np.array(state.tokens[state.read : state.read + count], np.int64)
+        outcome = step.run(tokens, state.caches, self.execute)
+        self._add(state.prefill if state.read < prompt else state.decode, step, outcome)
+        state.caches = {
+            name: np.concatenate([array, outcome.new[name]], axis=1) for name, array in state.caches.items()
+        }
+        if state.read < len(state.tokens):
+            return None
+        token = int(outcome.scores[-1].argmax())
+        state.tokens.append(token)
+        return token
+
+    def _add(self, totals: PhaseTotals, step: LanguageStep, outcome: StepOutcome) -> None:
+        totals.steps += 1
+        totals.tokens += step.tokens
+        totals.rtl_cycles += outcome.rtl_cycles
+        totals.model_cycles += outcome.model_cycles
+        totals.dram_bytes += step.dram_bytes
+        totals.least_cycles += step.least_cycles
+        checked = self.state.checked
+        checked.bytes_checked += outcome.bytes_checked
+        checked.mismatches += outcome.mismatches
+        checked.divergences += outcome.divergences
+        self.state.cpu_seconds += outcome.cpu_seconds
+        at = f"token {self.state.read + 1}: "
+        if outcome.mismatches and not self.first_mismatch:
+            self.first_mismatch = at + outcome.first_mismatch
+        if outcome.divergences and not self.first_divergence:
+            self.first_divergence = at + outcome.first_divergence
+
+
+def generate(
+    generation: Generation,
+    on_progress: OnProgress = lambda what: None,
+    on_begin: Callable[[str], None] = lambda text: None,
+    on_token: Callable[[str], None] = lambda text: None,
+) -> LanguageResults:
+    """Generates. `on_begin` is told the text that is there, `on_token` each further character. After each step the
+    checkpoint is written; an interrupted generation goes on with the next step, to the same tokens.
+
+    Raises LanguageError, TextStateError, DoesNotFit, OSError before anything runs; ChipFault, and what the device
+    raises.
+    """
+    started = datetime.now(UTC)
+    generation.check()
+    model, setting = generation.model, generation.setting()
+    there = generation.keep.exists() and not generation.fresh
+    state = load(generation.keep, model, setting) if there else first_state(model, generation.prompt)
+    numbers = integers(model)
+    kind = None if generation.device is None else find_device(generation.device)
+    end = len(generation.prompt) + generation.tokens
+    with contextlib.ExitStack() as stack:
+        generator = _Generator(numbers, state, generation, None, on_progress)
+        if len(state.tokens) < end:
+            for count in {generation.chunk if generation.chunk <= len(generation.prompt) else 1, 1}:
+                generator.step(count)  # whatever does not fit is said before anything runs
+            if kind is not None:
+                device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
+                generator.execute = device.execute
+        on_begin(model.text(state.tokens[:end]))
+        while len(state.tokens) < end and not state.checked.mismatches:
+            token = generator.advance()
+            save(state, generation.keep, setting)
+            if token is not None:
+                on_token(model.vocabulary[token])
+    on_progress("the float model, and the perplexity of both")
+    return _results(generator, started, environment(kind.tools() if kind else {}))
+
+
+def _results(generator: _Generator, started: datetime, versions: dict[str, str]) -> LanguageResults:
+    generation, state, model = generator.generation, generator.state, generator.generation.model
+    prompt, end = len(generation.prompt), len(generation.prompt) + generation.tokens
+    tokens = state.tokens[:end]
+    rows = reference.scores(model, np.array(tokens[:-1] if len(tokens) > prompt else tokens, np.int64))
+    agreed = [int(row.argmax()) == token for row, token in zip(rows[prompt - 1 :], tokens[prompt:], strict=False)]
+    run = generation.device is not None
+    perplexity = _perplexity(generator.numbers)
+    return LanguageResults(
+        started=started,
+        environment=versions,
+        code=code(),
+        model=model.name,
+        weights=model.weights,
+        chip=generation.chip.name,
+        chip_digest=generation.chip.digest,
+        scheduler=generation.scheduler,
+        simulator=generation.device or "",
+        chunk=generation.chunk,
+        context=model.context,
+        cache=RESTORED if run else _NO_DEVICE,
+        cache_bytes=sum(array.shape[0] for array in state.caches.values()) * model.context,
+        complete=len(tokens) >= end,
+        prompt=generation.prompt,
+        text=model.text(tokens[prompt:]),
+        float_text=_float_text(generation),
+        agreement=sum(agreed) / len(agreed) if agreed else None,
+        perplexity=perplexity[0],
+        float_perplexity=perplexity[1],
+        prefill=_figures(state.prefill, run),
+        decode=_figures(state.decode, run),
+        first_mismatch=generator.first_mismatch,
+        first_divergence=generator.first_divergence,
+        cpu_seconds=state.cpu_seconds,
+        clock_mhz=generation.chip.clock_mhz,
+        checkpoint=generation.keep.as_posix(),
+        **asdict(state.checked),
+    )
+
+
+def _figures(totals: PhaseTotals, run: bool) -> PhaseFigures:
+    return PhaseFigures(
+        steps=totals.steps,
+        tokens=totals.tokens,
+        rtl_cycles=totals.rtl_cycles if run else None,
+        model_cycles=totals.model_cycles,
+        dram_bytes=totals.dram_bytes,
+        least_cycles=totals.least_cycles,
+    )
+
+
+def _float_text(generation: Generation) -> str:
+    """What the float model says behind the prompt."""
+    tokens = generation.model.tokens(generation.prompt).tolist()
+    for _ in range(generation.tokens):
+        tokens.append(int(reference.scores(generation.model, np.array(tokens))[-1].argmax()))
+    return generation.model.text(tokens[len(generation.prompt) :])
+
+
+def _perplexity(numbers: Integers) -> tuple[float, float]:
+    """Per token of the text that was held out: of the integers and of the float model."""
+    model = numbers.model
+    size = model.context - 1
+    held = model.tokens(model.held_out)
+    graph = step_graph(numbers, size)
+    past = {cache.past: np.zeros(graph.value(cache.past).shape, np.int8) for cache in graph.caches}
+    losses, count = np.zeros(2), 0
+    for first in range(0, len(held) - 1, size):
+        window: NDArray[np.int64] = held[first : first + size]
+        full = np.concatenate([window, np.zeros(size - len(window), np.int64)])  # what follows counts for nothing
+        inputs = {"x": numbers.embedded(full, 0)} | attended(model.context, model.heads, size, size) | past
+        scores = golden_values(graph, inputs)["scores"][0, :, 0].T * np.float32(numbers.steps["scores"])
+        losses += reference.loss(scores[: len(window)], window), reference.loss(reference.scores(model, window), window)
+        count += len(window) - 1
+    integer, real = (math.exp(each / max(1, count)) for each in losses)
+    return integer, real

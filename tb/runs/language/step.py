@@ -1,0 +1,159 @@
+"""One step of a language model: so many new tokens behind those that the cache holds, on a device or in the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.lowering.programs import check_program
+from meshloom.sched.lowering.resident import Regions, moved_program, moved_schedule
+from meshloom.sched.model.timeline import play
+from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.language.graph import attended, step_graph
+from meshloom.sched.workload.language.integers import Integers
+from meshloom.sched.workload.language.model import LanguageError
+
+from ...compare import records
+from ...compare.completeness import completeness
+from ...devices import observe
+from ...devices.interface import Job, Run
+from ...inputs.golden.graph import golden_values
+from ..network import PreparedNetwork, compare_bytes, dram_bytes, job, prepare, results
+from ..training.machine import ChipFault
+
+Caches = Mapping[str, NDArray[np.int8]]
+#: A run counts as hung if it takes this much longer than predicted.
+_PATIENCE, _MARGIN = 4, 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class StepOutcome:
+    """What a step left: `scores` int8 [tokens, V]; by cache what was appended, int8 [W, tokens]; cycles (`rtl_cycles`
+    is 0 without a device); bytes compared and wrong ones; instructions whose cycles are not the model's; what is to be
+    said of the first of each."""
+
+    scores: NDArray[np.int8]
+    new: dict[str, NDArray[np.int8]]
+    model_cycles: int
+    rtl_cycles: int = 0
+    bytes_checked: int = 0
+    mismatches: int = 0
+    first_mismatch: str = ""
+    divergences: int = 0
+    first_divergence: str = ""
+    cpu_seconds: float = 0.0
+
+
+class LanguageStep:
+    """The step of `tokens` new tokens, scheduled and checked once; each run moves its cache to where it lies by then.
+
+    Raises LanguageError if the context has no room for the tokens or the chip's DRAM none for the cache, and what
+    scheduling raises.
+    """
+
+    def __init__(
+        self, integers: Integers, tokens: int, chip: ChipConfig, scheduler: str,
+        on_progress: Callable[[str], None] = lambda what: None,
+    ) -> None:  # fmt: skip
+        self.integers, self.tokens, self.chip = integers, tokens, chip
+        self.graph: Graph = step_graph(integers, tokens)
+        _check_room(self.graph, chip)
+        self.prepared: PreparedNetwork = prepare(self.graph, chip, on_progress, scheduler)
+        schedule = self.prepared.network_schedule.schedule
+        self.regions = Regions.of(schedule, self.graph.caches)
+        # the last place, too: where others lie between them, they reach no other words
+        last = self._at(integers.model.context)
+        on_progress("checking the program with the cache at its end")
+        check_program(last.program, chip, last.network_schedule.schedule)
+
+    @property
+    def dram_bytes(self) -> int:
+        """Read from and written to DRAM in a step, the program included."""
+        return dram_bytes(self.prepared.network_schedule.schedule, self.prepared.program, self.chip)
+
+    @property
+    def least_cycles(self) -> int:
+        """What no schedule of this step can be below: its products over all PEs, its bytes over all DRAM channels."""
+        chip = self.chip
+        pes = chip.rows * chip.cols * len(chip.cores)
+        channels = chip.dram.bytes_per_cycle * len(chip.drams)
+        return max(-(-self.graph.total_macs // pes), -(-self.dram_bytes // channels))
+
+    def inputs(self, tokens: NDArray[np.int64], caches: Caches) -> dict[str, NDArray[np.int8]]:
+        """What the network reads: `tokens` behind those of `caches`, int8 [W, tokens so far]."""
+        context, before = self.integers.model.context, next(iter(caches.values())).shape[1]
+        arrays = {"x": self.integers.embedded(tokens, before)}
+        arrays |= attended(context, self.integers.model.heads, self.tokens, before + self.tokens)
+        for cache in self.graph.caches:
+            width = self.graph.value(cache.past).width
+            past = np.zeros((1, self.integers.model.width, 1, width), np.int8)
+            some = caches[cache.new][:, -width:]
+            past[0, :, 0, width - some.shape[1] :] = some
+            arrays[cache.past] = past
+        return arrays
+
+    def run(self, tokens: NDArray[np.int64], caches: Caches, execute: Callable[[Job], Run] | None) -> StepOutcome:
+        """Runs the step on `tokens`, behind those of which `caches` holds keys and values. `execute`: the device (None:
+        ONNX Runtime computes, the timeline model counts cycles).
+
+        Every tensor is compared with ONNX Runtime's. Raises ChipFault, and what the device raises.
+        """
+        inputs = self.inputs(tokens, caches)
+        prepared = self._at(next(iter(caches.values())).shape[1] + self.tokens)
+        if execute is None:
+            values = golden_values(self.graph, inputs)
+            return StepOutcome(*self._outputs(values), prepared.timeline.cycles)
+        run = execute(job(prepared, inputs, self.chip, _PATIENCE, _MARGIN))
+        schedule, program = prepared.network_schedule.schedule, prepared.program
+        if reports := records.fault_reports(run, program, schedule, self.chip):
+            raise ChipFault(f"{schedule.workload}: {reports[0]}")
+        match = records.match(run.records, prepared.timeline.executed, program)
+        problem = str(completeness(match, run, program, schedule, self.chip).get("record_problem") or "")
+        first = records.first_divergence(match.pairs, schedule, program.operation_of_tag, program)
+        others = bool(problem) + (run.cycles != prepared.timeline.cycles)
+        text = f"{run.cycles} cycles on the RTL, {prepared.timeline.cycles} in the model" if others else ""
+        try:
+            compared = compare_bytes(prepared, run, inputs, self.chip, match)
+        except observe.ObserveError as error:
+            raise ChipFault(
+                f"{schedule.workload}: what the cores computed is not what the schedule says: {error}"
+            ) from error
+        return StepOutcome(
+            *self._outputs(results(prepared, run)),
+            model_cycles=prepared.timeline.cycles,
+            rtl_cycles=run.cycles,
+            bytes_checked=compared.checked,
+            mismatches=compared.wrong,
+            first_mismatch=compared.first,
+            divergences=sum(pair.differs for pair in match.pairs) + others,
+            first_divergence=problem or str(first or "") or text,
+            cpu_seconds=run.cpu_seconds,
+        )
+
+    def _outputs(self, values: Mapping[str, NDArray[np.int8]]) -> tuple[NDArray[np.int8], dict[str, NDArray[np.int8]]]:
+        new = {cache.new: values[cache.new][0, :, 0].copy() for cache in self.graph.caches}
+        return values["scores"][0, :, 0].T.copy(), new
+
+    def _at(self, total: int) -> PreparedNetwork:
+        """The step after which the cache holds `total` tokens."""
+        prepared, base = self.prepared, self.prepared.network_schedule
+        schedule = moved_schedule(base.schedule, self.regions, total)
+        program = moved_program(prepared.program, self.regions, total)
+        network_schedule = replace(base, schedule=schedule, lowered=None)
+        return replace(prepared, network_schedule=network_schedule, program=program, timeline=play(program, self.chip))
+
+
+def _check_room(graph: Graph, chip: ChipConfig) -> None:
+    """Raises LanguageError if the caches alone are larger than the chip's DRAM."""
+    planes = {cache.rows: -(-graph.value(cache.rows).channels // chip.lanes) for cache in graph.caches}
+    words = sum(planes[cache.rows] * cache.positions for cache in graph.caches)
+    room = chip.dram.words * len(chip.drams)
+    if words > room:
+        raise LanguageError(
+            f"the cache of {graph.name} takes {words} words of DRAM, chip {chip.name} has {room}; give its [dram] more "
+            "words, or take a model with a shorter context"
+        )

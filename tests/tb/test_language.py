@@ -1,0 +1,140 @@
+"""Generating text: every tensor right on the RTL, resumed to the same tokens, what cannot be is one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshloom.hw.spec.config import load as load_chip
+from meshloom.sched.workload.language.integers import integers
+from meshloom.sched.workload.language.model import LanguageError, load
+from meshloom.tb.results.language import LanguageResults
+from meshloom.tb.runs.language.generation import Generation, generate
+from meshloom.tb.runs.language.state import TextStateError
+from meshloom.tb.runs.language.step import LanguageStep
+
+from ..sched.language_models import entries, random_model
+from .command_line import invoke
+
+
+def on_tiny(folder: Path, **changes: Any) -> Generation:
+    base = Generation(random_model(), "abcde", 4, load_chip("tiny"), folder / "text.npz", chunk=4, device=None)
+    return replace(base, **changes)
+
+
+def test_every_tensor_of_every_step_is_right_on_the_rtl(tmp_path: Path) -> None:
+    """Prefill in a chunk and a token, then decode; the same tokens and cycles as without a device."""
+    results = generate(on_tiny(tmp_path, device="verilator"))
+    assert results.ok, results.reasons
+    assert results.bytes_checked > 4 * 1500
+    assert (results.prefill.steps, results.prefill.tokens) == (2, 5)
+    assert (results.decode.steps, results.decode.tokens) == (3, 3)
+    assert results.decode.rtl_cycles == results.decode.model_cycles > results.decode.least_cycles > 0
+    assert results.cache.startswith("appended in place by the chip")
+    model = generate(on_tiny(tmp_path, keep=tmp_path / "other.npz"))
+    assert (model.text, model.decode.model_cycles) == (results.text, results.decode.model_cycles)
+    assert model.decode.rtl_cycles is None
+
+
+def test_a_wrong_byte_in_a_cache_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step whose cache lies elsewhere than it should reads other keys."""
+    moved = LanguageStep._at
+    monkeypatch.setattr(
+        LanguageStep, "_at",
+        lambda self, total: replace(moved(self, total), program=moved(self, min(16, total + 1)).program),
+    )  # fmt: skip
+    results = generate(on_tiny(tmp_path, device="verilator"))
+    assert not results.ok
+    assert results.mismatches
+    assert "wrong bytes, first in plane" in results.first_mismatch
+    assert len(results.text) <= 1
+    assert not results.complete
+
+
+def test_an_interrupted_text_goes_on_to_the_same_tokens(tmp_path: Path) -> None:
+    def stop(text: str) -> None:
+        raise KeyboardInterrupt
+
+    whole = generate(on_tiny(tmp_path))
+    cut = on_tiny(tmp_path, keep=tmp_path / "cut.npz")
+    with pytest.raises(KeyboardInterrupt):
+        generate(cut, on_token=stop)
+    shown: list[str] = []
+    again = generate(cut, on_begin=shown.append, on_token=shown.append)
+    assert shown[0] == "abcde" + whole.text[0]
+    assert "".join(shown) == "abcde" + whole.text
+    same = {"started", "checkpoint"}
+    assert again.model_dump(exclude=same) == whole.model_dump(exclude=same)
+    more = generate(replace(cut, tokens=6))  # the same checkpoint: behind the last
+    assert more.text[:4] == whole.text
+    assert more.decode.steps == 5
+    with pytest.raises(TextStateError, match="was made with prompt = 'abcde', now it is 'abcdf'; name another"):
+        generate(replace(cut, prompt="abcdf"))
+    assert generate(replace(cut, prompt="abcdf", fresh=True)).prompt == "abcdf"
+
+
+def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
+    whole = on_tiny(tmp_path)
+    generate(whole)
+    with np.load(whole.keep) as file:
+        arrays = dict(file)
+    for change, text in (
+        ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 1"),
+        ({"cache/0/k": np.zeros((16, 3), np.int8)}, "its cache is none of random"),
+        ({"tokens": np.full(9, 50)}, "has tokens that random has not"),
+    ):
+        np.savez(whole.keep, allow_pickle=False, **(arrays | change))
+        with pytest.raises(TextStateError, match=text):
+            generate(whole)
+
+
+def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
+    for changes, text in (
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": "abz"}, "model random has no token for 'z', character 3 of the text"),
+        ({"prompt": "a" * 14}, "14 tokens and 4 new ones are 17 tokens to look at, model random looks at 16"),
+    ):
+        with pytest.raises(LanguageError, match=text):
+            generate(on_tiny(tmp_path, **changes))
+    chip = load_chip("tiny")
+    small = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": 128})})
+    with pytest.raises(LanguageError, match="the cache of random-1 takes 256 words of DRAM, chip tiny has 128"):
+        LanguageStep(integers(random_model()), 1, small, "loop_order:effort=quick")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "small.npz", allow_pickle=False, **entries())
+    command = ["generate", "small.npz", "--prompt", "abc", "--chip", "tiny", "--model", "--clock", "100"]
+    shown = invoke(*command, "--tokens", 2, "--json", "a.json")
+    assert shown.exit_code == 0, shown.stderr
+    results = LanguageResults.model_validate_json(Path("a.json").read_text())
+    assert "abc" + results.text in shown.stdout
+    assert results.decode_ms == pytest.approx(results.decode.model_cycles / 1e5)
+    assert json.loads(Path("a.json").read_text())["decode"]["cycles_per_token"] == results.decode.model_cycles
+    for more, text in (
+        (["--tokens", "0"], "should be greater than or equal to 1"),
+        (["--tokens", "99"], "3 tokens and 99 new ones are 101 tokens to look at"),
+        (["--scheduler", "klotski"], "only loop_order knows what stays in DRAM"),
+        (["--tokens", "2", "--checkpoint", "/dev/null"], "is no file that a later run could go on from"),
+    ):
+        refused = invoke(*command, *more)
+        assert refused.exit_code == 2
+        assert text in " ".join(refused.stderr.split()).replace("│ ", "").replace(" │", "")
+
+
+@pytest.mark.slow
+def test_the_trained_model_on_quad16(tmp_path: Path) -> None:
+    text = Generation(load("shakespeare"), "ROMEO:\nI will not ", 3, load_chip("quad16"), tmp_path / "text.npz")
+    results = generate(text)
+    assert results.ok, results.reasons
+    assert results.text == "the"
+    assert results.agreement == 1
+    assert results.perplexity < results.float_perplexity * 1.02 < 4.3
+    assert results.decode.rtl_cycles == results.decode.model_cycles
