@@ -3,7 +3,7 @@
     python scripts/stream_mappings.py --out examples/mappings/stream quad8 resnet8/conv3_1_2
 
 For each layer `OUT/CHIP/LAYER/` has what Stream wrote, unchanged: `mapping.yaml`, under `allocation` its report of
-cycles and its trace. Without pictures, and without the pickle, which nobody should load. `--env`: the environment, made
+cycles and, with `--trace`, when it planned what. `--env`: the environment, made
 if it is not there yet (versions in stream_requirements.txt); `--python`: what makes it, 3.12 or later.
 """
 
@@ -74,7 +74,7 @@ def environment(folder: Path, base: str) -> Path:
     return python.absolute()
 
 
-def search(python: Path, chip: str, layer: str, out: Path) -> Path:
+def search(python: Path, chip: str, layer: str, out: Path, trace: bool) -> Path:
     """Stream's files on a layer."""
     (one,) = find(layer)
     with tempfile.TemporaryDirectory() as name:
@@ -85,7 +85,7 @@ def search(python: Path, chip: str, layer: str, out: Path) -> Path:
         command = [python, "-c", SEARCH, f"{chip}.stream.yaml", "layer.onnx", "out"]
         subprocess.run(command, check=True, cwd=folder, stderr=subprocess.DEVNULL)
         place = out / chip / re.sub(r"[^\w.-]+", "_", layer)
-        for file in (Path("mapping.yaml"), REPORT, TRACE):
+        for file in (Path("mapping.yaml"), REPORT, *([TRACE] if trace else [])):
             (place / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / "out" / "group_0" / file, place / file)
     return place / "mapping.yaml"
@@ -98,12 +98,13 @@ def main() -> None:
     parser.add_argument("layer", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("mappings"))
     parser.add_argument("--env", type=Path, default=Path("sim_build/stream"))
+    parser.add_argument("--trace", action="store_true")
     newer = sys.executable if sys.version_info >= OLDEST else "python3.12"
     parser.add_argument("--python", default=newer)
     options = parser.parse_args()
     python = environment(options.env, options.python)
     for layer in options.layer:
-        print(search(python, options.chip, layer, options.out))
+        print(search(python, options.chip, layer, options.out, options.trace))
 
 
 if __name__ == "__main__":

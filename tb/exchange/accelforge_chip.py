@@ -24,7 +24,7 @@ _CORES = """\
   - !Container
     name: Cores
     spatial:
-    - {{name: cores, fanout: {cores}, may_reuse: input | weight, min_usage: 0}}
+    - {{name: cores, fanout: {cores}, reuse: input, min_usage: 0}}
 """
 _ARRAY = """\
   - !Container
@@ -46,6 +46,7 @@ _COMPUTE = """\
 LEFT = (
     "the NoC: distances, and links that cores share",
     "DRAM latency and bursts",
+    "that channels come in words, and columns are filled whole",
     "that sums take 32 bits: ACC is as many results as it has sums",
     "the scratchpad banks, and OUT",
     "the vector unit",
@@ -70,7 +71,7 @@ def texts(chip: ChipConfig, energy: EnergyTable) -> dict[str, str]:
         _CORES.format(cores=len(chip.cores)) if len(chip.cores) > 1 else "",
         own("A", core.a_words * chip.lanes, "input", chip.rows),
         own("B", core.b_words * chip.lanes, "weight", chip.cols),
-        own("ACC", sums, "output", chip.cols),
+        own("ACC", sums, "output, no_refetch_from_above: output", chip.cols),
         _ARRAY.format(rows=chip.rows, cols=chip.cols),
         memory("Sum", "output.bits_per_value if output else 0", "keep: output", 0.0, "inf"),
         _COMPUTE.format(energy=energy.product),

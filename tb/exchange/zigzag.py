@@ -221,7 +221,8 @@ def _mapping(inputs: _Inputs, names: dict[str, Dimension], sizes: dict[Dimension
             for index, level in enumerate(loops)
         ]
     turns = [*(factor for level in levels[Operand.OUTPUT] for factor in level.loops), *cores]
-    wide = {names[name]: size for axis in unrolled_by.values() for name, size in axis.items() if name in names}
+    own_axes = list(inputs.accelerator.operational_array.dimensions)[:_ARRAY_DIMENSIONS]
+    wide = {names[name]: size for axis in own_axes for name, size in unrolled_by.get(axis, {}).items() if name in names}
     return LayerMapping(sizes, levels, _whole(array, turns, sizes, wide), cores)
 
 
