@@ -9,8 +9,9 @@ from amaranth.lib.crc.catalog import CRC32_ISO_HDLC
 
 
 class Crc(Protocol):
-    """CRC-32 over bytes (`amaranth.lib.crc.Processor`): a byte in each cycle with `valid`, and its `crc` in the next; so
-    is `match_detected`, over bytes with their CRC behind them. `start` begins anew with the byte of the cycle."""
+    """CRC-32 over bytes (`amaranth.lib.crc.Processor`): a byte in each cycle with `valid`; its `crc` is there in the
+    next, and so is `match_detected`, of bytes with their CRC behind them. `start` begins anew with the byte of the
+    cycle."""
 
     start: Signal
     data: Signal

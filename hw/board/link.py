@@ -90,11 +90,11 @@ class HostLink(wiring.Component):
         head, session, opened = self._head, Signal(16), Signal()
         last, known, kept = Signal(_Last), Signal(), Signal(16)  # the last request, and the length of its answer
         outcome, kept_outcome, length = Signal(8), Signal(8), Signal(16)
-        this = Signal(_Last)
+        current = Signal(_Last)
         m.d.comb += [
-            this.session.eq(head.session),
-            this.number.eq(head.number),
-            this.kind.eq(head.kind),
+            current.session.eq(head.session),
+            current.number.eq(head.number),
+            current.kind.eq(head.kind),
             read.addr.eq(sender.address),
             sender.data.eq(read.data),
             sender.header.version.eq(VERSION),
@@ -131,7 +131,7 @@ class HostLink(wiring.Component):
                     m.d.sync += outcome.eq(Outcome.VERSION)
                 with m.Elif((head.kind != Kind.HELLO) & (~opened | (head.session != session))):
                     m.d.sync += outcome.eq(Outcome.SESSION)
-                with m.Elif(known & (last == this) & (head.kind != Kind.HELLO)):
+                with m.Elif(known & (last == current) & (head.kind != Kind.HELLO)):
                     m.d.sync += [outcome.eq(kept_outcome), length.eq(kept)]
                 with m.Elif(outcome != Outcome.OK):
                     m.next = "keep"
@@ -160,7 +160,7 @@ class HostLink(wiring.Component):
             self._words_out(m, at, length)
             self._words_in(m, at, receiver)
             with m.State("keep"):
-                m.d.sync += [last.eq(this), known.eq(1), kept.eq(length), kept_outcome.eq(outcome)]
+                m.d.sync += [last.eq(current), known.eq(1), kept.eq(length), kept_outcome.eq(outcome)]
                 m.next = "send"
             with m.State("send"):
                 with m.If(~sender.busy):

@@ -65,8 +65,8 @@ Device = Annotated[
         "--simulator",
         metavar="NAME",
         autocompletion=complete_devices,
-        help="Device to run programs on: verilator, icarus (a slow second opinion), one of an installed package, "
-        "PACKAGE.MODULE:KIND, or FILE.py:KIND.",
+        help="Device to run programs on: verilator, icarus (a slow second opinion), a board (tcp:HOST:PORT, "
+        "serial:PATH), one of an installed package, PACKAGE.MODULE:KIND, or FILE.py:KIND.",
     ),
 ]
 Reports = Annotated[

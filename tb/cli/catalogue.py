@@ -68,6 +68,7 @@ LISTED = {
         "devices",
         "List what programs can run on: the simulators, and devices of installed packages, with their versions.",
     ),
+    "board": Listed("board", "Run a board with this chip in a simulator: its UART is behind a TCP port."),
     "check": Listed(
         "saved",
         "Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and, if "

@@ -104,7 +104,8 @@ class Run:
     program must make. `trace_shortage`: why some of the chip's records are missing; empty if none are. `observed`: what
     the cores computed, up to the fault if there is one; empty unless requested. `cpu_seconds`: of the run, without
     loading DRAM and reading traces back. `blocked_status`: after a watchdog, what every part of the chip was waiting
-    for, and `quiet`, the number of cycles without progress; `tb.compare.explain` turns both into words."""
+    for, and `quiet`, the number of cycles without progress; `tb.compare.explain` turns both into words. `unobserved`:
+    why a job with `observe` has no `observed`; empty if it has."""
 
     cycles: int
     fault: Fault | None
@@ -117,6 +118,7 @@ class Run:
     observed: Observed = field(default_factory=dict[tuple[int, Region], Written])
     blocked_status: tuple[BlockedStatus, ...] = ()
     quiet: int = 0
+    unobserved: str = ""
 
 
 class Device(Protocol):

@@ -1,5 +1,5 @@
 """Devices by name: the simulators, those of installed packages (entry points `meshloom.devices`), and any
-`package.module:KIND` or `FILE.py:KIND`."""
+`package.module:KIND` or `FILE.py:KIND`; boards by where they are: tcp:HOST:PORT, serial:PATH."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from .interface import DeviceKind
 
 #: Entry points of other packages that are kinds of devices.
 GROUP = "meshloom.devices"
+
+
+#: First words of the names of boards: tcp:HOST:PORT, serial:PATH.
+BOARDS = ("tcp", "serial")
 
 
 class UnknownDeviceError(PluginError):
@@ -34,5 +38,10 @@ REGISTRY: Registry[DeviceKind] = Registry(
 
 
 def find(name: str) -> DeviceKind:
-    """A kind of device by name. Raises UnknownDeviceError."""
+    """A kind of device by name. Raises UnknownDeviceError; NoDeviceError for a board whose place is none."""
+    word, colon, place = name.partition(":")
+    if colon and word in BOARDS:
+        from .board.device import serial, tcp
+
+        return {"tcp": tcp, "serial": serial}[word](place)
     return REGISTRY.get(name)

@@ -1,0 +1,1 @@
+"""Chips on boards: the host's end of their link, and a board in a simulator to try it on."""

@@ -1,0 +1,169 @@
+"""A chip on a board as a device: each job is loaded over its link, run, and read back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import stats_words
+from meshloom.hw.spec.isa import Cause
+from meshloom.hw.spec.registers import CONTROL, FAULT_WHO, ID_VALUE, STATUS, Register
+from meshloom.sched.program.program import ProgramError, Stream
+
+from .. import readout
+from ..interface import FILL, BlockedStatus, DeviceKind, Fault, Job, NoDeviceError, Run
+from ..simulated import parse_fault, parse_states
+from .host import BoardLink
+from .transport import BAUD, LinkError, SerialTransport, TcpTransport, Transport
+
+#: Looks at STATUS after reset until the chip must be ready.
+_READY_POLLS = 1000
+#: Why a run has no words from inside the cores.
+UNOBSERVED = "a board does not show what its cores compute: the outputs in DRAM alone were compared"
+Connect = Callable[[], Transport]
+
+
+@dataclass
+class BoardDevice:
+    """A chip behind `connect`. Each batch of jobs has a connection of its own, so that others may have the board in
+    between."""
+
+    config: ChipConfig
+    name: str
+    connect: Connect
+    waves: Path | None = None
+
+    def beside(self, on_progress: Callable[[str], None]) -> BoardDevice:
+        """The same: a board runs one job at a time."""
+        return self
+
+    def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
+        """Runs jobs one after another. Raises NoDeviceError if there is no board, or another chip on it; LinkError."""
+        transport = self.connect()
+        try:
+            link = BoardLink(transport)
+            self._check(link)
+            for job in jobs:
+                yield self._execute(link, job)
+        finally:
+            transport.close()
+
+    def _check(self, link: BoardLink) -> None:
+        """Raises NoDeviceError if the board's chip is another one."""
+        greeting, chip = link.greeting, self.config
+        ident, config = link.read(Register.ID), link.read(Register.CONFIG)
+        if ident != ID_VALUE:
+            raise NoDeviceError(f"{self.name}: register ID is {ident:#x}: behind the link is no chip of Meshloom")
+        if config != int(chip.digest[-8:], 16) or greeting.lanes != chip.lanes:
+            raise NoDeviceError(
+                f"{self.name}: the chip there is another one than {chip.name}: its digest ends with {config:08x}, not "
+                f"{chip.digest[-8:]}; name it with --chip, or load the right bitstream"
+            )
+        if greeting.channels != len(chip.channels) or greeting.words < chip.dram.words:
+            raise NoDeviceError(
+                f"{self.name}: has {greeting.channels} DRAM channels of {greeting.words} words; chip {chip.name} needs "
+                f"{len(chip.channels)} of {chip.dram.words}"
+            )
+
+    def _execute(self, link: BoardLink, job: Job) -> Run:
+        """Runs a job. Records are read back where DRAM has room for the program that fetches them."""
+        chip = self.config
+        loads = [(tile, at, np.full((words, chip.lanes), FILL, np.uint8)) for tile, at, words in job.outputs]
+        loads += [*job.memory, *job.program.image(chip)]
+        plan, shortage = self._readout(job, loads)
+        link.reset()
+        for tile, at, words in loads:
+            link.load(chip.channels.index(tile), at, words)
+        before = time.process_time()
+        boot = job.program.boot
+        status = self._boot(link, boot, job.watchdog, job.stall_limit, CONTROL.pack({"start": 1, "trace": 1}))
+        spent = time.process_time() - before
+        cycles, quiet = link.read(Register.CYCLES), link.read(Register.QUIET)
+        if status["fault"]:
+            fault, blocked = self._fault(link)
+            return Run(cycles, fault, [], [], {}, spent, self.name, "", {}, blocked, quiet, UNOBSERVED)
+        memory = [link.dump(chip.channels.index(tile), at, words) for tile, at, words in job.outputs]
+        records: list[readout.Record] = []
+        counters: dict[int, list[int]] = {}
+        if plan is not None:
+            status = self._boot(link, plan.stream, 50_000_000, job.stall_limit, CONTROL.pack({"start": 1}))
+            if status["fault"]:
+                shortage = f"fetching the records failed: {self._fault(link)[0].describe(chip)}"
+            else:
+                traced = link.dump(chip.channels.index(plan.dram_tile), plan.first, plan.words)
+                records, counters, damage = readout.parse(plan, traced, chip)
+                shortage = readout.shortage(counters, chip) or damage
+        return Run(
+            cycles, None, memory, records, counters, spent, self.name, shortage, quiet=quiet, unobserved=UNOBSERVED
+        )
+
+    def _readout(self, job: Job, loads: list[tuple[int, int, NDArray[np.uint8]]]) -> tuple[readout.Readout | None, str]:
+        """The program that fetches the records, which is added to `loads`; or why there is none."""
+        chip = self.config
+        first = chip.drams[0]
+        free = max((at + len(words) for tile, at, words in loads if tile == first), default=0)
+        try:
+            plan = readout.plan(job.program, chip, stats_words(chip), free)
+        except ProgramError as error:
+            return None, f"the board's DRAM has no room for the records: {error}"
+        loads.append((plan.stream.dram_tile, plan.stream.address, plan.stream.code(chip)))
+        return plan, ""
+
+    def _boot(self, link: BoardLink, stream: Stream, watchdog: int, stall_limit: int, control: int) -> dict[str, int]:
+        """Runs a boot stream; returns STATUS after it. The chip's watchdog ends a run that hangs."""
+        for _ in range(_READY_POLLS):
+            if STATUS.unpack(link.read(Register.STATUS))["ready"]:
+                break
+        else:
+            raise LinkError(f"{self.name}: the chip does not become ready after its reset")
+        link.write(Register.PROGRAM_TILE, stream.dram_tile)
+        link.write(Register.PROGRAM_ADDR, stream.address)
+        link.write(Register.PROGRAM_COUNT, len(stream.instructions))
+        link.write(Register.WATCHDOG, watchdog)
+        link.write(Register.STALL_LIMIT, stall_limit)
+        link.write(Register.CONTROL, control)
+        while True:
+            status = STATUS.unpack(link.read(Register.STATUS))
+            if not status["running"]:
+                return status
+
+    def _fault(self, link: BoardLink) -> tuple[Fault, tuple[BlockedStatus, ...]]:
+        """Why the chip has stopped, and after a watchdog what each part was waiting for."""
+        who = link.read(Register.FAULT_WHO)
+        fault = parse_fault(who, link.read(Register.FAULT_VALUE))
+        if Cause(FAULT_WHO.unpack(who)["cause"]) not in (Cause.WATCHDOG, Cause.STALLED):
+            return fault, ()
+        lines: list[str] = []
+        for _ in range(link.read(Register.REPORTS)):
+            low = link.read(Register.REPORT_LOW)
+            lines.append(f"{link.read(Register.REPORT_HIGH):08x}{low:08x}")
+        return fault, parse_states("\n".join(lines))
+
+
+def _kind(name: str, summary: str, connect: Connect) -> DeviceKind:
+    def open_one(chip: ChipConfig, waves: bool, on_progress: Callable[[str], None]) -> BoardDevice:
+        return BoardDevice(chip, name, connect)
+
+    return DeviceKind(name, summary, open_one, version=lambda: "host link 1", most=1)
+
+
+def tcp(place: str) -> DeviceKind:
+    """The board behind HOST:PORT. Raises NoDeviceError for another text."""
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise NoDeviceError(f"device tcp:{place}: must be tcp:HOST:PORT, such as tcp:localhost:5000")
+    return _kind(f"tcp:{place}", "a board behind a TCP port", lambda: TcpTransport(host, int(port)))
+
+
+def serial(place: str) -> DeviceKind:
+    """The board behind a serial port, PATH or PATH@BAUD. Raises NoDeviceError for another text."""
+    path, _, baud = place.partition("@")
+    if not path or (baud and not baud.isdecimal()):
+        raise NoDeviceError(f"device serial:{place}: must be serial:PATH or serial:PATH@BAUD")
+    return _kind(f"serial:{place}", "a board behind a serial port", lambda: SerialTransport(path, int(baud or BAUD)))

@@ -1,0 +1,101 @@
+"""A board under Verilator, built once: its UART pins are bridged to a TCP port."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.store import provenance
+from meshloom.sched.store.kinds import SIMULATORS as KIND
+from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
+
+from ...build.builder import OUTPUT, ROOT, BuildError, processor, tool_variables
+from ...build.tools import check_room
+from ..interface import NoDeviceError
+
+#: Cycles of a bit of the simulated UART: few, so that it is quick.
+DIVISOR = 4
+_MAIN = Path(__file__).with_name("board.cpp")
+_GATEWARE = ("hw.board.top",)
+_FLAGS = (
+    *("--cc", "--exe", "--build", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
+    *("-Wno-lint", "-Wno-style", "-CFLAGS", "-std=c++20", "-CFLAGS", "-march=native"),
+)
+
+
+def ingredients(config: ChipConfig) -> dict[str, str]:
+    """All that decides what a board's simulator is: chip, gateware, bridge, tools and flags."""
+    sources = hashlib.sha256()
+    for path in (*provenance.needed(ROOT, _GATEWARE), _MAIN):
+        text = path.read_bytes()
+        sources.update(f"{path.name}\0{len(text)}\0".encode() + text)
+    return {
+        "chip": config.digest,
+        "sources": sources.hexdigest(),
+        "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator")),
+        "flags": f"{_FLAGS} {DIVISOR} {tool_variables(1)['MAKEFLAGS']}",
+        "processor": processor(),
+    }
+
+
+def simulator(config: ChipConfig, on_progress: OnProgress = lambda what: None) -> Path:
+    """The program that simulates a board with this chip, from the cache if it is there. Raises BuildError."""
+    name = key(f"{config.name}-board", **ingredients(config))
+    recipe = Recipe(name, lambda folder, log: _compile(config, folder, log), ("model/Vboard",))
+    try:
+        return KIND.store(OUTPUT, on_progress).build(recipe)[0] / "model" / "Vboard"
+    except StoreError as error:
+        raise BuildError(str(error)) from error
+
+
+def _compile(config: ChipConfig, folder: Path, log: Path) -> None:
+    from meshloom.hw.board.top import board_verilog
+
+    try:
+        (folder / "board.v").write_text(board_verilog(config, DIVISOR))
+    except ValueError as error:
+        raise BuildError(f"chip {config.name} has no board: {error}") from error
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [
+                *("verilator", *_FLAGS, "--top-module", "board", "--Mdir", str(folder / "model")),
+                *(str(folder / "board.v"), str(_MAIN)),
+            ],
+            env=tool_variables(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode:
+        check_room(log.parent, log)
+        raise BuildError(f"verilator did not build the board of {config.name}; its output is in {log}")
+
+
+@contextmanager
+def running(program: Path, port: int = 0) -> Generator[tuple[int, subprocess.Popen[bytes]]]:
+    """A board in a process that ends with this block: its port (0: any that is free), and the process. Raises
+    NoDeviceError if the port is taken."""
+    process = subprocess.Popen(
+        [program, str(port), str(DIVISOR)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise NoDeviceError(f"port {port} of this machine is taken, or not ours; name another with --port")
+        yield int(line), process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -1,0 +1,436 @@
+"""Boards as devices: the host's end of the link against a played board, and every device against the same jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshloom.hw.board.frames import ANSWER, ARGUMENTS, GREETING, Decoder, Frame, Kind, Outcome, encode
+from meshloom.hw.spec.config import ChipConfig, DramConfig, load
+from meshloom.hw.spec.isa import Cause
+from meshloom.hw.spec.registers import ID_VALUE, STATUS, Register
+from meshloom.tb.build.builder import BuildError, build
+from meshloom.tb.devices.board import device as board_device
+from meshloom.tb.devices.board import simulator as board_simulator
+from meshloom.tb.devices.board.device import BoardDevice
+from meshloom.tb.devices.board.host import BoardLink
+from meshloom.tb.devices.board.transport import LinkError, SerialTransport, TcpTransport
+from meshloom.tb.devices.interface import Device, NoDeviceError, Run
+from meshloom.tb.devices.registry import find
+from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.results.exits import Exit
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.options import RunOptions
+
+from ..transcripts import files as page_files
+from ..transcripts import missing, shell, transcript
+from .command_line import invoke
+from .hand_made import CHIP, Case, endless, illegal, nothing_to_do, product, there_and_back
+
+PAGE = Path(__file__).parents[2] / "docs" / "board.md"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "boards" / "fpga4.toml"
+GREETS = GREETING.pack(64, CHIP.lanes, 1, CHIP.dram.words)
+Line = Callable[[bytes], bytes]
+
+
+@dataclass
+class PlayedBoard:
+    """A board that answers over TCP: registers are fixed, DRAM is what was put there. `to_host`, `to_board`: what the
+    line makes of bytes; `answers`: what is said instead."""
+
+    registers: Mapping[int, int] = field(default_factory=dict[int, int])
+    to_host: Line = bytes
+    to_board: Line = bytes
+    answers: Callable[[Frame], Frame | None] | None = None
+    most: int | None = None  #: requests, after which the connection is cut
+    memory: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    done: list[Frame] = field(default_factory=list[Frame])
+
+    def answer(self, asked: Frame) -> Frame:
+        place, value = ARGUMENTS.unpack_from(asked.body)
+        if not (self.done and self.done[-1] == asked):
+            self.done.append(asked)
+        body = b""
+        if asked.kind == Kind.HELLO:
+            body = GREETS
+        elif asked.kind == Kind.READ:
+            body = self.registers.get(place, 0).to_bytes(4, "little")
+        elif asked.kind == Kind.POKE:
+            for i in range(value):
+                at = ARGUMENTS.size + i * CHIP.lanes
+                self.memory[place + i] = asked.body[at : at + CHIP.lanes]
+        elif asked.kind == Kind.PEEK:
+            body = b"".join(self.memory.get(place + i, bytes(CHIP.lanes)) for i in range(value))
+        return Frame(asked.kind | ANSWER, asked.session, asked.number, body)
+
+    def serve(self, connection: socket.socket) -> None:
+        decoder = Decoder()
+        with connection:
+            while data := connection.recv(4096):
+                for frame in decoder.feed(self.to_board(data)):
+                    if self.most is not None and len(self.done) >= self.most:
+                        return
+                    said = self.answers(frame) if self.answers is not None else None
+                    connection.sendall(self.to_host(encode(said or self.answer(frame))))
+
+
+@contextmanager
+def listening(board: PlayedBoard) -> Iterator[int]:
+    """The port of a played board."""
+    with socket.create_server(("localhost", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                    board.serve(connection)
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def linked(board: PlayedBoard, patience: float = 0.05, attempts: int = 20) -> Iterator[BoardLink]:
+    with listening(board) as port:
+        transport = TcpTransport("localhost", port)
+        try:
+            yield BoardLink(transport, patience, attempts)
+        finally:
+            transport.close()
+
+
+def test_words_go_there_and_back() -> None:
+    words = np.random.default_rng(0).integers(0, 256, (50, CHIP.lanes)).astype(np.uint8)
+    with linked(PlayedBoard()) as link:
+        link.load(0, 100, words)
+        assert (link.dump(0, 100, 50) == words).all()
+        assert link.dump(0, 0, 0).shape == (0, CHIP.lanes)
+        assert link.repeated == 0
+
+
+def test_what_the_line_loses_is_asked_again_and_done_once() -> None:
+    rng = np.random.default_rng(1)
+
+    def bad(data: bytes) -> bytes:
+        what = rng.random()
+        if what < 0.2:
+            return b""
+        return data[:5] + bytes([data[5] ^ 1]) + data[6:] if what < 0.4 else b"\x7e\x00\xff" * (what > 0.8) + data
+
+    board = PlayedBoard(to_host=bad, to_board=bad)
+    words = np.arange(200, dtype=np.uint8).reshape(-1, CHIP.lanes)
+    with linked(board) as link:
+        link.load(0, 0, words)
+        link.write(8, 1)
+        assert (link.dump(0, 0, 50) == words).all()
+        assert link.repeated > 0
+    numbers = [frame.number for frame in board.done]
+    assert numbers == sorted(set(numbers)), "each once, in their order"
+
+
+def test_an_answer_to_a_request_before_is_not_taken() -> None:
+    board = PlayedBoard({4: 7, 8: 9})
+
+    def late(data: bytes) -> bytes:
+        *_, last = board.done
+        return encode(Frame(Kind.READ | ANSWER, last.session, (last.number - 1) % 256, b"\xff" * 4)) + data
+
+    board.to_host = late
+    with linked(board) as link:
+        assert (link.read(4), link.read(8)) == (7, 9)
+
+
+def refused(board: PlayedBoard, kind: type[Exception], why: str) -> None:
+    def converse() -> None:
+        with linked(board, attempts=2) as link:
+            for _ in range(9):
+                link.read(0)
+
+    with pytest.raises(kind, match=why):
+        converse()
+
+
+def test_each_failure_of_a_line_is_one_error() -> None:
+    def saying(outcome: int, version: int = 1) -> Callable[[Frame], Frame | None]:
+        return lambda frame: (
+            None
+            if frame.kind == Kind.HELLO and version == 1
+            else Frame(frame.kind | ANSWER, frame.session, frame.number, b"", outcome, version)
+        )
+
+    silent = PlayedBoard(to_host=lambda data: b"")
+    refused(silent, NoDeviceError, "tcp:localhost:.*: the board does not answer to HELLO in 2 attempts")
+    garbage = PlayedBoard(to_host=lambda data: b"Linux login: \x7e")
+    refused(garbage, NoDeviceError, r"what comes from it \(\d+ bytes\) is no answer to HELLO in 2 attempts")
+    refused(PlayedBoard(most=3), LinkError, "the connection was closed; another host may have the board")
+    refused(
+        PlayedBoard(answers=saying(Outcome.SESSION)), LinkError, "READ was refused: another host has taken the board"
+    )
+    refused(PlayedBoard(answers=saying(Outcome.BUS)), LinkError, "the chip refuses the access to this register")
+    refused(PlayedBoard(answers=saying(99)), LinkError, "READ was refused: unknown")
+    other = PlayedBoard(answers=saying(Outcome.VERSION, 7))
+    refused(other, NoDeviceError, "the board speaks version 7 of the link, this host 1")
+
+
+def ran(board: PlayedBoard, chip: ChipConfig = CHIP) -> list[Run]:
+    with listening(board) as port:
+        device = BoardDevice(chip, f"tcp:localhost:{port}", lambda: TcpTransport("localhost", port))
+        return [*device.run([there_and_back(1).job])]
+
+
+def test_another_chip_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    own: dict[int, int] = {Register.ID: ID_VALUE, Register.CONFIG: int(CHIP.digest[-8:], 16)}
+    with pytest.raises(NoDeviceError, match="register ID is 0x0: behind the link is no chip of Meshloom"):
+        ran(PlayedBoard())
+    with pytest.raises(NoDeviceError, match="the chip there is another one than tiny: its digest ends with 00000001"):
+        ran(PlayedBoard(own | {Register.CONFIG: 1}))
+    monkeypatch.setattr(board_device, "_READY_POLLS", 3)
+    with pytest.raises(LinkError, match="the chip does not become ready after its reset"):
+        ran(PlayedBoard(own))
+    # a chip with more memory, whose digest is said to be that of this board
+    large = CHIP.model_copy(update={"dram": DramConfig(words=1 << 21)})
+    own[Register.CONFIG] = int(large.digest[-8:], 16)
+    with pytest.raises(NoDeviceError, match="has 1 DRAM channels of 1048576 words; chip tiny needs 1 of 2097152"):
+        ran(PlayedBoard(own), large)
+
+
+def test_a_fault_is_told_with_what_each_part_waits_for() -> None:
+    states = {Register.ID: ID_VALUE, Register.CONFIG: int(CHIP.digest[-8:], 16), Register.CYCLES: 77}
+    both = STATUS.pack({"fault": 1, "ready": 1})
+    states |= {Register.STATUS: both, Register.FAULT_WHO: int(Cause.WATCHDOG), Register.REPORTS: 2}
+    (run,) = ran(PlayedBoard({int(name): value for name, value in states.items()}))
+    assert run.fault is not None
+    assert (run.fault.cause, run.cycles, len(run.blocked_status), run.memory) == (Cause.WATCHDOG, 77, 2, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("tcp:5000", "device tcp:5000: must be tcp:HOST:PORT"),
+        ("tcp:here:70000", "must be tcp:HOST:PORT, such as tcp:localhost:5000"),
+        ("serial:", "must be serial:PATH or serial:PATH@BAUD"),
+        ("serial:/dev/null@12", "serial ports do not go at 12 bits a second"),
+        ("serial:/nowhere", "serial:/nowhere: cannot be opened: No such file or directory"),
+        ("serial:/dev/null", "serial:/dev/null: is no serial port"),
+        ("tcp:localhost:1", "tcp:localhost:1: no board answers: "),
+    ],
+)
+def test_a_place_without_a_board_is_named(name: str, why: str) -> None:
+    with pytest.raises(NoDeviceError, match=re.escape(why)):
+        list(find(name).open(CHIP, False, lambda what: None).run([nothing_to_do().job]))
+
+
+def test_a_slow_peer_is_given_up() -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        transport = TcpTransport("localhost", server.getsockname()[1])
+        with pytest.raises(LinkError, match=r"takes no bytes for 0\.1 seconds"):
+            transport.send(bytes(1 << 26), 0.1)
+        transport.close()
+
+
+@contextmanager
+def pseudo_terminal(port: int) -> Iterator[str]:
+    """A serial port at whose other end a TCP port is."""
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    peer = socket.create_connection(("localhost", port))
+
+    def pump(read: Callable[[], bytes], write: Callable[[bytes], Any]) -> None:
+        try:
+            while data := read():
+                write(data)
+        except OSError:
+            return
+
+    for read, write in (
+        (lambda: os.read(master, 4096), peer.sendall),
+        (lambda: peer.recv(4096), lambda data: os.write(master, data)),
+    ):
+        threading.Thread(target=pump, args=(read, write), daemon=True).start()
+    try:
+        yield os.ttyname(slave)
+    finally:
+        peer.shutdown(socket.SHUT_RDWR)
+        peer.close()
+        os.close(slave)
+
+
+def test_a_serial_port_carries_every_byte_and_has_one_host() -> None:
+    words = np.arange(256, dtype=np.uint8).reshape(-1, CHIP.lanes)  # control characters, too
+    with listening(PlayedBoard()) as port, pseudo_terminal(port) as path:
+        transport = SerialTransport(path, 115200)
+        with pytest.raises(NoDeviceError, match=r"another host has it|cannot be opened: Device or resource busy"):
+            SerialTransport(path, 115200)
+        link = BoardLink(transport, 1)
+        link.load(0, 0, words)
+        assert (link.dump(0, 0, len(words)) == words).all()
+        transport.close()
+
+
+def test_a_serial_port_that_is_pulled_out_is_one_error() -> None:
+    master, slave = os.openpty()
+    transport = SerialTransport(os.ttyname(slave), 115200)
+    os.close(slave)
+    os.close(master)
+    for use in (lambda: transport.send(b"a", 1), lambda: transport.receive(1)):
+        with pytest.raises(LinkError, match="the line is cut"):
+            use()
+    transport.close()
+
+
+def test_a_simulated_board_that_does_not_listen_or_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Path("/bin/true")
+    with pytest.raises(NoDeviceError, match="is taken, or not ours; name another"), board_simulator.running(silent, 7):
+        pass
+
+    @contextmanager
+    def played(program: Path, port: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+        yield 5, subprocess.Popen(["/bin/false"])
+
+    monkeypatch.setattr(board_simulator, "simulator", lambda chip, on_progress: silent)
+    monkeypatch.setattr(board_simulator, "running", played)
+    shown = invoke("board", "--simulate", "--chip", "tiny")
+    assert (shown.exit_code, "the simulated board has ended with status 1" in shown.output) == (Exit.TOOL, True)
+
+
+def test_a_board_that_cannot_be_is_refused(folder: Any) -> None:
+    shown = invoke("board", "--chip", "tiny")
+    assert (shown.exit_code, "is needed: boards of hardware need no server" in shown.output) == (2, True)
+    fast = CHIP.model_copy(update={"dram": DramConfig(latency=1)})
+    with pytest.raises(BuildError, match=r"chip tiny has no board: dram\.latency = 1: block RAM needs"):
+        board_simulator._compile(fast, folder, folder / "log")
+
+
+# -- a simulated board, through its UART pins --------------------------------------------------------------------------
+
+CASES = {
+    "moves": there_and_back(1),
+    "product": product(2),
+    "fault": illegal(),
+    "product again": product(2),
+    "hang": endless(1500),
+    "moves again": there_and_back(1),
+    "large product": product(4, pixels=33, k_blocks=5),
+}
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """The port of a simulated board with `tiny`."""
+    with board_simulator.running(board_simulator.simulator(CHIP)) as (place, _):
+        yield place
+
+
+@pytest.fixture(scope="module")
+def rtl() -> dict[str, Run]:
+    """The same jobs in the simulator without a board around it."""
+    jobs = [case.job if isinstance(case, Case) else case for case in CASES.values()]
+    return dict(zip(CASES, SimulatedDevice(build(CHIP, "verilator")).run(jobs, "cases"), strict=True))
+
+
+@contextmanager
+def opened(kind: str, port: int) -> Iterator[Device]:
+    """A device of each kind."""
+    if kind == "tcp":
+        yield find(f"tcp:localhost:{port}").open(CHIP, False, lambda what: None)
+    elif kind == "serial":
+        with pseudo_terminal(port) as path:
+            yield find(f"serial:{path}").open(CHIP, False, lambda what: None)
+    else:
+        yield SimulatedDevice(build(CHIP, kind))
+
+
+@pytest.mark.slow  # a simulator of a board, and one of its chip
+@pytest.mark.parametrize("kind", ["tcp", "serial", "icarus"])
+def test_every_device_runs_the_same_jobs_alike(kind: str, port: int, rtl: dict[str, Run]) -> None:
+    jobs = [case.job if isinstance(case, Case) else case for case in CASES.values()]
+    with opened(kind, port) as device:
+        runs = dict(zip(CASES, device.run(jobs, "cases"), strict=True))
+    for name, run in runs.items():
+        right, case = rtl[name], CASES[name]
+        assert (run.cycles, run.fault, run.quiet) == (right.cycles, right.fault, right.quiet), name
+        assert (run.records, run.counters, run.trace_shortage) == (right.records, right.counters, ""), name
+        assert run.blocked_status == right.blocked_status, name
+        if isinstance(case, Case):
+            assert all((got == array).all() for got, array in zip(run.memory, case.expected, strict=True)), name
+
+
+@pytest.mark.slow  # a board of the page's chip, as the page has it
+def test_the_page_is_right(folder: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, content in page_files(text).items():
+        (folder / name).write_text(content)
+    assert load("fpga4.toml").digest == load(EXAMPLE).digest
+    with socket.create_server(("localhost", 0)) as free:
+        number = str(free.getsockname()[1])
+    first, *others = transcript(text.replace("5000", number))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    with (folder / "board.log").open("wb") as log:
+        command = shlex.split(first.line.removesuffix("&"))
+        board = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
+        try:
+            while not (said := (folder / "board.log").read_text().splitlines()) or "tcp" not in said[-1]:
+                assert board.poll() is None, said
+                time.sleep(0.1)
+            assert missing(first.lines, "\n".join(said)) is None
+            for each in others:
+                done = shell(each.line, folder)
+                assert done.returncode == 0, done.stdout
+                assert missing(each.lines, done.stdout) is None, done.stdout
+            board.send_signal(signal.SIGINT)
+            assert board.wait(timeout=20) == Exit.INTERRUPTED
+        finally:
+            board.kill()
+            board.wait()
+
+
+@pytest.mark.slow  # the simulated board
+def test_a_workload_passes_on_the_board_by_name(port: int) -> None:
+    options = RunOptions(device=f"tcp:localhost:{port}", here=True)
+    (row,) = runner.run(["gemm:16x16x16"], "tiny", "loop_order", lambda event: None, options)
+    assert (row.simulator, row.status.value, row.mismatches) == (f"tcp:localhost:{port}", "passed", 0)
+    assert row.rtl_cycles == row.model_cycles == 654
+    assert row.bytes_checked == 256
+
+
+@pytest.mark.slow  # the simulated board
+def test_a_board_outlives_its_hosts(port: int) -> None:
+    """Garbage, a host that leaves in mid-transfer, a second host: the next run is right."""
+    case = product(2)
+    with socket.create_connection(("localhost", port)) as one:
+        one.sendall(bytes(range(256)) * 3)
+    with socket.create_connection(("localhost", port)) as one:
+        half = encode(Frame(Kind.POKE, 1, 1, ARGUMENTS.pack(0, 16) + bytes(64)))
+        one.sendall(half[: len(half) // 2])
+    device = find(f"tcp:localhost:{port}").open(CHIP, False, lambda what: None)
+    running = device.run([case.job, case.job])
+    first = next(running)
+    with pytest.raises((LinkError, NoDeviceError), match=r"another host may have the board|connection is cut"):
+        list(device.run([case.job]))
+    second = next(running)
+    running.close()
+    assert (second.cycles, second.records) == (first.cycles, first.records)
+    (third,) = device.run([case.job])
+    assert (third.memory[0] == case.expected[0]).all()
+    other = load("mono16")
+    with pytest.raises(NoDeviceError, match="the chip there is another one than mono16"):
+        list(find(f"tcp:localhost:{port}").open(other, False, lambda what: None).run([case.job]))
