@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 def print_language(results: LanguageResults, screen: Console) -> None:
     """The figures of a generated text, the float model's text, and what was wrong."""
-    from rich.markup import escape
     from rich.table import Table
 
-    table = Table("", f"{escape(results.model)}, {results.weights:,} weights, on {escape(results.chip)}")
-    table.add_row("float model", escape(repr(results.float_text)))
+    table = Table("", f"{results.model}, {results.weights:,} weights, on {results.chip}")
+    table.add_row("float model", repr(results.float_text))
     if results.agreement is not None:
         table.add_row("agreement", f"{results.agreement:.1%} of the tokens are the float model's behind the same text")
     table.add_row(
