@@ -34,11 +34,11 @@ TASKS = {
     "serve": False,
     "sweeps": False,
     "python": False,
+    "arena": False,
+    "agents": True,
 }
-#: The same of pages that the README does not name.
-BESIDE = {"arena": False, "agents": True}
 OTHERS = ("setup", "studies", "tutorial")
-TEXTS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*TASKS, *BESIDE, *OTHERS)}
+TEXTS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*TASKS, *OTHERS)}
 TEXT = README + "".join(TEXTS.values())
 #: Programs that commands begin with.
 _PROGRAMS = "meshloom|make|iverilog|jq|python|tail"
@@ -57,7 +57,7 @@ def questions(text: str) -> list[str]:
 
 def ten_minutes(name: str) -> list[str]:
     """The commands that a page by task begins with, or all of it."""
-    if (TASKS | BESIDE)[name]:
+    if TASKS[name]:
         return commands(TEXTS[name])
     (text,) = re.findall(r"^## In ten minutes\n(.*?)(?=^## )", TEXTS[name], re.MULTILINE | re.DOTALL)
     return commands(text)
@@ -67,7 +67,7 @@ def ten_minutes(name: str) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     """A folder with the examples, and the files that the pages by task show."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for name in (*TASKS, *BESIDE):
+    for name in TASKS:
         for file, content in files(TEXTS[name]).items():
             (tmp_path / file).write_text(content, encoding="utf-8")
     return tmp_path
@@ -138,7 +138,7 @@ def test_a_chip_of_ones_own_is_checked_and_predicted(folder: Path) -> None:
 
 
 @pytest.mark.slow  # builds simulators, plans networks, synthesises a chip
-@pytest.mark.parametrize("name", [*TASKS, *BESIDE])
+@pytest.mark.parametrize("name", TASKS)
 def test_a_page_by_task_runs(name: str, folder: Path) -> None:
     texts = ten_minutes(name)
     assert len(texts) >= 2
