@@ -78,7 +78,7 @@ class _Writer:
         outputs = [*self.node.output, "", "", ""][:3]
         if outputs[0]:
             both = self._join([end[0] for end in ends], 2)
-            shape = self._constant((self.steps, 1, len(ends), self.hidden), np.int64)
+            shape = self._constant((self.steps, 1, len(ends), self.hidden), "int64")
             self._named(outputs[0], "Transpose", self._node("Reshape", both, shape), perm=[0, 2, 1, 3])
         for at in (1, 2):
             if outputs[at]:
@@ -99,7 +99,7 @@ class _Writer:
         state, cell = (self._initial(self.names[index], at) for index in (5, 6))
         states: list[str] = []
         for step in range(self.steps)[:: -1 if reverse else 1]:
-            now = [self._node("Gather", each, self._constant([step], np.int64), axis=0) for each in inputs]
+            now = [self._node("Gather", each, self._constant([step], "int64"), axis=0) for each in inputs]
             state, cell = getattr(self, f"_{self.node.op_type.lower()}")(at, now, state, cell, biases)
             states.append(state)
         return self._join(states[:: -1 if reverse else 1], 0), state, cell
@@ -142,7 +142,7 @@ class _Writer:
 
     def _initial(self, name: str, at: int) -> str:
         """A direction's part of a state that is given, [1, 1, hidden]; nothing if none is."""
-        return self._node("Gather", name, self._constant([at], np.int64), axis=0) if name else ""
+        return self._node("Gather", name, self._constant([at], "int64"), axis=0) if name else ""
 
     def _linear(self, x: str, w: NDArray[Any], bias: NDArray[Any] | None = None) -> str:
         sums = self._node("MatMul", x, self._constant(w.T))
@@ -151,7 +151,7 @@ class _Writer:
     def _join(self, names: Sequence[str], axis: int) -> str:
         return names[0] if len(names) == 1 else self._node("Concat", *names, axis=axis)
 
-    def _constant(self, array: Any, kind: type = np.float32) -> str:
+    def _constant(self, array: Any, kind: str = "float32") -> str:
         from onnx import numpy_helper
 
         numbers: NDArray[Any] = np.ascontiguousarray(array, kind)
