@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _ON_CHIP = {
     "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "Einsum", "Elu", "Erf", "GRU", "Gelu",
     "Gemm", "GlobalAveragePool", "InstanceNormalization", "LSTM", "LayerNormalization", "LeakyRelu", "MatMul",
-    "MaxPool", "ReduceMean", "Relu", "Resize", "Sigmoid", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+    "MaxPool", "Pow", "RMSNormalization", "RNN", "ReduceMean", "Relu", "Resize", "Sigmoid",
+    "SimplifiedLayerNormalization", "SkipLayerNormalization",
     "Softmax", "Tanh",
 }  # fmt: skip
 #: Operators whose results depend on the sizes of their operands alone.

@@ -84,6 +84,9 @@ def _without_steps(window: Window, size: Size) -> Window:
 #: Pixels that may be put in another order one by one: as many channels a convolution then has.
 MOST_MOVED = 1024
 
+#: Channels of the widest word that chips have.
+_WIDEST_WORD = 32
+
 #: Copies of parts of a map that take longer than to exchange channels and pixels a few times.
 _MANY = 12
 
@@ -210,6 +213,16 @@ def lay(
         if size[0] == channels and _in_order(turn_index(index, view.size, groups)):
             return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
     return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels)), groups_of_reader), 0
+
+
+def begin_words(context: FloatContext, view: View, groups: int) -> View:
+    """A value whose groups of channels begin with words of their own: what is put together from parts is made anew by
+    a convolution, unless its groups fill words of any chip."""
+    layer = context.layers.get(view.value)
+    if groups == 1 or layer is None or layer.kind != "concat" or view.size[0] // groups % _WIDEST_WORD == 0:
+        return view
+    raw = View(view.value, view.size, (1, *view.size))
+    return context.views[_select(context, raw, np.arange(view.size[0]), f"{view.value}/words")]
 
 
 def _build_picture(context: FloatContext, name: str, view: View, groups: int) -> View:

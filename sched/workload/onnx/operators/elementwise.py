@@ -29,7 +29,7 @@ def emit_sum(context: FloatContext, node: Node, a: View, b: View) -> None:
         context.emit_like(FloatLayer("add", node.output[0], (a.value, b.value)), a)
         return
     for first, second in ((a, b), (b, a)):
-        if first.shape == shape and _is_factor(first, second):
+        if first.shape == shape and first.order.size == prod(first.size) and _is_factor(first, second):
             ones = apply_function(context, first, f"{node.output[0]}/ones", function("Clip", 1.0, 1.0))
             layer = FloatLayer("mul", context.fresh(f"{node.output[0]}/spread"), (ones.value, second.value))
             context.emit(layer, first.size)
@@ -73,7 +73,7 @@ def _emit_of_layouts(context: FloatContext, kind: Any, node: Node, a: View, b: V
     views = [view.moved(np.ascontiguousarray(np.broadcast_to(view.order, shape))) for view in (a, b)]
     whole = [view for view in (a, b) if view.shape == shape]
     layouts = [layout for view in whole if (layout := layout_of(view)) is not None]
-    if not layouts or any(natural(view) is not None for view in whole):
+    if not layouts or any(natural(view) == tuple(range(len(shape))) for view in whole):
         return False
     layout = layouts[0]
     parts: list[View] = []

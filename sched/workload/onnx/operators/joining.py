@@ -17,6 +17,9 @@ from ..errors import Refused
 from ..floats import FloatLayer
 from ..load import Attributes, Node
 
+#: Parts of channels that are put beside each other by convolutions and sums.
+_MOST_SCATTERED = 4
+
 
 def concat(context: FloatContext, node: Node, attributes: Attributes) -> None:
     rank = len(next(context.view(name) for name in node.input if name in context.views).shape)
@@ -41,7 +44,9 @@ def _lie_as_tokens(context: FloatContext, node: Node, rank: int) -> bool:
         return False
     views = [settle(context, name) for name in node.input]
     orders = {natural(view) for view in views}
-    return all(layout_of(view) for view in views) and (None in orders or (rank == 3 and len(orders) > 1))
+    if tuple(range(rank)) in orders or not any(layout_of(view) for view in views):
+        return False
+    return None in orders or (rank == 3 and len(orders) > 1)
 
 
 def _moves_alone(context: FloatContext, node: Node, axis: int) -> bool:
@@ -78,25 +83,54 @@ def _join_layouts(context: FloatContext, node: Node, axis: int) -> bool:
             layout = Layout(layout.channels, (axis, *layout.pixels))
     if axis in layout.pixels[1:]:  # behind other pixels: before them
         layout = Layout(layout.channels, (axis, *(each for each in layout.pixels if each != axis)))
+    if axis in layout.channels and len(shapes) <= _MOST_SCATTERED:
+        _scatter_channels(context, node, axis, replace(layout, channels=tuple(sorted(layout.channels))), like)
+        return True
     parts = [_lay_part(context, node, at, layout, like) for at in range(len(node.input))]
     names = tuple(view.value for view in parts)
     channels, _, width = parts[0].size
-    if axis in layout.channels:
-        context.emit(FloatLayer("concat", node.output[0], names), (sum(view.size[0] for view in parts), 1, width))
-    else:
-        first = np.cumsum([0, *(view.size[2] for view in parts)]).tolist()
-        places = tuple(PastePlace(0, left, 1, 1, 1, view.size[2]) for left, view in zip(first, parts, strict=False))
-        context.emit(FloatLayer("paste", node.output[0], names, places=places), (channels, 1, first[-1]))
-    result = context.views[node.output[0]]
+    firsts = np.cumsum([0, *(view.size[0 if axis in layout.channels else 2] for view in parts)]).tolist()
     if axis in layout.channels:  # one part behind the other, whatever is around the axis
-        at = np.cumsum([0, *(view.size[0] for view in parts)]).tolist()
-        index = np.concatenate(
-            [layout.index(each) + first * width for each, first in zip(shapes, at, strict=False)], axis
-        )
+        context.emit(FloatLayer("concat", node.output[0], names), (firsts[-1], 1, width))
+        parted = [layout.index(shape) + first * width for shape, first in zip(shapes, firsts, strict=False)]
+        index = np.concatenate(parted, axis)
     else:
-        index = layout.index((*shapes[0][:axis], sum(each[axis] for each in shapes), *shapes[0][axis + 1 :]))
-    context.keep_view(node.output[0], result.moved(index))
+        places = tuple(PastePlace(0, left, 1, 1, 1, view.size[2]) for left, view in zip(firsts, parts, strict=False))
+        context.emit(FloatLayer("paste", node.output[0], names, places=places), (channels, 1, firsts[-1]))
+        index = layout.index(_joined_shape(shapes, axis))
+    context.keep_view(node.output[0], context.views[node.output[0]].moved(index))
     return True
+
+
+def _joined_shape(shapes: Sequence[tuple[int, ...]], axis: int) -> tuple[int, ...]:
+    return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+
+
+def _scatter_channels(context: FloatContext, node: Node, axis: int, layout: Layout, like: View) -> None:
+    """Channels of operands to their places among zeros, and the sum of that: a result whose words are full, which
+    parts of no whole words behind each other are not."""
+    shapes = [(context.views if name in context.views else context.constants)[name].shape for name in node.input]
+    shape = _joined_shape(shapes, axis)
+    ends = np.cumsum([each[axis] for each in shapes])[:-1].tolist()
+    total = ""
+    for at, targets in enumerate(np.split(layout.index(shape), ends, axis)):
+        view = context.views.get(node.input[at])
+        if view is not None and view.size[1] == 1 and (own := layout_of(view)) and own.pixels == layout.pixels:
+            value, width, sources = view, view.size[2], layout.of(view.order)[:, 0] // view.size[2]
+        else:
+            value = _lay_part(context, node, at, layout, like)
+            width, sources = value.size[2], np.arange(value.size[0])
+        w = np.zeros((prod(shape) // width, value.channels, 1, 1))
+        w[layout.of(targets)[:, 0] // width, sources] = 1
+        last = at == len(shapes) - 1
+        part = context.fresh(f"{node.output[0]}/part{at}")
+        layer = FloatLayer("conv", part, (value.value,), w=w, bias=np.zeros(len(w)), moves=True)
+        context.emit(layer, (len(w), 1, width))
+        if total:
+            part = node.output[0] if last else context.fresh(f"{node.output[0]}/sum{at}")
+            context.emit(FloatLayer("add", part, (total, layer.output)), (len(w), 1, width))
+        total = part
+    context.keep_view(node.output[0], context.views[total].moved(layout.index(shape)))
 
 
 def _lay_part(context: FloatContext, node: Node, at: int, layout: Layout, like: View) -> View:

@@ -53,6 +53,12 @@ def layer_normalisation(context: FloatContext, node: Node, attributes: Attribute
     standardise(context, node, view, axis, attributes.get("epsilon", 1e-5))
 
 
+def rms_normalisation(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    view = settle(context, node.input[0])
+    axis = attributes.get("axis", -1) % len(view.shape)
+    standardise(context, node, view, axis, attributes.get("epsilon", 1e-5), centred=False)
+
+
 def instance_normalisation(context: FloatContext, node: Node, attributes: Attributes) -> None:
     view = settle(context, node.input[0])
     if view.shape[0] != 1 or len(view.shape) < 3:
@@ -61,17 +67,26 @@ def instance_normalisation(context: FloatContext, node: Node, attributes: Attrib
 
 
 def standardise(
-    context: FloatContext, node: Node, view: View, axis: int, epsilon: float, along: tuple[int, ...] | None = None
+    context: FloatContext,
+    node: Node,
+    view: View,
+    axis: int,
+    epsilon: float,
+    along: tuple[int, ...] | None = None,
+    centred: bool = True,
 ) -> None:
-    """Over all axes from `axis` on; then the node's gains and offsets, of shape `along` if that is not theirs."""
+    """Over all axes from `axis` on; then the node's gains and offsets, of shape `along` if that is not theirs.
+    `centred`: whether the mean is taken off."""
     scale, bias = (context.optional(node, index, what) for index, what in ((1, "scale"), (2, "bias")))
     plain = all(array is None or np.all(array == one) for array, one in ((scale, 1), (bias, 0)))
     rows = prod(view.shape[:axis])
     x, groups = lay(context, node.input[0], view, np.ascontiguousarray(view.order.reshape(rows, -1)))
-    less = FloatLayer("normalise", context.fresh(f"{node.output[0]}/less"), (x.value,), by="mean")
-    context.emit(less, x.size)
+    operand = x.value
+    if centred:
+        operand = context.fresh(f"{node.output[0]}/less")
+        context.emit(FloatLayer("normalise", operand, (x.value,), by="mean"), x.size)
     last = node.output[0] if plain and not groups else context.fresh(f"{node.output[0]}/even")
-    even = FloatLayer("normalise", last, (less.output,), by="root", epsilon=epsilon)
+    even = FloatLayer("normalise", last, (operand,), by="root", epsilon=epsilon)
     context.emit(even, x.size)
     result = context.views[last].moved(np.arange(view.order.size).reshape(view.shape))
     if groups:  # back to where channels and pixels were
@@ -125,5 +140,7 @@ OPERATORS: dict[str, Operator] = {
     "BatchNormalization": batch_normalisation,
     "InstanceNormalization": instance_normalisation,
     "LayerNormalization": layer_normalisation,
+    "RMSNormalization": rms_normalisation,
+    "SimplifiedLayerNormalization": rms_normalisation,
     "Softmax": softmax,
 }

@@ -10,7 +10,7 @@ from ..building.context import FloatContext, Operator
 from ..building.kernels import emit_conv
 from ..building.layers import emit_fully_connected
 from ..building.maps import emit_constant
-from ..building.pictures import lay, settle
+from ..building.pictures import begin_words, lay, settle
 from ..building.views import View
 from ..errors import Refused
 from ..floats import FloatLayer
@@ -87,6 +87,7 @@ def _multiply_tensors(context: FloatContext, node: Node, a: View, b: View) -> No
     right = np.broadcast_to(right, (*lead, depth, columns)).reshape(groups * depth, columns)
     first, _ = lay(context, node.input[0], a, np.ascontiguousarray(left.swapaxes(1, 2)).reshape(-1, rows), groups)
     second, _ = lay(context, node.input[1], b, np.ascontiguousarray(right), groups)
+    first, second = (begin_words(context, view, groups) for view in (first, second))
     along_columns = meets_softmax(context, node.output[0])
     if along_columns:  # the second operand's pixels are the result's
         first, second = second, first

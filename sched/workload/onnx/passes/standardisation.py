@@ -4,7 +4,8 @@ It is one operator since opset 17. Before, PyTorch writes
 
     mean = ReduceMean(x), d = x - mean, variance = ReduceMean(d ** 2), y = d / Sqrt(variance + epsilon)
 
-with d once or twice; TensorFlow's converter multiplies by a reciprocal or a power instead of the division.
+with d once or twice; TensorFlow's converter multiplies by a reciprocal or a power instead of the division. The same
+without a mean that is taken off (RMSNorm) is an operator since opset 23.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ..load import CheckedModel, Node, attributes
 
 
 def join_standardisations(model: CheckedModel) -> CheckedModel:
-    """The model with such nodes as one LayerNormalization each; it computes the same tensors, but for those between."""
+    """The model with such nodes as one LayerNormalization or RMSNormalization each; it computes the same tensors, but
+    for those between."""
     search = _PatternSearch(model)
     return model.with_nodes([search.joined(node) for node in model.nodes])
 
@@ -28,28 +30,30 @@ class _PatternSearch:
         self.makers = {name: node for node in model.nodes for name in node.output if name}
 
     def joined(self, node: Node) -> Node:
-        """The node that takes the place of a node: a LayerNormalization, or itself."""
+        """The node that takes the place of a node: a LayerNormalization, an RMSNormalization, or itself."""
         from onnx import helper
 
         match = self._standardisation(node)
         if match is None:
             return node
-        x, axis, epsilon = match
+        operator, x, axis, epsilon = match
         name = node.name or node.output[0]
-        return helper.make_node("LayerNormalization", [x, ""], list(node.output), name, axis=axis, epsilon=epsilon)
+        return helper.make_node(operator, [x, ""], list(node.output), name, axis=axis, epsilon=epsilon)
 
-    def _standardisation(self, node: Node) -> tuple[str, int, float] | None:
-        """If a node makes (x - mean) / root of the variance: x, the first of the last axes that they are of, and what
-        is added to the variance."""
+    def _standardisation(self, node: Node) -> tuple[str, str, int, float] | None:
+        """If a node makes (x - mean) / root of the variance, or x / root of the mean square: the operator that does, x,
+        the first of the last axes that they are of, and what is added to the variance."""
         for difference, factor in self._quotients(node):
-            x = self._difference(difference)
-            variance = self._variance(factor) if x is not None else None
-            if x is None or variance is None:
+            variance = self._variance(factor)
+            if variance is None:
                 continue
             squares, axis, epsilon = variance
             other = self._squared(squares)
-            if other is not None and self._difference(other) == (x[0], axis) == x:
-                return x[0], axis, epsilon
+            x = self._difference(difference)
+            if other is not None and x is not None and self._difference(other) == (x[0], axis) == x:
+                return "LayerNormalization", x[0], axis, epsilon
+            if other == difference:
+                return "RMSNormalization", difference, axis, epsilon
         return None
 
     def _quotients(self, node: Node) -> list[tuple[str, Node]]:

@@ -6,10 +6,15 @@ from collections.abc import Callable, Sequence
 
 from ..load import CheckedModel
 from .pads import move_pads_into_pools
+from .recurrence import unroll_recurrences
 from .standardisation import join_standardisations
 
 #: Each gives a model that computes the same outputs, or the model itself.
-PASSES: Sequence[Callable[[CheckedModel], CheckedModel]] = (join_standardisations, move_pads_into_pools)
+PASSES: Sequence[Callable[[CheckedModel], CheckedModel]] = (
+    join_standardisations,
+    move_pads_into_pools,
+    unroll_recurrences,
+)
 
 
 def rewrite(model: CheckedModel) -> CheckedModel:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from meshloom.sched.workload.onnx.building.ways import find_way
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -101,3 +102,57 @@ def test_parts_of_one_tensor_only_move() -> None:
                              m.node("Slice", [rolled, m.integers(0), m.integers(4), m.integers(1)], "start")],
                   "back", axis=1)  # fmt: skip
     assert kinds(keeps_its_meaning(m, linear(m, back, 16, 4, "y"))) == "conv conv"
+
+
+@pytest.mark.parametrize("how", ["halves", "neighbours"])
+@pytest.mark.parametrize("depth", [4, 6])
+def test_rotary_embeddings(how: str, depth: int) -> None:
+    m, tokens, heads = FloatModel((1, 5, 12)), 5, 3
+    whole = m.node("Reshape", [linear(m, "x", 12, heads * depth, "a"), m.integers(1, tokens, heads, depth)], "parts")
+    q = m.node("Transpose", whole, "q", perm=[0, 2, 1, 3])
+    angle = np.outer(np.arange(tokens), 1 / 100 ** (np.arange(depth // 2) / depth))
+    step = 1 if how == "halves" else 2
+    cuts = [(0, depth // 2), (depth // 2, depth)] if how == "halves" else [(0, depth), (1, depth)]
+    a, b = (
+        m.node("Slice", [q, m.integers(first), m.integers(end), m.integers(3), m.integers(step)], name)
+        for name, (first, end) in zip("rs", cuts, strict=True)
+    )
+    if how == "halves":
+        turned = m.node("Concat", [m.node("Neg", b, "less"), a], "turned", axis=-1)
+        cos, sin = (np.concatenate([each, each], axis=1) for each in (np.cos(angle), np.sin(angle)))
+        both = [m.node("Mul", [q, m.constant(cos)], "c"), m.node("Mul", [turned, m.constant(sin)], "d")]
+        y = m.node("Add", both, "rotated")
+    else:
+        c, d = m.constant(np.cos(angle)), m.constant(np.sin(angle))
+        first = m.node("Sub", [m.node("Mul", [a, c], "ac"), m.node("Mul", [b, d], "bd")], "first")
+        second = m.node("Add", [m.node("Mul", [a, d], "ad"), m.node("Mul", [b, c], "bc")], "second")
+        pairs = [m.node("Unsqueeze", [each, m.integers(4)], f"{each}_wide") for each in (first, second)]
+        joined = m.node("Concat", pairs, "pairs", axis=-1)
+        y = m.node("Reshape", [joined, m.integers(1, heads, tokens, depth)], "rotated")
+    back = m.node("Transpose", y, "back", perm=[0, 2, 1, 3])
+    m.node("Reshape", [back, m.integers(1, tokens, heads * depth)], "flat")
+    keeps_its_meaning(m, linear(m, "flat", heads * depth, 8, "y"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "channels"),
+    [((4, 6, 5), (0, 2, 1), 20), ((4, 6, 5), (1, 0, 2), 6), ((2, 3, 4, 5), (2, 0, 3, 1), 8), ((6, 1, 7), (2, 1, 0), 7)],
+)
+def test_ways_end_where_they_should(shape: tuple[int, ...], order: tuple[int, ...], channels: int) -> None:
+    numbers = np.arange(np.prod(shape)).reshape(shape)
+    index = numbers.transpose(order).reshape(channels, -1)
+    steps = find_way(index, (shape[0], 1, numbers.size // shape[0]))
+    assert steps is not None
+    value = numbers.reshape(shape[0], -1)
+    for step in steps:
+        value = value[step.channels]
+        if step.groups:
+            value = value.reshape(step.groups, len(value) // step.groups, -1).swapaxes(1, 2)
+            value = value.reshape(-1, value.shape[-1])
+    assert np.array_equal(value, index)
+
+
+def test_no_way_leads_to_what_is_no_order_of_axes() -> None:
+    index = np.arange(24).reshape(4, 6)
+    assert find_way(np.roll(index.ravel(), 1).reshape(4, 6), (4, 1, 6)) is None
+    assert find_way(index.reshape(8, 3)[:, :2], (4, 1, 6)) is None

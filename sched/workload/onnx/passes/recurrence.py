@@ -1,0 +1,167 @@
+"""LSTM, GRU and RNN as the nodes of each of their steps: as many as the input is long.
+
+After the operators' definitions in ONNX. What gates take of the input is one product for all steps. Each gate has
+weights and a tensor of its own, so that its step fits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..load import CheckedModel, Node, attributes
+
+#: Gates of each operator, in the order of its weights, and its functions unless it says others.
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_FUNCTIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+#: Functions of gates that have no numbers of their own.
+_PLAIN = {"Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"}
+#: What is more than the gates: it stays as it is, and is refused.
+_OTHERS = ("clip", "input_forget", "layout")
+#: Steps that are written down.
+_MOST_STEPS = 512
+
+
+def unroll_recurrences(model: CheckedModel) -> CheckedModel:
+    """The model with the steps of such operators where weights are constant, the input's length is known and no
+    element of the batch is shorter; it computes the same tensors."""
+    nodes: list[Node] = []
+    for node in model.nodes:
+        steps = _steps(model, node) if node.op_type in _GATES and node.domain in ("", "ai.onnx") else None
+        nodes += [node] if steps is None else steps
+    return model.with_nodes(nodes)
+
+
+def _steps(model: CheckedModel, node: Node) -> list[Node] | None:
+    """The nodes that take the place of one."""
+    options = attributes(node)
+    names = [*node.input, *[""] * 8][:8]
+    x, w, r, bias, lengths, _, _, peepholes = names
+    shape = model.inferred.get(x) or model.input_sizes.get(x)
+    if not shape or len(shape) != 3 or shape[1] != 1 or not 0 < shape[0] <= _MOST_STEPS or peepholes:
+        return None
+    if any(name not in model.constants for name in (w, r)) or (bias and bias not in model.constants):
+        return None
+    if lengths and np.any(model.constants.get(lengths, 0) != shape[0]):
+        return None
+    functions = options.get("activations") or [*_FUNCTIONS[node.op_type]] * len(model.constants[w])
+    functions = [each.decode() if isinstance(each, bytes) else each for each in functions]
+    if any(options.get(name) for name in _OTHERS) or not _PLAIN.issuperset(functions):
+        return None
+    return _Writer(model, node, shape[0], functions).written()
+
+
+class _Writer:
+    """Writes the nodes of one operator of `steps` steps."""
+
+    def __init__(self, model: CheckedModel, node: Node, steps: int, functions: Sequence[str]) -> None:
+        self.node, self.steps, self.options = node, steps, attributes(node)
+        self.names = [*node.input, *[""] * 8][:8]
+        self.w, self.r = (model.constants[name].astype(np.float32) for name in self.names[1:3])
+        gates, directions = _GATES[node.op_type], len(self.w)
+        self.hidden = self.r.shape[2]
+        zeros = np.zeros((directions, 2 * gates * self.hidden), np.float32)
+        self.bias = model.constants[self.names[3]].astype(np.float32) if self.names[3] else zeros
+        each = len(functions) // directions
+        self.functions = [functions[at * each : (at + 1) * each] for at in range(directions)]
+        self.nodes: list[Node] = []
+        self.prefix = f"{next(name for name in node.output if name)}//"
+
+    def written(self) -> list[Node]:
+        """All nodes."""
+        direction = self.options.get("direction", "forward")
+        direction = direction.decode() if isinstance(direction, bytes) else direction
+        ends = [self._direction(at, direction == "reverse" or at == 1) for at in range(len(self.w))]
+        outputs = [*self.node.output, "", "", ""][:3]
+        if outputs[0]:
+            both = self._join([end[0] for end in ends], 2)
+            shape = self._constant((self.steps, 1, len(ends), self.hidden), "int64")
+            self._named(outputs[0], "Transpose", self._node("Reshape", both, shape), perm=[0, 2, 1, 3])
+        for at in (1, 2):
+            if outputs[at]:
+                self._named(outputs[at], "Identity", self._join([end[at] for end in ends], 0))
+        return self.nodes
+
+    def _direction(self, at: int, reverse: bool) -> tuple[str, str, str]:
+        """All results of one direction, [steps, 1, hidden], and the last state and cell."""
+        gates, hidden = _GATES[self.node.op_type], self.hidden
+        biases = self.bias[at].reshape(2, gates, hidden)
+        whole = [  # what is added to a reset state comes before the reset
+            biases[0, gate] + (0 if self._resets_sums() and gate == 2 else biases[1, gate]) for gate in range(gates)
+        ]
+        inputs = [
+            self._linear(self.names[0], self.w[at][gate * hidden : (gate + 1) * hidden], whole[gate])
+            for gate in range(gates)
+        ]
+        state, cell = (self._initial(self.names[index], at) for index in (5, 6))
+        states: list[str] = []
+        for step in range(self.steps)[:: -1 if reverse else 1]:
+            now = [self._node("Gather", each, self._constant([step], "int64"), axis=0) for each in inputs]
+            state, cell = getattr(self, f"_{self.node.op_type.lower()}")(at, now, state, cell, biases)
+            states.append(state)
+        return self._join(states[:: -1 if reverse else 1], 0), state, cell
+
+    def _lstm(self, at: int, now: Sequence[str], state: str, cell: str, _: NDArray[Any]) -> tuple[str, str]:
+        f, g, h = self.functions[at]
+        sums = [self._with_state(at, gate, each, state) for gate, each in enumerate(now)]
+        into, out = (self._node(f, sums[gate]) for gate in (0, 1))
+        new = self._node("Mul", into, self._node(g, sums[3]))
+        if cell:
+            new = self._node("Add", self._node("Mul", self._node(f, sums[2]), cell), new)
+        return self._node("Mul", out, self._node(h, new)), new
+
+    def _gru(self, at: int, now: Sequence[str], state: str, cell: str, biases: NDArray[Any]) -> tuple[str, str]:
+        f, g = self.functions[at]
+        update = self._node(f, self._with_state(at, 0, now[0], state))
+        reset = self._node(f, self._with_state(at, 1, now[1], state))
+        part = self._weights(at, 2)
+        if self._resets_sums():
+            sums = self._linear(state, part, biases[1, 2]) if state else self._constant(biases[1, 2])
+            new = self._node(g, self._node("Add", now[2], self._node("Mul", reset, sums)))
+        elif state:
+            new = self._node(g, self._node("Add", now[2], self._linear(self._node("Mul", reset, state), part)))
+        else:
+            new = self._node(g, now[2])
+        rest = self._node("Mul", self._node("Sub", self._constant(np.ones(1)), update), new)
+        return (self._node("Add", rest, self._node("Mul", update, state)) if state else rest), cell
+
+    def _rnn(self, at: int, now: Sequence[str], state: str, cell: str, _: NDArray[Any]) -> tuple[str, str]:
+        return self._node(self.functions[at][0], self._with_state(at, 0, now[0], state)), cell
+
+    def _resets_sums(self) -> bool:
+        return self.node.op_type == "GRU" and bool(self.options.get("linear_before_reset"))
+
+    def _weights(self, at: int, gate: int) -> NDArray[Any]:
+        return self.r[at][gate * self.hidden : (gate + 1) * self.hidden]
+
+    def _with_state(self, at: int, gate: int, now: str, state: str) -> str:
+        return self._node("Add", now, self._linear(state, self._weights(at, gate))) if state else now
+
+    def _initial(self, name: str, at: int) -> str:
+        """A direction's part of a state that is given, [1, 1, hidden]; nothing if none is."""
+        return self._node("Gather", name, self._constant([at], "int64"), axis=0) if name else ""
+
+    def _linear(self, x: str, w: NDArray[Any], bias: NDArray[Any] | None = None) -> str:
+        sums = self._node("MatMul", x, self._constant(w.T))
+        return sums if bias is None or not bias.any() else self._node("Add", sums, self._constant(bias))
+
+    def _join(self, names: Sequence[str], axis: int) -> str:
+        return names[0] if len(names) == 1 else self._node("Concat", *names, axis=axis)
+
+    def _constant(self, array: Any, kind: str = "float32") -> str:
+        from onnx import numpy_helper
+
+        numbers: NDArray[Any] = np.ascontiguousarray(array, kind)
+        return self._node("Constant", value=numpy_helper.from_array(numbers))
+
+    def _node(self, operator: str, *inputs: str, **options: Any) -> str:
+        return self._named(f"{self.prefix}{len(self.nodes)}", operator, *inputs, **options)
+
+    def _named(self, output: str, operator: str, *inputs: str, **options: Any) -> str:
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(operator, inputs, [output], output, **options))
+        return output
