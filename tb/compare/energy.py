@@ -11,7 +11,7 @@ from meshloom.sched.ir.schedule import Gemm, Schedule
 from meshloom.sched.program.program import Program
 
 from ..results.artefacts import Artefacts
-from ..results.energy import DEFAULT, EnergyFigures, EnergyPart, EnergyTable, load
+from ..results.energy import DEFAULT, DRAM, EnergyFigures, EnergyPart, EnergyTable, load
 from ..results.schema import Row
 from .finished import macs_of
 from .links import data_moves
@@ -49,17 +49,17 @@ def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, tab
         count["links"] += size * route.hops
         for tile, address in ((fields["src_tile"], fields["src"]), (fields["dst_tile"], fields["dst"])):
             if tile in drams:
-                count["DRAM"] += size
+                count[DRAM] += size
             elif tile in spms:
                 count["scratchpads"] += size
             elif (region := split_address(address)[0]) in sizes:
                 read[Region(region)] += size
     instructions = sum(len(stream.instructions) for stream in (*program.streams, program.boot))
-    count["DRAM"] += instructions * chip.instruction_words * lanes
+    count[DRAM] += instructions * chip.instruction_words * lanes
     prices = {
         "products": table.product,
         "links": table.link_byte,
-        "DRAM": table.dram_byte,
+        DRAM: table.dram_byte,
         "scratchpads": table.sram_byte(chip.spm_words * lanes),
     }
     spent = {name: each * prices[name] for name, each in count.items()}

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from meshloom.sched.ir.schedule import ToolClaim
 
+from ..results.energy import DRAM
 from ..results.schema import Row
 from .narrow import show
 
@@ -17,20 +18,23 @@ if TYPE_CHECKING:
 
 
 class ClaimedRun(NamedTuple):
-    """A layer on a chip, what its tool says of it, and the cycles that it takes there; `microjoules`: an estimate."""
+    """A layer on a chip, what its tool says of it, and the cycles that it takes there; `microjoules`: an estimate;
+    `dram_bytes`: read and written, the program too."""
 
     workload: str
     chip: str
     claim: ToolClaim
     cycles: int
     microjoules: float | None = None
+    dram_bytes: int | None = None
 
 
 def claim_of(row: Row, chip: str) -> ClaimedRun:
     """That of a row with a claim, under the name that its chip has in the table."""
     assert row.claim is not None
     energy = row.energy.microjoules if row.energy else None
-    return ClaimedRun(row.workload, chip, row.claim, row.rtl_cycles, energy)
+    moved = row.energy.parts.get(DRAM) if row.energy else None
+    return ClaimedRun(row.workload, chip, row.claim, row.rtl_cycles, energy, moved.count if moved else None)
 
 
 def claim_line(claim: ToolClaim, cycles: int) -> str:
@@ -56,6 +60,8 @@ def print_claims(runs: Sequence[ClaimedRun], counted: str, to: Console) -> None:
     }
     if any(run.claim.dram_bytes is not None for run in runs):
         columns["claimed DRAM bytes"] = lambda run: _number(run.claim.dram_bytes)
+        if any(run.dram_bytes is not None for run in runs):
+            columns["DRAM bytes"] = lambda run: _number(run.dram_bytes)
     if any(run.claim.picojoules is not None for run in runs):
         columns["claimed µJ"] = lambda run: _energy(run.claim.picojoules and run.claim.picojoules / 1e6)
     if any(run.microjoules is not None and run.claim.picojoules is not None for run in runs):

@@ -89,6 +89,10 @@ def load(path: Path = DEFAULT) -> EnergyTable:
         raise EnergyError(f"{path}: {mistakes(error, values, EnergyTable)}") from error
 
 
+#: The part of DRAM.
+DRAM = "DRAM"
+
+
 class EnergyPart(Record):
     """Something that takes energy: how often (products; bytes read or written; bytes x links), and picojoules."""
 

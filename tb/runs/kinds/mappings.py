@@ -117,7 +117,8 @@ def _find(name: str, chip: ChipConfig | None) -> Sequence[MappedSource]:
 def _syntax() -> str:
     return (
         "mappings: TOOL:FILE, a layer as another tool maps it\n"
-        f"  tools: {', '.join(IMPORTERS.names())}; FILE.py:NAME, an importer of yours"
+        f"  tools: {', '.join(IMPORTERS.names())}\n"
+        "  or FILE.py:NAME, an importer of yours"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from meshloom.tb.exchange.registry import IMPORTERS
 from meshloom.tb.exchange.scalesim_chip import texts
 from meshloom.tb.inputs.golden.layer import golden
 from meshloom.tb.results.energy import load as load_energy
+from meshloom.tb.results.schema import load as load_results
+
+from ..command_line import invoke
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "mappings" / "scalesim"
 SMALL = EXAMPLES / "tiny" / "gemm_32x32x32"
@@ -45,6 +49,17 @@ def test_a_layer_computes_and_its_reports_are_the_claim() -> None:
     data = random_data(layer.shape)
     result = schedule(layer.shape, chip, data.scale, layer.mapping, layer.claim)
     assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
+
+
+def test_claimed_bytes_stand_beside_those_that_were_moved(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    shown = invoke("run", f"scalesim:{SMALL / 'layers.csv'}", "--chip", "tiny", "--json", rows)
+    assert shown.exit_code == 0, shown.output
+    (row,) = load_results(rows).rows
+    assert row.energy is not None
+    moved = row.energy.parts["DRAM"].count
+    assert moved > 3 * 1024
+    assert re.search(rf"claimed DRAM bytes.*DRAM bytes(.|\n)* 3,072 .* {moved:,}", shown.output)
 
 
 def test_a_layer_of_a_network_is_named() -> None:
