@@ -321,17 +321,8 @@ def test_a_network_of_a_user_runs_in_icarus(folder: Path) -> None:
 @pytest.mark.slow  # compiles a simulator
 def test_the_bench_runs_in_verilator(tmp_path: Path) -> None:
     folder = written("gemm:16x16x16", tmp_path / "gemm")
-    command = [
-        "verilator",
-        "--binary",
-        "--timing",
-        "-Wno-lint",
-        "-Wno-style",
-        "-Wno-INITIALDLY",
-        "--top-module",
-        "bench",
-        *SOURCES,
-    ]
+    command = ["verilator", "--binary", "--timing", "-Wno-lint", "-Wno-style"]
+    command += ["-CFLAGS", "-std=c++20", "--top-module", "bench", *SOURCES]
     environment = tool_variables()
     subprocess.run([*command, "--Mdir", tmp_path / "model"], cwd=folder, check=True, env=environment)
     said = subprocess.run([tmp_path / "model" / "Vbench"], cwd=folder, capture_output=True, text=True, check=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,8 @@ from .transport import BAUD, LinkError, SerialTransport, TcpTransport, Transport
 _READY_POLLS = 1000
 #: Why a run has no words from inside the cores.
 UNOBSERVED = "a board does not show what its cores compute: the outputs in DRAM alone were compared"
+#: CPU seconds of a run: hardware takes none.
+NO_CPU = 0.0
 Connect = Callable[[], Transport]
 
 
@@ -80,14 +81,12 @@ class BoardDevice:
         link.reset()
         for tile, at, words in loads:
             link.load(chip.channels.index(tile), at, words)
-        before = time.process_time()
         boot = job.program.boot
         status = self._boot(link, boot, job.watchdog, job.stall_limit, CONTROL.pack({"start": 1, "trace": 1}))
-        spent = time.process_time() - before
         cycles, quiet = link.read(Register.CYCLES), link.read(Register.QUIET)
         if status["fault"]:
             fault, blocked = self._fault(link)
-            return Run(cycles, fault, [], [], {}, spent, self.name, "", {}, blocked, quiet, UNOBSERVED)
+            return Run(cycles, fault, [], [], {}, NO_CPU, self.name, "", {}, blocked, quiet, UNOBSERVED)
         memory = [link.dump(chip.channels.index(tile), at, words) for tile, at, words in job.outputs]
         records: list[readout.Record] = []
         counters: dict[int, list[int]] = {}
@@ -100,7 +99,7 @@ class BoardDevice:
                 records, counters, damage = readout.parse(plan, traced, chip)
                 shortage = readout.shortage(counters, chip) or damage
         return Run(
-            cycles, None, memory, records, counters, spent, self.name, shortage, quiet=quiet, unobserved=UNOBSERVED
+            cycles, None, memory, records, counters, NO_CPU, self.name, shortage, quiet=quiet, unobserved=UNOBSERVED
         )
 
     def _readout(self, job: Job, loads: list[tuple[int, int, NDArray[np.uint8]]]) -> tuple[readout.Readout | None, str]:

@@ -45,6 +45,7 @@ module bench;
 
 _TASKS = """
   reg failed = 0;
+  reg go = 0;
   reg [31:0] value;
   reg [31:0] status;
   reg [31:0] waited;
@@ -164,6 +165,9 @@ def _sequence(manifest: ExportManifest) -> str:
 {loads}
     $readmemh("{manifest.expected.text}", expected);
     {count}
+    go = 1;
+  end
+  always @(posedge go) begin  // in an initial block Verilator would not delay assignments
     repeat (4) @(posedge clk);
     rst <= 0;
     repeat ({manifest.clear_cycles} + 16) @(posedge clk);
