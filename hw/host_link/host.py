@@ -193,7 +193,7 @@ class HostPort(wiring.Component):
             Register.REPORT_HIGH: oldest[32:],
         }
         readable |= program
-        pending = {"done": done, "fault": faulted}
+        pending: dict[str, Value] = {"done": done, "fault": faulted}
         if launches is not None:
             self._serve_programs(m, launches, write, program, readable)
             pending["completion"] = self.serving & (launches.waiting != 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]
-from systemrdl import RDLCompiler
+from systemrdl.compiler import RDLCompiler
 
 from meshloom.hw.assembly import verilog as emission
 from meshloom.hw.assembly.system_rdl import system_rdl
