@@ -25,7 +25,7 @@ CHIP = "tiny"
 #: A result whose signal-to-noise ratio against ONNX Runtime is less is wrong: no rounding to 8 bits costs so much.
 LEAST_DB = 20.0
 #: Newest opset and IR version of the cases: ONNX Runtime lags behind the package that has them.
-OPSET, IR_VERSION = 22, 10
+OPSET, IR_VERSION = 23, 10
 #: What each operator becomes, and where that ends.
 HOW: Mapping[str, tuple[str, str]] = {
     "Add": ("add; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
@@ -40,7 +40,7 @@ HOW: Mapping[str, tuple[str, str]] = {
     "QuantizeLinear": ("nothing: the step of what it quantises", "one scale, or one for each channel of an input"),
     "Cast": ("nothing", "to floating point"),
     "Clip": ("in the layer before, or a max pool; other bounds a table", ""),
-    "Concat": ("channels: planes of one tensor; rows, columns: a paste", "no constants, not along the batch"),
+    "Concat": ("channels: planes of one tensor; rows, columns: a paste; else a change of layout before", ""),
     "Conv": ("conv or depthwise; large kernels and strides as parts and phases in the channels", "one or two axes"),
     "ConvTranspose": ("one conv for each phase, pasted", "one or two axes"),
     "DepthToSpace": ("convs that select channels, pasted", ""),
@@ -58,10 +58,7 @@ HOW: Mapping[str, tuple[str, str]] = {
         "less the mean, over the root mean square; a transpose before and behind; gains and offsets a depthwise layer",
         "the first result; epsilon is left out",
     ),
-    "MatMul": (
-        "as Gemm; of two tensors a product, with heads as groups of channels",
-        "groups are not of concatenated pieces",
-    ),
+    "MatMul": ("as Gemm; of two tensors a product, with heads as groups of channels", ""),
     "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
     "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
     "Neg": ("folded, or a depthwise layer", ""),
@@ -75,6 +72,11 @@ HOW: Mapping[str, tuple[str, str]] = {
     "ReduceMin": ("as ReduceMax, between two tables", ""),
     "ReduceSum": ("an average pool with a larger scale; over channels behind a transpose", ""),
     "ReduceSumSquare": ("as ReduceSum, behind a table", ""),
+    "RMSNormalization": (
+        "as LayerNormalization, without the mean: gains a depthwise layer or in the weights behind",
+        "epsilon is left out",
+    ),
+    "SimplifiedLayerNormalization": ("as RMSNormalization", "ONNX Runtime's name"),
     "Relu": ("in the layer before, or a max pool", ""),
     "Reshape": ("nothing, where who reads it can tell channels, rows and columns", "whole words of channels"),
     "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "no numbers from outside"),
