@@ -16,6 +16,12 @@ _QUEUE = 16
 _TIME = 32
 
 
+def check(config: ChipConfig) -> None:
+    """Raises ValueError for a chip whose DRAM answers sooner than block RAM can."""
+    if config.dram.latency < 2:
+        raise ValueError(f"dram.latency = {config.dram.latency}: block RAM needs at least 2 cycles")
+
+
 class BlockRam(wiring.Component):
     """A DRAM channel of a chip, as the simulators' has it (tb/build/verilog/dram_model.v): the same cycles for the same
     bursts, with `dram.latency` (2 or more), `dram.bytes_per_cycle` and `contracts.RESPONSE_CYCLES`, as long as `link`
@@ -23,7 +29,7 @@ class BlockRam(wiring.Component):
     bursts on their way are dropped, what is stored stays.
 
     `link` (`MemoryBus` without `channel`) goes first: a beat of the chip that would go in the same cycle waits. Only
-    INCR bursts of whole words are understood. Raises ValueError.
+    INCR bursts of whole words are understood; `check` says whether a chip can have one.
     """
 
     axi: AXI4Port
@@ -31,8 +37,6 @@ class BlockRam(wiring.Component):
     reset: Signal
 
     def __init__(self, config: ChipConfig) -> None:
-        if config.dram.latency < 2:
-            raise ValueError(f"dram.latency = {config.dram.latency}: block RAM needs at least 2 cycles")
         self.config = config
         bus = AXI4(address_bits=32, data_bits=config.word_bits)
         super().__init__({"axi": In(bus), "link": In(MemoryBus(config.lanes)), "reset": In(1)})

@@ -14,7 +14,7 @@ from ..spec.config import ChipConfig
 from ..spec.registers import CONTROL, Register
 from ..wiring.axi import AXI4Lite
 from .link import HostLink
-from .ram import BlockRam
+from .ram import BlockRam, check
 from .uart import Receiver, Transmitter
 
 
@@ -89,5 +89,6 @@ _START = CONTROL.offsets["start"][0]
 def board_verilog(config: ChipConfig, divisor: int) -> str:
     """Synthesisable Verilog of a board. Top module: `board`, with `clk`, `rst`, `rx`, `tx`, `busy`. Raises EmitError,
     ValueError."""
+    check(config)  # before any gateware is made, which would be left unused
     top = optimised(to_rtlil(Board(config, divisor), "board", contents=False), "board")
     return top + verilog(config)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
 import threading
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,17 +19,13 @@ from meshloom.hw.board.frames import ANSWER, ARGUMENTS, GREETING, Decoder, Frame
 from meshloom.hw.spec.config import ChipConfig, DramConfig
 from meshloom.hw.spec.isa import Cause
 from meshloom.hw.spec.registers import ID_VALUE, STATUS, Register
-from meshloom.tb.build.builder import BuildError
 from meshloom.tb.devices.board import device as board_device
-from meshloom.tb.devices.board import simulator as board_simulator
 from meshloom.tb.devices.board.device import BoardDevice
 from meshloom.tb.devices.board.host import BoardLink
 from meshloom.tb.devices.board.transport import LinkError, SerialTransport, TcpTransport
 from meshloom.tb.devices.interface import NoDeviceError, Run
 from meshloom.tb.devices.registry import find
-from meshloom.tb.results.exits import Exit
 
-from .command_line import invoke
 from .hand_made import CHIP, nothing_to_do, there_and_back
 
 GREETS = GREETING.pack(64, CHIP.lanes, 1, CHIP.dram.words)
@@ -284,26 +278,3 @@ def test_a_serial_port_that_is_pulled_out_is_one_error() -> None:
         with pytest.raises(LinkError, match="the line is cut"):
             use()
     transport.close()
-
-
-def test_a_simulated_board_that_does_not_listen_or_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = Path("/bin/true")
-    with pytest.raises(NoDeviceError, match="is taken, or not ours; name another"), board_simulator.running(silent, 7):
-        pass
-
-    @contextmanager
-    def played(program: Path, port: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-        yield 5, subprocess.Popen(["/bin/false"])
-
-    monkeypatch.setattr(board_simulator, "simulator", lambda chip, on_progress: silent)
-    monkeypatch.setattr(board_simulator, "running", played)
-    shown = invoke("board", "--simulate", "--chip", "tiny")
-    assert (shown.exit_code, "the simulated board has ended with status 1" in shown.output) == (Exit.TOOL, True)
-
-
-def test_a_board_that_cannot_be_is_refused(folder: Any) -> None:
-    shown = invoke("board", "--chip", "tiny")
-    assert (shown.exit_code, "is needed: boards of hardware need no server" in shown.output) == (2, True)
-    fast = CHIP.model_copy(update={"dram": DramConfig(latency=1)})
-    with pytest.raises(BuildError, match=r"chip tiny has no board: dram\.latency = 1: block RAM needs"):
-        board_simulator._compile(fast, folder, folder / "log")

@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meshloom.hw.board.frames import ARGUMENTS, Frame, Kind, encode
-from meshloom.hw.spec.config import load
-from meshloom.tb.build.builder import build
+from meshloom.hw.spec.config import DramConfig, load
+from meshloom.tb.build.builder import BuildError, build
 from meshloom.tb.devices.board import simulator as board_simulator
 from meshloom.tb.devices.board.transport import LinkError
 from meshloom.tb.devices.interface import Device, NoDeviceError, Run
@@ -29,6 +30,7 @@ from meshloom.tb.runs.options import RunOptions
 
 from ..transcripts import files as page_files
 from ..transcripts import missing, shell, transcript
+from .command_line import invoke
 from .hand_made import CHIP, Case, endless, illegal, product, there_and_back
 from .test_board import pseudo_terminal
 
@@ -69,6 +71,29 @@ def opened(kind: str, port: int) -> Iterator[Device]:
             yield find(f"serial:{path}").open(CHIP, False, lambda what: None)
     else:
         yield SimulatedDevice(build(CHIP, kind))
+
+
+def test_a_simulated_board_that_does_not_listen_or_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Path("/bin/true")
+    with pytest.raises(NoDeviceError, match="is taken, or not ours; name another"), board_simulator.running(silent, 7):
+        pass
+
+    @contextmanager
+    def played(program: Path, port: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+        yield 5, subprocess.Popen(["/bin/false"])
+
+    monkeypatch.setattr(board_simulator, "simulator", lambda chip, on_progress: silent)
+    monkeypatch.setattr(board_simulator, "running", played)
+    shown = invoke("board", "--simulate", "--chip", "tiny")
+    assert (shown.exit_code, "the simulated board has ended with status 1" in shown.output) == (Exit.TOOL, True)
+
+
+def test_a_board_that_cannot_be_is_refused(folder: Any) -> None:
+    shown = invoke("board", "--chip", "tiny")
+    assert (shown.exit_code, "is needed: boards of hardware need no server" in shown.output) == (2, True)
+    fast = CHIP.model_copy(update={"dram": DramConfig(latency=1)})
+    with pytest.raises(BuildError, match=r"chip tiny has no board: dram\.latency = 1: block RAM needs"):
+        board_simulator._compile(fast, folder, folder / "log")
 
 
 @pytest.mark.slow  # a simulator of a board, and one of its chip
