@@ -83,6 +83,7 @@ def test_links_join_what_the_floorplan_joins(assembly: Assembly) -> None:
             assert (piece.instance, piece.port) == (f"{plane}_plane", f"eject_{tile}__valid")
 
 
+@pytest.mark.slow  # searches the netlists of all blocks
 def test_outputs_are_functions_of_registers_but_for_those_that_are_named(assembly: Assembly, tmp_path: Path) -> None:
     """Searches the netlist of each block for paths from inputs to outputs."""
     result = {kind: paths(block, tmp_path) for kind, block in assembly.parts.blocks.items()}

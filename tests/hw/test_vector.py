@@ -198,6 +198,7 @@ def test_words_of_128_bytes() -> None:
     check(config, random_memories(config, 10), vecs)
 
 
+@pytest.mark.slow  # the dearest of this file
 def test_quotients_at_their_limits() -> None:
     """Sums below 1, quotients of 16 bits and more, roots of next to nothing and of the most, in every rounding."""
     config = chip(4, a_words=600, vec_words=600)
@@ -285,6 +286,7 @@ def test_closed_forms_of_sliding_windows(change: dict[str, int], words: int, occ
     check(config, random_memories(config, 16), [vec, vec | {"dest_base": 100, "tag": 1}])
 
 
+@pytest.mark.slow  # dear; each kind by itself is in the first tier
 def test_sliding_windows_in_any_order_with_others() -> None:
     """Windows of all sizes that overlap, each next to those that don't, with biases and weights of their own."""
     for name in ("2 windows", "3 windows", "5 windows"):

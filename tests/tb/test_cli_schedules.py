@@ -50,7 +50,14 @@ def cycles(shown: Result, name: str) -> int:
     return int(match[1].replace(",", ""))
 
 
-@pytest.mark.parametrize(("chip", "name"), [("ahead8", "dtt"), ("ahead8", "loop_order"), ("tiny", "loop_order")])
+@pytest.mark.parametrize(
+    ("chip", "name"),
+    [
+        ("tiny", "loop_order"),
+        pytest.param("ahead8", "loop_order", marks=pytest.mark.slow),
+        pytest.param("ahead8", "dtt", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_shown_and_saved_is_what_runs(folder: Path, chip: str, name: str) -> None:
     shown = invoke("schedule", LAYER, "--chip", chip, "--scheduler", name, "--out", "s.json", "--program", "p.bin")
     assert shown.exit_code == 0, shown.output

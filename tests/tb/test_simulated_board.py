@@ -123,7 +123,14 @@ def test_the_page_is_right(folder: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with (folder / "board.log").open("wb") as log:
         command = shlex.split(first.line.removesuffix("&"))
-        board = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
+        board = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs the tests may ignore it
+        )
         try:
             while not (said := (folder / "board.log").read_text().splitlines()) or "tcp" not in said[-1]:
                 assert board.poll() is None, said

@@ -160,6 +160,7 @@ def test_interrupted_search_goes_on(budget: Budget | None, threads: int, monkeyp
     assert replace(rest, seconds=whole.seconds) == whole
 
 
+@pytest.mark.slow  # several whole searches
 def test_what_was_interrupted_is_found_in_the_folder(tmp_path: Path) -> None:
     """And what is damaged there is found again."""
     chip = load("quad8").model_copy(update={"spm_words": 512})

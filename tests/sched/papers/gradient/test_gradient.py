@@ -409,6 +409,7 @@ def test_giving_up_early_changes_nothing(order: Order, monkeypatch: pytest.Monke
     assert Search(pair, "gradient", predict, 0.1).best(order) == result
 
 
+@pytest.mark.slow  # plays what the search does not, too
 def test_what_is_certainly_slower_is_not_played() -> None:
     """It has a bound that the whole search keeps; asked for without a limit, it is found all the same."""
     one = layer("gemm:40x50x60")

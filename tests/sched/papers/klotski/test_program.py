@@ -106,7 +106,7 @@ def altered(name: str, changes: dict[str, Any]) -> ChipConfig:
     return ChipConfig.model_validate(given | changed | {"name": "odd"})
 
 
-@pytest.mark.parametrize(("rows", "channels"), [(180, 28), (120, 56)])
+@pytest.mark.parametrize(("rows", "channels"), [(120, 56), pytest.param(180, 28, marks=pytest.mark.slow)])
 def test_results_that_keep_their_core_from_going_on_are_sent_at_once(rows: int, channels: int) -> None:
     """Each core does neighbouring rows, and waits in its first ones for the last ones of the core before. Results that
     it holds back until then take the place of all that it could do meanwhile: more than twice the cycles."""
