@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.archives import DAMAGE, read_archive
 from .layers import ConvShape, LayerData, WorkloadError
 
 FILE = Path(__file__).parent / "data" / "resnet8.npz"
-#: What reading a damaged zip archive may raise.
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 @cache
@@ -33,8 +29,7 @@ def contents(path: Path = FILE) -> Mapping[str, NDArray[Any]]:
     `tensor/<name>` int8 [picture, channels, rows, columns] and `step/<name>` (real value of 1).
     """
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_archive(path)
         # a damaged directory may hide arrays
         names = {"labels", "classes"}
         for layer in arrays["layers"]:
@@ -43,7 +38,7 @@ def contents(path: Path = FILE) -> Mapping[str, NDArray[Any]]:
             names.add(f"tensor/{source}")
         if missing := names - arrays.keys():
             raise KeyError(", ".join(sorted(missing)))
-    except _DAMAGED as error:
+    except (OSError, *DAMAGE) as error:
         raise WorkloadError(
             f"{path}: cannot be read ({error}); restore it, or run scripts/convert_resnet8.py"
         ) from error

@@ -30,11 +30,16 @@ class Savable(Protocol):
 
 
 def conclude(
-    results: Savable, path: Path, json: Path | None, picture: Path, draw: Callable[[], None], screen: Console
+    results: Savable,
+    path: Path,
+    json: Path | None,
+    screen: Console,
+    picture: Path | None = None,
+    draw: Callable[[], None] = lambda: None,
 ) -> None:
-    """Saves results at `path` and at `json` (STDOUT: prints them there), has their picture drawn at `picture`, and says
-    where they are. Raises typer.Exit if results are bad or something could not be written, which keeps nothing else
-    from being written."""
+    """Saves results at `path` and at `json` (STDOUT: prints them there), has their picture drawn at `picture` if there
+    is one, and says where they are. Raises typer.Exit if results are bad or something could not be written, which keeps
+    nothing else from being written."""
     trouble = ""
     for place in (path, json):
         try:
@@ -51,7 +56,8 @@ def conclude(
     if trouble:
         say_error(trouble)
     else:
-        screen.print(f"results: {path}, picture: {picture}", markup=False, soft_wrap=True)
+        shown = f"results: {path}" if picture is None else f"results: {path}, picture: {picture}"
+        screen.print(shown, markup=False, soft_wrap=True)
     if not results.ok:
         raise typer.Exit(Exit.WRONG)
     if trouble:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..api.options import Chip, Clock, Device, examples
-from .errors import resumable, say_error
-from .outputs import STDOUT, check_places, put
+from .errors import resumable
+from .outputs import STDOUT, check_places
 from .requests import filled
 
 if TYPE_CHECKING:
-    from ..results.language import LanguageResults
     from ..runs.language.generation import Generation
 
 app = typer.Typer()
@@ -85,6 +84,7 @@ def generate(request: GenerateRequest) -> None:
     from ..report.progress import Working
     from ..results.scenario import results_path
     from ..runs.language.generation import generate as run_generation
+    from .conclude import conclude
 
     generation = _generation(request)
     keep = generation.keep
@@ -101,40 +101,16 @@ def generate(request: GenerateRequest) -> None:
         count += len(text)
         screen.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 
-    def kept() -> str:
+    def progress() -> str:
         tokens = max(0, count - len(generation.prompt))
         return f"after {tokens} of {request.tokens} tokens; {f'kept in {keep}' if keep.exists() else 'nothing is kept'}"
 
-    with resumable(kept, "--fresh"), stack:
+    with resumable(progress, "--fresh"), stack:
         working = stack.enter_context(Working(screen, f"{generation.model.name} on {generation.chip.name}"))
         results = run_generation(generation, working.say, show, show)
     screen.print()
     print_language(results, screen)
-    _conclude(results, path, request.json)
-    screen.print(f"results: {path}", markup=False, soft_wrap=True)
-
-
-def _conclude(results: LanguageResults, path: Path, json: Path | None) -> None:
-    """Saves results at `path` and at `json`. Raises typer.Exit if they are bad or could not be written."""
-    from meshloom.sched.support.files import WriteError
-
-    from ..results.exits import Exit
-
-    trouble = ""
-    for place in (path, json):
-        try:
-            if place == STDOUT:
-                put(STDOUT, results.model_dump_json(indent=1) + "\n")
-            elif place is not None:
-                results.save(place)
-        except WriteError as error:
-            trouble = trouble or str(error)
-    if trouble:
-        say_error(trouble)
-    if not results.ok:
-        raise typer.Exit(Exit.WRONG)
-    if trouble:
-        raise typer.Exit(Exit.NOT_WRITTEN)
+    conclude(results, path, request.json, screen)
 
 
 def _generation(request: GenerateRequest) -> Generation:

@@ -119,7 +119,7 @@ def serve(request: ServeRequest) -> None:
         ).results
     print_scenario(results, screen)
     picture = gantt or path.with_suffix(".svg")
-    conclude(results, path, request.json, picture, lambda: draw(results, picture), screen)
+    conclude(results, path, request.json, screen, picture, lambda: draw(results, picture))
 
 
 class _Progress:

@@ -131,7 +131,7 @@ def train(request: TrainRequest) -> None:
     picture = path.with_suffix(".svg")
     results = results.model_copy(update={"picture": picture.as_posix()})
     print_training(results, screen)
-    conclude(results, path, request.json, picture, lambda: draw(results, picture), screen)
+    conclude(results, path, request.json, screen, picture, lambda: draw(results, picture))
 
 
 def _training(request: TrainRequest) -> Training:

@@ -16,9 +16,6 @@ a residual. A file is a NumPy archive without pickles; `scripts/train_language.p
 
 from __future__ import annotations
 
-import io
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import near_or_all
 
+from ...support.archives import DAMAGE, read_archive
 from ..layers import WorkloadError
 from ..zoo import DATA
 
@@ -35,7 +33,6 @@ from ..zoo import DATA
 SHIPPED = ("shakespeare",)
 #: Largest file and number of weights that are read.
 MOST_BYTES, MOST_NUMBERS = 1 << 28, 1 << 24
-_DAMAGED = (ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 Reals = NDArray[np.float32]
 
@@ -102,11 +99,10 @@ def load(name: str) -> LanguageModel:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise LanguageError(f"{path}: has more than {MOST_BYTES >> 20} MiB; take a smaller model")
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            entries = {entry: file[entry] for entry in file.files}
+        entries = read_archive(path)
     except OSError as error:
         raise LanguageError(f"{path}: cannot be read ({error.strerror}); name a file that is there") from error
-    except _DAMAGED as error:
+    except DAMAGE as error:
         raise LanguageError(f"{path}: is no NumPy archive ({error}); write it again") from error
     return model_of(path.stem, entries, str(path))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.sched.support.archives import DAMAGE, read_archive
 from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.language.model import LanguageModel
 
 #: Version of the saved form.
 VERSION = 1
-_DAMAGED = (ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class TextStateError(ValueError):
@@ -88,8 +86,7 @@ def save(state: TextState, path: Path, setting: Mapping[str, str | int]) -> None
 def load(path: Path, model: LanguageModel, setting: Mapping[str, str | int]) -> TextState:
     """Reads a checkpoint of the same model under the same setting. Raises TextStateError, OSError."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            values = {name: file[name] for name in file.files}
+        values = read_archive(path)
         if int(values["version"]) != VERSION:
             raise KeyError(f"version {int(values['version'])}, this code reads {VERSION}")
         other = {name: values[f"setting/{name}"].item() for name in setting}
@@ -100,7 +97,7 @@ def load(path: Path, model: LanguageModel, setting: Mapping[str, str | int]) -> 
         for name, totals in _totals(state).items():
             for each in vars(totals):
                 setattr(totals, each, int(values[f"{name}/{each}"]))
-    except _DAMAGED as error:
+    except DAMAGE as error:
         raise TextStateError(f"{path}: is no checkpoint of a text ({error}); delete it to begin anew") from error
     for name, value in setting.items():
         if other[name] != value:

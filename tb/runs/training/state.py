@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meshloom.sched.support.archives import DAMAGE, read_archive
 from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.training_net import TrainingNet
 
@@ -19,9 +18,8 @@ from .numbers import Reals
 
 #: Version of the saved form.
 VERSION = 2
-#: Kinds of entries, and what an archive that is no archive may raise.
+#: Kinds of entries.
 _WEIGHTS, _SPEEDS, _EXPONENTS, _TOTALS = "weights/", "velocity/", "exponent/", "total/"
-_DAMAGED = (ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class CheckpointError(ValueError):
@@ -81,8 +79,7 @@ def save(state: State, path: Path, setting: Mapping[str, str | int | float]) -> 
 def load(path: Path, net: TrainingNet, setting: Mapping[str, str | int | float]) -> State:
     """Reads a checkpoint of the same network under the same setting. Raises CheckpointError, OSError."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            values = {name: file[name] for name in file.files}
+        values = read_archive(path)
         if int(values["version"]) != VERSION:
             raise KeyError(f"version {int(values['version'])}, this code reads {VERSION}")
         state = State(
@@ -95,7 +92,7 @@ def load(path: Path, net: TrainingNet, setting: Mapping[str, str | int | float])
             float(values["cpu_seconds"]),
         )
         other = {name: values[f"setting/{name}"].item() for name in setting}
-    except _DAMAGED as error:
+    except DAMAGE as error:
         raise CheckpointError(f"{path}: is no checkpoint ({error}); delete it to begin anew") from error
     for name, value in setting.items():
         if other[name] != value:
