@@ -12,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak clean
+.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedo
 soak: native ## ten million flits through many meshes, 280 ahead-of-time programs on four chips (minutes; resumes)
 	$(BIN)/python -m meshloom.tb.verify.noc_soak
 	$(BIN)/python -m meshloom.tb.verify.ahead_soak
+
+fuzz: native ## random programs on random chips: RTL, model, executor and checker say the same (hours; resumes)
+	$(BIN)/python -m meshloom.tb.verify.fuzz $(FUZZ)
 
 clean: ## remove build output and caches; .venv stays
 	rm -rf sim_build .pytest_cache .ruff_cache .hypothesis

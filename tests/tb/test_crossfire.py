@@ -27,8 +27,8 @@ from meshloom.tb.compare.records import pair
 from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.verify.random_programs import random_program, with_fire_times
+from meshloom.tb.verify.random_schedules import DATA_REGIONS, DATA_WORDS, copy_of_a, random_operations, schedule_of
 
-from ..sched.random_schedules import DATA_REGIONS, DATA_WORDS, copy_of_a, random_operations, schedule_of
 from ..tiers import slow_but
 from .crossfire import crossfire, finished
 from .hand_made import CODE, move, notify, random_words, sync

@@ -13,8 +13,7 @@ from meshloom.sched.program.program import Program
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.simulated import SimulatedDevice
-
-from ..sched.damaged import damaged, timed
+from meshloom.tb.verify.damage import damaged, timed
 
 TINY = load("tiny")
 SEEDS = range(24)

@@ -12,9 +12,8 @@ from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.frontend import LateError
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program
+from meshloom.tb.verify.damage import damaged, timed
 from meshloom.tb.verify.random_programs import random_program
-
-from ..damaged import damaged, timed
 
 TINY = load("tiny")
 

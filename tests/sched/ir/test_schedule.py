@@ -33,8 +33,9 @@ from meshloom.sched.ir.schedule import (
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.support.files import WriteError
 from meshloom.sched.workload.layout import BiasLayout
+from meshloom.tb.verify.random_schedules import DATA_REGIONS, random_operations, schedule_of
 
-from ..random_schedules import DATA_REGIONS, random_operations, schedule_of, small_chip
+from ..random_schedules import small_chip
 
 CHIP = small_chip()
 CORE, SPM, DRAM, OTHER_DRAM, HOST = 1, 2, 0, 0x12, 0x10

@@ -34,18 +34,10 @@ from meshloom.sched.program import program as program_module
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.image import from_bytes, to_bytes
 from meshloom.sched.program.program import Program, ProgramError, from_words, next_tag
+from meshloom.tb.verify.random_schedules import copy_of_a, random_operations, schedule_of
 
 from ..any_order import Failure, Interleaver
-from ..random_schedules import (
-    copy_of_a,
-    expected,
-    interleave,
-    random_memories,
-    random_operations,
-    same,
-    schedule_of,
-    small_chip,
-)
+from ..random_schedules import expected, interleave, random_memories, same, small_chip
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -25,19 +25,11 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.disasm import instruction_text
 from meshloom.sched.program.program import Instruction, Program, place
+from meshloom.tb.verify.random_schedules import DATA_REGIONS, random_vec, schedule_of
 
 from ..ir.test_functional import requantised, wrap
 from ..network_like import network_like
-from ..random_schedules import (
-    DATA_REGIONS,
-    expected,
-    interleave,
-    random_memories,
-    random_vec,
-    same,
-    schedule_of,
-    small_chip,
-)
+from ..random_schedules import expected, interleave, random_memories, same, small_chip
 
 CHIP = small_chip()
 CORE, SPM, DRAM = 1, 2, 0

@@ -22,8 +22,9 @@ from meshloom.sched.program.disasm import instruction_text, listing
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.sched.program.routes import Route, default_route, route_fields, route_of
 from meshloom.tb.verify.random_programs import random_program, random_route, with_fire_times
+from meshloom.tb.verify.random_schedules import copy_of_a, random_operations, schedule_of
 
-from ..random_schedules import copy_of_a, expected, interleave, random_operations, same, schedule_of, small_chip
+from ..random_schedules import expected, interleave, same, small_chip
 
 #: dram (0,0), core (1,0), spm (2,0); host (0,1), core (1,1), dram (2,1).
 STEERED = small_chip(noc={"data_vcs": 3, "route_hops": 5})

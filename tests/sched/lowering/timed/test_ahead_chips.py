@@ -19,9 +19,9 @@ from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.routing.hardware import DttError, TimingFault
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
+from meshloom.tb.verify.random_schedules import random_operations, schedule_of
 
 from ....tiers import slow_but
-from ...random_schedules import random_operations, schedule_of
 
 PLANS = (
     ["core spm dram core", "host dtt core spm"],

@@ -23,9 +23,10 @@ from meshloom.sched.papers.dtt.core_placing import placed
 from meshloom.sched.papers.dtt.entry import TransferOptions
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
+from meshloom.tb.verify.random_schedules import random_operations, schedule_of
 
 from ....tiers import slow_but
-from ...random_schedules import random_memories, random_operations, schedule_of, small_chip
+from ...random_schedules import random_memories, small_chip
 
 CHIP = load("ahead8")
 CORES = CHIP.cores

@@ -16,8 +16,7 @@ from meshloom.hw.spec.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Span, Vec
 from meshloom.sched.lowering.timed.prove import ProofError, arrivals, prove
 from meshloom.sched.program.program import Instruction, Program, Stream
-
-from ...random_schedules import schedule_of
+from meshloom.tb.verify.random_schedules import schedule_of
 
 CHIP = load("ahead8")
 #: dram 00, core 01, core 02, dtt 03 / host 10, core 11, core 12, spm 13 / spm 20, spm 21, dram 22, spm 23

@@ -8,7 +8,8 @@ from random import Random
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.tb.verify.random_programs import random_program, with_fire_times
+
+from .random_programs import random_program, with_fire_times
 
 
 def timed(seed: int, chip: ChipConfig) -> Program:

@@ -1,0 +1,145 @@
+"""Random chips: every option drawn by chance, and of several drafts the one that crosses most of them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from random import Random
+
+from pydantic import ValidationError
+
+from meshloom.hw.spec.config import ChipConfig, TileKind
+
+#: Drafts of a chip, of which that with the most new pairs of choices is taken.
+DRAFTS = 24
+#: Cores and sides of the largest mesh: larger ones cost more to build and cross nothing new.
+MOST_CORES, WIDEST, HIGHEST = 4, 4, 3
+
+#: Two choices of a chip, each the name of an option and its value as text.
+PairOfChoices = tuple[tuple[str, str], tuple[str, str]]
+
+
+def random_chips(seed: int, count: int) -> list[ChipConfig]:
+    """Legal chips. Each crosses options pairwise that none before it has crossed, as far as chance offers such.
+    A greater `count` appends to the list of a smaller one."""
+    random = Random(seed)
+    crossed: set[PairOfChoices] = set()
+    chips: list[ChipConfig] = []
+    for number in range(count):
+        drafts = [_draft(random, f"fuzz{seed}_{number}") for _ in range(DRAFTS)]
+        best = max(drafts, key=lambda chip: len(pairs_of(chip) - crossed))
+        crossed |= pairs_of(best)
+        chips.append(best)
+    return chips
+
+
+def choices(chip: ChipConfig) -> Mapping[str, str]:
+    """What was chosen for each option, as text: numbers by what they change, not by size."""
+    noc, dram, core = chip.noc, chip.dram, chip.core
+    return {
+        "lanes": str(chip.lanes),
+        "array": "square" if chip.rows == chip.cols == chip.lanes else "tall" if chip.rows > chip.cols else "wide",
+        "cores": str(len(chip.cores)),
+        "channels": str(len(chip.channels)),
+        "scratchpads": str(len(chip.spms)),
+        "gaps": str(bool(chip.gaps)),
+        "controller": "channel" if chip.controller_channel else str(chip.dtt is not None),
+        "programs": str(bool(chip.programs)),
+        "counters": str(chip.counters),
+        "product_register": str(chip.product_register),
+        "vec_windows": str(min(core.vec_windows, 3)),
+        "vec_table": str(core.vec_table),
+        "vec_whole": str(core.vec_whole),
+        "channel_scales": str(core.channel_scales),
+        "operand_sources": str(core.operand_sources),
+        "bandwidth": "a word" if dram.bytes_per_cycle == chip.lanes else "less",
+        "whole_packets": str(dram.whole_packets),
+        "data_vcs": str(noc.data_vcs),
+        "data_depth": "least" if noc.data_depth == 2 else "more",
+        "request_depth": "least" if noc.request_depth == 2 else "more",
+        "data_routing": noc.data_routing.value,
+        "route_hops": str(bool(noc.route_hops)),
+        "arrivals": str(noc.arrivals),
+        "mover_queue": "least" if chip.mover_queue == 1 else "more",
+        "ring": str(chip.ring_instructions),
+    }
+
+
+def pairs_of(chip: ChipConfig) -> frozenset[PairOfChoices]:
+    """All pairs of choices of a chip."""
+    return frozenset(combinations(sorted(choices(chip).items()), 2))
+
+
+def _draft(random: Random, name: str) -> ChipConfig:
+    while True:
+        try:
+            return ChipConfig.model_validate(_values(random, name))
+        except ValidationError:  # options that exclude each other: drawn anew
+            continue
+
+
+def _values(random: Random, name: str) -> dict[str, object]:
+    lanes = random.choice((4, 4, 8, 8, 16))
+    square = random.random() < 0.4
+    floorplan = [list(row) for row in _floorplan(random)]
+    controller = any(TileKind.DTT in row for row in floorplan)
+    gaps = any(TileKind.NONE in row for row in floorplan)
+    return {
+        "name": name,
+        "lanes": lanes,
+        "rows": lanes if square else random.randint(2, lanes),
+        "cols": lanes if square else random.randint(2, lanes),
+        "floorplan": [" ".join(kind.value for kind in row) for row in floorplan],
+        "core": {
+            "a_words": random.choice((192, 256, 1000)),
+            "b_words": random.choice((512, 777)),
+            "acc_words": random.choice((130, 256)),
+            "out_words": random.choice((160, 512)),
+            "vec_words": random.choice((192, 512)),
+            "vec_windows": random.randint(1, 5),
+            **{each: random.random() < 0.5 for each in ("vec_table", "vec_whole", "channel_scales", "operand_sources")},
+        },
+        "spm_words": random.choice((512, 2000)),
+        "dram": {
+            "words": 1 << 16,
+            "bytes_per_cycle": random.choice((lanes, random.randint(1, lanes))),
+            "latency": random.choice((1, 7, 40, 99)),
+            "whole_packets": random.random() < 0.5,
+        },
+        "noc": {
+            "data_depth": random.choice((2, 3, 4, 8)),
+            "request_depth": random.choice((2, 3, 4)),
+            "post_depth": random.choice((2, 3)),
+            "data_vcs": random.randint(1, 4),
+            "data_routing": random.choice(("xy", "yx")),
+            "route_hops": 0 if gaps else random.choice((0, 3, 5, 23)),
+            "arrivals": random.random() < 0.5,
+        },
+        "semaphores": random.choice((32, 48, 64)),
+        "ring_instructions": random.choice((4, 8, 32)),
+        "controller_instructions": random.choice((8, 64)),
+        "controller_channel": controller and random.random() < 0.4,
+        "mover_queue": random.choice((1, 2, 5, 8)),
+        "programs": 0 if controller else random.choice((0, 0, 1, 3)),
+        "counters": random.random() < 0.5,
+        "product_register": random.random() < 0.5,
+    }
+
+
+def _floorplan(random: Random) -> Iterator[list[TileKind]]:
+    while True:
+        width, height = random.randint(2, WIDEST), random.randint(1, HIGHEST)
+        tiles = [
+            TileKind.HOST,
+            *[TileKind.CORE] * random.randint(1, MOST_CORES),
+            *[TileKind.DRAM] * random.randint(1, 3),
+            *[TileKind.SPM] * random.randint(0, 2),
+            *[TileKind.DTT] * (random.random() < 0.3),
+        ]
+        room = width * height - len(tiles)
+        if 0 <= room <= 2:
+            break
+    tiles += [TileKind.NONE] * room
+    random.shuffle(tiles)
+    for y in range(height):
+        yield tiles[y * width : (y + 1) * width]

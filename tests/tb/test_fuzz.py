@@ -1,0 +1,127 @@
+"""Differential fuzz: chips that cross their options, samples that say the same everywhere, findings made small."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.config import load as load_chip
+from meshloom.hw.spec.isa import Opcode
+from meshloom.sched.model.timeline import Timeline, play
+from meshloom.sched.program.program import Program
+from meshloom.tb.devices.interface import Run
+from meshloom.tb.verify.fuzz import __main__ as command
+from meshloom.tb.verify.fuzz import campaign, samples
+from meshloom.tb.verify.fuzz.campaign import Batch, Finding, load, record_of, run_batch, save, smaller
+from meshloom.tb.verify.fuzz.chips import choices, pairs_of, random_chips
+from meshloom.tb.verify.fuzz.samples import Kind, OmittedError, Origin, Sample, draw
+
+TINY = load_chip("tiny")
+#: Two of which the damaged sample is not refused.
+SEEDS = 12, 14
+CORPUS = sorted((Path(__file__).parent / "fuzz_corpus").glob("*.json"))
+
+
+def test_chips_cross_every_choice_and_most_pairs() -> None:
+    chips = random_chips(1, 20)
+    values: dict[str, set[str]] = defaultdict(set)
+    for chip in chips:
+        for option, value in choices(chip).items():
+            values[option].add(value)
+    assert {option for option, some in values.items() if len(some) < 2} == set()
+    assert len({pair for chip in chips for pair in pairs_of(chip)}) > 1.2 * len(
+        {pair for chip in chips[:8] for pair in pairs_of(chip)}
+    )
+
+
+def test_more_chips_are_the_same_and_others() -> None:
+    assert random_chips(3, 5)[:3] == random_chips(3, 3)
+    assert random_chips(3, 3) != random_chips(4, 3)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_sample_is_decided_by_its_origin(kind: Kind) -> None:
+    origin = Origin(kind, SEEDS[0], 6)
+    one, other = draw(origin, TINY), draw(origin, TINY)
+    assert one.job.program == other.job.program
+    assert one.timeline.cycles == other.timeline.cycles
+    assert draw(replace(origin, seed=SEEDS[1]), TINY).job.program != one.job.program
+
+
+def test_a_batch_on_the_rtl_agrees() -> None:
+    result = run_batch(Batch(TINY, "verilator", 1, 0, 16))
+    assert result.findings == ()
+    assert sum(result.samples.values()) + sum(result.omitted.values()) == 16
+    assert result.samples["schedule"] == 4
+    assert result.bytes == 4 * 4000 * TINY.lanes * len(TINY.drams)
+    assert result.cycles > 1000
+
+
+@pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
+def test_findings_that_are_kept_agree(file: Path) -> None:
+    assert command.again(file) == ""
+
+
+def _a_cycle_late(program: Program, chip: ChipConfig) -> Timeline:
+    """A model that is wrong by a cycle."""
+    timeline = play(program, chip)
+    return replace(timeline, cycles=timeline.cycles + 1)
+
+
+def test_a_wrong_prediction_is_seen_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "play", _a_cycle_late)
+    result = run_batch(Batch(TINY, "verilator", 1, 0, 4))
+    assert len(result.findings) == sum(result.samples.values())
+    finding = next(finding for finding in result.findings if finding.origin.kind is Kind.SCHEDULE)
+    assert "cycles" in finding.words
+    least = campaign.minimal(finding)
+    assert least.origin.size == 0 < finding.origin.size
+
+
+def test_what_does_not_matter_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chip that is wrong as soon as a program has three GEMMs: of many operations, three are left."""
+
+    def difference(sample: Sample, run: Run, chip: ChipConfig) -> str:
+        return "wrong" if _gemms(sample) >= 3 else ""
+
+    monkeypatch.setattr(campaign, "difference", difference)
+    finding = Finding(TINY, "verilator", Origin(Kind.SCHEDULE, 5, 24), "wrong")
+    assert _gemms(draw(finding.origin, TINY)) > 3
+    least = smaller(finding, lambda job: Run(0, None, [], [], {}, 0.0, "verilator"))
+    assert _gemms(draw(least.origin, TINY)) == 3
+    assert least.origin.size - len(least.origin.omitted) == 3
+
+
+def _gemms(sample: Sample) -> int:
+    return sum(entry.opcode is Opcode.GEMM for entry in sample.timeline.executed)
+
+
+def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    batches = [Batch(TINY, "verilator", 2, number, 4) for number in range(2)]
+    lines: list[str] = []
+    assert campaign.run(batches[:1], record_of(batches, tmp_path), 1, lines.append) == []
+    record = record_of(batches, tmp_path)
+    assert len(record.done) == 1
+    assert campaign.run(batches, record, 1, lines.append) == []
+    assert "continuing: 1 of 2 batches are done" in lines
+    assert len(record.done) == 2
+    total = sum(number for result in record.done.values() for number in result.samples.values())
+    assert command.summary([*record.done.values()]).startswith(f"fuzz: {total} samples ran (")
+
+
+def test_a_finding_is_a_file(tmp_path: Path) -> None:
+    finding = Finding(TINY, "verilator", Origin(Kind.SCHEDULE, 5, 6, (1, 3)), "off by one")
+    assert load(save(finding, tmp_path)) == finding
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"other\.json: no finding of a fuzz campaign"):
+        load(tmp_path / "other.json")
+
+
+def test_a_chip_without_room_for_programs_has_none() -> None:
+    small = TINY.model_copy(update={"semaphores": 3})
+    with pytest.raises(OmittedError, match="no room for a thread"):
+        draw(Origin(Kind.PROGRAM, 1, 3), small)
