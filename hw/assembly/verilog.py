@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from ..spec.config import ChipConfig
+from .readable import NAMING, contracts_of, readable, waivers
 
 if TYPE_CHECKING:
     from amaranth.hdl import Value
@@ -49,8 +50,15 @@ class EmitError(RuntimeError):
     """The gateware could not be turned into Verilog."""
 
 
-def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False, loops: bool = False) -> str:
-    """The chip as RTLIL text, before optimisation. Top module: `chip`. With `loops` the arrays' module is left out."""
+def rtlil(
+    config: ChipConfig,
+    gated: bool = False,
+    observed: bool = False,
+    loops: bool = False,
+    contracts: dict[str, str] | None = None,
+) -> str:
+    """The chip as RTLIL text, before optimisation. Top module: `chip`. With `loops` the arrays' module is left out.
+    `contracts` is filled with what each module is, in the words of its source."""
     from ..core.array import blocks
     from .chip import Chip, tile_module, tiles_used
 
@@ -59,15 +67,30 @@ def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False, loops
     if not loops:
         gateware |= blocks(config)
     # Memories start unknown, as they do on a board; their words, one by one, also take most of the conversion's time.
-    return merge("\n".join(to_rtlil(part, name, contents=False) for name, part in gateware.items()))
+    texts = (to_rtlil(part, name, contents=False, contracts=contracts) for name, part in gateware.items())
+    return merge("\n".join(texts))
 
 
-def to_rtlil(gateware: Any, name: str, ports: Sequence[Value] | None = None, contents: bool = True) -> str:
+def to_rtlil(
+    gateware: Any,
+    name: str,
+    ports: Sequence[Value] | None = None,
+    contents: bool = True,
+    contracts: dict[str, str] | None = None,
+) -> str:
     """Gateware as RTLIL text whose top module is `name`. `ports` are those of a component unless they are given.
-    Without `contents` memories start unknown."""
+    Without `contents` memories start unknown. `contracts`: as of `rtlil`."""
     from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
 
+    convert: Any = backend.convert_fragment
+
+    def described(fragment: Any, *arguments: Any, **options: Any) -> Any:
+        if contracts is not None:
+            contracts.update(contracts_of(fragment, name))
+        return convert(fragment, *arguments, **options)
+
     with _converting, _no_collection(), contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(backend, "convert_fragment", described))
         if not contents:
             stack.enter_context(mock.patch.object(backend.ModuleEmitter, "emit_memory"))
         return backend.convert(gateware, name=name, ports=ports, emit_src=False)
@@ -184,11 +207,19 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
 
 
 def files(config: ChipConfig) -> dict[str, str]:
-    """Name to content: `<name>.v`, `<name>.json` (the manifest) and `<name>.rdl` (the registers). Raises EmitError."""
+    """Name to content: `<name>.v` (for people, `hw.assembly.readable`), `<name>.json` (the manifest), `<name>.rdl` (the
+    registers) and `<name>.vlt` (which warnings of Verilator are as meant, and why). Raises EmitError."""
     from .system_rdl import system_rdl
 
+    contracts: dict[str, str] = {}
+    try:
+        named = SCRIPT.format(top="chip").replace("write_verilog", NAMING)
+        text = by_yosys(rtlil(config, contracts=contracts), named, "endmodule")
+    except EmitError as error:
+        raise EmitError(f"Verilog of {config.name} failed: {error}") from error
     return {
-        f"{config.name}.v": verilog(config),
+        f"{config.name}.v": readable(text, config, contracts),
         f"{config.name}.json": json.dumps(manifest(config), indent=2) + "\n",
         f"{config.name}.rdl": system_rdl(config),
+        f"{config.name}.vlt": waivers(config),
     }
