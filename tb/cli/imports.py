@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_chips
-from ..api.options import Chip, Energy, Nearest, examples
+from ..api.options import Chip, Energy, MemoryLimit, Nearest, TimeLimit, examples
+from ..api.request import limited
 from .outputs import check_places
 from .requests import filled
 
@@ -34,6 +35,8 @@ class ImportRequest:
         typer.Option("--workload", metavar="NAME", help="The layer, if the file does not say its sizes and strides."),
     ] = None
     nearest: Nearest = False
+    time_limit: TimeLimit = None
+    memory_limit: MemoryLimit = None
     loops: Annotated[
         bool, typer.Option("--loops", help="Show the loop nest of the schedule: tiles, what is loaded in which loop.")
     ] = False
@@ -67,7 +70,8 @@ def import_(request: ImportRequest) -> None:
     chip = load(request.chip)
     check_places(*([request.out] if request.out else []))
     source = MappedSource(request.tool, request.file, request.workload, request.nearest)
-    plan = source.plan(chip, "", Listener())
+    with limited(request.time_limit, request.memory_limit):
+        plan = source.plan(chip, "", Listener())
     screen = console()
     show(prediction_table([(plan.name, plan.macs, plan.schedule, chip)]), screen)
     if plan.schedule.claim is not None:
