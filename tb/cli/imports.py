@@ -1,4 +1,4 @@
-"""`meshloom import` and `meshloom export-chip`: from and to other tools."""
+"""`meshloom import`, `meshloom import-chip` and `meshloom export-chip`: from and to other tools."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def export_chip(
         typer.Option(
             "--as",
             metavar="TOOL",
-            help="Whose files: zigzag, scalesim, stream, accelforge, or an exporter's FILE.py:NAME.",
+            help="Whose files: zigzag, scalesim, stream, accelforge, timeloop, or an exporter's FILE.py:NAME.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path(),
@@ -127,3 +127,48 @@ def export_chip(
         screen.print(str(out / name), markup=False, soft_wrap=True)
     for each in exporter.left:
         screen.print(f"note: {exporter.name} does not see {each}", style="yellow", markup=False, soft_wrap=True)
+
+
+@app.command(
+    "import-chip",
+    epilog=examples(
+        "meshloom import-chip zigzag tpu_like.yaml --out tpu_like.toml",
+        "meshloom import-chip scalesim scale.cfg --name edge",
+    ),
+)
+def import_chip(
+    tool: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOOL",
+            help="Whose file: zigzag, stream, scalesim, accelforge, timeloop, or a reader's FILE.py:NAME.",
+        ),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tool's hardware file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PATH", help="Save the chip as TOML.", show_default="stdout")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the chip.", show_default="that of the file")
+    ] = None,
+) -> None:
+    """Make the chip that another tool's hardware file describes, and list what is not carried over.
+
+    What could not be carried over, and what is as in any chip of ours, is listed. The chip can be used at once:
+    `meshloom run LAYER --chip PATH`.
+    """
+    from meshloom.sched.support.files import write_atomically
+
+    from ..exchange.chips import CHIP_IMPORTERS
+    from ..exchange.hardware import toml
+    from ..report.console import console
+
+    imported = CHIP_IMPORTERS.get(tool).read(file, name)
+    text, screen = toml(imported.chip, f"From {file.name} of {tool}."), console(stderr=out is None)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, text)
+        screen.print(f"chip: {out}", markup=False, soft_wrap=True)
+    for each in imported.left:
+        screen.print(f"note: {each}", style="yellow", markup=False, soft_wrap=True)
