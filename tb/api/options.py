@@ -108,8 +108,8 @@ TimeLimit = Annotated[
         "--time-limit",
         min=0,
         metavar="SECONDS",
-        help="Most seconds that a scheduler may take for one schedule, or one decision; 0: any number. One that takes "
-        "longer fails.",
+        help="Most seconds that a scheduler may take for one schedule or one decision, or an importer of yours for a "
+        "file; 0: any number. One that takes longer fails.",
         show_default=f"{SECONDS:g}; none for schedulers that ship with Meshloom",
     ),
 ]
@@ -119,7 +119,7 @@ MemoryLimit = Annotated[
         "--memory-limit",
         min=0,
         metavar="MB",
-        help="Most memory that a scheduler may take; 0: any. One that needs more fails.",
+        help="Most memory that a scheduler, or an importer of yours, may take; 0: any. One that needs more fails.",
         show_default=f"{MEGABYTES}; none for schedulers that ship with Meshloom",
     ),
 ]

@@ -54,6 +54,9 @@ LISTED = {
     "export-chip": Listed(
         "imports", "Write a chip as another tool describes hardware, so that the tool maps layers onto it."
     ),
+    "import-chip": Listed(
+        "imports", "Make the chip that another tool's hardware file describes, and list what is not carried over."
+    ),
     "schedulers": Listed(
         "schedulers", "List the schedulers, including those of installed packages, or show the options of one."
     ),

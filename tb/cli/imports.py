@@ -1,4 +1,4 @@
-"""`meshloom import` and `meshloom export-chip`: from and to other tools."""
+"""`meshloom import`, `meshloom import-chip` and `meshloom export-chip`: from and to other tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_chips
-from ..api.options import Chip, Energy, Nearest, examples
+from ..api.options import Chip, Energy, MemoryLimit, Nearest, TimeLimit, examples
+from ..api.request import limited
 from .outputs import check_places
 from .requests import filled
 
@@ -34,6 +35,8 @@ class ImportRequest:
         typer.Option("--workload", metavar="NAME", help="The layer, if the file does not say its sizes and strides."),
     ] = None
     nearest: Nearest = False
+    time_limit: TimeLimit = None
+    memory_limit: MemoryLimit = None
     loops: Annotated[
         bool, typer.Option("--loops", help="Show the loop nest of the schedule: tiles, what is loaded in which loop.")
     ] = False
@@ -67,7 +70,8 @@ def import_(request: ImportRequest) -> None:
     chip = load(request.chip)
     check_places(*([request.out] if request.out else []))
     source = MappedSource(request.tool, request.file, request.workload, request.nearest)
-    plan = source.plan(chip, "", Listener())
+    with limited(request.time_limit, request.memory_limit):
+        plan = source.plan(chip, "", Listener())
     screen = console()
     show(prediction_table([(plan.name, plan.macs, plan.schedule, chip)]), screen)
     if plan.schedule.claim is not None:
@@ -98,7 +102,7 @@ def export_chip(
         typer.Option(
             "--as",
             metavar="TOOL",
-            help="Whose files: zigzag, scalesim, stream, accelforge, or an exporter's FILE.py:NAME.",
+            help="Whose files: zigzag, scalesim, stream, accelforge, timeloop, or an exporter's FILE.py:NAME.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path(),
@@ -123,3 +127,48 @@ def export_chip(
         screen.print(str(out / name), markup=False, soft_wrap=True)
     for each in exporter.left:
         screen.print(f"note: {exporter.name} does not see {each}", style="yellow", markup=False, soft_wrap=True)
+
+
+@app.command(
+    "import-chip",
+    epilog=examples(
+        "meshloom import-chip zigzag tpu_like.yaml --out tpu_like.toml",
+        "meshloom import-chip scalesim scale.cfg --name edge",
+    ),
+)
+def import_chip(
+    tool: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOOL",
+            help="Whose file: zigzag, stream, scalesim, accelforge, timeloop, or a reader's FILE.py:NAME.",
+        ),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tool's hardware file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PATH", help="Save the chip as TOML.", show_default="stdout")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the chip.", show_default="that of the file")
+    ] = None,
+) -> None:
+    """Make the chip that another tool's hardware file describes, and list what is not carried over.
+
+    What could not be carried over, and what is as in any chip of ours, is listed. The chip can be used at once:
+    `meshloom run LAYER --chip PATH`.
+    """
+    from meshloom.sched.support.files import write_atomically
+
+    from ..exchange.chips import CHIP_IMPORTERS
+    from ..exchange.hardware import toml
+    from ..report.console import console
+
+    imported = CHIP_IMPORTERS.get(tool).read(file, name)
+    text, screen = toml(imported.chip, f"From {file.name} of {tool}."), console(stderr=out is None)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, text)
+        screen.print(f"chip: {out}", markup=False, soft_wrap=True)
+    for each in imported.left:
+        screen.print(f"note: {each}", style="yellow", markup=False, soft_wrap=True)

@@ -16,8 +16,8 @@ app = typer.Typer()
 def schemas(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path("schemas"),
 ) -> None:
-    """Write JSON Schemas of chips, schedules, scenarios, sweeps, results, explanations and comparisons, with which
-    editors complete and check."""
+    """Write JSON Schemas of chips, schedules, scenarios and sweeps, with which editors complete and check, and of all
+    that commands write as JSON."""
     from ..report.console import console
     from ..results.json_schemas import write
 

@@ -57,6 +57,7 @@ CHIP_EXPORTERS: Registry[ChipExporter] = Registry(
         "scalesim": "meshloom.tb.exchange.scalesim_chip:SCALESIM_CHIP",
         "stream": "meshloom.tb.exchange.stream_chip:STREAM_CHIP",
         "accelforge": "meshloom.tb.exchange.accelforge_chip:ACCELFORGE_CHIP",
+        "timeloop": "meshloom.tb.exchange.timeloop_chip:TIMELOOP_CHIP",
     },
     _only(ChipExporter),
     UnknownExporterError,

@@ -8,7 +8,6 @@ transfer has `packet_size` (bytes), `num_packets`, `src_x`, `src_y`, and `dst_x`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +18,10 @@ from meshloom.hw.spec.exact import Exact
 from meshloom.sched.support.reading import parse_json
 
 from .interface import ImportFileError, text_of, validated
+from .noc_traffic import NocTransfer, NocWorkload
 
+TOOL = "tt-npe"
 _WHAT = "a workload of tt-npe: phases of transfers with packet_size, num_packets, src_x, src_y, dst_x, dst_y"
-
-#: A place in the mesh: column, row.
-Place = tuple[int, int]
 _Coordinate = Annotated[int, Field(ge=0)]
 
 
@@ -63,30 +61,6 @@ class _Workload(_File):
     golden_result: _Golden = _Golden()
 
 
-@dataclass(frozen=True)
-class NocTransfer:
-    """Packets from one place to others. `size`: bytes of each of `packets`; `rate`: bytes a cycle (0: any); `offset`:
-    the cycle in which the first may leave; `noc`: the network by its name; `multicast`: one packet is for all places.
-    """
-
-    source: Place
-    targets: tuple[Place, ...]
-    size: int
-    packets: int
-    rate: float
-    offset: int
-    noc: str
-    multicast: bool
-
-
-@dataclass(frozen=True)
-class NocWorkload:
-    """Transfers, and the cycles that they take by the file's `golden_result` (None: it has none)."""
-
-    transfers: tuple[NocTransfer, ...]
-    claimed_cycles: int | None
-
-
 def read(path: Path) -> NocWorkload:
     """The traffic of a file. Raises ImportFileError, OSError."""
     try:
@@ -103,7 +77,7 @@ def read(path: Path) -> NocWorkload:
     )
     if not transfers:
         raise ImportFileError(f"{path}: has no transfers; it must be {_WHAT}")
-    return NocWorkload(transfers, workload.golden_result.cycles)
+    return NocWorkload(TOOL, transfers, workload.golden_result.cycles)
 
 
 def _transfer(each: _Transfer, where: str) -> NocTransfer:

@@ -1,5 +1,5 @@
 """JSON Schemas (draft 2020-12) of what people and other programs write or read: chips, schedules, scenarios, sweeps,
-results, explanations, comparisons.
+results, explanations, comparisons, boards of an arena, replayed traffic.
 
 They follow from the models that read these files, and are what editors complete and check with. What spans several
 fields (a floorplan with one host, addresses inside their memory) no schema says: reading the file does.
@@ -116,6 +116,27 @@ def training_results() -> dict[str, Any]:
     return TrainingResults.model_json_schema(mode="serialization")
 
 
+def arena() -> dict[str, Any]:
+    """Of what `meshloom arena --json` writes, with the computed fields."""
+    from .arena import ArenaBoard
+
+    return ArenaBoard.model_json_schema(mode="serialization")
+
+
+def noc_replay() -> dict[str, Any]:
+    """Of what `meshloom noc replay --json` writes, with the computed fields."""
+    from .noc import NocReplay
+
+    return NocReplay.model_json_schema(mode="serialization")
+
+
+def health() -> dict[str, Any]:
+    """Of what `meshloom doctor --json` writes, with the computed fields."""
+    from .health import Health
+
+    return Health.model_json_schema(mode="serialization")
+
+
 def sweep() -> dict[str, Any]:
     """Of a sweep's TOML file."""
     from .sweep import json_schema
@@ -136,6 +157,9 @@ SCHEMAS = {
     "comparisons": comparisons,
     "rankings": rankings,
     "listings": listings,
+    "arena": arena,
+    "noc_replay": noc_replay,
+    "health": health,
     "energy": energy,
 }
 

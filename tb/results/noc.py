@@ -30,11 +30,13 @@ class NocFlow(Record):
 
 
 class NocReplay(Record):
-    """What became of traffic. `mesh`: its name; `cycles`: until the last flit came; `mean_latency`, `worst_latency`: of
-    packets, from the cycle in which each may leave; `claimed_cycles`: by the file; `changes`: what the NoC lacks
-    and was done otherwise; `links`: the busiest first."""
+    """What became of traffic by a `tool`. `mesh`: its name; `cycles`: until the last flit came; `mean_latency`,
+    `worst_latency`: of packets, from the cycle in which each may leave; `claimed_cycles`, `claimed_latency`: by the
+    file, the latter in the mean; `changes`: what was done otherwise than the file says, or was not in it; `links`: the
+    busiest first."""
 
     file: str
+    tool: str = "tt-npe"
     mesh: str
     code: str
     cycles: Count
@@ -43,6 +45,7 @@ class NocReplay(Record):
     mean_latency: float
     worst_latency: Count
     claimed_cycles: Count | None = None
+    claimed_latency: float | None = None
     changes: tuple[str, ...] = ()
     flows: tuple[NocFlow, ...]
     links: tuple[NocLink, ...]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..devices.noc.build import Mesh
 from ..devices.noc.replay import LONGEST, NocPacket, PacketTimes, ReplayedTraffic, replay
-from ..exchange.tt_npe import NocTransfer, NocWorkload, Place, read
+from ..exchange.noc_traffic import NocTransfer, NocWorkload, Place, TrafficSettings
+from ..exchange.traffic import read
 from ..results.identity import code
 from ..results.noc import NocFlow, NocLink, NocReplay
 
@@ -25,13 +26,17 @@ class ReplayError(ValueError):
 @dataclass(frozen=True)
 class ReplaySettings:
     """`side`: columns and rows of the mesh (None: as many as the traffic needs); `flit_bytes`: of a flit's payload;
-    `vcs`: virtual channels; `nearest`: what the NoC lacks becomes unicasts; `limit`: cycles at most."""
+    `vcs`: virtual channels; `nearest`: what the NoC lacks becomes unicasts, and what a file does not say is left out;
+    `limit`: cycles at most; `flits`, `cycles`, `seed`: of `TrafficSettings`."""
 
     side: Place | None = None
     flit_bytes: int = 32
     vcs: int = 2
     nearest: bool = False
     limit: int = 10_000_000
+    flits: int = 8
+    cycles: int = 10_000
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class _Flow:
 
 def replayed(path: Path, settings: ReplaySettings) -> NocReplay:
     """The traffic of a file, replayed. Raises ImportFileError, OSError, ReplayError, TrafficError, BuildError."""
-    workload = read(path)
+    workload = read(path, TrafficSettings(settings.side, settings.flits, settings.cycles, settings.seed))
     changes = _changes(workload, settings, path)
     mesh = _mesh(workload, settings, path)
     flows, packets = _packets(workload, mesh, settings, path)
@@ -54,16 +59,18 @@ def replayed(path: Path, settings: ReplaySettings) -> NocReplay:
     latencies = list(_latencies(flows, packets, traffic.times, settings))
     return NocReplay(
         file=path.name,
+        tool=workload.tool,
         mesh=mesh.name,
         code=code(),
         cycles=traffic.cycles,
         flits=traffic.flits,
-        bytes=sum(flow.transfer.size * flow.transfer.packets for flow in flows),
+        bytes=sum(flow.transfer.bytes(settings.flit_bytes) for flow in flows),
         mean_latency=sum(latencies) / len(latencies),
         worst_latency=max(latencies),
         claimed_cycles=workload.claimed_cycles,
+        claimed_latency=workload.claimed_latency,
         changes=tuple(changes),
-        flows=tuple(_figures(flow, traffic) for flow in flows),
+        flows=tuple(_figures(flow, traffic, settings) for flow in flows),
         links=_links(traffic, mesh),
     )
 
@@ -74,10 +81,12 @@ def _changes(workload: NocWorkload, settings: ReplaySettings, path: Path) -> lis
     others = sorted({each.noc for each in workload.transfers} - {NOC})
     changes = [f"{casts} multicasts are unicasts to each tile of their boxes"] if casts else []
     changes += [f"{name} is {NOC}, which goes along x and then along y" for name in others]
+    if workload.gaps and not settings.nearest:
+        raise ReplayError(f"{path}: has {'; '.join(workload.gaps)}; was it cut? --nearest leaves them out")
     if changes and not settings.nearest:
         lacks = [*(["multicasts"] if casts else []), *others]
         raise ReplayError(f"{path}: has {', '.join(lacks)}, which the NoC has not; --nearest sends unicasts by {NOC}")
-    return changes
+    return [*changes, *(f"{gap}: left out" for gap in workload.gaps), *workload.notes]
 
 
 def _mesh(workload: NocWorkload, settings: ReplaySettings, path: Path) -> Mesh:
@@ -98,23 +107,17 @@ def _packets(
     flows: list[_Flow] = []
     packets: list[NocPacket] = []
     for transfer in workload.transfers:
-        words = _cut(-(-transfer.size // settings.flit_bytes))
+        lengths = transfer.lengths(settings.flit_bytes, LONGEST)
         for target in transfer.targets:
-            if len(packets) + transfer.packets * len(words) > MOST:
+            if len(packets) + transfer.packets * len(lengths) > MOST:
                 raise ReplayError(f"{path}: has more than {MOST:,} packets; replay a part of it, or raise --flit-bytes")
             first = len(packets)
             for number in range(transfer.packets):
                 leaves = transfer.offset + (int(number * transfer.size / transfer.rate) if transfer.rate else 0)
                 nodes = _node(transfer.source, mesh), _node(target, mesh)
-                packets += [NocPacket(nodes[0], leaves, nodes[1], 1 + flits) for flits in words]
+                packets += [NocPacket(nodes[0], leaves, nodes[1], flits) for flits in lengths]
             flows.append(_Flow(transfer, target, first, len(packets)))
     return flows, packets
-
-
-def _cut(flits: int) -> list[int]:
-    """Flits of payload, as packets of the NoC take them."""
-    most = LONGEST - 1
-    return [most] * (flits // most) + ([flits % most] if flits % most else [])
 
 
 def _node(place: Place, mesh: Mesh) -> int:
@@ -126,17 +129,17 @@ def _latencies(
 ) -> Iterator[int]:
     """Of each packet of the file: from the cycle in which it may leave to that in which its last flit came."""
     for flow in flows:
-        each = len(_cut(-(-flow.transfer.size // settings.flit_bytes)))
+        each = len(flow.transfer.lengths(settings.flit_bytes, LONGEST))
         for at in range(flow.first, flow.last, each):
             yield max(time.came for time in times[at : at + each]) - packets[at].leaves
 
 
-def _figures(flow: _Flow, traffic: ReplayedTraffic) -> NocFlow:
+def _figures(flow: _Flow, traffic: ReplayedTraffic, settings: ReplaySettings) -> NocFlow:
     transfer = flow.transfer
     return NocFlow(
         source=transfer.source,
         target=flow.target,
-        bytes=transfer.size * transfer.packets,
+        bytes=transfer.bytes(settings.flit_bytes),
         packets=transfer.packets,
         begin=transfer.offset,
         end=max(time.came for time in traffic.times[flow.first : flow.last]),

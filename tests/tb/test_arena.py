@@ -155,6 +155,33 @@ def test_the_board_has_everyone_and_the_next_call_makes_nothing_anew(here: None,
     assert ArenaBoard.model_validate_json((folder / "c.json").read_text()) == board
 
 
+def test_whatever_an_entry_does_is_its_row_and_the_others_go_on(here: None, folder: Path) -> None:
+    """One eats memory, one does nothing, one prints garbage, one forgets the result, one importer has a bug."""
+    (folder / "eats.py").write_text("def schedule(task):\n    bytearray(1 << 40)\n")
+    (folder / "garbage.py").write_text(MINE.replace("for tile", "return 'garbage'\n    for tile"))
+    (folder / "prints.py").write_text("print('{garbage')\n" + MINE.replace("core = ", "print('{')\n    core = "))
+    (folder / "forgets.py").write_text(MINE.replace("task.store(core, tile, (n, n + 1), at=0)", "pass"))
+    (folder / "other.py").write_text(READER.replace("os._exit(3)", "{}['nothing']"))
+    names = (
+        "eats.py:schedule",
+        "garbage.py:schedule",
+        "prints.py:schedule",
+        "forgets.py:schedule",
+        "other.py:READER:a",
+    )
+    command = [*BOARD, *(word for name in (OURS, *names) for word in ("--entry", name))]
+    shown = invoke(*command, "--memory-limit", "300", "--json", "b.json")
+    assert shown.exit_code == 3, shown.output
+    (heat,) = ArenaBoard.model_validate_json((folder / "b.json").read_text()).heats
+    reasons = {score.entry: score.reason for score in heat.scores}
+    assert reasons[OURS] == reasons["prints.py:schedule"] == ""
+    assert "needs more memory than 300 MB (--memory-limit)" in reasons["eats.py:schedule"]
+    assert "the scheduler has added no operation" in reasons["garbage.py:schedule"]
+    assert reasons["forgets.py:schedule"].startswith("the program has 1 problem: program: output y, channels 0..3")
+    assert "importer other.py:READER failed: KeyError: 'nothing' (line" in reasons["other.py:READER:a"]
+    assert [name for name, reason in reasons.items() if "\n" in reason] == []
+
+
 def test_what_nobody_named_and_can_do_nothing_is_left_out(
     here: None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

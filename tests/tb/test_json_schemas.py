@@ -19,6 +19,9 @@ from meshloom.sched.workload.scenario import load as load_scenario
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.cli.main import app
 from meshloom.tb.results import json_schemas
+from meshloom.tb.results.arena import ArenaBoard, ArenaChip, Heat, Score, standings_of
+from meshloom.tb.results.health import Check, Health
+from meshloom.tb.results.noc import NocFlow, NocLink, NocReplay
 from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.online.serve import serve
 from meshloom.tb.runs.training.run import Training, train
@@ -185,6 +188,37 @@ def test_results_of_serving_fit(tmp_path: Path, device: str, schemas: dict[str, 
     assert not fits(schemas["scenario_results"], text | {"ok": "yes"})
     text["programs"][0]["launched"] = -1
     assert not fits(schemas["scenario_results"], text)
+
+
+def test_boards_of_an_arena_fit(schemas: dict[str, Draft202012Validator]) -> None:
+    scores = Score(entry="a", status="passed", cycles=9, seconds=0.5), Score(entry="b", status="failed", reason="died")
+    heats = (Heat(workload="gemm:8x8x8", chip="tiny", floor_cycles=8, scores=scores),)
+    chips = (ArenaChip(name="tiny", digest="0"),)
+    board = ArenaBoard(measure="model", command="c", code="c", chips=chips, heats=heats, standings=standings_of(heats))
+    text = json.loads(board.model_dump_json())
+    assert fits(schemas["arena"], text)
+    assert not fits(schemas["arena"], text | {"heats": [{"workload": "gemm:8x8x8"}]})
+    text["heats"][0]["scores"][0]["cycles"] = -1
+    assert not fits(schemas["arena"], text)
+
+
+def test_replayed_traffic_fits(schemas: dict[str, Draft202012Validator]) -> None:
+    flow = NocFlow(source=(0, 0), target=(1, 0), bytes=64, packets=2, begin=0, end=9)
+    link = NocLink(x=0, y=0, port="east", busy=6, blocked=0)
+    replay = NocReplay(
+        file="w.json", mesh="m", code="c", cycles=9, flits=6, bytes=64, mean_latency=7.5, worst_latency=8,
+        claimed_cycles=8, flows=(flow,), links=(link,),
+    )  # fmt: skip
+    text = json.loads(replay.model_dump_json())
+    assert fits(schemas["noc_replay"], text)
+    assert not fits(schemas["noc_replay"], text | {"links": None})
+    assert not fits(schemas["noc_replay"], text | {"cycles": "9"})
+
+
+def test_what_the_doctor_says_fits(schemas: dict[str, Draft202012Validator]) -> None:
+    text = json.loads(Health(checks=(Check(name="python", state="ok", what="3.11"),)).model_dump_json())
+    assert fits(schemas["health"], text)
+    assert not fits(schemas["health"], text | {"checks": [{"name": "python"}]})
 
 
 def test_the_command_writes_them_all(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_the_command_prints_and_writes(sent: list[NocPacket], folder: Path) -> N
     shown = invoke("noc", "replay", CROSSING, "--json", "a.json")
     assert shown.exit_code == 0, shown.output
     result = NocReplay.model_validate_json((folder / "a.json").read_text())
-    assert f"golden_result of the file: 292 ({result.beyond_claim_percent:+.2f} %)" in shown.output
+    assert f"tt-npe says 292 ({result.beyond_claim_percent:+.2f} %)" in shown.output
     assert "(0, 0) east" in shown.output
     noted = invoke("noc", "replay", MULTICAST, "--nearest", "--mesh", "4x2")
     assert "note: 1 multicasts are unicasts" in noted.output

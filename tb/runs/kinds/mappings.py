@@ -17,6 +17,7 @@ from meshloom.sched.workload.catalog import Workload
 from meshloom.sched.workload.layers import WorkloadError
 
 from ...exchange.interface import ToolLayer
+from ...exchange.reading import is_foreign, read_layer
 from ...exchange.registry import IMPORTERS
 from .interface import Listener, WorkloadKind
 from .layers import LayerRun, SingleLayer
@@ -58,18 +59,22 @@ class MappedSource:
 
     def layer(self) -> tuple[Workload, ToolLayer]:
         """The layer, with its data, and how the tool mapped it. Raises the errors of the file, and WorkloadError."""
-        importer = IMPORTERS.get(self.importer)
         if self.workload is None:
-            mapped = importer.read(self.path, None)
+            mapped = read_layer(self.importer, self.path, None)
             return Workload(mapped.shape), mapped
         layers = catalog.find(self.workload)
         if len(layers) != 1:
             raise WorkloadError(f"workload {self.workload} is {len(layers)} layers; name one of them")
-        return layers[0], importer.read(self.path, layers[0].shape)
+        return layers[0], read_layer(self.importer, self.path, layers[0].shape)
 
     def check(self, chip: ChipConfig) -> None:
-        """Raises the errors of the file, and of the layer that it is of."""
-        self.layer()
+        """Raises the errors of the file, and of the layer that it is of. An importer of somebody's is not called: what
+        it does is in the row of this workload alone."""
+        if is_foreign(self.importer):
+            IMPORTERS.get(self.importer)
+            self.path.open("rb").close()
+        else:
+            self.layer()
 
     def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> LayerRun:
         """Its run; `scheduler` has no say. Raises the errors of the file, MappingError, DoesNotFit."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import ToolClaim
 from meshloom.sched.schedulers.registry import REGISTRY, check_scheduler, scheduler_of
-from meshloom.sched.support.apart import DiedError
 from meshloom.sched.support.plugins import PluginError
 
 from ...compare.floors import floor_of
@@ -140,7 +139,7 @@ def _heat(rows: Sequence[PointRow], floor: int | None, claims: Mapping[tuple[str
 
 def _score(row: PointRow, floor: int | None, claim: ToolClaim | None) -> Score:
     """A row's score. Whoever is below the bound does something else: a prediction compares no bytes."""
-    reason = "" if row.status in (PREDICTED, "passed") and row.error is None else row.error or row.status
+    reason = "" if row.status in (PREDICTED, "passed") and row.error is None else _in_a_line(row.error or row.status)
     if not reason and row.cycles is not None and floor is not None and row.cycles < floor:
         reason = f"{row.cycles:,} cycles are fewer than the bound, so it does not compute the whole workload"
     return Score(
@@ -151,6 +150,11 @@ def _score(row: PointRow, floor: int | None, claim: ToolClaim | None) -> Score:
         claimed_cycles=claim.cycles if claim else None,
         reason=reason,
     )
+
+
+def _in_a_line(text: str) -> str:
+    """A reason that fits a row: of the lists of a checker how many there are, and the first."""
+    return " ".join(" ".join(line.split()) for line in text.splitlines()[:2])
 
 
 def _seats(workload: str, chip: ChipConfig) -> list[_Seat]:
@@ -212,8 +216,6 @@ def _is_foreign(entry: str, source: MappedSource | None) -> bool:
 
 
 def _explained(error: Exception, entry: str) -> Failure:
-    if isinstance(error, DiedError):
-        return Failure(error.kind, "reading", f"entry {entry} {error.what}")
     why = failure(error, "reading")
     known = isinstance(error, PluginError | ValueError) and why.message
     return Failure(why.kind, why.stage, why.message if known else f"entry {entry}: {why.kind}: {why.message}")

@@ -7,27 +7,22 @@ not ship with Meshloom has a process of its own there, with the limits of a sche
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.ir.schedule import ToolClaim
-from meshloom.sched.schedulers.nest.mapping import MappingError
 from meshloom.sched.store import provenance
-from meshloom.sched.support import apart
-from meshloom.sched.support.limits import guard
 from meshloom.sched.workload import catalog
 
-from ...exchange.interface import ImportFileError, ToolLayer
+from ...exchange.interface import ToolLayer
+from ...exchange.reading import read_layers
 from ...exchange.registry import IMPORTERS
 from .. import runner
 from ..failures import Failure
 from ..kinds.interface import PreparedRun
 from ..kinds.mappings import MappedSource
-
-T = TypeVar("T")
 
 
 class EntryError(ValueError):
@@ -49,20 +44,10 @@ def mapping_of(entry: str) -> MappedSource | None:
 def mapped_layers(source: MappedSource, workloads: Sequence[str]) -> dict[str, ToolClaim]:
     """Of these layers those that a mapping is of, by name, with what its tool claims.
 
-    Raises EntryError if it is of none, the errors of the file, DiedError of a foreign importer.
+    Raises EntryError if it is of none, the errors of the file, ImporterError of an importer of somebody's.
     """
     shapes = {name: layers[0].shape for name in workloads if len(layers := catalog.find(name)) == 1}
-
-    def read() -> dict[str, ToolLayer | Exception]:
-        importer, layers = IMPORTERS.get(source.importer), dict[str, ToolLayer | Exception]()
-        for name, shape in shapes.items():
-            try:
-                layers[name] = importer.read(source.path, shape)
-            except (ImportFileError, MappingError) as error:
-                layers[name] = error
-        return layers
-
-    layers = _apart(source, read)
+    layers = dict(zip(shapes, read_layers(source.importer, source.path, list(shapes.values())), strict=True))
     claims = {name: layer.claim for name, layer in layers.items() if isinstance(layer, ToolLayer)}
     if not claims:
         reasons = [layer for layer in layers.values() if isinstance(layer, Exception)]
@@ -74,11 +59,7 @@ def mapped_layers(source: MappedSource, workloads: Sequence[str]) -> dict[str, T
 
 def prepared(source: MappedSource, workload: str, chip: ChipConfig) -> Sequence[PreparedRun] | Failure:
     """A layer by a mapping, ready to run; or why it is not."""
-    request = replace(source, workload=workload)
-    try:
-        return _apart(source, lambda: runner.prepared_here(request, chip, ""))
-    except apart.DiedError as death:
-        return Failure(death.kind, "reading", f"importer {source.importer} {death.what}")
+    return runner.prepared_here(replace(source, workload=workload), chip, "")
 
 
 def decided_by(source: MappedSource) -> str:
@@ -90,11 +71,3 @@ def decided_by(source: MappedSource) -> str:
     elif place.endswith(".py"):
         digest.update(Path(place).read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _apart(source: MappedSource, work: Callable[[], T]) -> T:
-    """What `work` returns: for an importer that does not ship, in a process of its own, within the limits in force."""
-    limits = guard().foreign
-    if limits is None or source.importer in IMPORTERS.shipped:
-        return work()
-    return apart.call(lambda report: work(), limits, lambda error: error)

@@ -1,0 +1,103 @@
+"""Reads a layer by any importer: one that does not ship with Meshloom in a process of its own, within limits, and what
+it returns is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from traceback import extract_tb
+
+from meshloom.sched.ir.schedule import ToolClaim
+from meshloom.sched.schedulers.nest.mapping import Dimension, LayerMapping, MappingError
+from meshloom.sched.schedulers.nest.schedule import sizes_of
+from meshloom.sched.support import apart
+from meshloom.sched.support.limits import Limits, guard
+from meshloom.sched.support.text import line_of
+from meshloom.sched.workload.layers import ConvShape
+
+from .interface import ImportFileError, ToolLayer
+from .registry import IMPORTERS
+
+#: What the file itself may be to blame for: it is raised as it is.
+_OF_THE_FILE = (ImportFileError, MappingError, OSError)
+
+
+class ImporterError(ValueError):
+    """An importer of somebody's that failed, or that returned something else; the message names it, and its line."""
+
+
+def is_foreign(importer: str) -> bool:
+    """Whether an importer, by name, runs in a process of its own: it does not ship, and there are limits."""
+    return importer not in IMPORTERS.shipped and guard().foreign is not None
+
+
+def read_layer(importer: str, path: Path, shape: ConvShape | None) -> ToolLayer:
+    """The layer of a file by an importer. `shape`: as `Importer.read` takes it.
+
+    Raises ImporterError, UnknownImporterError, ImportFileError, MappingError, OSError.
+    """
+    reader = IMPORTERS.get(importer)
+    if not is_foreign(importer):
+        return reader.read(path, shape)
+    (layer,) = read_layers(importer, path, [shape])
+    if isinstance(layer, Exception):
+        raise layer
+    return layer
+
+
+def read_layers(
+    importer: str, path: Path, shapes: Sequence[ConvShape | None]
+) -> Sequence[ToolLayer | ImportFileError | MappingError]:
+    """The same for several layers that a file may be of, in one process; of each its mapping, or what the file lacks.
+
+    Raises ImporterError, UnknownImporterError, OSError.
+    """
+    reader, limits = IMPORTERS.get(importer), guard().foreign
+
+    def read(shape: ConvShape | None) -> ToolLayer | ImportFileError | MappingError:
+        try:
+            layer = reader.read(path, shape)
+        except (ImportFileError, MappingError) as error:
+            return error
+        return layer if importer in IMPORTERS.shipped else _checked(importer, path, layer, shape)
+
+    if limits is None or importer in IMPORTERS.shipped:
+        return [read(shape) for shape in shapes]
+    try:
+        return apart.call(
+            lambda report: [read(shape) for shape in shapes], limits, lambda error: _explained(importer, error, limits)
+        )
+    except apart.DiedError as death:
+        raise ImporterError(f"importer {importer} {death.what} on {path}") from None
+
+
+def _explained(importer: str, error: BaseException, limits: Limits) -> BaseException:
+    """What is raised instead of an error in the process of an importer."""
+    if isinstance(error, (*_OF_THE_FILE, ImporterError)):
+        return error
+    kind, what = type(error).__name__, str(error)
+    if isinstance(error, MemoryError) and limits.megabytes is not None:
+        return ImporterError(f"importer {importer} needs more memory than {limits.megabytes} MB (--memory-limit)")
+    source = importer.partition(":")[0]
+    own = str(Path(source).expanduser().resolve()) if source.endswith(".py") else ""
+    lines = [frame.lineno or 0 for frame in extract_tb(error.__traceback__) if frame.filename == own]
+    where = f" ({line_of(own, lines[-1])})" if lines else ""
+    return ImporterError(f"importer {importer} failed: {kind}{': ' * bool(what)}{what}{where}")
+
+
+def _checked(importer: str, path: Path, layer: object, shape: ConvShape | None) -> ToolLayer:
+    """What an importer has returned, if it is the mapping of that layer. Raises ImporterError."""
+    if not isinstance(layer, ToolLayer):
+        raise ImporterError(f"importer {importer} returned a {type(layer).__name__} of {path}, not a ToolLayer")
+    for name, kind in (("shape", ConvShape), ("mapping", LayerMapping), ("claim", ToolClaim)):
+        value: object = getattr(layer, name)
+        if not isinstance(value, kind):
+            raise ImporterError(
+                f"importer {importer} returned a {type(value).__name__} as the {name} of {path}, not a {kind.__name__}"
+            )
+    if shape is not None and layer.shape != shape:
+        raise ImportFileError(f"{path}: is of another layer, by importer {importer}; name its own with --workload")
+    sizes, own = layer.mapping.sizes, sizes_of(layer.shape)
+    if any(sizes.get(dimension, 1) != own.get(dimension, 1) for dimension in Dimension):
+        raise ImporterError(f"importer {importer} returned a mapping of {path} that is not of its layer's sizes")
+    return layer
