@@ -39,6 +39,10 @@ LISTED = {
         "serve",
         "Serve a scenario of several networks: an online scheduler places layers on free cores while the chip runs.",
     ),
+    "serve-tokens": Listed(
+        "serve_tokens",
+        "Serve texts with a small language model: a token scheduler decides after each step what the next one reads.",
+    ),
     "train": Listed("train", "Train a network with int8 forward and backward passes on the chip's RTL."),
     "generate": Listed("generate", "Generate text with a small language model on the chip's RTL."),
     "sweep": Listed("sweep", "Predict or run every point of a sweep: chips x schedulers x workloads x options."),

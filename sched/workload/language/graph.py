@@ -1,9 +1,12 @@
-"""A step of a language model as a network: so many new tokens behind those in the cache.
+"""A step of a language model as a network: so many new tokens of one or several texts behind those in their caches.
 
 Tokens are pixels, features channels. Keys and values are caches (`workload.graph.Cache`): C pixels in DRAM of which the
 last belong to the new tokens, read where they lie. Scores have a channel for each head and new token and a pixel for
 each key, so whole-block operations of the vector unit make a softmax of them. Two inputs say which keys count: `keep`
 (1, or 0) and `mask` (0, or -128). So one network serves all lengths.
+
+In a step of several texts the products with weights are those of all tokens together, so weights are read once. Each
+text has an attention, caches and inputs of its own, whose names end with its number in the step.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.isa import SCALE_SHIFT
 
-from ..graph import TABLE_SIZE, Cache, Graph, Kind, Layer, PastePlace, Value
+from ..graph import TABLE_SIZE, Cache, Graph, Kind, Layer, PastePlace, Value, Window
 from ..normalisation import ONE, quotient_scale, softmax
 from .integers import Integers
 from .model import LanguageError
@@ -29,10 +32,24 @@ def step_graph(integers: Integers, tokens: int) -> Graph:
 
     Raises LanguageError if the context has no room for them.
     """
+    return batch_graph(integers, (tokens,))
+
+
+def batch_graph(integers: Integers, news: Sequence[int]) -> Graph:
+    """The network of a step of several texts, with `news[i]` new tokens of text i: their pixels of `x` and `scores`
+    stand side by side. Of one text it is that of `step_graph`.
+
+    Raises LanguageError if the context has no room for the tokens of a text.
+    """
     model = integers.model
-    if not 0 < tokens < model.context:
+    if not all(0 < tokens < model.context for tokens in news):
         raise LanguageError(f"model {model.name} looks at {model.context} tokens; take 1..{model.context - 1} at once")
-    return _Builder(integers, tokens).build()
+    return _Builder(integers, tuple(news)).build()
+
+
+def named(name: str, text: int, texts: int) -> str:
+    """The name that an input or a cache has in the step of so many texts."""
+    return name if texts == 1 else f"{name}@{text}"
 
 
 def attended(context: int, heads: int, new: int, total: int) -> dict[str, NDArray[np.int8]]:
@@ -45,8 +62,8 @@ def attended(context: int, heads: int, new: int, total: int) -> dict[str, NDArra
 
 
 class _Builder:
-    def __init__(self, integers: Integers, tokens: int) -> None:
-        self.integers, self.model, self.tokens = integers, integers.model, tokens
+    def __init__(self, integers: Integers, news: tuple[int, ...]) -> None:
+        self.integers, self.model, self.news = integers, integers.model, news
         self.layers: list[Layer] = []
         self.steps: dict[str, float] = {}
         self.caches: list[Cache] = []
@@ -54,11 +71,11 @@ class _Builder:
 
     def build(self) -> Graph:
         model, context, heads = self.model, self.model.context, self.model.heads
-        self.inputs = [
-            Value("x", model.width, 1, self.tokens, self.integers.steps["x"]),
-            Value("keep", heads * self.tokens, 1, context, 1.0),
-            Value("mask", heads * self.tokens, 1, context, 1.0),
-        ]
+        self.inputs = [Value("x", model.width, 1, sum(self.news), self.integers.steps["x"])]
+        for text, tokens in enumerate(self.news):
+            self.inputs += [
+                Value(self._named(name, text), heads * tokens, 1, context, 1.0) for name in ("keep", "mask")
+            ]
         x = "x"
         for layer in range(model.layers):
             mixed = self._attention(layer, self._normalised(f"{layer}/attend", x))
@@ -69,7 +86,7 @@ class _Builder:
         self._product("output", self._normalised("last", x), "scores")
         outputs = ["scores", *(cache.new for cache in self.caches)]
         return Graph(
-            f"{model.name}-{self.tokens}",
+            f"{model.name}-{'-'.join(str(tokens) for tokens in self.news)}",
             tuple(self.inputs),
             tuple(self.layers),
             tuple(outputs),
@@ -110,34 +127,62 @@ class _Builder:
         over = self._add("normalise", f"{name}/over", (across,), step, by="root", scale=scale, times16=True)
         return self._add("transpose", name, (over,), step)
 
-    def _cached(self, layer: int, name: str, x: str) -> str:
-        """Keys or values of all tokens: those of the new ones, behind those that are there."""
-        new = self._product(f"{layer}/{name}", x, f"{layer}/{name}")
-        context, step = self.model.context, self.integers.steps[f"{layer}/{name}"]
-        old = context - self.tokens
-        past = f"{layer}/{name}/past"
+    def _named(self, name: str, text: int) -> str:
+        return named(name, text, len(self.news))
+
+    def _of_text(self, x: str, text: int) -> str:
+        """The tokens of a text alone."""
+        if len(self.news) == 1:
+            return x
+        left, right = sum(self.news[:text]), sum(self.news[text + 1 :])
+        return self._add(
+            "slice", self._named(x, text), (x,), self.steps[x], window=Window(pad_left=left, pad_right=right)
+        )
+
+    def _cached(self, name: str, text: int) -> str:
+        """Keys or values of all tokens of a text: those of the new ones, behind those that are there. `name`: of the
+        product that makes them of the new tokens of all texts."""
+        new, tokens = self._of_text(name, text), self.news[text]
+        context, step = self.model.context, self.integers.steps[name]
+        old = context - tokens
+        past = f"{new}/past"
         self.inputs.append(Value(past, self.model.width, 1, old, step))
-        places = PastePlace(0, 0, 1, 1, 1, old), PastePlace(0, old, 1, 1, 1, self.tokens)
-        rows = self._add("paste", f"{layer}/{name}/rows", (past, new), step, places=places)
+        places = PastePlace(0, 0, 1, 1, 1, old), PastePlace(0, old, 1, 1, 1, tokens)
+        rows = self._add("paste", f"{new}/rows", (past, new), step, places=places)
         self.caches.append(Cache(rows, past, new, 2 * context))
         return rows
 
     def _attention(self, layer: int, x: str) -> str:
-        integers, heads, name = self.integers, self.model.heads, f"{layer}/attention"
+        """The attention of all texts to themselves."""
+        gain = (self.model.width // self.model.heads) ** -0.5
+        self._product(f"{layer}/q", x, f"{layer}/q", gain=gain)
+        for name in "kv":
+            self._product(f"{layer}/{name}", x, f"{layer}/{name}")
+        mixed = [self._attended(layer, text) for text in range(len(self.news))]
+        if len(mixed) == 1:
+            return mixed[0]
+        places = [PastePlace(0, sum(self.news[:text]), 1, 1, 1, tokens) for text, tokens in enumerate(self.news)]
+        return self._add("paste", f"{layer}/mixed", mixed, self.integers.steps[f"{layer}/mixed"], places=tuple(places))
+
+    def _attended(self, layer: int, text: int) -> str:
+        """The attention of a text to itself."""
+        integers, heads, name = self.integers, self.model.heads, self._named(f"{layer}/attention", text)
         steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "v", "scores", "mixed")}
-        gain = (self.model.width // heads) ** -0.5
-        q = self._product(f"{layer}/q", x, f"{layer}/q", gain=gain)
-        keys, values = self._cached(layer, "k", x), self._cached(layer, "v", x)
+        q = self._of_text(f"{layer}/q", text)
+        keys, values = self._cached(f"{layer}/k", text), self._cached(f"{layer}/v", text)
+        keep, mask = self._named("keep", text), self._named("mask", text)
         scale = integers.multiplier(f"{layer}/scores", steps["q"], steps["k"], 1 / steps["scores"])
-        scores = self._add("product", f"{layer}/scores", (keys, q), steps["scores"], groups=heads, scale=scale)
-        kept = self._add("mul", f"{name}/kept", (scores, "keep"), steps["scores"], scale=_ONCE_16, times16=True)
-        masked = self._add("add", f"{name}/masked", (kept, "mask"), steps["scores"])
+        result = self._named(f"{layer}/scores", text)
+        scores = self._add("product", result, (keys, q), steps["scores"], groups=heads, scale=scale)
+        kept = self._add("mul", f"{name}/kept", (scores, keep), steps["scores"], scale=_ONCE_16, times16=True)
+        masked = self._add("add", f"{name}/masked", (kept, mask), steps["scores"])
         less, table, over = softmax(name, masked, steps["scores"])
-        counted = Layer("mul", f"{name}/counted", (table.output, "keep"), scale=_ONCE_16, times16=True)
+        counted = Layer("mul", f"{name}/counted", (table.output, keep), scale=_ONCE_16, times16=True)
         shares = Layer("normalise", name, (counted.output,), by="sum", scale=over.scale, times16=True)
         self.layers += [less, table, counted, shares]
         self.steps |= {less.output: steps["scores"]} | dict.fromkeys((table.output, counted.output, name), 1 / ONE)
         by_key = self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads)
-        turned = self._add("transpose", f"{layer}/v/turned", (values,), steps["v"], groups=heads)
+        turned = self._add("transpose", self._named(f"{layer}/v/turned", text), (values,), steps["v"], groups=heads)
         scale = integers.multiplier(f"{layer}/mixed", steps["v"] / ONE, 1 / steps["mixed"])
-        return self._add("product", f"{layer}/mixed", (by_key, turned), steps["mixed"], groups=heads, scale=scale)
+        result = self._named(f"{layer}/mixed", text)
+        return self._add("product", result, (by_key, turned), steps["mixed"], groups=heads, scale=scale)

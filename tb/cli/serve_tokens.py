@@ -1,0 +1,107 @@
+"""`meshloom serve-tokens`: texts from a language model, whose steps are scheduled while they arrive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..api.options import Chip, Clock, Device, examples
+from .conclude import conclude
+from .outputs import STDOUT, check_places
+from .requests import filled, once
+
+app = typer.Typer()
+#: The schedulers that `--scheduler all` means.
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class ServeTokensRequest:
+    """Texts to be served: the fields are the options of the command."""
+
+    scenarios: Annotated[
+        list[Path],
+        typer.Argument(metavar="SCENARIO.toml...", help="A language model, texts to read and to write, and limits."),
+    ]
+    chip: Chip = "quad16"
+    clock: Clock = None
+    scheduler: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            show_default="chunked",
+            help="Token scheduler: fcfs, prefill_first, decode_first, chunked, lookahead, PACKAGE.MODULE:THING or "
+            "FILE.py:THING; all: each that ships. May be given several times.",
+        ),
+    ] = None
+    device: Device = "verilator"
+    model: Annotated[bool, typer.Option("--model", help="In the timeline model alone; no token is computed.")] = False
+    decision_cycles: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Cycles that a decision takes, besides reading and writing registers."),
+    ] = 0
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", help="Also write the results here; - is stdout."),
+    ] = None
+
+
+@app.command(
+    "serve-tokens",
+    epilog=examples(
+        "meshloom serve-tokens examples/texts/chat.toml",
+        "meshloom serve-tokens examples/texts/*.toml --scheduler all --model",
+        "meshloom serve-tokens my_texts.toml --scheduler my_scheduler.py:decide --clock 500 --json out.json",
+    ),
+)
+@filled(ServeTokensRequest)
+def serve_tokens(request: ServeTokensRequest) -> None:
+    """Serve texts with a small language model: a token scheduler decides after each step what the next one reads.
+
+    A step reads a chunk of a prompt, or the last token of texts that write, or both; weights are read once for all of
+    them. Times to the first token (TTFT) and between tokens (TPOT), tokens in a million cycles, and the texts that are
+    in time are what schedulers are compared by. On the RTL every tensor of every step is compared with ONNX Runtime,
+    and every instruction's cycles with the model. Results go to sim_build/results/ as JSON. The exit status is 1 if a
+    byte or a cycle is wrong.
+
+    When you interrupt (Ctrl-C), the simulator and what searches know of layers are kept; texts begin anew.
+    """
+    from datetime import UTC, datetime
+
+    from meshloom.hw.spec.config import load as load_chip
+    from meshloom.sched.schedulers.tokens.registry import TOKENS
+    from meshloom.sched.workload.texts import load
+
+    from ..devices.registry import find as find_device
+    from ..inputs.chips import at_clock
+    from ..report.console import console
+    from ..report.progress import Working
+    from ..report.tokens import print_tokens
+    from ..results.identity import code
+    from ..results.recorder import environment
+    from ..results.scenario import results_path
+    from ..results.tokens import TokenResults, name_of
+    from ..runs.tokens.serve import serve
+
+    started = datetime.now(UTC)
+    chip = at_clock(load_chip(request.chip), request.clock)
+    names: list[str] = []
+    for name in once(request.scheduler or ["chunked"], "--scheduler"):
+        names += TOKENS.names() if name == ALL else [name]
+    scenarios = [load(path) for path in request.scenarios]
+    path = results_path(started.astimezone(), f"{chip.name}-{name_of([one.name for one in scenarios])}-serve-tokens")
+    check_places(path, request.json)
+    screen = console(stderr=request.json == STDOUT)
+    device = None if request.model else request.device
+    with Working(screen, f"texts on {chip.name}") as working:
+        runs = serve(
+            scenarios, chip, list(dict.fromkeys(names)), device=device, decision_cycles=request.decision_cycles,
+            on_progress=working.say,
+        )  # fmt: skip
+    versions = environment(find_device(device).tools() if device is not None else {})
+    results = TokenResults(started=started, environment=versions, code=code(), runs=runs)
+    print_tokens(results, screen)
+    conclude(results, path, request.json, screen)

@@ -1,0 +1,1 @@
+"""Serving texts on a chip: steps of several texts at once, and the run as a whole."""

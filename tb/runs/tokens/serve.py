@@ -1,0 +1,294 @@
+"""Texts served: a token scheduler decides after each step what the next one reads, on the RTL or in the timeline
+model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.schedulers.tokens.drive import Reads, ServedText, TokenDrive, TokenStep
+from meshloom.sched.schedulers.tokens.metrics import measure
+from meshloom.sched.schedulers.tokens.registry import token_scheduler
+from meshloom.sched.workload.language.integers import Integers, integers
+from meshloom.sched.workload.language.model import LanguageModel, load
+from meshloom.sched.workload.texts import TextScenario
+
+from ...devices.interface import Job, Run
+from ...devices.registry import find as find_device
+from ...results.tokens import TextRow, TokenFigures, TokenRun, TokenStepRow
+from ..training.machine import on_device
+from .step import BatchStep, Caches, check_seats, no_caches
+
+OnProgress = Callable[[str], None]
+#: How steps are scheduled: no other scheduler knows what stays in DRAM.
+STEPS = "loop_order:effort=quick"
+
+
+def least_wait(chip: ChipConfig) -> int:
+    """Cycles from the end of a step to the launch of the next, if the host takes none to decide: reading and writing
+    registers, as many as `meshloom serve` counts."""
+    return 128 + 48 * len(chip.cores)
+
+
+@dataclass
+class Steps:
+    """The steps of a model on a chip, each made when it is needed first, and what they take."""
+
+    model: LanguageModel
+    chip: ChipConfig
+    on_progress: OnProgress
+    numbers: Integers = field(init=False)
+    _steps: dict[tuple[int, ...], BatchStep] = field(default_factory=dict[tuple[int, ...], BatchStep])
+    _cycles: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(
+        default_factory=dict[tuple[tuple[int, ...], tuple[int, ...]], int]
+    )
+
+    def __post_init__(self) -> None:
+        self.numbers = integers(self.model)
+
+    def of(self, news: tuple[int, ...]) -> BatchStep:
+        """The step of so many new tokens of each text. Raises what scheduling raises."""
+        if news not in self._steps:
+            texts = " + ".join(str(count) for count in news)
+            self._steps[news] = BatchStep(
+                self.numbers, news, self.chip, STEPS, lambda what: self.on_progress(f"step of {texts} tokens: {what}")
+            )
+        return self._steps[news]
+
+    def predicted(self, news: tuple[int, ...]) -> int:
+        """Cycles with caches at the beginning of their regions."""
+        return self.of(news).prepared.timeline.cycles
+
+    def cycles(self, news: tuple[int, ...], totals: tuple[int, ...]) -> int:
+        """Cycles in the timeline model, after which the caches hold so many tokens."""
+        if (news, totals) not in self._cycles:
+            self._cycles[news, totals] = self.of(news).model_cycles(totals)
+        return self._cycles[news, totals]
+
+
+@dataclass
+class _StepCost:
+    """What a step took: cycles on the device, if there is one, and in the model."""
+
+    rtl_cycles: int | None
+    model_cycles: int
+    dram_bytes: int
+
+
+@dataclass
+class _Executor:
+    """Runs steps. Without `execute` in the timeline model: then no token is computed, since times do not depend on
+    them. `prompts`: tokens of each text."""
+
+    steps: Steps
+    prompts: Sequence[NDArray[np.int64]]
+    execute: Callable[[Job], Run] | None
+    costs: list[_StepCost] = field(default_factory=list[_StepCost])
+    written: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    bytes_checked: int = 0
+    mismatches: int = 0
+    first_mismatch: str = ""
+    divergences: int = 0
+    first_divergence: str = ""
+    cpu_seconds: float = 0.0
+    _length: dict[int, int] = field(default_factory=dict[int, int])
+    _caches: dict[int, Caches] = field(default_factory=dict[int, Caches])
+
+    def predicted(self, news: tuple[int, ...]) -> int:
+        """See `TokenExecutor`."""
+        return self.steps.predicted(news)
+
+    def run(self, news: tuple[int, ...], reads: Sequence[Reads]) -> int:
+        """See `TokenExecutor`. Raises ChipFault, and what the device raises."""
+        step = self.steps.of(news)
+        if self.execute is None:
+            totals = tuple(self._length.get(read.text, 0) + read.count for read in reads)
+            cost = _StepCost(None, self.steps.cycles(news, totals), step.dram_bytes)
+        else:
+            cost = self._on_device(step, reads, self.execute)
+        for read in reads:
+            self._length[read.text] = self._length.get(read.text, 0) + read.count
+        self.costs.append(cost)
+        return cost.model_cycles if cost.rtl_cycles is None else cost.rtl_cycles
+
+    def release(self, text: int) -> None:
+        """See `TokenExecutor`."""
+        self._caches.pop(text, None)
+
+    def _on_device(self, step: BatchStep, reads: Sequence[Reads], execute: Callable[[Job], Run]) -> _StepCost:
+        pairs = [(self._tokens(read), self._caches.get(read.text, no_caches(self.steps.model))) for read in reads]
+        outcome = step.run(pairs, execute)
+        for read, (_, caches), new, scores in zip(reads, pairs, outcome.new, outcome.scores, strict=True):
+            self._caches[read.text] = {
+                name: np.concatenate([array, new[name]], axis=1) for name, array in caches.items()
+            }
+            if self._length.get(read.text, 0) + read.count >= len(self.prompts[read.text]):
+                self.written.setdefault(read.text, []).append(int(scores.argmax()))
+        self._add(outcome.bytes_checked, outcome.mismatches, outcome.divergences, outcome.cpu_seconds)
+        at = f"step {len(self.costs) + 1}: "
+        if outcome.mismatches and not self.first_mismatch:
+            self.first_mismatch = at + outcome.first_mismatch
+        if outcome.divergences and not self.first_divergence:
+            self.first_divergence = at + outcome.first_divergence
+        return _StepCost(outcome.rtl_cycles, outcome.model_cycles, step.dram_bytes)
+
+    def _tokens(self, read: Reads) -> NDArray[np.int64]:
+        """The tokens of a text that a step reads."""
+        if read.decodes:
+            return np.array(self.written[read.text][-1:], np.int64)
+        first = self._length.get(read.text, 0)
+        return self.prompts[read.text][first : first + read.count]
+
+    def _add(self, bytes_checked: int, mismatches: int, divergences: int, cpu_seconds: float) -> None:
+        self.bytes_checked += bytes_checked
+        self.mismatches += mismatches
+        self.divergences += divergences
+        self.cpu_seconds += cpu_seconds
+
+
+def serve(
+    scenarios: Sequence[TextScenario],
+    chip: ChipConfig,
+    schedulers: Sequence[str],
+    *,
+    device: str | None = "verilator",
+    decision_cycles: int = 0,
+    on_progress: OnProgress = lambda what: None,
+) -> tuple[TokenRun, ...]:
+    """Serves each scenario by each of the schedulers. `device`: None for the timeline model alone; `decision_cycles`:
+    what a decision takes, besides `least_wait`.
+
+    Raises ScenarioError, LanguageError, SchedulerError, ServingError, and what scheduling raises; ChipFault, and what
+    the device raises. An interrupt says how far it has come.
+    """
+    models = {scenario.model: load(scenario.model) for scenario in scenarios}
+    for scenario in scenarios:  # whatever cannot be is said before anything is made
+        scenario.check(models[scenario.model])
+        check_seats(models[scenario.model], chip, scenario.seats)
+    for name in schedulers:
+        token_scheduler(name)
+    steps = {name: Steps(model, chip, on_progress) for name, model in models.items()}
+    wait = decision_cycles + least_wait(chip)
+    with contextlib.ExitStack() as stack:
+        execute = None
+        if device is not None:
+            for scenario in scenarios:  # what does not fit is said before a simulator is built
+                steps[scenario.model].of((scenario.chunk,))
+            kind = find_device(device)
+            execute = stack.enter_context(on_device(kind.open(chip, False, on_progress))).execute
+        return tuple(
+            _Serving(scenario, steps[scenario.model], name, execute, device or "", wait).served()
+            for scenario in scenarios
+            for name in schedulers
+        )
+
+
+@dataclass
+class _Serving:
+    """A scenario that is being served by one scheduler."""
+
+    scenario: TextScenario
+    steps: Steps
+    scheduler: str
+    execute: Callable[[Job], Run] | None
+    device: str
+    wait: int
+
+    def served(self) -> TokenRun:
+        """Serves it."""
+        scenario, model = self.scenario, self.steps.model
+        executor = _Executor(self.steps, _prompts(scenario, model), self.execute)
+        drive = TokenDrive(
+            executor, token_scheduler(self.scheduler), scenario.seats, scenario.chunk, self.wait,
+            lambda step: self.steps.on_progress(
+                f"{scenario.name} by {self.scheduler}: step {len(drive.steps)}, cycle {step.end:,}"
+            ),
+        )  # fmt: skip
+        try:
+            texts = drive.run(scenario.requests)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"while {scenario.name} was served by {self.scheduler}, after {len(drive.steps)} steps; kept: the "
+                "simulator, and how layers are scheduled. Run it again: texts begin anew"
+            ) from None
+        return self._results(executor, drive.steps, texts)
+
+    def _results(self, executor: _Executor, steps: Sequence[TokenStep], texts: Sequence[ServedText]) -> TokenRun:
+        scenario, chip, model = self.scenario, self.steps.chip, self.steps.model
+        metrics = measure(texts, steps)
+        figures = asdict(metrics) | {"texts": len(texts)}
+        rows = (
+            _text_row(number, text, model.text(executor.written.get(number, []))) for number, text in enumerate(texts)
+        )
+        return TokenRun(
+            scenario=scenario.name,
+            model=model.name,
+            chip=chip.name,
+            chip_digest=chip.digest,
+            clock_mhz=chip.clock_mhz,
+            scheduler=self.scheduler,
+            steps_scheduler=STEPS,
+            simulator=self.device,
+            seats=scenario.seats,
+            chunk=scenario.chunk,
+            wait=self.wait,
+            figures=TokenFigures.model_validate(figures),
+            texts=tuple(rows),
+            steps=tuple(_step_row(*pair) for pair in zip(steps, executor.costs, strict=True)),
+            bytes_checked=executor.bytes_checked,
+            mismatches=executor.mismatches,
+            first_mismatch=executor.first_mismatch,
+            divergences=executor.divergences,
+            first_divergence=executor.first_divergence,
+            cpu_seconds=executor.cpu_seconds,
+        )
+
+
+def _prompts(scenario: TextScenario, model: LanguageModel) -> list[NDArray[np.int64]]:
+    """The tokens of all prompts. Where a length alone is asked for, they are of the text that the model was not trained
+    with, from another place on for each text."""
+    held = model.tokens(model.held_out)
+    prompts: list[NDArray[np.int64]] = []
+    for number, request in enumerate(scenario.requests):
+        length = request.prompt
+        own = np.resize(np.roll(held, -number * length), length)
+        prompts.append(model.tokens(request.text) if request.text else own)
+    return prompts
+
+
+def _text_row(number: int, text: ServedText, written: str) -> TextRow:
+    request, limits = text.request, text.request.limits
+    return TextRow(
+        number=number,
+        arrival=request.arrival,
+        prompt=request.prompt,
+        output=request.output,
+        ttft=text.ttft,
+        tpot=text.tpot,
+        end=text.tokens[-1],
+        ttft_limit=limits.ttft,
+        tpot_limit=limits.tpot,
+        met=None if limits.ttft is None and limits.tpot is None else text.met,
+        text=written,
+    )
+
+
+def _step_row(step: TokenStep, cost: _StepCost) -> TokenStepRow:
+    return TokenStepRow(
+        seen=step.seen,
+        start=step.start,
+        end=step.end,
+        chunk=step.batch.chunk,
+        chunk_tokens=sum(read.count for read in step.reads if not read.decodes),
+        decodes=step.batch.decodes,
+        texts=step.texts,
+        rtl_cycles=cost.rtl_cycles,
+        model_cycles=cost.model_cycles,
+        dram_bytes=cost.dram_bytes,
+        reason=step.batch.reason,
+    )

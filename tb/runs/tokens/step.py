@@ -1,0 +1,193 @@
+"""One step of several texts: so many new tokens of each behind those that its caches hold, on a device or in the
+model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.lowering.programs import check_program
+from meshloom.sched.lowering.resident import Regions, moved_program, moved_schedule
+from meshloom.sched.model.timeline import play
+from meshloom.sched.program.program import Program
+from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.language.graph import attended, batch_graph, named
+from meshloom.sched.workload.language.integers import Integers
+from meshloom.sched.workload.language.model import LanguageError, LanguageModel
+
+from ...compare import records
+from ...compare.completeness import completeness
+from ...devices import observe
+from ...devices.interface import Job, Run
+from ..network import PreparedNetwork, compare_bytes, dram_bytes, job, prepare, results
+from ..training.machine import ChipFault
+
+#: Keys and values of a text: int8 [W, tokens] by name, as a step of one text names its caches.
+Caches = Mapping[str, NDArray[np.int8]]
+#: A run counts as hung if it takes this much longer than predicted.
+_PATIENCE, _MARGIN = 4, 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class BatchOutcome:
+    """What a step left on a device, by text: scores of its last token, int8 [V], and what was appended to its caches,
+    int8 [W, tokens] by name. Cycles on the device and in the model; bytes compared and wrong ones; instructions whose
+    cycles are not the model's; what is to be said of the first of each."""
+
+    scores: tuple[NDArray[np.int8], ...]
+    new: tuple[dict[str, NDArray[np.int8]], ...]
+    rtl_cycles: int
+    model_cycles: int
+    bytes_checked: int
+    mismatches: int
+    first_mismatch: str
+    divergences: int
+    first_divergence: str
+    cpu_seconds: float
+
+
+class BatchStep:
+    """The step of `news[i]` new tokens of text i, scheduled and checked once; each run moves the caches of each text to
+    where they lie by then.
+
+    Caches of text i lie in regions of their own, so that of two texts can lie anywhere in theirs: the checker looks at
+    the first place of all, and at the last.
+    """
+
+    def __init__(
+        self, integers: Integers, news: tuple[int, ...], chip: ChipConfig, scheduler: str,
+        on_progress: Callable[[str], None] = lambda what: None,
+    ) -> None:  # fmt: skip
+        self.integers, self.news, self.chip = integers, news, chip
+        self.graph: Graph = batch_graph(integers, news)
+        self.prepared: PreparedNetwork = prepare(self.graph, chip, on_progress, scheduler)
+        schedule = self.prepared.network_schedule.schedule
+        self.regions = tuple(
+            Regions.of(schedule, (cache for cache in self.graph.caches if cache.new in self._names(text).values()))
+            for text in range(len(news))
+        )
+        last = self._at([integers.model.context] * len(news))
+        on_progress("checking the program with all caches at their ends")
+        check_program(last.program, chip, last.network_schedule.schedule)
+
+    @property
+    def dram_bytes(self) -> int:
+        """Read from and written to DRAM in a step, the program included."""
+        return dram_bytes(self.prepared.network_schedule.schedule, self.prepared.program, self.chip)
+
+    def model_cycles(self, totals: Sequence[int]) -> int:
+        """Cycles in the timeline model, after which the caches hold `totals[i]` tokens of text i."""
+        return play(self._program(totals), self.chip).cycles
+
+    def inputs(self, texts: Sequence[tuple[NDArray[np.int64], Caches]]) -> dict[str, NDArray[np.int8]]:
+        """What the network reads: for each text tokens, at most as many as there are places, and its caches. Places
+        that are left over come first and count for nothing."""
+        model = self.integers.model
+        rows: list[NDArray[np.int8]] = []
+        arrays: dict[str, NDArray[np.int8]] = {}
+        for text, (tokens, caches) in enumerate(texts):
+            places, before = self.news[text], _length(caches)
+            row = np.zeros((1, model.width, 1, places), np.int8)
+            row[..., places - len(tokens) :] = self.integers.embedded(tokens, before)
+            rows.append(row)
+            counts = attended(model.context, model.heads, places, before + len(tokens))
+            arrays |= {named(name, text, len(self.news)): array for name, array in counts.items()}
+            pasts = {cache.new: cache.past for cache in self.graph.caches}
+            for name, new in self._names(text).items():
+                past = np.zeros((1, model.width, 1, model.context - places), np.int8)
+                past[0, :, 0, past.shape[3] - before :] = caches[name]
+                arrays[pasts[new]] = past
+        return arrays | {"x": np.concatenate(rows, axis=3)}
+
+    def run(self, texts: Sequence[tuple[NDArray[np.int64], Caches]], execute: Callable[[Job], Run]) -> BatchOutcome:
+        """Runs the step on a device; see `inputs`. Every tensor is compared with ONNX Runtime's. Raises ChipFault, and
+        what the device raises."""
+        inputs = self.inputs(texts)
+        prepared = self._at([_length(caches) + len(tokens) for tokens, caches in texts])
+        run = execute(job(prepared, inputs, self.chip, _PATIENCE, _MARGIN))
+        schedule, program = prepared.network_schedule.schedule, prepared.program
+        if reports := records.fault_reports(run, program, schedule, self.chip):
+            raise ChipFault(f"{schedule.workload}: {reports[0]}")
+        match = records.match(run.records, prepared.timeline.executed, program)
+        problem = str(completeness(match, run, program, schedule, self.chip).get("record_problem") or "")
+        first = records.first_divergence(match.pairs, schedule, program.operation_of_tag, program)
+        cycles = prepared.timeline.cycles
+        others = bool(problem) + (run.cycles != cycles)
+        try:
+            compared = compare_bytes(prepared, run, inputs, self.chip, match)
+        except observe.ObserveError as error:
+            raise ChipFault(
+                f"{schedule.workload}: what the cores computed is not what the schedule says: {error}"
+            ) from error
+        values = results(prepared, run)
+        text = f"{run.cycles} cycles on the RTL, {cycles} in the model" if others else ""
+        ends = np.cumsum(self.news) - 1
+        return BatchOutcome(
+            scores=tuple(values["scores"][0, :, 0, end] for end in ends),
+            new=tuple(
+                {name: values[new][0, :, 0, -len(tokens) :].copy() for name, new in self._names(text).items()}
+                for text, (tokens, _) in enumerate(texts)
+            ),
+            rtl_cycles=run.cycles,
+            model_cycles=cycles,
+            bytes_checked=compared.checked,
+            mismatches=compared.wrong,
+            first_mismatch=compared.first,
+            divergences=sum(pair.differs for pair in match.pairs) + others,
+            first_divergence=problem or str(first or "") or text,
+            cpu_seconds=run.cpu_seconds,
+        )
+
+    def _names(self, text: int) -> dict[str, str]:
+        """Names of the caches of a text: in a step of its own, and in this one."""
+        names = cache_names(self.integers.model)
+        return {name: named(name, text, len(self.news)) for name in names}
+
+    def _at(self, totals: Sequence[int]) -> PreparedNetwork:
+        """The step after which the caches hold `totals[i]` tokens of text i."""
+        base, program = self.prepared.network_schedule, self._program(totals)
+        schedule = base.schedule
+        for regions, total in zip(self.regions, totals, strict=True):
+            schedule = moved_schedule(schedule, regions, total)
+        network_schedule = replace(base, schedule=schedule, lowered=None)
+        return replace(
+            self.prepared, network_schedule=network_schedule, program=program, timeline=play(program, self.chip)
+        )
+
+    def _program(self, totals: Sequence[int]) -> Program:
+        """Its program alone."""
+        program = self.prepared.program
+        for regions, total in zip(self.regions, totals, strict=True):
+            program = moved_program(program, regions, total)
+        return program
+
+
+def cache_names(model: LanguageModel) -> tuple[str, ...]:
+    """Names of the caches of a step of one text."""
+    return tuple(f"{layer}/{name}" for layer in range(model.layers) for name in "kv")
+
+
+def no_caches(model: LanguageModel) -> Caches:
+    """Those of a text of which nothing has been read."""
+    return dict.fromkeys(cache_names(model), np.zeros((model.width, 0), np.int8))
+
+
+def check_seats(model: LanguageModel, chip: ChipConfig, seats: int) -> None:
+    """Raises LanguageError if the caches of so many texts alone are larger than the chip's DRAM."""
+    words = 2 * model.layers * -(-model.width // chip.lanes) * 2 * model.context
+    room = chip.dram.words * len(chip.drams)
+    if words * seats > room:
+        mend = f"take at most seats = {room // words}" if room >= words else "take a model with a shorter context"
+        raise LanguageError(
+            f"keys and values of {seats} texts of {model.name} take {words * seats} words of DRAM, chip {chip.name} "
+            f"has {room}; give its [dram] more words, or {mend}"
+        )
+
+
+def _length(caches: Caches) -> int:
+    """Tokens that caches hold."""
+    return next(iter(caches.values())).shape[1]

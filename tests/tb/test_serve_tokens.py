@@ -1,0 +1,172 @@
+"""Serving texts: every tensor right on the RTL, the model's cycles, the same tokens by every scheduler, one line for
+what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshloom.hw.spec.config import load as load_chip
+from meshloom.sched.workload.language.graph import batch_graph
+from meshloom.sched.workload.language.integers import integers
+from meshloom.sched.workload.language.model import LanguageError
+from meshloom.sched.workload.texts import TextScenario, load
+from meshloom.tb.inputs.golden.graph import golden_values
+from meshloom.tb.results.tokens import TokenResults, TokenRun
+from meshloom.tb.runs.tokens.serve import serve
+from meshloom.tb.runs.tokens.step import BatchStep, cache_names, check_seats, no_caches
+
+from ..sched.language_models import entries, random_model
+from .command_line import invoke, results_in
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "texts"
+TEXTS = """
+name = "two"
+model = "small.npz"
+seats = 2
+chunk = 4
+ttft_limit = 400_000
+[[request]]
+prompt = "abcde"
+output = 3
+[[request]]
+prompt = 3
+output = 2
+arrival = 5_000
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a model and a scenario."""
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "small.npz", allow_pickle=False, **entries())
+    (tmp_path / "two.toml").write_text(TEXTS)
+    return tmp_path
+
+
+def served(scenario: TextScenario, scheduler: str, device: str | None = None, chip: str = "tiny") -> TokenRun:
+    (run,) = serve([scenario], load_chip(chip), [scheduler], device=device)
+    return run
+
+
+def test_a_text_has_the_same_numbers_in_any_company() -> None:
+    """Side by side with a chunk of another, in a chunk with places that are left over, or alone."""
+    model = random_model()
+    numbers, chip, tokens = integers(model), load_chip("tiny"), model.tokens("abcdefgh")
+    graphs = {news: batch_graph(numbers, news) for news in ((4,), (4, 1), (1,))}
+    values: dict[tuple[int, ...], Any] = {}
+    for news, texts in (
+        ((4,), [(tokens[:3], no_caches(model))]),
+        ((4, 1), [(tokens[2:6], no_caches(model)), (tokens[:1], no_caches(model))]),
+        ((1,), [(tokens[:1], no_caches(model))]),
+    ):
+        step = BatchStep.__new__(BatchStep)  # the inputs alone: nothing is scheduled
+        step.integers, step.news, step.chip, step.graph = numbers, news, chip, graphs[news]
+        values[news] = golden_values(graphs[news], step.inputs(texts))
+    alone, both = values[1,], values[4, 1]
+    np.testing.assert_array_equal(both["scores"][..., 4:], alone["scores"])
+    for name in cache_names(model):
+        np.testing.assert_array_equal(both[f"{name}@1"], alone[name])
+        # a token's keys and values of the first layer do not depend on those before it
+        np.testing.assert_array_equal(values[4,][name][..., 1:2], alone[name])
+
+
+def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
+    """A chunk beside a token, and two tokens, with places left over; the same cycles as in the model."""
+    scenario = load(folder / "two.toml")
+    run = served(scenario, "chunked", "verilator")
+    assert not run.reasons
+    assert run.bytes_checked > 5 * 1500
+    assert {(step.chunk_tokens, len(step.decodes)) for step in run.steps} >= {(1, 0), (4, 0), (3, 1), (0, 2)}
+    assert all(step.rtl_cycles == step.model_cycles == step.end - step.start for step in run.steps)
+    assert [len(text.text) for text in run.texts] == [3, 2]
+    model = served(scenario, "chunked")
+    assert model.figures == run.figures
+    assert [step.rtl_cycles for step in model.steps] == [None] * len(run.steps)
+    assert [(text.ttft, text.met, text.text) for text in model.texts] == [(text.ttft, True, "") for text in run.texts]
+
+
+def test_a_wrong_byte_in_a_cache_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text whose cache lies elsewhere than it should reads other keys."""
+    moved = BatchStep._program
+    monkeypatch.setattr(BatchStep, "_program", lambda self, totals: moved(self, [min(16, t + 1) for t in totals]))
+    first, _ = (scenario := load(folder / "two.toml")).requests
+    run = served(replace(scenario, requests=(replace(first, prompt=2, text="ab", output=2),)), "fcfs", "verilator")
+    assert run.mismatches
+    assert run.first_mismatch.startswith("step ")
+    assert "two by fcfs: " in run.reasons[0]
+
+
+def test_the_command(folder: Path) -> None:
+    command = ["serve-tokens", "two.toml", "--chip", "tiny", "--model"]
+    shown = invoke(*command, "--scheduler", "all", "--json", "a.json", "--clock", 100)
+    assert shown.exit_code == 0, shown.stderr
+    results = TokenResults.model_validate_json(Path("a.json").read_text())
+    assert [run.scheduler for run in results.runs] == ["chunked", "decode_first", "fcfs", "lookahead", "prefill_first"]
+    assert len({run.figures.tokens for run in results.runs}) == 1
+    chunked, *_ = results.runs
+    assert chunked.tokens_per_second == pytest.approx(chunked.figures.tokens_per_megacycle * 100)
+    assert "two by chunked: " in shown.stdout
+    assert " tokens/s at 100 MHz, TTFT " in shown.stdout
+    one = invoke(*command)
+    assert "two on tiny by chunked" in one.stdout
+    assert "2 of 2" in one.stdout
+    assert len(list(results_in(folder).glob("*-tiny-two-serve-tokens.json"))) == 2
+
+
+def test_what_cannot_be_is_one_line(folder: Path) -> None:
+    command = ["serve-tokens", "two.toml", "--chip", "tiny", "--model"]
+    for more, change, text in (
+        (["--scheduler", "chunkd"], "", "unknown token scheduler 'chunkd'"),
+        (["--scheduler", "all", "--scheduler", "all"], "", "all is given 2 times; give each once"),
+        ([], TEXTS.replace("output = 3", "output = 30"), "a prompt of 5 tokens and an output of 30 are 34 tokens to"),
+        ([], TEXTS.replace("prompt = 3", "prompt = 30"), "a prompt of 30 tokens is longer than the context of model"),
+        ([], TEXTS.replace("small", "smaller"), "cannot be read (No such file or directory); name a file that is th"),
+    ):
+        (folder / "two.toml").write_text(change or TEXTS)
+        refused = invoke(*command, *more)
+        assert refused.exit_code == 2, refused.output
+        assert text in " ".join(refused.stderr.split()).replace("│ ", "").replace(" │", "")
+    assert not (folder / "sim_build").exists()
+
+
+def test_a_cache_larger_than_memory() -> None:
+    chip = load_chip("tiny")
+    small = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": 512})})
+    check_seats(random_model(), small, 2)
+    with pytest.raises(LanguageError, match=r"keys and values of 3 texts of random take 768 words .* tiny has 512"):
+        check_seats(random_model(), small, 3)
+    with pytest.raises(LanguageError, match="or take a model with a shorter context"):
+        check_seats(random_model(), chip.model_copy(update={"dram": replace_words(chip, 128)}), 1)
+
+
+def replace_words(chip: Any, words: int) -> Any:
+    return chip.dram.model_copy(update={"words": words})
+
+
+def test_an_interrupt_says_how_far_it_came(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(self: BatchStep, totals: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BatchStep, "model_cycles", stop)
+    shown = invoke("serve-tokens", "two.toml", "--chip", "tiny", "--model", "--json", "a.json")
+    assert shown.exit_code == 130
+    assert "interrupted while two was served by chunked, after 0 steps; kept: the simulator" in shown.stderr
+    assert not Path("a.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["burst", "chat", "traced"])
+def test_the_examples_on_quad16(name: str) -> None:
+    """The trained model, chunks beside up to three tokens, on the RTL."""
+    scenario = load(EXAMPLES / f"{name}.toml")
+    run = served(scenario, "chunked", "verilator", "quad16")
+    assert not run.reasons
+    assert max(len(step.decodes) for step in run.steps) > 1
+    assert [len(text.text) for text in run.texts] == [request.output for request in scenario.requests]
+    assert run.figures == served(scenario, "chunked", None, "quad16").figures
