@@ -42,4 +42,6 @@ def _phase(figures: PhaseFigures, milliseconds: float | None, of: str) -> str:
     text += f", {figures.dram_bytes / figures.tokens:,.0f} bytes of DRAM a token"
     if figures.host_bytes is not None:
         text += f", {figures.host_bytes / figures.steps:,.0f} bytes from the host a step"
+    if figures.microjoules is not None:
+        text += f", {figures.microjoules / figures.tokens:,.1f} µJ a token (estimate)"
     return text if milliseconds is None else f"{text}, {milliseconds:,.4g} ms {of}"

@@ -20,7 +20,7 @@ class PhaseFigures(Record):
     """Prefill or decode: `steps`, the `tokens` that they read, and of all of them together cycles (`rtl_cycles` is null
     without a device), bytes from and to DRAM with the programs, and `least_cycles`: products over all PEs or bytes over
     all DRAM channels, whichever are more. `host_bytes`: what the host wrote to DRAM before the programs (null without a
-    device)."""
+    device); `microjoules`: an estimate by the usual table (`tb/results/energy_45nm.toml`)."""
 
     steps: Count
     tokens: Count
@@ -29,6 +29,7 @@ class PhaseFigures(Record):
     dram_bytes: Count
     least_cycles: Count
     host_bytes: Count | None = None
+    microjoules: Annotated[float, Field(ge=0)] | None = None
 
     @computed_field
     @property

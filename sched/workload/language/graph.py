@@ -61,11 +61,14 @@ class _Builder:
         ]
         x = "x"
         for layer in range(model.layers):
-            mixed = self._attention(layer, self._normalised(f"{layer}/attend", x))
-            x = self._residual(f"{layer}/o", mixed, x, f"{layer}/y")
+            shares, values = self._attention(layer, self._normalised(f"{layer}/attend", x))
+            rescaled = self._rescaled(x, f"{layer}/y")
+            mixed = self._mixed(layer, shares, values)
+            x = self._residual(f"{layer}/o", mixed, rescaled, f"{layer}/y")
+            rescaled = self._rescaled(x, f"{layer}/z")
             feed = self._normalised(f"{layer}/feed", x)
             hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
-            x = self._residual(f"{layer}/down", hidden, x, f"{layer}/z")
+            x = self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
         self._product("output", self._normalised("last", x), "scores")
         outputs = ["scores", *(cache.new for cache in self.caches)]
         return Graph(
@@ -92,14 +95,17 @@ class _Builder:
             scale=filters.scale, relu=relu,
         )  # fmt: skip
 
-    def _residual(self, name: str, x: str, r: str, y: str) -> str:
-        """A product that is added to the residual `r`, which is brought to the step of the sum first: it grows from
-        layer to layer."""
+    def _rescaled(self, r: str, y: str) -> str:
+        """The residual `r` in the step of the sum `y`: it grows from layer to layer. It comes before what it is added
+        to, whose operands would wait for it otherwise."""
         step = self.integers.steps[y]
         numbers = np.arange(TABLE_SIZE) - TABLE_SIZE // 2
         table = np.clip(np.rint(numbers * self.steps.get(r, self.integers.steps["x"]) / step), -128, 127)
-        rescaled = self._add("table", f"{y}/rescaled", (r,), step, table=table.astype(np.int8))
-        return self._add("add", y, (self._product(name, x, f"{y}/more", y_step=y), rescaled), step)
+        return self._add("table", f"{y}/rescaled", (r,), step, table=table.astype(np.int8))
+
+    def _residual(self, name: str, x: str, rescaled: str, y: str) -> str:
+        """A product that is added to the residual."""
+        return self._add("add", y, (self._product(name, x, f"{y}/more", y_step=y), rescaled), self.integers.steps[y])
 
     def _normalised(self, name: str, x: str) -> str:
         """Each token over its root mean square: between two transposes, since the vector unit takes all pixels of a
@@ -122,12 +128,16 @@ class _Builder:
         self.caches.append(Cache(rows, past, new, 2 * context))
         return rows
 
-    def _attention(self, layer: int, x: str) -> str:
+    def _attention(self, layer: int, x: str) -> tuple[str, str]:
+        """What each new token takes of each key, and the values, both with keys along channels. Keys come first, and
+        values are turned at once: neither needs the scores."""
         integers, heads, name = self.integers, self.model.heads, f"{layer}/attention"
-        steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "v", "scores", "mixed")}
+        steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "v", "scores")}
         gain = (self.model.width // heads) ** -0.5
+        keys = self._cached(layer, "k", x)
         q = self._product(f"{layer}/q", x, f"{layer}/q", gain=gain)
-        keys, values = self._cached(layer, "k", x), self._cached(layer, "v", x)
+        values = self._cached(layer, "v", x)
+        turned = self._add("transpose", f"{layer}/v/turned", (values,), steps["v"], groups=heads)
         scale = integers.multiplier(f"{layer}/scores", steps["q"], steps["k"], 1 / steps["scores"])
         scores = self._add("product", f"{layer}/scores", (keys, q), steps["scores"], groups=heads, scale=scale)
         kept = self._add("mul", f"{name}/kept", (scores, "keep"), steps["scores"], scale=_ONCE_16, times16=True)
@@ -137,7 +147,10 @@ class _Builder:
         shares = Layer("normalise", name, (counted.output,), by="sum", scale=over.scale, times16=True)
         self.layers += [less, table, counted, shares]
         self.steps |= {less.output: steps["scores"]} | dict.fromkeys((table.output, counted.output, name), 1 / ONE)
-        by_key = self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads)
-        turned = self._add("transpose", f"{layer}/v/turned", (values,), steps["v"], groups=heads)
-        scale = integers.multiplier(f"{layer}/mixed", steps["v"] / ONE, 1 / steps["mixed"])
-        return self._add("product", f"{layer}/mixed", (by_key, turned), steps["mixed"], groups=heads, scale=scale)
+        return self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads), turned
+
+    def _mixed(self, layer: int, shares: str, values: str) -> str:
+        """Values by their shares."""
+        integers, step = self.integers, self.integers.steps[f"{layer}/mixed"]
+        scale = integers.multiplier(f"{layer}/mixed", integers.steps[f"{layer}/v"] / ONE, 1 / step)
+        return self._add("product", f"{layer}/mixed", (shares, values), step, groups=self.model.heads, scale=scale)

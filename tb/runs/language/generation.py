@@ -126,6 +126,7 @@ class _Generator:
         totals.dram_bytes += step.dram_bytes
         totals.least_cycles += step.least_cycles
         totals.host_bytes += outcome.host_bytes
+        totals.picojoules += round(step.picojoules)
         checked = self.state.checked
         checked.bytes_checked += outcome.bytes_checked
         checked.mismatches += outcome.mismatches
@@ -225,6 +226,7 @@ def _figures(totals: PhaseTotals, run: bool) -> PhaseFigures:
         dram_bytes=totals.dram_bytes,
         least_cycles=totals.least_cycles,
         host_bytes=totals.host_bytes if run else None,
+        microjoules=totals.picojoules / 1e6,
     )
 
 

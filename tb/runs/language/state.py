@@ -26,7 +26,7 @@ class TextStateError(ValueError):
 @dataclass
 class PhaseTotals:
     """Sums over the steps of a phase, prefill or decode: how many, their tokens, cycles, bytes of DRAM, the cycles
-    that no schedule can be below, and the bytes that the host wrote to DRAM."""
+    that no schedule can be below, the bytes that the host wrote to DRAM, and an estimate of the energy."""
 
     steps: int = 0
     tokens: int = 0
@@ -35,6 +35,7 @@ class PhaseTotals:
     dram_bytes: int = 0
     least_cycles: int = 0
     host_bytes: int = 0
+    picojoules: int = 0
 
 
 @dataclass

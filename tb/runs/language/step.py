@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,11 @@ from meshloom.sched.workload.language.model import LanguageError
 
 from ...compare import records
 from ...compare.completeness import completeness
+from ...compare.energy import estimate
 from ...devices import observe
 from ...devices.interface import Job, Run
 from ...inputs.golden.graph import golden_values
+from ...results.energy import load as load_energies
 from ..network import PreparedNetwork, compare_bytes, dram_bytes, job, prepare, results
 from ..training.machine import ChipFault
 
@@ -85,6 +88,13 @@ class LanguageStep:
         pes = chip.rows * chip.cols * len(chip.cores)
         channels = chip.dram.bytes_per_cycle * len(chip.drams)
         return max(-(-self.graph.total_macs // pes), -(-self.dram_bytes // channels))
+
+    @cached_property
+    def picojoules(self) -> float:
+        """What a step is estimated to take, by the table that holds without another one. Raises EnergyError."""
+        schedule = self.prepared.network_schedule.schedule
+        table = load_energies()
+        return estimate(self.graph.total_macs, schedule, self.prepared.program, self.chip, table).microjoules * 1e6
 
     def inputs(self, tokens: NDArray[np.int64], caches: Caches) -> dict[str, NDArray[np.int8]]:
         """What the network reads: `tokens` behind those of `caches`, int8 [W, tokens so far]."""
