@@ -9,12 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from meshloom.hw.spec.isa import Opcode
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.spec.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..ir.schedule import Move, Schedule, Span
-from ..program.program import Instruction, Program, Stream
+from ..program.program import EncodedStream, Instruction, Program, Stream
 from ..workload.graph import Cache
+
+Words = NDArray[np.uint64]
+
+
+def _address_of(side: str) -> tuple[int, int]:
+    """The 64-bit word of a MOVE that holds the address of a side, and its lowest bit there."""
+    low, bits = INSTRUCTIONS[Opcode.MOVE].offsets[side]
+    assert low // 64 == (low + bits - 1) // 64, side
+    return low // 64, low % 64
+
+
+_ADDRESSES = {side: _address_of(side) for side in ("src", "dst")}
 
 
 @dataclass(frozen=True)
@@ -66,16 +83,113 @@ def moved_schedule(schedule: Schedule, regions: Regions, by: int) -> Schedule:
     return schedule.model_copy(update={"operations": operations, "tensors": tensors})
 
 
-def moved_program(program: Program, regions: Regions, by: int) -> Program:
-    """The program with its state `by` words further on; instructions that touch none are the same objects."""
+@dataclass(frozen=True)
+class _Sites:
+    """A stream whose state can move: its code, uint64 [instructions, 4], and by side of a MOVE the rows whose address
+    lies in state."""
 
-    def moved(one: Instruction) -> Instruction:
-        if one.opcode is not Opcode.MOVE:
-            return one
-        sides = [side for side in ("src", "dst") if regions.holds(one.fields[f"{side}_tile"], one.fields[side])]
-        return Instruction(one.opcode, one.fields | {side: one.fields[side] + by for side in sides}) if sides else one
+    words: Words
+    rows: dict[str, NDArray[np.intp]]
 
-    streams: list[Stream] = [
-        replace(stream, instructions=tuple(moved(one) for one in stream.instructions)) for stream in program.streams
+    @classmethod
+    def of(cls, stream: Stream, regions: Regions) -> _Sites | None:
+        """Those of a stream; None if it touches no state."""
+        rows = {
+            side: np.array([
+                number
+                for number, one in enumerate(stream.instructions)
+                if one.opcode is Opcode.MOVE and regions.holds(one.fields[f"{side}_tile"], one.fields[side])
+            ], np.intp)
+            for side in _ADDRESSES
+        }  # fmt: skip
+        if not any(map(len, rows.values())):
+            return None
+        raw = b"".join(one.encode() for one in stream.instructions)
+        return cls(np.frombuffer(raw, np.uint64).reshape(-1, INSTRUCTION_BYTES // 8), rows)
+
+    def moved(self, by: int) -> Words:
+        """The code with its state `by` words further on. No address leaves its field: the regions lie in DRAM."""
+        words = self.words.copy()
+        for side, rows in self.rows.items():
+            word, low = _ADDRESSES[side]
+            words[rows, word] += np.uint64(by << low)
+        return words
+
+    @property
+    def changing(self) -> list[int]:
+        """Instructions that change when state moves."""
+        return sorted({number for rows in self.rows.values() for number in rows.tolist()})
+
+
+class ResidentProgram:
+    """A program whose state may lie anywhere in its regions: a number is added to some words of its code."""
+
+    def __init__(self, program: Program, regions: Regions) -> None:
+        self.program = program
+        self._sites = [_Sites.of(stream, regions) for stream in program.streams]
+
+    def code(self, by: int) -> list[Words | None]:
+        """By stream, its code with its state `by` words further on, uint64 [instructions, 4]; None: it is as it was.
+        This is all that a launch has to do."""
+        return [sites and sites.moved(by) for sites in self._sites]
+
+    def moved(self, by: int) -> Program:
+        """The program with its state `by` words further on; instructions that touch none are the same objects."""
+        streams: list[Stream] = []
+        for stream, sites, words in zip(self.program.streams, self._sites, self.code(by), strict=True):
+            if sites is None or words is None:
+                streams.append(stream)
+                continue
+            instructions = list(stream.instructions)
+            for side, rows in sites.rows.items():
+                numbers: list[int] = rows.tolist()
+                for number in numbers:
+                    one = instructions[number]
+                    instructions[number] = Instruction(one.opcode, one.fields | {side: one.fields[side] + by})
+            streams.append(
+                EncodedStream(
+                    stream.tile, stream.unit, stream.dram_tile, stream.address, tuple(instructions),
+                    words.view(np.uint8).reshape(-1),
+                )
+            )  # fmt: skip
+        return replace(self.program, streams=tuple(streams))
+
+    @property
+    def changing(self) -> int:
+        """How many instructions change when state moves."""
+        return sum(len(sites.changing) for sites in self._sites if sites)
+
+    def unchanged(self, chip: ChipConfig) -> list[tuple[int, int, int]]:
+        """The code that does not change when state moves: DRAM tile, first word, words."""
+        size = chip.instruction_words
+        ranges: list[tuple[int, int, int]] = []
+        for stream, sites in zip(self.program.streams, self._sites, strict=True):
+            edges = [-1, *(sites.changing if sites else ()), len(stream.instructions)]
+            ranges += [
+                (stream.dram_tile, stream.address + (low + 1) * size, (high - low - 1) * size)
+                for low, high in pairwise(edges)
+                if high - low > 1
+            ]
+        boot = self.program.boot
+        return [*ranges, (boot.dram_tile, boot.address, len(boot.instructions) * size)]
+
+
+def lasting(schedule: Schedule, chip: ChipConfig) -> list[tuple[int, int, int]]:
+    """Constants that are in DRAM after a run as before it: DRAM tile, first word, words."""
+    drams = set(chip.drams)
+    written: dict[int, list[tuple[int, int]]] = {}
+    for op in schedule.operations:
+        if isinstance(op, Move) and op.dst.tile in drams:
+            dst = op.dst
+            rows, rest = divmod(op.words - 1, dst.run)
+            end = dst.address + (rows * dst.stride + dst.run if rows else rest + 1)
+            written.setdefault(dst.tile, []).append((dst.address, end))
+    return [
+        (piece.tile, piece.address, piece.words)
+        for tensor in schedule.tensors
+        if tensor.role == "constant"
+        for piece in tensor.pieces
+        if not any(
+            low < piece.address + piece.words and piece.address < high for low, high in written.get(piece.tile, ())
+        )
     ]
-    return replace(program, streams=tuple(streams))

@@ -67,6 +67,17 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class EncodedStream(Stream):
+    """A stream whose code is there already, uint8 [32 n]."""
+
+    raw: NDArray[np.uint8]
+
+    def code(self, chip: ChipConfig) -> NDArray[np.uint8]:
+        """The code as memory words (see `Stream.code`)."""
+        return to_words(self.raw, chip)
+
+
+@dataclass(frozen=True)
 class Program:
     """All streams of a run. `boot` runs on the host tile's mover; the host writes its address to the chip.
 

@@ -3,9 +3,9 @@
 Around the chip as one module (`verilog`), or around a simulator that is assembled of its blocks (`apart`), which brings
 clock and channels along. Everything that happens in a cycle happens here or there; Python sets `job` and friends,
 toggles `request` and waits for `loaded`, `ran` and `finished` to toggle back, one after the other. A job: reset, clear
-the DRAM channels of what the job before has left, load them from `job<n>_<channel>.bin`, run the boot program and dump
-the ranges of data that were asked for, then (if `trace_count` is not zero) run the program that moves traces to DRAM,
-and dump these.
+the DRAM channels of what the job before has left (not if it is to `stay`), load them from `job<n>_<channel>.bin`, run
+the boot program and dump the ranges of data that were asked for, then (if `trace_count` is not zero) run the program
+that moves traces to DRAM, and dump these.
 
 An image is a list of segments: first word and number of words (two big-endian 32-bit numbers), then the words, highest
 lane first. A job with `observe` logs to `job<n>_observed.bin` what the cores' units write while the program runs, in
@@ -322,7 +322,7 @@ def _tasks(config: ChipConfig, load: str, dumps: Mapping[str, str], protocol: st
     if (request != finished) begin
       set_reset(1);  // first: a chip that has raised a fault may still be writing
       wait_cycles(4);
-      fresh = 1;
+      fresh = !stay;
       load_images;
       loaded = request;
       set_reset(0);

@@ -19,6 +19,7 @@ INPUTS = {
     "trace_addr": 32,
     "trace_count": 32,
     "observe": 1,
+    "stay": 1,
     "request": 1,
     "act": 32,
     "place": 32,

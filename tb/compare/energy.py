@@ -20,8 +20,15 @@ _OPERANDS, _RESULTS = "operand memories", "result memories"
 
 
 def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, table: EnergyTable) -> EnergyFigures:
-    """The estimate for a run to its end. What a program computes of which that is unknown counts as it feeds its
-    arrays, padding included."""
+    """The estimate for a run to its end."""
+    macs = macs_of(row, schedule)
+    return estimate(None if macs is None else sum(macs.values()), schedule, program, chip, table)
+
+
+def estimate(
+    products: int | None, schedule: Schedule, program: Program, chip: ChipConfig, table: EnergyTable
+) -> EnergyFigures:
+    """The estimate for a program that makes so many `products`; None counts what feeds its arrays, padding included."""
     core, lanes = chip.core, chip.lanes
     sizes = {
         Region.MAIN: core.a_words,
@@ -41,8 +48,7 @@ def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, tab
             read[Region.MAIN] += inputs
             read[Region.B] += gemm_folds(chip, shape) * shape.taps * chip.cols * lanes
             read[Region.OUT] += shape.pixels * shape.n_blocks * lanes
-    macs = macs_of(row, schedule)
-    count["products"] = fed if macs is None else sum(macs.values())
+    count["products"] = fed if products is None else products
     drams, spms = set(chip.drams), set(chip.spms)
     for fields, route in data_moves(program, chip):
         size = fields["words"] * lanes

@@ -85,7 +85,8 @@ class Job:
     """A program, the initial DRAM contents (`memory`: tile, word address, words uint8 [n, P]), and the DRAM ranges to
     read back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `stall_limit`:
     cycles without progress after which it is one (0 = never). `observe`: log every word that the cores compute
-    (`Run.observed`)."""
+    (`Run.observed`). `stays`: DRAM ranges as in `outputs` in which the job before has left what `memory` and `program`
+    say of them: a device that keeps DRAM between jobs loads nothing there, another one loads everything."""
 
     program: Program
     memory: Sequence[tuple[int, int, NDArray[np.uint8]]]
@@ -93,6 +94,7 @@ class Job:
     watchdog: int = 50_000_000
     stall_limit: int = 20_000
     observe: bool = False
+    stays: Sequence[tuple[int, int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Run:
     the cores computed, up to the fault if there is one; empty unless requested. `cpu_seconds`: of the run, without
     loading DRAM and reading traces back. `blocked_status`: after a watchdog, what every part of the chip was waiting
     for, and `quiet`, the number of cycles without progress; `tb.compare.explain` turns both into words. `unobserved`:
-    why a job with `observe` has no `observed`; empty if it has."""
+    why a job with `observe` has no `observed`; empty if it has. `loaded`: bytes of the job's memory and program that
+    the host wrote to DRAM before it."""
 
     cycles: int
     fault: Fault | None
@@ -119,6 +122,7 @@ class Run:
     blocked_status: tuple[BlockedStatus, ...] = ()
     quiet: int = 0
     unobserved: str = ""
+    loaded: int = 0
 
 
 class Device(Protocol):

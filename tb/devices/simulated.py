@@ -34,8 +34,8 @@ from ..build.simulate import JOBS
 from ..build.tools import compiler_version, simulator_version
 from . import readout
 from .folders import claim, room_in
-from .images import read_hex, write_image
-from .interface import FILL, BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
+from .images import Loads, loads, read_hex, write_image
+from .interface import BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
 from .pool import Pool, Started, current
 from .processes import open_pipe, stop
@@ -81,6 +81,7 @@ class SimulatedDevice:
         """
         if not jobs:
             return
+        jobs = [replace(jobs[0], stays=()), *jobs[1:]]  # a simulator of the pool has run other things before
         if self.pool is not None and not self.keep:
             yield from self._pooled(self.pool, jobs, label)
             return
@@ -140,16 +141,16 @@ class SimulatedDevice:
             claimed.release(keep)
 
     def _run(self, jobs: Sequence[Job], folder: Path) -> Generator[Run, None, None]:
-        plans: list[readout.Readout] = []
+        plans: list[tuple[readout.Readout, Loads]] = []
         with (folder / JOBS).open("w") as listing:
             for number, job in enumerate(jobs):
                 plans.append(self._prepare(number, job, folder))
-                listing.write(self._line(number, job, plans[-1]))
+                listing.write(self._line(number, job, *plans[-1]))
         process = self._start(folder)
         finished = False
         try:
             for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
-                run = self._collect(number, job, plan, self._await(process, folder, number), folder)
+                run = self._collect(number, job, *plan, self._await(process, folder, number), folder)
                 finished = number == len(jobs) - 1
                 yield run
         finally:
@@ -158,7 +159,7 @@ class SimulatedDevice:
     @contextlib.contextmanager
     def opened(self, label: str = "run") -> Generator[Callable[[Job], Run], None, None]:
         """Runs jobs of which each may depend on what the one before has left, in one simulator process: hands out what
-        runs one.
+        runs one. DRAM stays as it is where jobs say so (`Job.stays`).
 
         Raises NoDeviceError if the simulator does not start or is another chip, RunsError; DeviceError when it dies.
         """
@@ -189,31 +190,27 @@ class SimulatedDevice:
     def _execute(self, simulator: Started, job: Job) -> Run:
         """Runs a job in a simulator. Raises as `_await`."""
         number, folder = next(simulator.numbers), simulator.folder
-        plan = self._prepare(number, job, folder)
+        plan, needed = self._prepare(number, job, folder)
         with contextlib.suppress(BrokenPipeError):  # it has ended, which waiting for it reports
-            simulator.jobs.write(self._line(number, job, plan))
+            simulator.jobs.write(self._line(number, job, plan, needed))
             simulator.jobs.flush()
-        return self._collect(number, job, plan, self._await(simulator.process, folder, number), folder)
+        return self._collect(number, job, plan, needed, self._await(simulator.process, folder, number), folder)
 
-    def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
-        """Writes the memory images of a job."""
+    def _prepare(self, number: int, job: Job, folder: Path) -> tuple[readout.Readout, Loads]:
+        """Writes the memory images of a job; returns how its records come back, and what is loaded."""
         chip = self.build.config
-        loads: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in chip.channels}
-        for tile, at, words in job.outputs:
-            loads[tile].append((at, np.full((words, chip.lanes), FILL, np.uint8)))
-        for tile, at, words in [*job.memory, *job.program.image(chip)]:
-            loads[tile].append((at, words))
+        needed = loads(job, chip, anew=number == 0)  # nobody has been there before the first job of a process
         first = chip.drams[0]
-        free = max((at + len(words) for at, words in loads[first]), default=0)
-        plan = readout.plan(job.program, chip, stats_words(chip), free)
-        loads[first].append((plan.stream.address, plan.stream.code(chip)))
+        plan = readout.plan(job.program, chip, stats_words(chip), needed.free[first])
+        needed.segments[first].append((plan.stream.address, plan.stream.code(chip)))
         for index, tile in enumerate(chip.channels):
-            write_image(folder / f"job{number}_{index}.bin", loads[tile])
-        return plan
+            write_image(folder / f"job{number}_{index}.bin", needed.segments[tile])
+        return plan, needed
 
-    def _line(self, number: int, job: Job, plan: readout.Readout) -> str:
+    def _line(self, number: int, job: Job, plan: readout.Readout, needed: Loads) -> str:
         """A job as the bench reads it."""
-        return json.dumps({"number": number, "inputs": self._inputs(job, plan)}) + "\n"
+        inputs = self._inputs(job, plan) | {"stay": int(not needed.anew)}
+        return json.dumps({"number": number, "inputs": inputs}) + "\n"
 
     def _inputs(self, job: Job, plan: readout.Readout) -> dict[str, int]:
         chip = self.build.config
@@ -273,7 +270,9 @@ class SimulatedDevice:
             raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
         return result
 
-    def _collect(self, number: int, job: Job, plan: readout.Readout, result: dict[str, float], folder: Path) -> Run:
+    def _collect(
+        self, number: int, job: Job, plan: readout.Readout, needed: Loads, result: dict[str, float], folder: Path
+    ) -> Run:
         chip = self.build.config
         fault = None
         memory: list[NDArray[np.uint8]] = []
@@ -315,6 +314,7 @@ class SimulatedDevice:
             observed,
             blocked_status,
             int(result["quiet"]),
+            loaded=needed.bytes,
         )
 
 

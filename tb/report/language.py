@@ -40,4 +40,8 @@ def _phase(figures: PhaseFigures, milliseconds: float | None, of: str) -> str:
     cycles = figures.model_cycles if figures.rtl_cycles is None else figures.rtl_cycles
     text += f" (model {figures.model_cycles / figures.tokens:,.0f}; roof {figures.least_cycles / cycles:.0%})"
     text += f", {figures.dram_bytes / figures.tokens:,.0f} bytes of DRAM a token"
+    if figures.host_bytes is not None:
+        text += f", {figures.host_bytes / figures.steps:,.0f} bytes from the host a step"
+    if figures.microjoules is not None:
+        text += f", {figures.microjoules / figures.tokens:,.1f} µJ a token (estimate)"
     return text if milliseconds is None else f"{text}, {milliseconds:,.4g} ms {of}"

@@ -19,7 +19,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class PhaseFigures(Record):
     """Prefill or decode: `steps`, the `tokens` that they read, and of all of them together cycles (`rtl_cycles` is null
     without a device), bytes from and to DRAM with the programs, and `least_cycles`: products over all PEs or bytes over
-    all DRAM channels, whichever are more."""
+    all DRAM channels, whichever are more. `host_bytes`: what the host wrote to DRAM before the programs (null without a
+    device); `microjoules`: an estimate by the usual table (`tb/results/energy_45nm.toml`)."""
 
     steps: Count
     tokens: Count
@@ -27,6 +28,8 @@ class PhaseFigures(Record):
     model_cycles: Count
     dram_bytes: Count
     least_cycles: Count
+    host_bytes: Count | None = None
+    microjoules: Annotated[float, Field(ge=0)] | None = None
 
     @computed_field
     @property

@@ -25,7 +25,9 @@ from meshloom.tb.build import builder as build_module
 from meshloom.tb.build import simulate
 from meshloom.tb.build.builder import ROOT, SIMULATORS, Build, BuildError, build
 from meshloom.tb.devices import simulated as device_module
+from meshloom.tb.devices.images import Loads
 from meshloom.tb.devices.interface import FILL, DeviceError, Job, Run
+from meshloom.tb.devices.pool import Pool
 from meshloom.tb.devices.readout import Readout, parse
 from meshloom.tb.devices.readout import plan as plan_readout
 from meshloom.tb.devices.simulated import SimulatedDevice
@@ -222,6 +224,32 @@ def test_a_job_finds_nothing_of_the_one_before_in_dram(simulator: str) -> None:
     fault, after = SimulatedDevice(build(CHIP, simulator)).run([stopped, reader])
     assert fault.fault is not None
     assert not after.memory[0].any()
+
+
+def test_a_job_finds_what_stays_in_dram_from_the_one_before(simulator: str) -> None:
+    """What it would load there does not matter, but in the first job of a batch; all else is loaded."""
+    case = there_and_back(1)
+    ((tile, at, data),) = case.job.memory
+    everything = (tile, at, len(data))
+    other = replace(case.job, memory=[(tile, at, data ^ 0xFF)])
+    half = (tile, at, len(data) // 2), (tile, at + len(data), 9)
+    jobs = [case.job, replace(other, stays=[everything]), replace(other, stays=half), other]
+    right, same, mixed, wrong = SimulatedDevice(build(CHIP, simulator)).run(jobs)
+    np.testing.assert_array_equal(right.memory[0], case.expected[0])
+    np.testing.assert_array_equal(same.memory[0], right.memory[0])
+    assert (wrong.memory[0] != right.memory[0]).any()
+    differ = (mixed.memory[0] != right.memory[0]).any(axis=1).sum()
+    assert 0 < differ < (wrong.memory[0] != right.memory[0]).any(axis=1).sum()
+    code = sum(words.size for _, _, words in case.job.program.image(CHIP))
+    assert [run.loaded - code for run in (right, same, mixed, wrong)] == [
+        data.size, 0, data[len(data) // 2 :].size, data.size
+    ]  # fmt: skip
+    pool = Pool()
+    waiting = SimulatedDevice(build(CHIP, simulator), pool=pool)
+    for job in (other, replace(case.job, stays=[everything])):  # the second in the process of the first
+        (alone,) = waiting.run([job])
+    pool.close()
+    np.testing.assert_array_equal(alone.memory[0], right.memory[0])
 
 
 @pytest.mark.parametrize("first", ["product", "large product"])
@@ -480,13 +508,13 @@ def test_an_image_that_is_cut_short_ends_the_simulation(
 ) -> None:
     """In its last word, in its words, in the head of a segment (the last one: 12 words of readout program)."""
 
-    def prepare(self: SimulatedDevice, number: int, job: Job, folder: Path) -> Readout:
-        plan = original(self, number, job, folder)
+    def prepare(self: SimulatedDevice, number: int, job: Job, folder: Path) -> tuple[Readout, Loads]:
+        plan, needed = original(self, number, job, folder)
         path = folder / f"job{number}_0.bin"
         last = 8 + CHIP.lanes * len(plan.stream.code(CHIP))
         whole = path.read_bytes()
         path.write_bytes(whole[: -(last - 3) if bytes_cut == 300 else -bytes_cut])
-        return plan
+        return plan, needed
 
     original = SimulatedDevice._prepare
     monkeypatch.setattr(SimulatedDevice, "_prepare", prepare)

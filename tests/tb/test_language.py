@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError, load
+from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.language.state import TextStateError
 from meshloom.tb.runs.language.step import LanguageStep
+from meshloom.tb.runs.network import PreparedNetwork, job
 
 from ..sched.language_models import entries, random_model
 from .command_line import invoke
@@ -35,10 +38,37 @@ def test_every_tensor_of_every_step_is_right_on_the_rtl(tmp_path: Path) -> None:
     assert (results.prefill.steps, results.prefill.tokens) == (2, 5)
     assert (results.decode.steps, results.decode.tokens) == (3, 3)
     assert results.decode.rtl_cycles == results.decode.model_cycles > results.decode.least_cycles > 0
-    assert results.cache.startswith("appended in place by the chip")
+    assert results.cache == "appended in place by the chip; stays in DRAM from program to program"
+    first, later = results.prefill.host_bytes, results.decode.host_bytes
+    assert first is not None
+    assert later is not None
+    assert 0 < later / 3 < first / 2 / 10  # inputs, and instructions with addresses in the cache
     model = generate(on_tiny(tmp_path, keep=tmp_path / "other.npz"))
     assert (model.text, model.decode.model_cycles) == (results.text, results.decode.model_cycles)
     assert model.decode.rtl_cycles is None
+
+
+def test_the_cache_is_what_the_chip_has_left_in_dram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench hands out wrong bytes of the cache from the second step on, of all weights from the third on: nobody
+    loads them, and every byte is right."""
+    steps = itertools.count()
+
+    def damaged(prepared: PreparedNetwork, *others: Any) -> Job:
+        whole, number = job(prepared, *others), next(steps)
+        wrong = [
+            number > 0 and (tensor.name.endswith("/past") or (number > 1 and tensor.role == "constant"))
+            for tensor in prepared.network_schedule.schedule.tensors
+            for _ in tensor.pieces
+            if tensor.role != "output"
+        ]
+        pairs = zip(whole.memory, wrong, strict=True)
+        return replace(whole, memory=[(tile, at, words ^ 0xFF if bad else words) for (tile, at, words), bad in pairs])
+
+    monkeypatch.setattr("meshloom.tb.runs.language.step.job", damaged)
+    results = generate(on_tiny(tmp_path, device="verilator"))
+    assert results.ok, results.reasons
+    assert next(steps) == 5
+    assert results.text == generate(on_tiny(tmp_path, device=None, keep=tmp_path / "other.npz")).text
 
 
 def test_a_wrong_byte_in_a_cache_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +114,7 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     with np.load(whole.keep) as file:
         arrays = dict(file)
     for change, text in (
-        ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 1"),
+        ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 2"),
         ({"cache/0/k": np.zeros((16, 3), np.int8)}, "its cache is none of random"),
         ({"tokens": np.full(9, 50)}, "has tokens that random has not"),
     ):

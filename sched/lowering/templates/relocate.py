@@ -15,22 +15,11 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, PAGE_WORDS, Opcode
 
 from ...program.decoding import decoded
-from ...program.program import Program, ProgramError, Stream, next_tag, to_words
+from ...program.program import EncodedStream, Program, ProgramError, next_tag
 from .network import Varying
 from .template import ProgramPlace, Template, boot_stream
 
 Words = NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class PlacedStream(Stream):
-    """A stream whose code is there already, uint8 [32 n]."""
-
-    raw: NDArray[np.uint8]
-
-    def code(self, chip: ChipConfig) -> NDArray[np.uint8]:
-        """The code as memory words (see `Stream.code`)."""
-        return to_words(self.raw, chip)
 
 
 @dataclass(frozen=True)
@@ -166,7 +155,7 @@ def place_program(template: Template, chip: ChipConfig, place: ProgramPlace, *, 
     code = place.code_page * PAGE_WORDS
     instructions = decoded(words)
     streams = tuple(
-        PlacedStream(
+        EncodedStream(
             place.cores[stream.core],
             stream.unit,
             chip.drams[stream.dram],

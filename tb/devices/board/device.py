@@ -6,9 +6,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import stats_words
 from meshloom.hw.spec.isa import Cause
@@ -16,7 +13,8 @@ from meshloom.hw.spec.registers import CONTROL, FAULT_WHO, ID_VALUE, STATUS, Reg
 from meshloom.sched.program.program import ProgramError, Stream
 
 from .. import readout
-from ..interface import FILL, BlockedStatus, DeviceKind, Fault, Job, NoDeviceError, Run
+from ..images import Loads, loads
+from ..interface import BlockedStatus, DeviceKind, Fault, Job, NoDeviceError, Run
 from ..simulated import parse_fault, parse_states
 from .host import BoardLink
 from .transport import BAUD, LinkError, SerialTransport, TcpTransport, Transport
@@ -75,12 +73,12 @@ class BoardDevice:
     def _execute(self, link: BoardLink, job: Job) -> Run:
         """Runs a job. Records are read back where DRAM has room for the program that fetches them."""
         chip = self.config
-        loads = [(tile, at, np.full((words, chip.lanes), FILL, np.uint8)) for tile, at, words in job.outputs]
-        loads += [*job.memory, *job.program.image(chip)]
-        plan, shortage = self._readout(job, loads)
+        needed = loads(job, chip, anew=True)  # others may have used the board since
+        plan, shortage = self._readout(job, needed)
         link.reset()
-        for tile, at, words in loads:
-            link.load(chip.channels.index(tile), at, words)
+        for tile, segments in needed.segments.items():
+            for at, words in segments:
+                link.load(chip.channels.index(tile), at, words)
         boot = job.program.boot
         status = self._boot(link, boot, job.watchdog, job.stall_limit, CONTROL.pack({"start": 1, "trace": 1}))
         cycles, quiet = link.read(Register.CYCLES), link.read(Register.QUIET)
@@ -99,19 +97,27 @@ class BoardDevice:
                 records, counters, damage = readout.parse(plan, traced, chip)
                 shortage = readout.shortage(counters, chip) or damage
         return Run(
-            cycles, None, memory, records, counters, NO_CPU, self.name, shortage, quiet=quiet, unobserved=UNOBSERVED
+            cycles,
+            None,
+            memory,
+            records,
+            counters,
+            NO_CPU,
+            self.name,
+            shortage,
+            quiet=quiet,
+            unobserved=UNOBSERVED,
+            loaded=needed.bytes,
         )
 
-    def _readout(self, job: Job, loads: list[tuple[int, int, NDArray[np.uint8]]]) -> tuple[readout.Readout | None, str]:
-        """The program that fetches the records, which is added to `loads`; or why there is none."""
+    def _readout(self, job: Job, needed: Loads) -> tuple[readout.Readout | None, str]:
+        """The program that fetches the records, which is added to what is `needed`; or why there is none."""
         chip = self.config
-        first = chip.drams[0]
-        free = max((at + len(words) for tile, at, words in loads if tile == first), default=0)
         try:
-            plan = readout.plan(job.program, chip, stats_words(chip), free)
+            plan = readout.plan(job.program, chip, stats_words(chip), needed.free[chip.drams[0]])
         except ProgramError as error:
             return None, f"the board's DRAM has no room for the records: {error}"
-        loads.append((plan.stream.dram_tile, plan.stream.address, plan.stream.code(chip)))
+        needed.segments[plan.stream.dram_tile].append((plan.stream.address, plan.stream.code(chip)))
         return plan, ""
 
     def _boot(self, link: BoardLink, stream: Stream, watchdog: int, stall_limit: int, control: int) -> dict[str, int]:

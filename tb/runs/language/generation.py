@@ -20,6 +20,7 @@ from meshloom.sched.workload.language.graph import attended, step_graph
 from meshloom.sched.workload.language.integers import Integers, integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
+from ...build.builder import SIMULATORS
 from ...devices.interface import Job, Run
 from ...devices.registry import find as find_device
 from ...inputs.golden.graph import golden_values
@@ -31,8 +32,9 @@ from .state import PhaseTotals, TextState, first_state, load, save
 from .step import LanguageStep, StepOutcome
 
 OnProgress = Callable[[str], None]
-#: What `LanguageResults.cache` says of a device that clears its DRAM before each program.
-RESTORED = "appended in place by the chip; before each program the bench clears DRAM and puts the same bytes back"
+#: What `LanguageResults.cache` says of a simulator, of a device that others may use in between, and of none.
+STAYS = "appended in place by the chip; stays in DRAM from program to program"
+RESTORED = "appended in place by the chip; before each program the bench loads the same bytes again"
 _NO_DEVICE = "ONNX Runtime's"
 
 
@@ -87,6 +89,7 @@ class _Generator:
     on_progress: OnProgress
     first_mismatch: str = ""
     first_divergence: str = ""
+    before: LanguageStep | None = None  #: what ran last on the device
     _steps: dict[int, LanguageStep] = field(default_factory=dict[int, LanguageStep])
 
     def step(self, tokens: int) -> LanguageStep:
@@ -103,7 +106,8 @@ class _Generator:
         count = chunk if left >= chunk else 1
         step = self.step(count)
         tokens = np.array(state.tokens[state.read : state.read + count], np.int64)
-        outcome = step.run(tokens, state.caches, self.execute)
+        outcome = step.run(tokens, state.caches, self.execute, self.before)
+        self.before = step
         self._add(state.prefill if state.read < prompt else state.decode, step, outcome)
         state.caches = {
             name: np.concatenate([array, outcome.new[name]], axis=1) for name, array in state.caches.items()
@@ -121,6 +125,8 @@ class _Generator:
         totals.model_cycles += outcome.model_cycles
         totals.dram_bytes += step.dram_bytes
         totals.least_cycles += step.least_cycles
+        totals.host_bytes += outcome.host_bytes
+        totals.picojoules += round(step.picojoules)
         checked = self.state.checked
         checked.bytes_checked += outcome.bytes_checked
         checked.mismatches += outcome.mismatches
@@ -191,7 +197,7 @@ def _results(generator: _Generator, started: datetime, versions: dict[str, str])
         simulator=generation.device or "",
         chunk=generation.chunk,
         context=model.context,
-        cache=RESTORED if run else _NO_DEVICE,
+        cache=_NO_DEVICE if not run else STAYS if generation.device in SIMULATORS else RESTORED,
         cache_bytes=sum(array.shape[0] for array in state.caches.values()) * model.context,
         complete=len(tokens) >= end,
         prompt=generation.prompt,
@@ -219,6 +225,8 @@ def _figures(totals: PhaseTotals, run: bool) -> PhaseFigures:
         model_cycles=totals.model_cycles,
         dram_bytes=totals.dram_bytes,
         least_cycles=totals.least_cycles,
+        host_bytes=totals.host_bytes if run else None,
+        microjoules=totals.picojoules / 1e6,
     )
 
 

@@ -16,7 +16,7 @@ from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.language.model import LanguageModel
 
 #: Version of the saved form.
-VERSION = 1
+VERSION = 2
 
 
 class TextStateError(ValueError):
@@ -25,8 +25,8 @@ class TextStateError(ValueError):
 
 @dataclass
 class PhaseTotals:
-    """Sums over the steps of a phase, prefill or decode: how many, their tokens, cycles, bytes of DRAM, and the cycles
-    that no schedule can be below."""
+    """Sums over the steps of a phase, prefill or decode: how many, their tokens, cycles, bytes of DRAM, the cycles
+    that no schedule can be below, the bytes that the host wrote to DRAM, and an estimate of the energy."""
 
     steps: int = 0
     tokens: int = 0
@@ -34,6 +34,8 @@ class PhaseTotals:
     model_cycles: int = 0
     dram_bytes: int = 0
     least_cycles: int = 0
+    host_bytes: int = 0
+    picojoules: int = 0
 
 
 @dataclass

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering.programs import check_program
-from meshloom.sched.lowering.resident import Regions, moved_program, moved_schedule
+from meshloom.sched.lowering.resident import Regions, ResidentProgram, lasting, moved_schedule
 from meshloom.sched.model.timeline import play
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.language.graph import attended, step_graph
@@ -19,9 +20,11 @@ from meshloom.sched.workload.language.model import LanguageError
 
 from ...compare import records
 from ...compare.completeness import completeness
+from ...compare.energy import estimate
 from ...devices import observe
 from ...devices.interface import Job, Run
 from ...inputs.golden.graph import golden_values
+from ...results.energy import load as load_energies
 from ..network import PreparedNetwork, compare_bytes, dram_bytes, job, prepare, results
 from ..training.machine import ChipFault
 
@@ -33,13 +36,14 @@ _PATIENCE, _MARGIN = 4, 20_000
 @dataclass(frozen=True, eq=False)
 class StepOutcome:
     """What a step left: `scores` int8 [tokens, V]; by cache what was appended, int8 [W, tokens]; cycles (`rtl_cycles`
-    is 0 without a device); bytes compared and wrong ones; instructions whose cycles are not the model's; what is to be
-    said of the first of each."""
+    is 0 without a device); bytes that the host wrote to DRAM before it; bytes compared and wrong ones; instructions
+    whose cycles are not the model's; what is to be said of the first of each."""
 
     scores: NDArray[np.int8]
     new: dict[str, NDArray[np.int8]]
     model_cycles: int
     rtl_cycles: int = 0
+    host_bytes: int = 0
     bytes_checked: int = 0
     mismatches: int = 0
     first_mismatch: str = ""
@@ -65,6 +69,8 @@ class LanguageStep:
         self.prepared: PreparedNetwork = prepare(self.graph, chip, on_progress, scheduler)
         schedule = self.prepared.network_schedule.schedule
         self.regions = Regions.of(schedule, self.graph.caches)
+        self.resident = ResidentProgram(self.prepared.program, self.regions)
+        self._lasting = [*lasting(schedule, chip), *self.resident.unchanged(chip)]
         # the last place, too: where others lie between them, they reach no other words
         last = self._at(integers.model.context)
         on_progress("checking the program with the cache at its end")
@@ -83,6 +89,13 @@ class LanguageStep:
         channels = chip.dram.bytes_per_cycle * len(chip.drams)
         return max(-(-self.graph.total_macs // pes), -(-self.dram_bytes // channels))
 
+    @cached_property
+    def picojoules(self) -> float:
+        """What a step is estimated to take, by the table that holds without another one. Raises EnergyError."""
+        schedule = self.prepared.network_schedule.schedule
+        table = load_energies()
+        return estimate(self.graph.total_macs, schedule, self.prepared.program, self.chip, table).microjoules * 1e6
+
     def inputs(self, tokens: NDArray[np.int64], caches: Caches) -> dict[str, NDArray[np.int8]]:
         """What the network reads: `tokens` behind those of `caches`, int8 [W, tokens so far]."""
         context, before = self.integers.model.context, next(iter(caches.values())).shape[1]
@@ -96,18 +109,48 @@ class LanguageStep:
             arrays[cache.past] = past
         return arrays
 
-    def run(self, tokens: NDArray[np.int64], caches: Caches, execute: Callable[[Job], Run] | None) -> StepOutcome:
+    def stays(self, total: int, before: LanguageStep | None) -> list[tuple[int, int, int]]:
+        """The DRAM ranges that need not be loaded for the step after which the cache holds `total` tokens: the cache,
+        and weights and code if the same step was there `before`. None is if nobody was."""
+        base = self.prepared.network_schedule.schedule
+        if before is None:
+            return []
+        if self._cache_places() != before._cache_places():
+            return []
+        pieces = [piece for cache in self.graph.caches for piece in base.tensor(cache.past).pieces]
+        ranges = [(piece.tile, piece.address + total, piece.words) for piece in pieces]
+        return [*ranges, *self._lasting] if before is self else ranges
+
+    def _cache_places(self) -> list[tuple[str, int, int]]:
+        """Where each cache's planes begin."""
+        schedule = self.prepared.network_schedule.schedule
+        return [
+            (cache.new, piece.tile, piece.address)
+            for cache in self.graph.caches
+            for piece in schedule.tensor(cache.past).pieces
+        ]
+
+    def run(
+        self,
+        tokens: NDArray[np.int64],
+        caches: Caches,
+        execute: Callable[[Job], Run] | None,
+        before: LanguageStep | None = None,
+    ) -> StepOutcome:
         """Runs the step on `tokens`, behind those of which `caches` holds keys and values. `execute`: the device (None:
-        ONNX Runtime computes, the timeline model counts cycles).
+        ONNX Runtime computes, the timeline model counts cycles). `before`: the step that ran last there, on the tokens
+        of the caches (None: nothing is in DRAM).
 
         Every tensor is compared with ONNX Runtime's. Raises ChipFault, and what the device raises.
         """
         inputs = self.inputs(tokens, caches)
-        prepared = self._at(next(iter(caches.values())).shape[1] + self.tokens)
+        total = next(iter(caches.values())).shape[1] + self.tokens
+        prepared = self._at(total)
         if execute is None:
             values = golden_values(self.graph, inputs)
             return StepOutcome(*self._outputs(values), prepared.timeline.cycles)
-        run = execute(job(prepared, inputs, self.chip, _PATIENCE, _MARGIN))
+        whole = job(prepared, inputs, self.chip, _PATIENCE, _MARGIN)
+        run = execute(replace(whole, stays=self.stays(total, before)))
         schedule, program = prepared.network_schedule.schedule, prepared.program
         if reports := records.fault_reports(run, program, schedule, self.chip):
             raise ChipFault(f"{schedule.workload}: {reports[0]}")
@@ -126,6 +169,7 @@ class LanguageStep:
             *self._outputs(results(prepared, run)),
             model_cycles=prepared.timeline.cycles,
             rtl_cycles=run.cycles,
+            host_bytes=run.loaded,
             bytes_checked=compared.checked,
             mismatches=compared.wrong,
             first_mismatch=compared.first,
@@ -142,7 +186,7 @@ class LanguageStep:
         """The step after which the cache holds `total` tokens."""
         prepared, base = self.prepared, self.prepared.network_schedule
         schedule = moved_schedule(base.schedule, self.regions, total)
-        program = moved_program(prepared.program, self.regions, total)
+        program = self.resident.moved(total)
         network_schedule = replace(base, schedule=schedule, lowered=None)
         return replace(prepared, network_schedule=network_schedule, program=program, timeline=play(program, self.chip))
 
