@@ -11,6 +11,7 @@ from ..results.explanation import CriticalPath, Explanation, Waterfall
 from ..results.named import NamedRun
 from ..results.record import ResultsError
 from .area import area_of
+from .bounds import bounds_of
 from .causes import AttributionError, Causes
 from .clock import time_of
 from .critical import costly_waits, critical_path
@@ -64,6 +65,7 @@ def explained_all(
                 "energy": spent,
                 "time": time_of(run.row, run.schedule, clock, spent, why.waterfall.cycles),
                 "area": area_of(run.chip, area, on_progress),
+                "bounds": bounds_of(run),
             }
             why = why.model_copy(update=estimates)
             runs.append(ExplainedRun(left, run, why, planned))

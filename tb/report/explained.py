@@ -13,7 +13,17 @@ from meshloom.sched.program.names import tile_name
 
 from ..results.area import AreaFigures
 from ..results.energy import EnergyFigures
-from ..results.explanation import CriticalPath, Explanation, Explanations, PathStep, Spread, Wait, Waterfall, Who
+from ..results.explanation import (
+    Bounds,
+    CriticalPath,
+    Explanation,
+    Explanations,
+    PathStep,
+    Spread,
+    Wait,
+    Waterfall,
+    Who,
+)
 from ..results.legend import legend
 from .claims import claim_line
 from .console import dense, percent
@@ -60,6 +70,9 @@ def print_explanation(
         line(legend(), "dim")
     if falls.note:
         line(f"note: {falls.note}")
+    if explanation.bounds is not None:
+        show(bounds_table(explanation.bounds, falls.cycles), to)
+        line(bounds_line(explanation.bounds, falls.cycles))
     if explanation.path is None:
         line("timed ahead: nothing waits, so there is no critical path and no wait")
     else:
@@ -125,6 +138,38 @@ def waterfall_table(falls: Waterfall, layer: str | None = None) -> Table:
     table.add_row("all", *(_cycles(whole[cause]) for cause in causes), f"{falls.cycles:,}", style="bold")
     table.add_row("", *(_share(whole[cause], falls.cycles) for cause in causes), "")
     return table
+
+
+#: The resources of a whole run that are of one kind in a layer, and what each is called.
+_PORTS = {"receiving": "a port into a core", "sending": "a port out of a core", "memories": "a scratchpad's port"}
+_CALLED = {"compute": "an array", "vector": "a vector unit", "dram": "a DRAM channel, or its port", **_PORTS}
+
+
+def bounds_table(bounds: Bounds, cycles: int) -> Table:
+    """How long each layer keeps the busiest resource of each kind busy, and all layers together."""
+    kinds = ("compute", "vector", "dram", "noc")
+    table = dense("what bounds it: cycles of the busiest", ("layer",), (*kinds, "most"))
+    for layer in bounds.layers:
+        spent = [layer.busy.get(kind, 0) for kind in kinds]
+        table.add_row(layer.layer, *(f"{count:,}" for count in spent), kinds[spent.index(max(spent))])
+    ports = max((bounds.busy.get(kind, 0) for kind in _PORTS), default=0)
+    whole = [*(bounds.busy.get(kind, 0) for kind in kinds[:3]), ports]
+    table.add_row("all", *(f"{count:,}" for count in whole), kinds[whole.index(max(whole))], style="bold")
+    table.add_row("", *(_share(count, cycles) for count in whole), "")
+    return table
+
+
+def bounds_line(bounds: Bounds, cycles: int) -> str:
+    """The bounds in a sentence."""
+    parts = [
+        f"no order of these operations takes less than {bounds.cycles:,} cycles ({_CALLED.get(bounds.limit, '')}), "
+        f"{_share(bounds.cycles, cycles)} of what it took"
+    ]
+    if len(bounds.layers) > 1:
+        parts.append(f"layers one after the other, each at its limit, would take {bounds.in_turn:,}")
+    if bounds.floor is not None:
+        parts.append(f"no schedule whatever takes less than {bounds.floor:,}: useful products, or bytes in DRAM")
+    return "; ".join(parts)
 
 
 def cause_table(path: CriticalPath, steps: Sequence[PathStep], layer: str | None) -> Table:

@@ -127,6 +127,45 @@ class Wait(Record):
         return self.end - self.start
 
 
+class LayerBusy(Record):
+    """Cycles for which a layer's operations keep the busiest of each kind of resource (`limits.RESOURCES`)."""
+
+    layer: str
+    busy: dict[str, Count]
+
+
+class Bounds(Record):
+    """What no other order of the same operations can undercut, and what nothing can.
+
+    `busy`: cycles for which all operations keep the busiest resource of each kind (`limits.TOTALS`); `cycles`: the
+    largest of them, the bound, by `limit`; `layers`: the same layer by layer, with the kinds of `limits.RESOURCES`;
+    `in_turn`: layers one after the other, each at its own limit; `floor`: of any schedule whatever, from useful
+    products and from bytes that DRAM must carry; null if the workload is not a built-in one.
+    """
+
+    busy: dict[str, Count]
+    layers: tuple[LayerBusy, ...]
+    floor: Count | None = None
+
+    @computed_field
+    @property
+    def cycles(self) -> int:
+        """The bound."""
+        return max(self.busy.values(), default=0)
+
+    @computed_field
+    @property
+    def limit(self) -> str:
+        """The kind of resource that bounds all; empty without operations."""
+        return max(self.busy, key=self.busy.__getitem__, default="")
+
+    @computed_field
+    @property
+    def in_turn(self) -> int:
+        """Layers one after the other, each at its own limit."""
+        return sum(max(layer.busy.values(), default=0) for layer in self.layers)
+
+
 class StreamLag(Record):
     """Instructions that a unit executed in other cycles than the model says: the first one's cycle, how many of how
     many, and the largest lag (RTL - model, in cycles; negative: the RTL was earlier)."""
@@ -159,7 +198,8 @@ class Explanation(Record):
     `waits`: the most costly ones of arrays, worst first. `energy`: an estimate for the whole run; null if only a layer
     or an operation was asked for. `time`: its cycles as time; null without a clock. `area`: an estimate for the chip;
     null if it has not been measured (`--area`). `claim`: of a layer by another tool's mapping, what that says of
-    it."""
+    it. `bounds`: what no other order of its operations can undercut; null if only a layer or an operation was asked
+    for."""
 
     workload: str
     chip: str
@@ -174,6 +214,7 @@ class Explanation(Record):
     time: ClockFigures | None = None
     area: AreaFigures | None = None
     claim: ToolClaim | None = None
+    bounds: Bounds | None = None
 
 
 class Explanations(Record):

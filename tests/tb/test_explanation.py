@@ -15,6 +15,7 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.model.timeline import Executed
 from meshloom.tb.cli.main import app
+from meshloom.tb.compare.bounds import bounds_of
 from meshloom.tb.compare.causes import Activity, Causes
 from meshloom.tb.compare.critical import costly_waits
 from meshloom.tb.compare.explained import ExplainError, explained
@@ -170,6 +171,13 @@ def test_a_network_layer_by_layer(tmp_path: Path) -> None:
     assert {each.layer: sum(each.pe_cycles.values()) // per_core for each in explanation.waterfall.layers} == {
         name: cycles for name, cycles in cores.items() if cycles
     }
+    bounds = bounds_of(run)
+    arrays = [each.busy["compute"] for each in bounds.layers]
+    assert max(arrays) < bounds.busy["compute"] <= sum(arrays) <= bounds.in_turn
+    assert {each.layer for each in bounds.layers} == {run.layer(op) for op in run.schedule.operations}
+    assert bounds.floor is not None
+    assert bounds.floor <= bounds.cycles <= run.row.model_cycles
+    assert bounds.limit == max(bounds.busy, key=bounds.busy.__getitem__)
     only = explained(run, layer="conv3_1_1")
     assert only.waits
     assert {wait.gemm.layer for wait in only.waits} == {"conv3_1_1"}
@@ -282,7 +290,12 @@ def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: P
 def test_the_json_is_read_back(layer: Path, tmp_path: Path) -> None:
     shown = invoke(layer, "--json", "-")
     (explanation,) = Explanations.model_validate_json(shown.output).workloads
-    beside = {"energy": None, "area": None}  # the latter if the chip has once been synthesised on this machine
+    assert explanation.bounds == bounds_of(run_of(layer))
+    beside = {
+        "energy": None,
+        "bounds": None,
+        "area": None,
+    }  # area: of a chip that was synthesised here
     assert explanation.model_copy(update=beside) == explained(run_of(layer))
     assert invoke(layer, "--json", tmp_path / "why.json").exit_code == 0
     assert json.loads((tmp_path / "why.json").read_text()) == json.loads(shown.output)
@@ -308,6 +321,8 @@ def test_all_workloads_of_a_run_or_why_not(layer: Path, tmp_path: Path) -> None:
     assert [each.workload for each in explanations.workloads] == [SHAPES[0], "gemm:5x6x7"]
     shown = invoke(both)
     assert shown.output.index("most of the rest") < shown.output.index("where the cycles went")
+    assert shown.output.index("where the cycles went") < shown.output.index("what bounds it")
+    assert "no order of these operations takes less than" in shown.output
     shutil.rmtree(other)
     shown = invoke(both)
     assert shown.exit_code == 0

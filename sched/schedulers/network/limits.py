@@ -44,31 +44,31 @@ def _flits(op: Move, chip: ChipConfig) -> float:
     return op.words * (1 + 1 / chip.packet_words)
 
 
-def _uses(schedule: Schedule, chip: ChipConfig) -> Iterator[tuple[str, str, _Place, float]]:
-    """What operations keep busy: the operation's label, the resource, which of its kind, and the cycles."""
+def _uses(schedule: Schedule, chip: ChipConfig) -> Iterator[tuple[Operation, str, _Place, float]]:
+    """What operations keep busy: the operation, the resource, which of its kind, and the cycles."""
     rate, drams = dram_word_cycles(chip), set(chip.drams)
     for op in schedule.operations:
         match op:
             case Gemm():
                 shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
-                yield op.label, "compute", (op.core, "array"), gemm_occupancy(chip, shape)
+                yield op, "compute", (op.core, "array"), gemm_occupancy(chip, shape)
             case Vec():
-                yield op.label, "vector", (op.core, "vector"), vec_occupancy(chip, VecShape.of(op.body))
+                yield op, "vector", (op.core, "vector"), vec_occupancy(chip, VecShape.of(op.body))
             case Move():
                 flits = _flits(op, chip)
                 for tile, way in ((op.src.tile, "out"), (op.dst.tile, "in")):
-                    yield op.label, "dram" if tile in drams else "noc", (tile, way), flits
+                    yield op, "dram" if tile in drams else "noc", (tile, way), flits
                 for tile in {op.src.tile, op.dst.tile} & drams:
-                    yield op.label, "dram", (tile, "channel"), op.words * rate
+                    yield op, "dram", (tile, "channel"), op.words * rate
 
 
-def _shared_links(schedule: Schedule, chip: ChipConfig, layer: Callable[[str], str]) -> dict[str, float]:
+def _shared_links(schedule: Schedule, chip: ChipConfig, layer: Callable[[Operation], str]) -> dict[str, float]:
     """Of each layer the cycles of its busiest link, of those with words from or for more than one DRAM tile."""
     drams = set(chip.drams)
     ways: defaultdict[tuple[str, int, int, tuple[int, ...] | None], float] = defaultdict(float)
     for op in schedule.operations:
         if isinstance(op, Move):
-            ways[layer(op.label), op.src.tile, op.dst.tile, op.route] += _flits(op, chip)
+            ways[layer(op), op.src.tile, op.dst.tile, op.route] += _flits(op, chip)
     loads: defaultdict[tuple[str, int, int], defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for (name, source, target, route), flits in ways.items():
         owner = source if source in drams else target if target in drams else -1
@@ -82,12 +82,12 @@ def _shared_links(schedule: Schedule, chip: ChipConfig, layer: Callable[[str], s
     return cycles
 
 
-def _busiest(schedule: Schedule, chip: ChipConfig, layer: Callable[[str], str]) -> dict[str, dict[str, float]]:
-    """For each layer, the cycles for which its operations keep the busiest of each kind of resource. `layer`: of an
-    operation with that label."""
+def busiest(schedule: Schedule, chip: ChipConfig, layer: Callable[[Operation], str]) -> dict[str, dict[str, float]]:
+    """For each layer, the cycles for which its operations keep the busiest of each kind of resource. `layer`: that of
+    an operation."""
     loads: defaultdict[tuple[str, str], _Loads] = defaultdict(lambda: defaultdict(float))
-    for label, resource, place, cycles in _uses(schedule, chip):
-        loads[layer(label), resource][place] += cycles
+    for op, resource, place, cycles in _uses(schedule, chip):
+        loads[layer(op), resource][place] += cycles
     cycles_of: dict[str, dict[str, float]] = {}
     for (name, resource), places in loads.items():
         cycles_of.setdefault(name, dict.fromkeys(RESOURCES, 0.0))[resource] = max(places.values())
@@ -98,7 +98,7 @@ def _busiest(schedule: Schedule, chip: ChipConfig, layer: Callable[[str], str]) 
 
 def busy(result: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]:
     """For each layer, the cycles for which its operations keep the busiest of each kind of resource."""
-    return _busiest(result.schedule, chip, layer_of)
+    return busiest(result.schedule, chip, lambda op: layer_of(op.label))
 
 
 def totals(schedule: Schedule, chip: ChipConfig) -> dict[str, float]:
