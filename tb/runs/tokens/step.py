@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.lowering.programs import check_program
-from meshloom.sched.lowering.resident import Regions, moved_program, moved_schedule
+from meshloom.sched.lowering.resident import Regions, ResidentProgram, moved_schedule
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program
 from meshloom.sched.workload.graph import Graph
@@ -162,7 +162,7 @@ class BatchStep:
         """Its program alone."""
         program = self.prepared.program
         for regions, total in zip(self.regions, totals, strict=True):
-            program = moved_program(program, regions, total)
+            program = ResidentProgram(program, regions).moved(total)
         return program
 
 
