@@ -18,8 +18,8 @@ def ours(scheduler: str) -> RunPoint:
     return RunPoint(CHIP, WORKLOAD, scheduler)
 
 
-def mapped(rtl: int, **more: str) -> MappedRun:
-    return MappedRun(claimed=2306, rtl=rtl, model=rtl, compared=64, **more)
+def mapped(rtl: int, problem: str = "") -> MappedRun:
+    return MappedRun(claimed=2306, rtl=rtl, model=rtl, compared=64, problem=problem)
 
 
 def test_every_tool_takes_part_and_the_quick_study_is_a_part_of_the_full_one() -> None:
