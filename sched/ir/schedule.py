@@ -260,15 +260,26 @@ class ClaimPhase(_Frozen):
     cycles: Natural
 
 
+class ClaimTransfer(_Frozen):
+    """When a tool plans the first transfer of a tensor (`x`, `w` or `y`), the cycles that one takes, and its bytes."""
+
+    tensor: Literal["x", "w", "y"]
+    begin: Natural
+    cycles: Natural
+    bytes: Natural
+
+
 class ToolClaim(_Frozen):
     """What the tool that made a layer's mapping says of it: `cycles`, bytes from and to DRAM, `picojoules` (null: it
     does not say), for an `array` of such sizes: rows, columns and cores (empty: unknown). `phases`: the parts of these
-    cycles, one after the other (empty: it says only their sum). `changes`: what the schedule does otherwise than the
-    mapping, because the chip cannot do it. `remark`: why the claim is not of this chip."""
+    cycles, one after the other (empty: it says only their sum); `transfers`: of each tensor (empty: it does not say).
+    `changes`: what the schedule does otherwise than the mapping, because the chip cannot do it. `remark`: why the claim
+    is not of this chip."""
 
     tool: str
     cycles: Natural | None = None
     phases: tuple[ClaimPhase, ...] = ()
+    transfers: tuple[ClaimTransfer, ...] = ()
     dram_bytes: Natural | None = None
     picojoules: float | None = None
     array: tuple[Positive, ...] = ()

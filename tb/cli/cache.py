@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_module
 import re
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
     from meshloom.sched.store.entries import Entry
     from meshloom.sched.store.kinds import Kind
+
+    from ..results.cache import CacheContents, CacheKind, CacheRemoval, RemovedKind
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -89,6 +90,7 @@ def clean(
 ) -> None:
     """Remove what is kept and not in use. It is rebuilt when needed."""
     from ..report.cache import megabytes
+    from ..results.cache import CacheRemoval
 
     check_places(json)
     age = 0.0 if older_than is None else _seconds(older_than)
@@ -105,14 +107,14 @@ def clean(
             raise typer.BadParameter(f"would {what}; confirm with --yes: no terminal to ask on", param_hint="--yes")
         if not typer.confirm(f"{what}?", err=True):
             chosen = []
-    values = [_remove(kind, entries) for kind, entries in chosen]
-    removed, freed = sum(one["removed"] for one in values), sum(one["bytes"] for one in values)
-    used = sum(one["in_use"] for one in values)
+    values = tuple(_remove(kind, entries) for kind, entries in chosen)
+    removed, freed = sum(one.removed for one in values), sum(one.bytes for one in values)
+    used = sum(one.in_use for one in values)
     screen.print(
         f"removed {_entries(removed)}, {megabytes(freed)}" + (f"; {used} in use kept" if used else ""), markup=False
     )
-    _write(json, {"removed": removed, "bytes": freed, "in_use": used, "kinds": values})
-    if failed := [words for one in values for words in one["failed"]]:
+    _write(json, CacheRemoval(removed=removed, bytes=freed, in_use=used, kinds=values))
+    if failed := [words for one in values for words in one.failed]:
         raise CleanError(f"{len(failed)} could not be removed; the first: {failed[0]}")
 
 
@@ -121,9 +123,11 @@ def _person() -> bool:
     return sys.stdin.isatty()
 
 
-def _remove(kind: Kind, entries: list[Entry]) -> dict[str, Any]:
+def _remove(kind: Kind, entries: list[Entry]) -> RemovedKind:
     """Removes the entries that are not in use; returns what was and was not removed."""
     from meshloom.sched.store.entries import sweep
+
+    from ..results.cache import RemovedKind
 
     removed = freed = used = 0
     failed: list[str] = []
@@ -136,7 +140,7 @@ def _remove(kind: Kind, entries: list[Entry]) -> dict[str, Any]:
         except OSError as error:
             failed.append(f"{error.filename or entry.path}: {error.strerror or error}")
     sweep(kind.folder())
-    return {"kind": kind.name, "removed": removed, "bytes": freed, "in_use": used, "failed": failed}
+    return RemovedKind(kind=kind.name, removed=removed, bytes=freed, in_use=used, failed=tuple(failed))
 
 
 def _show(json: Path | None) -> None:
@@ -144,29 +148,32 @@ def _show(json: Path | None) -> None:
 
     from ..report.cache import cache_table, megabytes
     from ..report.narrow import show as show_table
+    from ..results.cache import CacheContents
 
     shelves, now = _shelves([]), time.time()
-    rows = [_row(shelf) for shelf in shelves]
+    rows = tuple(_row(shelf) for shelf in shelves)
     total = sum(shelf.size for shelf in shelves)
     screen = _screen(json)
     show_table(cache_table(rows, now), screen)
     screen.print(f"root: {cache.root()}, {megabytes(total)}", markup=False, soft_wrap=True)
-    _write(json, {"root": str(cache.root()), "bytes": total, "kinds": rows})
+    _write(json, CacheContents(root=str(cache.root()), bytes=total, kinds=rows))
 
 
-def _row(shelf: _Shelf) -> dict[str, Any]:
-    """The kind as JSON: sizes in bytes; times of use in seconds since the epoch, null without entries."""
+def _row(shelf: _Shelf) -> CacheKind:
+    """The kind as data."""
+    from ..results.cache import CacheKind
+
     used = [entry.used for entry in shelf.entries]
-    return {
-        "kind": shelf.kind.name,
-        "what": shelf.kind.what,
-        "entries": len(shelf.entries),
-        "bytes": shelf.size,
-        "in_use": sum(entry.in_use() for entry in shelf.entries),
-        "oldest_use": min(used, default=None),
-        "newest_use": max(used, default=None),
-        "limit_bytes": shelf.kind.limit(),
-    }
+    return CacheKind(
+        kind=shelf.kind.name,
+        what=shelf.kind.what,
+        entries=len(shelf.entries),
+        bytes=shelf.size,
+        in_use=sum(entry.in_use() for entry in shelf.entries),
+        oldest_use=min(used, default=None),
+        newest_use=max(used, default=None),
+        limit_bytes=shelf.kind.limit(),
+    )
 
 
 def _shelves(names: list[str]) -> list[_Shelf]:
@@ -199,7 +206,7 @@ def _screen(json: Path | None) -> Console:
     return console(stderr=json == STDOUT)
 
 
-def _write(json: Path | None, content: dict[str, Any]) -> None:
+def _write(json: Path | None, content: CacheContents | CacheRemoval) -> None:
     if json is None:
         return
-    put(json, json_module.dumps(content, indent=2) + "\n")
+    put(json, content.model_dump_json(indent=2) + "\n")

@@ -12,11 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
 from meshloom.hw.spec.exact import Exact
-from meshloom.sched.ir.schedule import ToolClaim
+from meshloom.sched.ir.schedule import ClaimTransfer, ToolClaim
 from meshloom.sched.schedulers.nest.mapping import (
     REDUCTIONS,
     Dimension,
@@ -36,6 +37,10 @@ TOOL = "stream-dse"
 #: Where Stream leaves its cycles, beside a mapping.
 REPORT = Path("allocation", "reports", "slot_latency_breakdown.yaml")
 _WHAT = "a mapping.yaml of stream-dse 2.1, of one layer"
+_BYTE = 8
+#: A transfer of a tensor of the layer, by its name in the report.
+_TRANSFER = re.compile(r"Transfer\(([xwy])(?:_\d+)?\)")
+_TENSORS: Mapping[str, Literal["x", "w", "y"]] = {"x": "x", "w": "w", "y": "y"}
 #: The dimensions of a Conv by their numbers.
 _DIMENSIONS = (
     Dimension.B,
@@ -88,8 +93,22 @@ class _Totals(Exact):
     total_latency_cycles: float
 
 
+class _Contributor(Exact):
+    """A transfer in a slot: bits of the tensor, and cycles over its links."""
+
+    transfer: str
+    tensor_bits: float = Field(ge=0)
+    path_cycles: float = Field(ge=0)
+
+
+class _Slot(Exact):
+    slot_latency_cycles: float
+    transfer_contributors: list[_Contributor] = []
+
+
 class _Report(Exact):
     totals: _Totals
+    slots: list[_Slot] = []
 
 
 def read(path: Path, shape: ConvShape | None) -> ToolLayer:
@@ -110,8 +129,28 @@ def read(path: Path, shape: ConvShape | None) -> ToolLayer:
         raise MappingError(f"{path}: {error}") from None
     report = path.parent / REPORT
     what = "a report of stream-dse 2.1; without the file nothing is claimed"
-    cycles = _yaml(report, _Report, what).totals.total_latency_cycles if report.is_file() else None
-    return ToolLayer(shape, mapping, ToolClaim(tool=TOOL, cycles=None if cycles is None else round(cycles)))
+    return ToolLayer(shape, mapping, _claim(_yaml(report, _Report, what) if report.is_file() else None))
+
+
+def _claim(report: _Report | None) -> ToolClaim:
+    """What a report says: all cycles, and of each tensor its transfer in the first iteration, whose slots follow each
+    other. Stream calls the tensors of a layer x, w and y, those that it passes on x_1, y_1."""
+    if report is None:
+        return ToolClaim(tool=TOOL)
+    transfers: list[ClaimTransfer] = []
+    begin = 0.0
+    for slot in report.slots:
+        for each in slot.transfer_contributors:
+            match = _TRANSFER.fullmatch(each.transfer)
+            if match is not None:
+                size = round(each.tensor_bits / _BYTE)
+                tensor = _TENSORS[match[1]]
+                transfers.append(
+                    ClaimTransfer(tensor=tensor, begin=round(begin), cycles=round(each.path_cycles), bytes=size)
+                )
+        begin += max(0.0, slot.slot_latency_cycles)
+    cycles = round(report.totals.total_latency_cycles)
+    return ToolClaim(tool=TOOL, cycles=cycles, transfers=tuple(transfers))
 
 
 STREAM = Importer("stream", "a layer's mapping by Stream (mapping.yaml)", read)

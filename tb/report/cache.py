@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from rich.table import Table
 
+from ..results.cache import CacheKind
 
-def cache_table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
+
+def cache_table(rows: Iterable[CacheKind], now: float) -> Table:
     """Kinds of what is kept, with `bytes`, times of use and `now` in seconds since the epoch."""
     table = Table(header_style="bold", pad_edge=False)
     table.add_column("kind", no_wrap=True)
@@ -17,14 +18,14 @@ def cache_table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
     table.add_column("what", no_wrap=True)
     for row in rows:
         table.add_row(
-            row["kind"],
-            f"{row['entries']:,}",
-            f"{row['in_use']:,}",
-            megabytes(row["bytes"]),
-            megabytes(row["limit_bytes"]),
-            _ago(row["oldest_use"], now),
-            _ago(row["newest_use"], now),
-            row["what"],
+            row.kind,
+            f"{row.entries:,}",
+            f"{row.in_use:,}",
+            megabytes(row.bytes),
+            megabytes(row.limit_bytes),
+            _ago(row.oldest_use, now),
+            _ago(row.newest_use, now),
+            row.what,
         )
     return table
 

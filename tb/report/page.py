@@ -17,7 +17,7 @@ from meshloom.hw.spec.config import ChipConfig
 from ..results.explanation import Explanation
 from ..results.schema import Row, Status
 from ..results.tracks import Ints, RunPictures, RunTimeline, Slices
-from .claim_phases import CLAIM, CLAIM_TITLE, claim_figures, claim_table
+from .claim_phases import CLAIM, CLAIM_TITLE, claim_figures, claim_table, transfer_table
 from .console import percent
 from .explained import spread_lines
 from .figures import figures
@@ -163,7 +163,9 @@ def _claim(shown: Shown, number: int) -> list[tuple[str, str, str]]:
     claim, cycles = shown.why.claim, shown.why.waterfall.cycles
     if claim is None or claim.cycles is None:
         return []
-    body = claim_table(claim, shown.pictures.timeline, cycles) + plot(_name(number, CLAIM), CLAIM_TITLE)
+    timeline = shown.pictures.timeline
+    body = claim_table(claim, timeline, cycles) + plot(_name(number, CLAIM), CLAIM_TITLE)
+    body += transfer_table(claim, timeline)
     return [("claim", f"What {claim.tool} claims", body)]
 
 

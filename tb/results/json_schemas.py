@@ -130,6 +130,15 @@ def noc_replay() -> dict[str, Any]:
     return NocReplay.model_json_schema(mode="serialization")
 
 
+def cache() -> dict[str, Any]:
+    """Of what `meshloom cache show` and `meshloom cache clean` write with `--json`."""
+    from pydantic import TypeAdapter
+
+    from .cache import CacheContents, CacheRemoval
+
+    return TypeAdapter[Any](CacheContents | CacheRemoval).json_schema(mode="serialization")
+
+
 def health() -> dict[str, Any]:
     """Of what `meshloom doctor --json` writes, with the computed fields."""
     from .health import Health
@@ -160,6 +169,7 @@ SCHEMAS = {
     "arena": arena,
     "noc_replay": noc_replay,
     "health": health,
+    "cache": cache,
     "energy": energy,
 }
 

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from meshloom.sched.ir.schedule import ClaimPhase, ToolClaim
-from meshloom.tb.report.claim_phases import claim_figures, claim_table, phases
+from meshloom.sched.ir.schedule import ClaimPhase, ClaimTransfer, ToolClaim
+from meshloom.tb.report.claim_phases import claim_figures, claim_table, moves, phases, transfer_table
 from meshloom.tb.results.tracks import RunTimeline, Slices, Track
 
 from .command_line import invoke
 
-GEMM = Path(__file__).parents[2] / "examples" / "mappings" / "zigzag" / "tiny" / "gemm_32x32x32_complete.json"
+MAPPINGS = Path(__file__).parents[2] / "examples" / "mappings"
+GEMM = MAPPINGS / "zigzag" / "tiny" / "gemm_32x32x32_complete.json"
+STREAM = MAPPINGS / "stream" / "quad8" / "resnet8_conv3_1_2" / "mapping.yaml"
 
 
 def slices(*each: tuple[int, int, int]) -> Slices:
@@ -57,6 +59,35 @@ def test_a_claim_of_phases_and_one_of_a_sum_stand_beside_the_run() -> None:
     (whole,) = claim_figures(ToolClaim(tool="t", cycles=84), timeline(PLANNED, MEASURED), 120, "")
     assert [bar["x"] for bar in whole["data"]] == [[0, 32], [0, 58], [0, 30], [84, 0]]
     assert claim_figures(ToolClaim(tool="t"), timeline(PLANNED, MEASURED), 120, "") == []
+
+
+def test_transfers_stand_beside_the_moves_of_their_tensor() -> None:
+    """Two MOVEs of x, one of w, none of y; the request of a MOVE on another track is none."""
+    track, operation = np.array([0, 0, 0, 2, 1]), np.array([0, 1, 2, 0, 3])
+    start, end = np.array([5, 20, 50, 1, 60]), np.array([15, 40, 57, 4, 90])
+    measured = Slices(track, start, end, np.zeros_like(track), operation)
+    tracks = [Track("mover", "mover", 0), Track("array", "matrix", 0), Track("front", "front end", 0)]
+    run = RunTimeline(tracks, ["MOVE"], ["x i0", "x i1", "w n0", "x"], [0] * 4, ["l"], slices(), measured)
+    assert moves(run, "x") == (5, 2, 15.0)
+    assert moves(run, "w") == (50, 1, 7.0)
+    assert moves(run, "y") is None
+    transfers = [ClaimTransfer(tensor=name, begin=2, cycles=8, bytes=1024) for name in ("x", "y")]
+    text = transfer_table(ToolClaim(tool="t", cycles=84, transfers=tuple(transfers)), run)
+    assert re.findall(r"<td class='number'>([^<]*)</td>", text) == [
+        "2", "1,024", "8", "5", "2", "15.0", "2", "1,024", "8", "-", "-", "-",
+    ]  # fmt: skip
+    assert "A transfer of t goes to all cores that need it" in text
+    assert transfer_table(ToolClaim(tool="t", cycles=84), run) == ""
+
+
+def test_a_page_of_a_mapping_of_stream_has_its_transfers(folder: Path) -> None:
+    assert invoke(
+        "import", "stream", STREAM, "--chip", "quad8", "--workload", "resnet8/conv3_1_2", "--out", "s.json"
+    ).exit_code == 0  # fmt: skip
+    assert invoke("report", "s.json", "--out", "page.html").exit_code == 0
+    text = (folder / "page.html").read_text()
+    assert "claimed: cycles of one" in text
+    assert "A transfer of stream-dse goes to all cores" in text
 
 
 def test_the_page_of_a_mapping_has_both(folder: Path) -> None:

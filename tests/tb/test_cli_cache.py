@@ -16,11 +16,19 @@ from meshloom.sched.store.kinds import KINDS
 from meshloom.sched.store.store import Store, key
 from meshloom.tb.cli import cache as command
 from meshloom.tb.cli.main import app
+from meshloom.tb.results import json_schemas
 from meshloom.tb.results.exits import Exit
 
 
 def invoke(*arguments: str, input: str | None = None) -> Result:
     return CliRunner().invoke(app, ["cache", *arguments], input=input)
+
+
+def check_form(value: object) -> None:
+    """Whether what was written as JSON is as its schema says."""
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator(json_schemas.cache()).validate(value)
 
 
 @pytest.fixture
@@ -62,6 +70,7 @@ def test_as_json_on_stdout_alone(root: Path) -> None:
     assert use.keep(root / "simulators" / "new")
     shown = invoke("--json", "-")
     value = json.loads(shown.stdout)
+    check_form(value)
     assert value["root"] == str(root)
     kinds = {row["kind"]: row for row in value["kinds"]}
     assert list(kinds) == [kind.name for kind in KINDS]
@@ -114,6 +123,7 @@ def test_clean_removes_what_is_not_in_use(root: Path) -> None:
 
 def test_clean_removes_one_kind_of_one_age(root: Path) -> None:
     value = json.loads(invoke("clean", "simulators", "--older-than", "30d", "--yes", "--json", "-").stdout)
+    check_form(value)
     assert (value["removed"], value["bytes"], value["in_use"]) == (1, 1_500_000, 0)
     assert [kind["kind"] for kind in value["kinds"]] == ["simulators"]
     assert names(root / "simulators") == ["new"]

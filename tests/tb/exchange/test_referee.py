@@ -116,8 +116,8 @@ def test_a_claim_for_another_array_says_so() -> None:
         (("import", "zigzag", GEMM, "--workload", "gemm:32x32x64"), "is of another layer: C = 32"),
         (("import", "zigzag", GEMM, "--workload", "resnet8"), "name one of them"),
         (
-            ("export-chip", "tiny", "--as", "timeloop"),
-            "unknown chip exporter 'timeloop'; known are accelforge, scalesim, stream, zigzag",
+            ("export-chip", "tiny", "--as", "timelop"),
+            "unknown chip exporter 'timelop'; known are accelforge, scalesim, stream, timeloop, zigzag",
         ),
     ],
 )

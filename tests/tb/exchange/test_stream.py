@@ -11,7 +11,7 @@ import yaml
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.ir.functional import run
-from meshloom.sched.ir.schedule import Move
+from meshloom.sched.ir.schedule import Move, ToolClaim
 from meshloom.sched.schedulers.nest.mapping import MappingError
 from meshloom.sched.schedulers.nest.schedule import schedule
 from meshloom.sched.workload.catalog import find
@@ -44,6 +44,8 @@ def test_a_mapping_computes_its_layer_on_its_cores(tmp_path: Path) -> None:
     assert [str(factor) for factor in layer.mapping.cores] == ["K 4"]
     assert [str(loop) for loop in layer.mapping.loops][-2:] == ["OX 2", "C 4"]
     assert layer.claim.cycles == 9512
+    transfers = [(each.tensor, each.begin, each.cycles, each.bytes) for each in layer.claim.transfers]
+    assert transfers == [("w", 0, 144, 2304), ("x", 72, 64, 1280), ("y", 1355, 256, 4096)]
     data = random_data(SHAPE)
     result = schedule(SHAPE, chip, data.scale, layer.mapping, layer.claim)
     assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
@@ -87,7 +89,7 @@ def test_what_is_beside_it_and_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(ImportFileError, match=r"slot_latency_breakdown.yaml: totals: is missing; it must be a report"):
         STREAM.read(path, SHAPE)
     (path.parent / REPORT).unlink()
-    assert STREAM.read(path, SHAPE).claim.cycles is None
+    assert STREAM.read(path, SHAPE).claim == ToolClaim(tool="stream-dse")
     with pytest.raises(ImportFileError, match="a mapping of Stream has no sizes: name its layer with --workload"):
         STREAM.read(path, None)
     layer, other = STREAM.read(path, SHAPE), find("resnet8/conv2_1_1")[0].shape

@@ -14,6 +14,7 @@ from meshloom.tb.exchange.traffic import read
 from meshloom.tb.runs import noc_replay
 from meshloom.tb.runs.noc_replay import ReplayError, ReplaySettings, replayed
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "traffic"
 MESH = TrafficSettings(side=(4, 4))
 #: Two packets of a 4x4 mesh, and a line of a router, as BookSim 2 writes them.
 TRACE = """\
@@ -167,3 +168,25 @@ def test_por_is_the_chance_after_a_packet(tmp_path: Path) -> None:
 def test_bad_lines_of_noxim_are_named(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(ImportFileError, match=says):
         read(written(tmp_path, text), TrafficSettings(side=(4, 4), cycles=50))
+
+
+# -- files of the examples --------------------------------------------------------------------------------------------
+
+
+def test_a_trace_that_booksim_wrote() -> None:
+    """It says where 14 of its 26 packets ended."""
+    workload = read(EXAMPLES / "booksim.txt", MESH)
+    assert len(workload.transfers) == 14
+    assert {each.flits for each in workload.transfers} == {4}
+    assert workload.claimed_cycles == 57
+    assert workload.claimed_latency == pytest.approx(19.786, abs=1e-3)
+    (gap,) = workload.gaps
+    assert gap.startswith("12 packets that are never retired")
+    for each in workload.transfers:
+        (target,) = each.targets
+        assert target == (each.source[1], each.source[0]), "the traffic is a transpose"
+
+
+def test_a_table_of_the_examples() -> None:
+    workload = read(EXAMPLES / "noxim_table.txt", TrafficSettings(side=(4, 4), cycles=2000))
+    assert {each.source for each in workload.transfers} == {(0, 0), (3, 0), (0, 3)}
