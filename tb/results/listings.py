@@ -118,9 +118,9 @@ class StudyList(Record):
 
 
 class PastRun(Record):
-    """A run that is over, or was interrupted. `kind`: run, serve, train, or unknown if its file cannot be read.
-    `seconds`: that it took; null if its file does not say. `cycles`: of all its rows on the device. `ok`: whether all
-    is well; `ended`: how it ended, in words."""
+    """A run that is over, or was interrupted. `kind`: run, serve, serve-tokens, train, or unknown if its file cannot
+    be read. `seconds`: that it took; null if its file does not say. `cycles`: of all its rows on the device. `ok`:
+    whether all is well; `ended`: how it ended, in words."""
 
     run: str
     kind: str

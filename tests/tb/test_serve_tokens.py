@@ -16,6 +16,7 @@ from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError
 from meshloom.sched.workload.texts import TextScenario, load
 from meshloom.tb.inputs.golden.graph import golden_values
+from meshloom.tb.results.past import past
 from meshloom.tb.results.tokens import TokenResults, TokenRun
 from meshloom.tb.runs.tokens.serve import serve
 from meshloom.tb.runs.tokens.step import BatchStep, cache_names, check_seats, no_caches
@@ -117,6 +118,8 @@ def test_the_command(folder: Path) -> None:
     assert "two on tiny by chunked" in one.stdout
     assert "2 of 2" in one.stdout
     assert len(list(results_in(folder).glob("*-tiny-two-serve-tokens.json"))) == 2
+    newest = next(past(1, results_in(folder)))
+    assert (newest.kind, newest.workloads, newest.device, newest.ended) == ("serve-tokens", ("two",), "model", "passed")
 
 
 def test_what_cannot_be_is_one_line(folder: Path) -> None:
