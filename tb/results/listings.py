@@ -50,7 +50,8 @@ class OptionEntry(Record):
 
 
 class SchedulerEntry(Record):
-    """A scheduler. `schedules`: kinds of workloads, or `serving`. `options`: by such a kind, of one that was named."""
+    """A scheduler. `schedules`: kinds of workloads, `serving` or `texts`. `options`: by such a kind, of one that was
+    named."""
 
     name: str
     summary: str
