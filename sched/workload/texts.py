@@ -118,7 +118,7 @@ class _Entry(_Model):
     tpot_limit: Annotated[Cycles, Field(description="cycles for each token behind it, in the mean")] | None = None
 
 
-class _Trace(_Model):
+class TextTrace(_Model):
     """Requests of a CSV file with the columns TIMESTAMP, ContextTokens and GeneratedTokens."""
 
     file: Annotated[str, Field(min_length=1, description="beside the scenario")]
@@ -138,14 +138,14 @@ class _File(_Model):
     ttft_limit: Cycles | None = None
     tpot_limit: Cycles | None = None
     request: Any = None
-    trace: _Trace | None = None
+    trace: TextTrace | None = None
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a scenario's file, with what `load` reads itself."""
     arrival = TypeAdapter(Cycle | Annotated[list[Cycle], Field(min_length=1)] | Poisson).json_schema()
     schema, entry = _File.model_json_schema(), _Entry.model_json_schema()
-    for form in (schema, entry, schema["$defs"]["_Trace"]):
+    for form in (schema, entry, schema["$defs"]["TextTrace"]):
         for name, field in form["properties"].items():
             if "anyOf" in field and {"type": "null"} in field["anyOf"]:  # TOML has no null: they are left out
                 form["properties"][name] = field["anyOf"][0] | {k: v for k, v in field.items() if k == "title"}
@@ -216,7 +216,7 @@ def _is_trace(arrival: object) -> bool:
     return isinstance(arrival, Mapping) and "trace" in arrival
 
 
-def _traced(trace: _Trace, limits: TextLimits, folder: Path) -> list[TextRequest]:
+def _traced(trace: TextTrace, limits: TextLimits, folder: Path) -> list[TextRequest]:
     """The requests of a trace."""
     path = folder / trace.file
     rows = read_trace(path)[: trace.rows]

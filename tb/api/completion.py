@@ -42,6 +42,13 @@ def complete_online_schedulers(incomplete: str) -> list[str]:
     )
 
 
+def complete_token_schedulers(incomplete: str) -> list[str]:
+    """Registered token schedulers, which have no options, and `all`."""
+    from meshloom.sched.schedulers.tokens.registry import TOKENS
+
+    return _starting([*TOKENS.names(), "all"], incomplete)
+
+
 def _with_options(incomplete: str, options: list[tuple[str, object]]) -> list[str]:
     """What can stand at the end of `name:option=value,...`: an option that is not there yet, or the value of one."""
     base, _, rest = incomplete.partition(":")

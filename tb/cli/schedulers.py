@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from meshloom.sched.schedulers.interface import Scheduler
     from meshloom.sched.schedulers.online.registry import OnlineMaker
+    from meshloom.sched.schedulers.tokens.registry import TokenMaker
 
 app = typer.Typer()
 
@@ -38,13 +39,14 @@ def schedulers(
     """List the schedulers, including those of installed packages, or show the options of one.
 
     Those for `run` and `schedule` order the work of layers and networks; online ones, for `serve`, place layers while
-    the chip runs.
+    the chip runs; token schedulers, for `serve-tokens`, say what the next step of a language model reads.
     """
     from meshloom.sched.schedulers.online.registry import ONLINE
     from meshloom.sched.schedulers.registry import REGISTRY
+    from meshloom.sched.schedulers.tokens.registry import TOKENS
 
     from ..report.narrow import show
-    from ..report.schedulers import entry, online_table, options_table, schedulers_table
+    from ..report.schedulers import entry, online_table, options_table, schedulers_table, tokens_table
     from ..results.listings import SchedulerList
 
     screen = listing_screen(json)
@@ -53,10 +55,13 @@ def schedulers(
         known, online = [*loadable(REGISTRY, broken).values()], [*loadable(ONLINE, broken).values()]
         show(schedulers_table(known), screen)
         show(online_table(online), screen)
+        tokens = [*loadable(TOKENS, broken).values()]
+        show(tokens_table(tokens), screen)
         for each in broken:
             screen.print(each, style="red", markup=False, soft_wrap=True)
         screen.print("options of one: meshloom schedulers NAME", markup=False, soft_wrap=True)
         entries = [entry(each, each.kinds) for each in known] + [entry(each, ("serving",)) for each in online]
+        entries += [entry(each, ("texts",)) for each in tokens]
         put_list(json, SchedulerList(schedulers=tuple(entries), broken=tuple(broken)))
         return
     scheduler, models = _options(name)
@@ -66,11 +71,13 @@ def schedulers(
     put_list(json, SchedulerList(schedulers=(entry(scheduler, tuple(models), models),)))
 
 
-def _options(name: str) -> tuple[Scheduler | OnlineMaker, dict[str, type[BaseModel]]]:
+def _options(name: str) -> tuple[Scheduler | OnlineMaker | TokenMaker, dict[str, type[BaseModel]]]:
     """The scheduler of a name, be it online or not, and its options for each kind of work. Raises SchedulerError."""
     from meshloom.hw.spec.config import near_or_all
+    from meshloom.sched.schedulers.interface import Options
     from meshloom.sched.schedulers.online.registry import ONLINE
     from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError, options_of, scheduler_of
+    from meshloom.sched.schedulers.tokens.registry import TOKENS
 
     base = options_of(name, ONLINE)[0]
     try:
@@ -80,8 +87,10 @@ def _options(name: str) -> tuple[Scheduler | OnlineMaker, dict[str, type[BaseMod
             raise
     else:
         return online, {"serving": online.options}
+    if base in TOKENS.names():
+        return TOKENS.get(base), {"texts": Options}
     if ":" not in base and base not in REGISTRY.names():
-        hint = near_or_all(base, [*REGISTRY.names(), *ONLINE.names()])
+        hint = near_or_all(base, [*REGISTRY.names(), *ONLINE.names(), *TOKENS.names()])
         raise SchedulerError(
             f"unknown scheduler {base!r}; {hint}; others are named by package.module:NAME or FILE.py:NAME"
         )

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from ..api.completion import complete_token_schedulers
 from ..api.options import Chip, Clock, Device, examples
 from .conclude import conclude
 from .outputs import STDOUT, check_places
 from .requests import filled, once
 
 app = typer.Typer()
-#: The schedulers that `--scheduler all` means.
+#: What names all schedulers that have a name.
 ALL = "all"
 
 
@@ -32,9 +33,10 @@ class ServeTokensRequest:
         list[str] | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=complete_token_schedulers,
             show_default="chunked",
-            help="Token scheduler: fcfs, prefill_first, decode_first, chunked, lookahead, PACKAGE.MODULE:THING or "
-            "FILE.py:THING; all: each that ships. May be given several times.",
+            help="Token scheduler to use: one of `meshloom schedulers`, PACKAGE.MODULE:THING, or FILE.py:THING; all: "
+            "each that has a name. May be given several times.",
         ),
     ] = None
     device: Device = "verilator"

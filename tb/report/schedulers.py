@@ -12,6 +12,7 @@ from rich.table import Table
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.online.registry import OnlineMaker
+from meshloom.sched.schedulers.tokens.registry import TokenMaker
 
 from ..results.listings import OptionEntry, SchedulerEntry
 from .tables import text_table
@@ -31,6 +32,11 @@ def online_table(makers: Iterable[OnlineMaker]) -> Table:
     return text_table(("online scheduler", "what it is"), ((one.name, one.summary) for one in makers))
 
 
+def tokens_table(makers: Iterable[TokenMaker]) -> Table:
+    """Token schedulers, and what they are."""
+    return text_table(("token scheduler", "what the next step reads"), ((one.name, one.summary) for one in makers))
+
+
 def options_table(kind: str, model: type[BaseModel]) -> Table:
     """Options of a scheduler for one kind of workload, their values and defaults."""
     table = text_table((f"for {kind}", "values", "if not given", "what it does"), ())
@@ -43,7 +49,9 @@ def options_table(kind: str, model: type[BaseModel]) -> Table:
 
 
 def entry(
-    scheduler: Scheduler | OnlineMaker, kinds: Iterable[str], models: Mapping[str, type[BaseModel]] | None = None
+    scheduler: Scheduler | OnlineMaker | TokenMaker,
+    kinds: Iterable[str],
+    models: Mapping[str, type[BaseModel]] | None = None,
 ) -> SchedulerEntry:
     """A scheduler as data. `models`: its options by kind of work, if they are to be in it."""
     options = {kind: tuple(_options(model)) for kind, model in (models or {}).items()}

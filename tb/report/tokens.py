@@ -60,6 +60,7 @@ def _print_runs(runs: Sequence[TokenRun], console: Console) -> None:
     for name in (
         "scenario", "scheduler", "cycles", "steps", "tokens/Mcycle", "in time/Mcycle", "texts in time", "TTFT mean",
         "TTFT p99", "TPOT mean", "TPOT p99", "texts a decode step",
+        "DRAM bytes/token",
     ):  # fmt: skip
         table.add_column(name, justify="left" if name in ("scenario", "scheduler") else "right")
     for run in runs:
@@ -69,6 +70,7 @@ def _print_runs(runs: Sequence[TokenRun], console: Console) -> None:
             f"{figures.tokens_per_megacycle:.2f}", f"{figures.goodput:.2f}" if run.dated else "-",
             f"{figures.met} of {figures.texts}" if run.dated else "-", f"{figures.ttft.mean:,.0f}",
             f"{figures.ttft.p99:,.0f}", f"{figures.tpot.mean:,.0f}", f"{figures.tpot.p99:,.0f}", f"{figures.batch:.2f}",
+            f"{run.dram_bytes_per_token:,.0f}",
         )  # fmt: skip
     show(table, console)
     for run in runs:

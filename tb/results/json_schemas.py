@@ -64,6 +64,20 @@ def scenario_results() -> dict[str, Any]:
     return ScenarioResults.model_json_schema(mode="serialization")
 
 
+def texts() -> dict[str, Any]:
+    """Of a TOML file of texts to be served."""
+    from meshloom.sched.workload.texts import json_schema
+
+    return json_schema()
+
+
+def token_results() -> dict[str, Any]:
+    """Of the JSON file that serving texts writes, with the computed fields."""
+    from .tokens import TokenResults
+
+    return TokenResults.model_json_schema(mode="serialization")
+
+
 def explanations() -> dict[str, Any]:
     """Of what `meshloom explain --json` writes, with the computed fields."""
     from .explanation import Explanations
@@ -159,6 +173,8 @@ SCHEMAS = {
     "results": results,
     "scenario": scenario,
     "scenario_results": scenario_results,
+    "texts": texts,
+    "token_results": token_results,
     "training_results": training_results,
     "language_results": language_results,
     "sweep": sweep,

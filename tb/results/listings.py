@@ -50,7 +50,8 @@ class OptionEntry(Record):
 
 
 class SchedulerEntry(Record):
-    """A scheduler. `schedules`: kinds of workloads, or `serving`. `options`: by such a kind, of one that was named."""
+    """A scheduler. `schedules`: kinds of workloads, `serving` or `texts`. `options`: by such a kind, of one that was
+    named."""
 
     name: str
     summary: str
@@ -118,9 +119,9 @@ class StudyList(Record):
 
 
 class PastRun(Record):
-    """A run that is over, or was interrupted. `kind`: run, serve, train, or unknown if its file cannot be read.
-    `seconds`: that it took; null if its file does not say. `cycles`: of all its rows on the device. `ok`: whether all
-    is well; `ended`: how it ended, in words."""
+    """A run that is over, or was interrupted. `kind`: run, serve, serve-tokens, train, or unknown if its file cannot
+    be read. `seconds`: that it took; null if its file does not say. `cycles`: of all its rows on the device. `ok`:
+    whether all is well; `ended`: how it ended, in words."""
 
     run: str
     kind: str

@@ -15,6 +15,7 @@ from .listings import PastRun
 from .recorder import RESULTS_FOLDER
 from .scenario import ScenarioResults
 from .schema import Results, Row, Status
+from .tokens import TokenResults
 from .training import TrainingResults
 
 
@@ -38,6 +39,8 @@ def _read(name: str, path: Path) -> PastRun:
         values = cast(Mapping[str, Any], value)
         if "instances" in values:
             return _served(name, ScenarioResults.model_validate(values))
+        if "runs" in values:
+            return _texts(name, TokenResults.model_validate(values))
         return _trained(name, values) if "losses" in values else _ran(name, Results.model_validate(values))
     except (OSError, ValueError) as error:  # a file of another version is one of many
         problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
@@ -84,6 +87,22 @@ def _served(name: str, results: ScenarioResults) -> PastRun:
         schedulers=(figures.scheduler,),
         device=figures.simulator or "model",
         cycles=figures.rtl_cycles if figures.rtl_cycles is not None else figures.model_cycles,
+        ok=results.ok,
+        ended="passed" if results.ok else results.reasons[0],
+    )
+
+
+def _texts(name: str, results: TokenResults) -> PastRun:
+    runs = results.runs
+    return PastRun(
+        run=name,
+        kind="serve-tokens",
+        started=results.started,
+        workloads=_once(run.scenario for run in runs),
+        chips=_once(run.chip for run in runs),
+        schedulers=_once(run.scheduler for run in runs),
+        device=next((run.simulator for run in runs if run.simulator), "model"),
+        cycles=sum(run.figures.cycles for run in runs),
         ok=results.ok,
         ended="passed" if results.ok else results.reasons[0],
     )

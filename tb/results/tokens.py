@@ -123,6 +123,12 @@ class TokenRun(Record):
 
     @computed_field
     @property
+    def dram_bytes_per_token(self) -> float:
+        """Bytes that DRAM reads and writes for each token written, prompts and programs included."""
+        return sum(step.dram_bytes for step in self.steps) / max(1, self.figures.tokens)
+
+    @computed_field
+    @property
     def tokens_per_second(self) -> float | None:
         """Tokens written in a second; null without a clock."""
         return None if self.clock_mhz is None else self.figures.tokens_per_megacycle * self.clock_mhz

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,16 +19,19 @@ from meshloom.sched.schedulers.registry import find
 from meshloom.sched.workload.scenario import Request, Scenario, ScenarioError
 from meshloom.sched.workload.scenario import load as load_scenario
 from meshloom.sched.workload.shapes import parse
+from meshloom.sched.workload.texts import load as load_texts
 from meshloom.tb.cli.main import app
 from meshloom.tb.results import json_schemas
 from meshloom.tb.results.arena import ArenaBoard, ArenaChip, Heat, Score, standings_of
 from meshloom.tb.results.health import Check, Health
 from meshloom.tb.results.noc import NocFlow, NocLink, NocReplay
+from meshloom.tb.results.tokens import TokenResults
 from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.online.serve import serve
+from meshloom.tb.runs.tokens.serve import serve as serve_texts
 from meshloom.tb.runs.training.run import Training, train
 
-from ..sched.language_models import random_model
+from ..sched.language_models import entries, random_model
 from ..tiers import slow_but
 from .served_chip import CHIP
 from .test_results import ERROR, LINKS, SETTINGS, recorded, row
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).parents[2]
+TEXTS = sorted((ROOT / "examples" / "texts").glob("*.toml"))
 SCENARIOS = sorted((ROOT / "examples" / "scenarios").glob("*.toml"))
 CHIPS = sorted(CHIP_FOLDER.glob("*.toml"))
 
@@ -219,6 +225,29 @@ def test_what_the_doctor_says_fits(schemas: dict[str, Draft202012Validator]) -> 
     text = json.loads(Health(checks=(Check(name="python", state="ok", what="3.11"),)).model_dump_json())
     assert fits(schemas["health"], text)
     assert not fits(schemas["health"], text | {"checks": [{"name": "python"}]})
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_texts_of_the_examples_fit(path: Path, schemas: dict[str, Draft202012Validator]) -> None:
+    right = tomllib.loads(path.read_text())
+    assert fits(schemas["texts"], right)
+    load_texts(path)
+    for change in ({"name": "no name"}, {"request": []}, {"seats": 0}, {"ttft_limit": None}, {"network": []}):
+        assert not fits(schemas["texts"], right | change)
+    bare = {name: value for name, value in right.items() if name not in ("request", "trace")}
+    assert not fits(schemas["texts"], bare)
+
+
+def test_results_of_serving_texts_fit(tmp_path: Path, schemas: dict[str, Draft202012Validator]) -> None:
+    np.savez(tmp_path / "small.npz", allow_pickle=False, **entries())
+    head = 'name = "a"\nmodel = "small.npz"\nchunk = 2\nttft_limit = 1\n'
+    (tmp_path / "a.toml").write_text(head + '[[request]]\nprompt = "a"\noutput = 1\n')
+    runs = serve_texts([load_texts(tmp_path / "a.toml")], load_chip("tiny"), ["fcfs"], device=None)
+    TokenResults(started=datetime.now(UTC), environment={}, code="", runs=runs).save(tmp_path / "out.json")
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert fits(schemas["token_results"], results)
+    assert not fits(schemas["token_results"], results | {"ok": "yes"})
+    assert results["runs"][0]["texts"][0]["met"] is False
 
 
 def test_the_command_writes_them_all(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from meshloom.hw.spec.config import built_in_chips, load
 from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.schedulers.registry import REGISTRY
+from meshloom.sched.schedulers.tokens.registry import TOKENS
 from meshloom.sched.workload import zoo
 from meshloom.tb.api.completion import complete_runs
 from meshloom.tb.devices.registry import REGISTRY as DEVICES
@@ -24,7 +25,7 @@ from .command_line import invoke, results_in, row
 
 LISTS = {
     "chips": built_in_chips(),
-    "schedulers": (*REGISTRY.names(), *ONLINE.names()),
+    "schedulers": (*REGISTRY.names(), *ONLINE.names(), *TOKENS.names()),
     "workloads": zoo.names(),
     "devices": DEVICES.names(),
     "studies": STUDIES.names(),

@@ -24,6 +24,7 @@ from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.results.scenario import Metrics, ScenarioFigures, ScenarioResults
 from meshloom.tb.results.sweep import PointRow
+from meshloom.tb.results.tokens import TokenRun
 from meshloom.tb.results.training import TrainingResults
 from meshloom.tb.runs.language import generation
 from meshloom.tb.runs.language.state import first_state
@@ -32,6 +33,7 @@ from meshloom.tb.runs.online import serve as serving
 from meshloom.tb.runs.sweeps import cluster
 from meshloom.tb.runs.sweeps.evaluate import Batch, Done, evaluate
 from meshloom.tb.runs.sweeps.store import Store
+from meshloom.tb.runs.tokens import serve as tokens
 from meshloom.tb.runs.training import run as training
 from meshloom.tb.runs.training.state import begun, save
 
@@ -84,6 +86,7 @@ OUTPUTS = {
     ],
     ("serve", "--json"): [Output("serve one.toml --chip lp9 --model", "--json", "a.json")],
     ("serve", "--gantt"): [Output("serve one.toml --chip lp9 --model", "--gantt", "a.svg")],
+    ("serve-tokens", "--json"): [Output("serve-tokens texts.toml --chip tiny --model", "--json", "a.json")],
     ("train", "--json"): [Output(TRAIN, "--json", "a.json")],
     ("train", "--checkpoint"): [Output(TRAIN, "--checkpoint", "a.npz", read=True)],
     ("generate", "--json"): [Output(GENERATE, "--json", "a.json")],
@@ -161,6 +164,8 @@ def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_f
     monkeypatch.setattr(verilog, "files", lambda config: {"tiny.v": "module chip();\nendmodule\n", "tiny.json": "{}\n"})
     monkeypatch.setattr(verilog_files, "OUTPUT", tmp_path_factory.mktemp("kept"))  # it is nobody's Verilog
     monkeypatch.setattr(serving, "serve", lambda *result, **options: SimpleNamespace(results=SERVED))
+    (folder / "texts.toml").write_text('name = "t"\nmodel = "shakespeare"\n[[request]]\nprompt = 1\noutput = 1\n')
+    monkeypatch.setattr(tokens, "serve", lambda *result, **options: (TEXTS,))
     monkeypatch.setattr(training, "train", trained)
     monkeypatch.setattr(generation, "generate", generated)
     monkeypatch.setattr(cluster, "begin", lambda: None)
@@ -215,6 +220,14 @@ SERVED = ScenarioResults(
         }
     ),
 )  # fmt: skip
+
+SPREAD = dict.fromkeys(("mean", "median", "p99", "worst"), 1.0)
+TEXTS = TokenRun.model_validate({
+    **dict.fromkeys(("scenario", "model", "chip", "chip_digest", "scheduler", "steps_scheduler", "simulator"), "t"),
+    **dict.fromkeys(("seats", "chunk", "wait"), 1), "clock_mhz": None, "texts": (), "steps": (),
+    "figures": {"ttft": SPREAD, "tpot": SPREAD, "batch": 1.0}
+    | dict.fromkeys(("texts", "met", "tokens", "good_tokens", "cycles"), 1),
+})  # fmt: skip
 
 
 # -- what is there already --------------------------------------------------------------------------------------------

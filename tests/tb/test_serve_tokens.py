@@ -3,6 +3,7 @@ what cannot be."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from meshloom.sched.workload.language.graph import batch_graph
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError
 from meshloom.sched.workload.texts import TextScenario, load
+from meshloom.tb.api.completion import complete_token_schedulers
 from meshloom.tb.inputs.golden.graph import golden_values
+from meshloom.tb.results.past import past
 from meshloom.tb.results.tokens import TokenResults, TokenRun
+from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.tokens.serve import serve
 from meshloom.tb.runs.tokens.step import BatchStep, cache_names, check_seats, no_caches
 
@@ -77,7 +81,8 @@ def test_a_text_has_the_same_numbers_in_any_company() -> None:
 
 
 def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
-    """A chunk beside a token, and two tokens, with places left over; the same cycles as in the model."""
+    """A chunk beside a token, and two tokens, with places left over; the same cycles as in the model, and the same
+    tokens as `meshloom generate` writes of each text alone."""
     scenario = load(folder / "two.toml")
     run = served(scenario, "chunked", "verilator")
     assert not run.reasons
@@ -85,6 +90,8 @@ def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     assert {(step.chunk_tokens, len(step.decodes)) for step in run.steps} >= {(1, 0), (4, 0), (3, 1), (0, 2)}
     assert all(step.rtl_cycles == step.model_cycles == step.end - step.start for step in run.steps)
     assert [len(text.text) for text in run.texts] == [3, 2]
+    alone = Generation(random_model(), "abcde", 3, load_chip("tiny"), folder / "alone.npz", chunk=4, device=None)
+    assert run.texts[0].text == generate(alone).text
     model = served(scenario, "chunked")
     assert model.figures == run.figures
     assert [step.rtl_cycles for step in model.steps] == [None] * len(run.steps)
@@ -117,6 +124,19 @@ def test_the_command(folder: Path) -> None:
     assert "two on tiny by chunked" in one.stdout
     assert "2 of 2" in one.stdout
     assert len(list(results_in(folder).glob("*-tiny-two-serve-tokens.json"))) == 2
+    newest = next(past(1, results_in(folder)))
+    assert (newest.kind, newest.workloads, newest.device, newest.ended) == ("serve-tokens", ("two",), "model", "passed")
+
+
+def test_token_schedulers_are_listed_and_completed() -> None:
+    shown = invoke("schedulers", "--json", "-")
+    names = [one["name"] for one in json.loads(shown.stdout)["schedulers"] if one["schedules"] == ["texts"]]
+    assert names == ["chunked", "decode_first", "fcfs", "lookahead", "prefill_first"]
+    one = invoke("schedulers", "fcfs")
+    assert one.stdout.startswith("fcfs: One text at a time, in order of arrival, to its end.")
+    assert "no options" in one.stdout
+    assert complete_token_schedulers("") == [*names, "all"]
+    assert complete_token_schedulers("dec") == ["decode_first"]
 
 
 def test_what_cannot_be_is_one_line(folder: Path) -> None:

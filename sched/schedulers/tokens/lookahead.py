@@ -21,7 +21,7 @@ _CHIP = Platform("steps", (0,), 1.0, programs=1)
 
 @dataclass
 class LookaheadTokens:
-    """The scheduler, for one run."""
+    """Both at once, in the order of what delay costs; a chunk or a decode alone where a limit is at stake."""
 
     name: str = "lookahead"
     _order: Lookahead = field(default_factory=Lookahead)

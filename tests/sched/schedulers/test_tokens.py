@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -144,6 +145,14 @@ def test_what_is_measured() -> None:
 def test_batches_that_cannot_be(batch: Batch, text: str) -> None:
     with pytest.raises(ServingError, match=text):
         TokenDrive(Executor(), Always(batch), 1, 4).run(THREE)
+
+
+def test_the_scheduler_of_the_page_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "architecture" / "serving_tokens.md").read_text(encoding="utf-8")
+    block = page[page.index("    from meshloom") : page.index("## What is measured")]
+    (tmp_path / "mine.py").write_text(dedent(block))
+    _, steps = served(f"{tmp_path / 'mine.py'}:decide", THREE)
+    assert batches(steps)[0] == (1, ())
 
 
 def test_schedulers_by_name(tmp_path: Path) -> None:
