@@ -26,6 +26,8 @@ ORDERED = 16_000
 PLAYED, PLAYED_CYCLES = (2, 2, 1), 1_200_000
 #: How far ahead streams are while choices are compared.
 COMPARED = AHEAD[1]
+#: The fewest sets that banks are ahead in any of `AHEAD`.
+NEAREST = min(bank for _, bank in AHEAD)
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,13 @@ class Judge:
         DoesNotFit."""
         best: Decision | None = None
         played = 0
-        for number, (choice, emission, order) in enumerate(self._promising(choices, policy, rank)):
+        turns, careful = self._promising(choices, policy, rank)
+        for number, (_, _, order) in enumerate(turns):
             if number > 1 and played + order.cycles > PLAYED_CYCLES:
+                turns = turns[:number]
                 break
             played += order.cycles
+        for choice, emission, order in turns + careful:
             schedule = self.schedule(emission, order, "")
             cycles, words = predict(schedule, self.chip).cycles, dram_words(schedule, self.chip)
             if best is None or rank.metric(cycles, words) < rank.metric(best.cycles, best.words):
@@ -116,9 +121,11 @@ class Judge:
 
     def _promising(
         self, choices: Sequence[Choice], policy: Policy, rank: Policy
-    ) -> list[tuple[Choice, Emitted, Ordered]]:
+    ) -> tuple[list[tuple[Choice, Emitted, Ordered]], list[tuple[Choice, Emitted, Ordered]]]:
         """The choices that are best once their operations are put in order, with the orders that the model is to play:
-        the best of `AHEAD`, those that come to the same once."""
+        the best of `AHEAD`, those that come to the same once. And the best choice with the best order in which banks
+        are not far ahead, if it is not among these: what they load fills the queues of DRAM, and programs, which are
+        fetched from there, have to wait behind it; the play does not know that."""
         trials: list[tuple[float, int, Choice, Emitted, Orders]] = []
         operations = 0
         for number, choice in enumerate(choices):
@@ -131,9 +138,14 @@ class Judge:
             trials.append((rank.metric(cycles, choice.words), number, choice, emission, orderer))
         trials.sort(key=lambda entry: entry[:2])
         turns: list[tuple[int, int, Choice, Emitted, Ordered]] = []
+        careful: list[tuple[Choice, Emitted, Ordered]] = []
         for number, (count, (_, _, choice, emission, orderer)) in enumerate(zip(PLAYED, trials, strict=False)):
             orders = {order.cycles: order for order in map(orderer.run, AHEAD)}
-            turns += [(turn, number, choice, emission, orders[c]) for turn, c in enumerate(sorted(orders)[:count])]
+            some = [orders[cycles] for cycles in sorted(orders)]
+            turns += [(turn, number, choice, emission, order) for turn, order in enumerate(some[:count])]
+            if not number:
+                near = [order for order in some if order.ahead[1] == NEAREST]
+                careful = [(choice, emission, order) for order in near[:1] if order not in some[:count]]
         # Choices differ more than the orders of one do: all have their first turn before any has its second.
         turns.sort(key=lambda entry: entry[:2])
-        return [(choice, emission, order) for _, _, choice, emission, order in turns]
+        return [(choice, emission, order) for _, _, choice, emission, order in turns], careful

@@ -9,6 +9,8 @@ enough, tiles that the set needs interrupt it, and free or dead blocks in it cos
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...support.records import Table
 from .jit import compiled, inner
 from .state import Array, BufferTile, Segment
@@ -49,15 +51,18 @@ def _replace(spm: Table[Segment], time: Array, count: int, first: int, last: int
 
 
 @inner
-def _best_fit(spm: Table[Segment], count: int, tiles: Table[BufferTile], stamp: int, size: int) -> int:
-    """The first segment of the smallest sufficient run of free and dead ones; -1: there is none."""
+def _best_fit(
+    spm: Table[Segment], time: Array, count: int, tiles: Table[BufferTile], stamp: int, size: int, when: float
+) -> int:
+    """The first segment of the smallest sufficient run of free and dead ones that nobody reads from cycle `when` on;
+    -1: there is none."""
     best, best_size = -1, _NEVER
     index = 0
     while index < count:
         first, total = index, 0
         while index < count:
             held = spm[index].tile
-            if held >= 0 and (tiles[held].uses > 0 or tiles[held].pin == stamp):
+            if time[index] > when or (held >= 0 and (tiles[held].uses > 0 or tiles[held].pin == stamp)):
                 break
             total += spm[index].rows
             index += 1
@@ -144,19 +149,6 @@ def _in_place(spm: Table[Segment], time: Array, count: int, tiles: Table[BufferT
     return best
 
 
-@inner
-def _idle(
-    spm: Table[Segment], time: Array, count: int, tiles: Table[BufferTile], stamp: int, size: int, when: float
-) -> int:
-    """The first segment of the best fit, if nobody reads its words from cycle `when` on; -1: there is none such."""
-    first = _best_fit(spm, count, tiles, stamp, size)
-    if first >= 0:
-        for index in range(first, _until(spm, first, size) + 1):
-            if time[index] > when:
-                return -1
-    return first
-
-
 @compiled
 def place(
     spm: Table[Segment], time: Array, count: int, tiles: Table[BufferTile], stamp: int, now: int, tiles_to_place: Array,
@@ -173,10 +165,13 @@ def place(
     left = 0
     for number in range(missing):  # in place of dead tiles of the same size, unless that would delay the load
         tile = tiles_to_place[number]
-        at = _in_place(spm, time, count, tiles, stamp, tiles[tile].height)
-        if at >= 0 and time[at] > when and _idle(spm, time, count, tiles, stamp, tiles[tile].height, when) >= 0:
-            at = -1
-        if at >= 0:
+        size = tiles[tile].height
+        at, idle = _in_place(spm, time, count, tiles, stamp, size), -1
+        if at >= 0 and time[at] > when:
+            idle = _best_fit(spm, time, count, tiles, stamp, size, when)
+        if idle >= 0:
+            count = _replace(spm, time, count, idle, _until(spm, idle, size), size, tile)
+        elif at >= 0:
             spm[at].tile = tile
         else:
             tiles_to_place[left] = tile
@@ -185,7 +180,7 @@ def place(
     for number in range(missing):  # where it fits best
         tile = tiles_to_place[number]
         size = tiles[tile].height
-        first = _best_fit(spm, count, tiles, stamp, size)
+        first = _best_fit(spm, time, count, tiles, stamp, size, np.inf)
         if first >= 0:
             count = _replace(spm, time, count, first, _until(spm, first, size), size, tile)
         else:
@@ -195,7 +190,7 @@ def place(
         tile = tiles_to_place[number]
         size = tiles[tile].height
         if policy == SMALL:  # the smallest tile again and again, until a run is large enough
-            first = _best_fit(spm, count, tiles, stamp, size)
+            first = _best_fit(spm, time, count, tiles, stamp, size, np.inf)
             while first < 0:
                 victim = _smallest(spm, count, tiles, stamp)
                 if victim < 0:
@@ -203,7 +198,7 @@ def place(
                 gone[lost] = spm[victim].tile
                 lost += 1
                 spm[victim].tile = -1
-                first = _best_fit(spm, count, tiles, stamp, size)
+                first = _best_fit(spm, time, count, tiles, stamp, size, np.inf)
             last = _until(spm, first, size)
         else:
             first, last = _victims(spm, count, tiles, stamp, now, size, policy)

@@ -125,7 +125,9 @@ def bounds(space: TilingSpace, chip: ChipConfig) -> tuple[Floats, Floats]:
     """Least cycles and least words of each tiling, whatever the schedule."""
     rate = rates(chip)
     words = (space.in_words + space.wt_words + space.out_words).astype(float)
-    arrays = space.cycles / len(chip.cores) + space.first * rate.dram + rate.far + rate.drain
+    arrays = (
+        (space.cycles + space.serial * rate.link) / len(chip.cores) + space.first * rate.dram + rate.far + rate.drain
+    )
     results = space.operations / space.k_tiles
     code = space.operations * rate.run_code + results * rate.store_code
     dram = (words + code) * rate.dram

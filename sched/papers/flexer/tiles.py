@@ -179,7 +179,8 @@ class TilingSpace:
 
     `k_tiles`: tiles of input blocks; `cycles`: of all operations on one array; `in_words`, `wt_words`, `out_words`:
     of all tiles, each counted once; `first`: words of the smallest operands of an operation; `last`: cycles of the
-    shortest operation.
+    shortest operation; `serial`: words of tiles, each counted once, that a core cannot pull while it computes, because
+    its memory for them has room for one such tile only.
     """
 
     tilings: NDArray[np.int64]
@@ -191,6 +192,7 @@ class TilingSpace:
     out_words: Ints
     first: Ints
     last: Ints
+    serial: Ints
 
     def __len__(self) -> int:
         return len(self.tilings)
@@ -267,6 +269,9 @@ def viable(problem: Problem, chip: ChipConfig, layer: str) -> TilingSpace:
     all_folds = (m_rows - 1) * (m_columns - 1) * folds(th, tw) + (m_rows - 1) * folds(th, last_w)
     all_folds += (m_columns - 1) * folds(last_h, tw) + folds(last_h, last_w)
     deep = problem.taps * problem.lanes
+    in_words = problem.images * rows_total * columns_total * problem.k_blocks
+    wt_words = np.full_like(th, problem.n_blocks * problem.k_blocks * problem.taps * problem.cols)
+    alone = 2 * in_tile[keep] > core.a_words, 2 * wt_tile[keep] > core.b_words
     least_n = problem.n_blocks - (n_count - 1) * tn
     least_k = problem.k_blocks - (k_count - 1) * tk
     return TilingSpace(
@@ -274,9 +279,10 @@ def viable(problem: Problem, chip: ChipConfig, layer: str) -> TilingSpace:
         operations=problem.images * m_rows * m_columns * n_count * k_count,
         k_tiles=k_count,
         cycles=problem.images * all_folds * problem.n_blocks * problem.k_blocks * deep,
-        in_words=problem.images * rows_total * columns_total * problem.k_blocks,
-        wt_words=np.full_like(th, problem.n_blocks * problem.k_blocks * problem.taps * problem.cols),
+        in_words=in_words,
+        wt_words=wt_words,
         out_words=np.full_like(th, problem.images * problem.out_rows * problem.out_w * problem.n_blocks),
         first=least_n * least_k * problem.taps * problem.cols,
         last=folds(last_h, last_w) * least_n * least_k * deep,
+        serial=np.where(alone[0], in_words, 0) + np.where(alone[1], wt_words, 0),
     )

@@ -57,6 +57,23 @@ def test_search_is_proven_right(policy: Policy) -> None:
     assert policy.metric(leader.cycles, leader.words) <= best
 
 
+def test_weights_that_leave_no_second_slot_come_while_the_array_waits() -> None:
+    """The bound knows it, so that a search does not spend its budget on such tilings; with two slots, tiles come while
+    cores compute, also by list scheduling: their places take turns in the scratchpad."""
+    chip = load("arch2")
+    problem = pose(parse("gemm:1x1024x2048"), chip)
+    space = viable(problem, chip, "x")
+    tilings = [space.tiling(index) for index in range(len(space))]
+    cycles, _ = bounds(space, chip)
+    for tiling, slots in ((Tiling(1, 1, 8, 4), 2), (Tiling(1, 1, 8, 8), 1)):
+        least = cycles[tilings.index(tiling)]
+        _, listed, _, _ = play(problem, chip, Choice(tiling, "mnk"), PAPER)
+        _, nested, _, _ = play(problem, chip, Choice(tiling, "mnk", (16, 4, 2)), PAPER_STATIC)
+        assert least <= listed <= 1.01 * nested
+        assert nested <= 1.1 * least
+        assert (least > 1.5 * cycles.min()) == (slots == 1)
+
+
 def test_bounds_abort_only_what_is_worse() -> None:
     """A limit at a schedule's own metric does not stop it; a little less does, before it is done."""
     chip = load("quad8").model_copy(update={"spm_words": 512})
