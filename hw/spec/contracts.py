@@ -112,6 +112,36 @@ def read_words(config: ChipConfig) -> int:
     return PORT_WORDS + config.packet_words * config.dram.whole_packets
 
 
+# -- requests for DRAM, by tile (`memory.arbitration`) ----------------------------------------------------------------
+
+
+def most_credit(config: ChipConfig) -> tuple[int, ...]:
+    """Words of credit of each tile, in floorplan order, with `dram.arbitration` "weighted": as many as a round brings
+    in, and the most that it has."""
+    weights = dict(zip(config.cores, config.dram.weights, strict=False))
+    return tuple(config.packet_words * weights.get(tile, 1) for tile in config.tiles)
+
+
+def words_ahead(config: ChipConfig, tile: int, longest: int) -> int:
+    """The most words of MOVEs of other tiles that a DRAM channel begins to read while the first MOVE of `tile` in its
+    queue waits, if no MOVE has more than `longest` words. There is no such number with "fifo" but that of the requests
+    that came before; raises ValueError for it.
+
+    With "round_robin", one MOVE of each. With "weighted", in each round every other tile reads its credit and the rest
+    of the MOVE in which it ends; in the last round, one MOVE of each; and it takes as many rounds to pay for the MOVE
+    that `tile` read before."""
+    arbitration = str(config.dram.arbitration)
+    if arbitration == "fifo":
+        raise ValueError('dram.arbitration = "fifo" bounds no words; set "round_robin" or "weighted"')
+    credits = dict(zip(config.tiles, most_credit(config), strict=True))
+    mine = credits.pop(tile)
+    last = longest * len(credits)
+    if arbitration == "round_robin":
+        return last
+    rounds = -(-longest // mine)
+    return last + rounds * sum(credit + longest - 1 for credit in credits.values())
+
+
 #: From a run, or the head of a packet, accepted to its address on the bus.
 ADDRESS_CYCLES: Final = 1
 #: From a beat accepted from the bus to the word offered to the packetiser, and from a word accepted to its beat.
