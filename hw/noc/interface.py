@@ -10,7 +10,6 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..memory.arbitration import RequestQueues
 from ..spec.config import ChipConfig
 from ..spec.isa import (
     INSTRUCTION_BITS,
@@ -31,6 +30,7 @@ from ..wiring.signatures import (
     Request,
     requested_move,
 )
+from .arbitration import RequestQueues
 from .link import Flit
 
 
@@ -89,7 +89,7 @@ class RequestSender(wiring.Component):
 
 class RequestTaker(wiring.Component):
     """Reassembles requests. MOVEs wait in a queue of `mover_queue` entries, or if `shared` in one for each tile that
-    requests (`memory.arbitration`); FETCHes are handed over at once, and so are instructions for the streams of other
+    requests (`noc.arbitration`); FETCHes are handed over at once, and so are instructions for the streams of other
     units (`push_<unit>`, in chips with an ahead-of-time controller).
 
     A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; one with a `fire_at` of f, in

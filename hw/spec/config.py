@@ -118,7 +118,7 @@ class DramConfig(_Frozen):
     cycle holds no path open between them; each channel then has a buffer of a packet (`hw.spec.contracts.read_words`).
     `arbitration`: whose MOVE a channel reads next: "fifo", that which came first; "round_robin", one of each tile that
     requests some, in turn; "weighted", in turn too, but of the tiles that have credit left, which words use up
-    (`hw.memory.arbitration`). `weights`: with "weighted", how much credit each core has, in floorplan order, where
+    (`hw.noc.arbitration`). `weights`: with "weighted", how much credit each core has, in floorplan order, where
     other tiles have 1; none = 1 for all.
     """
 

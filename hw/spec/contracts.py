@@ -99,20 +99,7 @@ def clear_cycles(config: ChipConfig) -> int:
 #: nothing; they accept again `clear_cycles` later.
 CLEAR_CYCLES: Final = 1
 
-# -- DRAM port (`memory.dram_port`) -----------------------------------------------------------------------------------
-
-#: Bursts of each direction that may be in flight at once.
-DRAM_BURSTS: Final = 16
-#: Words that the port buffers in each direction.
-PORT_WORDS: Final = 2
-
-
-def read_words(config: ChipConfig) -> int:
-    """Words that the port buffers of what it reads: with `dram.whole_packets` a packet more."""
-    return PORT_WORDS + config.packet_words * config.dram.whole_packets
-
-
-# -- requests for DRAM, by tile (`memory.arbitration`) ----------------------------------------------------------------
+# -- requests for DRAM, by tile (`noc.arbitration`) ----------------------------------------------------------------
 
 
 def most_credit(config: ChipConfig) -> tuple[int, ...]:
@@ -138,8 +125,26 @@ def words_ahead(config: ChipConfig, tile: int, longest: int) -> int:
     last = longest * len(credits)
     if arbitration == "round_robin":
         return last
-    rounds = -(-longest // mine)
-    return last + rounds * sum(credit + longest - 1 for credit in credits.values())
+    return last + rounds_ahead(mine, longest) * sum(credit + longest - 1 for credit in credits.values())
+
+
+def rounds_ahead(credit: int, longest: int) -> int:
+    """The most rounds that end before a tile with so much credit in each has some, after a MOVE of at most `longest`
+    words."""
+    return -(-longest // credit)
+
+
+# -- DRAM port (`memory.dram_port`) -----------------------------------------------------------------------------------
+
+#: Bursts of each direction that may be in flight at once.
+DRAM_BURSTS: Final = 16
+#: Words that the port buffers in each direction.
+PORT_WORDS: Final = 2
+
+
+def read_words(config: ChipConfig) -> int:
+    """Words that the port buffers of what it reads: with `dram.whole_packets` a packet more."""
+    return PORT_WORDS + config.packet_words * config.dram.whole_packets
 
 
 #: From a run, or the head of a packet, accepted to its address on the bus.

@@ -69,7 +69,7 @@ def requested_move(config: ChipConfig) -> data.StructLayout:
 
 
 #: Bits of a requested MOVE's code that say which tile has requested it, where DRAM is shared by tile
-#: (`hw.memory.arbitration`): those of its wait, which is over.
+#: (`hw.noc.arbitration`): those of its wait, which is over.
 _REQUESTER = MOVE.offsets["wait_sem"][0]
 
 

@@ -1,6 +1,6 @@
 """The model's queues of requests for DRAM by tile, and whose is next.
 
-Mirrors `hw/memory/arbitration.py`, whose docstrings say how it is decided.
+Mirrors `hw/noc/arbitration.py`, whose docstrings say how it is decided.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amaranth.back import rtlil
 
-from meshloom.hw.memory.arbitration import RequestQueues
+from meshloom.hw.noc.arbitration import RequestQueues
 from meshloom.hw.noc.interface import RequestTaker
 from meshloom.hw.spec.config import load
 from meshloom.hw.spec.contracts import most_credit, words_ahead

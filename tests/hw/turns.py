@@ -1,4 +1,4 @@
-"""Whose request for DRAM is read next, cycle by cycle, as the docstrings of `hw/memory/arbitration.py` say it."""
+"""Whose request for DRAM is read next, cycle by cycle, as the docstrings of `hw/noc/arbitration.py` say it."""
 
 from __future__ import annotations
 

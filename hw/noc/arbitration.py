@@ -20,10 +20,10 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..noc.output_unit import round_robin_grant
 from ..spec.config import Arbitration, ChipConfig
 from ..spec.contracts import most_credit
 from ..wiring.signatures import MOVE, MoveLayout, requested_move, requester
+from .output_unit import round_robin_grant
 
 
 class Arbiter(wiring.Component):
