@@ -333,6 +333,8 @@ class Tile(wiring.Component):
         connect(m, mover.run, port.read_run)
         connect(m, port.read_data, mover.run_data)
         m.d.comb += mover.run_level.eq(port.read_level)
+        if mover.shared:
+            m.d.comb += mover.run_ahead.eq(port.read_ahead)
         connect(m, delivery.burst, port.write_head)
         connect(m, delivery.burst_data, port.write_data)
         # Only DRAM and instruction rings can be written here, and rings never notify.

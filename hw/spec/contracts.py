@@ -147,6 +147,14 @@ def read_words(config: ChipConfig) -> int:
     return PORT_WORDS + config.packet_words * config.dram.whole_packets
 
 
+def read_ahead(config: ChipConfig) -> int:
+    """With another `dram.arbitration` than "fifo": the mover takes a MOVE only while the bursts that have been
+    requested and have not arrived whole have no more words than this. They are enough to keep the channel busy for its
+    latency; more would only wait where nobody can overtake them."""
+    dram = config.dram
+    return config.packet_words + max(config.packet_words, -(-dram.latency * dram.bytes_per_cycle // config.lanes))
+
+
 #: From a run, or the head of a packet, accepted to its address on the bus.
 ADDRESS_CYCLES: Final = 1
 #: From a beat accepted from the bus to the word offered to the packetiser, and from a word accepted to its beat.

@@ -19,6 +19,7 @@ from meshloom.hw.spec.contracts import (
     SOURCE_CYCLES,
     START_CYCLES,
     TURN_CYCLES,
+    read_ahead,
 )
 from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
@@ -55,7 +56,7 @@ class Mover(Requested):
         self.longest = machine.chip.packet_words
         if self.is_dram:
             self.dram = machine.drams[tile]
-            self.dram.on_done = self.ask
+            self.dram.on_done = self.ask if machine.chip.dram.arbitration == "fifo" else self.burst_arrived
             self.burst_words = Peek(self.dram.read)
             self.whole = machine.chip.dram.whole_packets
             self.dram.read.drainer = self.link
@@ -73,6 +74,7 @@ class Mover(Requested):
         self.due = 0  # cycle from which the first of them is offered
         #: Instead of `waiting`, in DRAM tiles whose requests are queued by tile.
         self.turns = Turns(machine.chip) if self.is_dram and machine.chip.dram.arbitration != "fifo" else None
+        self.most_ahead = read_ahead(machine.chip)  # words
         self.overflow: tuple[dict[str, int], int] | None = None  # a request that the full queue cannot take yet
         self.on_room: Callable[[int], None] | None = None  # admits the next request
         self.route: dict[str, int] = {}  # for the next MOVE of the tile's own stream; empty: none
@@ -197,6 +199,8 @@ class Mover(Requested):
         free = self.source_free
         if free is None or cycle < max(free, self.taken_out) or self.loads >= _DESCRIPTORS[self.is_dram]:
             return
+        if self.turns is not None and self.dram.ahead > self.most_ahead:
+            return  # resumes when a burst is done
         turns, number = self.turns, NONE
         if turns is None:
             there = bool(self.waiting) and self.due <= cycle
@@ -241,6 +245,11 @@ class Mover(Requested):
         if not self.sending:
             self.sending = True
             self.machine.at(max(cycle + 1, self.idle_from), self.take)
+
+    def burst_arrived(self, cycle: int) -> None:
+        """A burst has arrived whole before `cycle`, in a tile whose requests are queued by tile."""
+        self.ask(cycle)
+        self.machine.at(cycle, self.serve, 1)
 
     def ask(self, cycle: int) -> None:
         """Offers the next burst to the DRAM, one a cycle, while the port can have another in flight."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from random import Random
 from typing import Any
 
 import pytest
 from amaranth.back import rtlil
 
+from meshloom.hw.memory.dram_port import DramPort
+from meshloom.hw.memory.mover import Mover
 from meshloom.hw.noc.arbitration import RequestQueues
 from meshloom.hw.noc.interface import RequestTaker
-from meshloom.hw.spec.config import load
-from meshloom.hw.spec.contracts import most_credit, words_ahead
+from meshloom.hw.spec.config import TileKind, load
+from meshloom.hw.spec.contracts import most_credit, read_ahead, words_ahead
+from meshloom.hw.spec.isa import Opcode, Region
 from meshloom.hw.wiring.signatures import MOVE, requested_move
 
 from .turns import CHIPS, Reference, chip, traffic
-from .unit_bench import bits, simulate
+from .unit_bench import back_to_back, bits, simulate
 
 
 def request(config: Any, tile: int, tag: int, words: int) -> int:
@@ -140,3 +143,58 @@ def test_one_queue_has_no_arbiter_and_bounds_nothing() -> None:
 def test_the_bound_is_that_of_the_contract() -> None:
     assert words_ahead(chip("round_robin"), 0x01, 100) == 4 * 100
     assert words_ahead(chip("weighted", weights=(2, 1, 1)), 0x01, 200) == 4 * 200 + 2 * 4 * (64 + 199)
+
+
+# -- how far ahead a channel reads ----------------------------------------------------------------------------------
+
+
+def test_words_in_flight_are_those_of_bursts_without_their_last_beat() -> None:
+    config = chip("round_robin")
+    unit, random = DramPort(config), Random(3)
+    bursts, ahead, beats = deque[int](), 0, 0  # words of each, of all, and beats of the first that have come
+    seen: list[int] = []
+
+    def drive(cycle: int, context: Any) -> None:
+        words = random.choice((1, 2, 5, 64))
+        context.set(unit.read_run.valid, random.random() < (0.3 if cycle % 750 < 200 else 0.003))
+        context.set(unit.read_run.payload, {"offset": 0, "words": words})
+        context.set(unit.axi.arready, random.random() < 0.8)
+        context.set(unit.axi.rvalid, bool(bursts) and random.random() < 0.9)
+        context.set(unit.axi.rlast, bool(bursts) and beats == bursts[0] - 1)
+        context.set(unit.read_data.ready, random.random() < 0.9)
+
+    def look(cycle: int, context: Any) -> None:
+        nonlocal ahead, beats
+        assert context.get(unit.read_ahead) == ahead, cycle
+        seen.append(ahead)
+        arrives = context.get(unit.axi.rvalid) and context.get(unit.axi.rready)
+        ends = arrives and context.get(unit.axi.rlast)
+        beats = 0 if ends else beats + arrives
+        ahead -= bursts.popleft() if ends else 0
+        if context.get(unit.read_run.valid) and context.get(unit.read_run.ready):
+            bursts.append(context.get(unit.read_run.payload.words))
+            ahead += bursts[-1]
+
+    simulate(unit, 1500, before=drive, after=look, gated=True)
+    assert max(seen) > 300
+    assert seen.count(0) > 5
+
+
+def test_a_move_is_taken_only_while_little_is_in_flight() -> None:
+    config = chip("round_robin")
+    most = read_ahead(config)
+    assert most == 64 + max(64, config.dram.latency)
+    code = MOVE.pack({"opcode": Opcode.MOVE, "words": 1, "src_run": 1, "dst_run": 1, "dst_tile": 1})
+    taken = {}
+    for ahead in (0, most, most + 1):
+        unit = Mover(config, TileKind.DRAM, {Region.MAIN: 100})
+        request = back_to_back(unit.remote, [bits(requested_move(config), code=code)])
+        simulate(unit, 8, [request], constant={"run_ahead": ahead})
+        taken[ahead] = request.taken
+    assert taken == {0: [0], most: [0], most + 1: []}
+
+
+def test_a_channel_of_great_latency_reads_further_ahead() -> None:
+    slow = chip("weighted")
+    slow = slow.model_copy(update={"dram": slow.dram.model_copy(update={"latency": 500, "bytes_per_cycle": 3})})
+    assert read_ahead(slow) == 64 + 375

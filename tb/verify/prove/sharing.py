@@ -12,8 +12,6 @@ arbiter adds, subtracts and compares with 0, whatever the width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 from types import ModuleType
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -164,9 +162,9 @@ def queues(depth: int, tile: int, source: ModuleType = arbitration) -> Bench:  #
         for row in range(depth)
     ]
     invariants: dict[str, Value] = {
-        "levels": reduce(lambda a, b: a & b, (level <= depth for level in levels)) & (levels[tile] == held),
+        "levels": Cat(*(level <= depth for level in levels)).all() & (levels[tile] == held),
         "pointers": (first < depth) & (end < depth) & ((first + held == end) | (first + held == end + depth)),
-        "the followed request is in its place": ~followed | ((before < held) & reduce(or_, there)),
+        "the followed request is in its place": ~followed | ((before < held) & Cat(*there).any()),
         "order": one_hot_or_none(inner["arbiter.before"]),
     }
     shown = {
