@@ -33,7 +33,7 @@ from ..memory.mover import Mover
 from ..noc.data_receiver import DataReceiver
 from ..noc.interface import RequestSender, RequestTaker
 from ..noc.link import Flit, Link, LinkPort
-from ..spec.config import ChipConfig, TileKind
+from ..spec.config import Arbitration, ChipConfig, TileKind
 from ..spec.contracts import COUNT_BITS, COUNT_WIRES
 from ..spec.isa import (
     POST,
@@ -156,7 +156,8 @@ class Tile(wiring.Component):
         delivery, _ = sleepers.add_own(
             "delivery", DataReceiver(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
         )
-        taker = sleepers.add("taker", RequestTaker(config, len(units)))
+        shared = kind is TileKind.DRAM and config.dram.arbitration is not Arbitration.FIFO
+        taker = sleepers.add("taker", RequestTaker(config, len(units), shared))
         sender = sleepers.add("sender", RequestSender(1 + len(units)))
         ahead = kind is TileKind.DTT
         fronts = [sleepers.add_own(f"front_{unit.name.lower()}", FrontEnd(config, unit, ahead))[0] for unit in units]
@@ -332,6 +333,8 @@ class Tile(wiring.Component):
         connect(m, mover.run, port.read_run)
         connect(m, port.read_data, mover.run_data)
         m.d.comb += mover.run_level.eq(port.read_level)
+        if mover.shared:
+            m.d.comb += mover.run_ahead.eq(port.read_ahead)
         connect(m, delivery.burst, port.write_head)
         connect(m, delivery.burst_data, port.write_data)
         # Only DRAM and instruction rings can be written here, and rings never notify.

@@ -26,7 +26,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import OFFSET_BITS, ChipConfig, TileKind
+from ..spec.config import OFFSET_BITS, Arbitration, ChipConfig, TileKind
 from ..spec.isa import (
     ACCEPTS,
     AHEAD_ACCEPTS,
@@ -58,6 +58,7 @@ from ..wiring.signatures import (
     TakeSignature,
     TraceRecord,
     detail,
+    requester,
     steered,
 )
 
@@ -283,6 +284,7 @@ class FrontEnd(wiring.Component):
             move.dst_run.eq(chunk * words),
             move.words.eq(chunk * words),
             *([move.fire_at.eq(pages_of(self.rights))] if config.programs else []),
+            *([requester(move.as_value()).eq(self.tile)] if config.dram.arbitration is not Arbitration.FIFO else []),
             self.fetch.payload.dst_tile.eq(dram),
             self.fetch.payload.code.eq(move),
             asking.eq((remaining != 0) & (held <= half) & ~filled),

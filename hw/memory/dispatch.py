@@ -5,9 +5,10 @@ from __future__ import annotations
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
 
+from ..spec.config import Arbitration
 from ..spec.isa import INSTRUCTIONS, ROUTE_BODY, Cause, Opcode, Unit
 from ..wiring.rights import Pages, is_dram, limited, may_send_to, pages_of
-from ..wiring.signatures import MOVE, FetchLayout, MoveLayout, Route, steered
+from ..wiring.signatures import MOVE, FetchLayout, MoveLayout, Route, requester, steered
 from .mover_ports import Engine, MoverPorts, PendingRecord
 
 #: First bit of `fire_at` in an instruction, and the one after those that hold a request's pages (`hw.wiring.rights`).
@@ -41,6 +42,8 @@ class Dispatch(MoverPorts):
         # a request carries no wait and no fire time: both have been satisfied here
         forwarded = Signal(MoveLayout)
         m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
+        if self.config.dram.arbitration is not Arbitration.FIFO:
+            m.d.comb += requester(forwarded.as_value()).eq(self.tile)
         request = self.forward.payload
         target = Signal(8)
         m.d.comb += [

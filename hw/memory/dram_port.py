@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import OFFSET_BITS, ChipConfig
+from ..spec.config import OFFSET_BITS, Arbitration, ChipConfig
 from ..spec.contracts import DRAM_BURSTS, PORT_WORDS, read_words
 from ..spec.isa import BlockedOn
 from ..wiring.axi import AXI4, AXI4Port, Burst
@@ -25,7 +25,8 @@ class DramPort(wiring.Component):
     - `read_run` (stream of Run) requests words, `read_data` (stream of words) returns them, in order.
       Up to `DRAM_BURSTS` can be in flight. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in
       cycle t is offered on `read_data` from t + 1. One run and one word per cycle. `read_level`: words that it can
-      still offer without another beat, of at most `read_words`.
+      still offer without another beat, of at most `read_words`. `read_ahead` (not with `dram.arbitration` "fifo"):
+      words of the bursts in flight, each until its last beat has been accepted.
     - `write_head` (stream of WriteHead), then exactly its `words` words on `write_data`; the next head is accepted
       one cycle after the last word at the earliest, so a packet of a head and N words takes N + 1 cycles. Up to
       `DRAM_BURSTS` can be in flight. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
@@ -55,11 +56,15 @@ class DramPort(wiring.Component):
     blocked_status: data.View  # BlockedStatus
     active: Signal
     axi: AXI4Port
+    read_ahead: Signal  # if DRAM is shared by tile only
 
     def __init__(self, config: ChipConfig) -> None:
         self.lanes, self.read_words = config.lanes, read_words(config)
+        self.shared = config.dram.arbitration is not Arbitration.FIFO
+        ahead = {"read_ahead": Out(range(DRAM_BURSTS * config.packet_words + 1))} if self.shared else {}
         super().__init__(
-            {
+            ahead
+            | {
                 "read_run": In(stream.Signature(Run)),
                 "read_data": Out(stream.Signature(config.word_bits)),
                 "read_level": Out(range(read_words(config) + 1)),
@@ -90,12 +95,13 @@ class DramPort(wiring.Component):
     def _read(self, m: Module) -> tuple[Signal, Signal]:
         """The read path. Returns (strobe, offset): the first bad beat of a burst has arrived."""
         axi = self.axi
-        m.submodules.reads = reads = fifo.SyncFIFO(width=OFFSET_BITS, depth=DRAM_BURSTS)
+        queued = OFFSET_BITS + WORDS_BITS * self.shared
+        m.submodules.reads = reads = fifo.SyncFIFO(width=queued, depth=DRAM_BURSTS)
         m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=self.read_words)
         self._address(m, "ar", self.read_run, reads.w_rdy)
         m.d.comb += [
             reads.w_en.eq(self.read_run.valid & self.read_run.ready),
-            reads.w_data.eq(self.read_run.payload.offset),
+            reads.w_data.eq(self.read_run.payload.as_value()[:queued]),
             beats.w_data.eq(axi.rdata),
             beats.w_en.eq(axi.rvalid),
             axi.rready.eq(beats.w_rdy),
@@ -111,6 +117,9 @@ class DramPort(wiring.Component):
         beat = Signal()
         m.d.comb += [beat.eq(axi.rvalid & axi.rready), reads.r_en.eq(beat & axi.rlast)]
         m.d.sync += bad.eq(beat & axi.rresp[1] & ~reported)
+        if self.shared:
+            begins = Mux(reads.w_en, self.read_run.payload.words, 0)
+            m.d.sync += self.read_ahead.eq(self.read_ahead + begins - Mux(reads.r_en, reads.r_data[OFFSET_BITS:], 0))
         with m.If(beat):
             m.d.sync += [offset.eq(reads.r_data), reported.eq(~axi.rlast & (reported | axi.rresp[1]))]
         return bad, offset

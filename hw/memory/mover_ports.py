@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..noc.link import Link, LinkPort
-from ..spec.config import ChipConfig, TileKind
-from ..spec.contracts import read_words
+from ..spec.config import Arbitration, ChipConfig, TileKind
+from ..spec.contracts import DRAM_BURSTS, read_words
 from ..spec.isa import Region, data_flit_bits
 from ..spec.routes import TURN_BITS
 from ..wiring.rights import Pages, Rights
@@ -118,6 +118,7 @@ class MoverPorts(wiring.Component):
     run: stream.Interface  # DRAM tiles only, like `run_data` and `run_level`
     run_data: stream.Interface
     run_level: Signal
+    run_ahead: Signal  # if DRAM is shared by tile, too
 
     def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
         self.config, self.kind, self.depths = config, kind, depths
@@ -146,6 +147,9 @@ class MoverPorts(wiring.Component):
             members["run"] = Out(stream.Signature(Run))
             members["run_data"] = In(stream.Signature(word))
             members["run_level"] = In(range(read_words(config) + 1))
+        self.shared = self.has_dram and config.dram.arbitration is not Arbitration.FIFO
+        if self.shared:
+            members["run_ahead"] = In(range(DRAM_BURSTS * config.packet_words + 1))
         if config.programs:
             members |= {"clear": In(1), "rights": In(Rights), "heard": In(1)}
             members["offender"] = Out(data.StructLayout({"valid": 1, "tile": 8}))

@@ -6,7 +6,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..spec.config import OFFSET_BITS
-from ..spec.contracts import LOCAL_FIFO
+from ..spec.contracts import LOCAL_FIFO, read_ahead
 from ..spec.isa import ADDRESS, Cause, Region
 from ..wiring.rights import Pages, first_word, is_dram, outside
 from ..wiring.signatures import MOVE, MoveLayout, split_address
@@ -127,6 +127,9 @@ class SourceGenerator(MoverPorts):
             engine.ready.eq(~run.active & descriptors.w_rdy),
             load.eq(engine.valid & engine.ready),
         ]
+        if self.shared:  # what has been taken cannot be overtaken
+            with m.If(self.run_ahead > read_ahead(self.config)):
+                m.d.comb += engine.ready.eq(0)
         m.d.comb += descriptors.w_data.eq(self._describe(m, engine))
         with m.If(load):
             with m.If(engine.foreign):

@@ -30,6 +30,7 @@ from ..wiring.signatures import (
     Request,
     requested_move,
 )
+from .arbitration import RequestQueues
 from .link import Flit
 
 
@@ -87,8 +88,9 @@ class RequestSender(wiring.Component):
 
 
 class RequestTaker(wiring.Component):
-    """Reassembles requests. MOVEs wait in a queue of `mover_queue` entries; FETCHes are handed over at once, and so are
-    instructions for the streams of other units (`push_<unit>`, in chips with an ahead-of-time controller).
+    """Reassembles requests. MOVEs wait in a queue of `mover_queue` entries, or if `shared` in one for each tile that
+    requests (`noc.arbitration`); FETCHes are handed over at once, and so are instructions for the streams of other
+    units (`push_<unit>`, in chips with an ahead-of-time controller).
 
     A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; one with a `fire_at` of f, in
     cycle f + 1. If f is past when the MOVE reaches the front of the queue, that is a LATE fault. A request of the wrong
@@ -107,8 +109,8 @@ class RequestTaker(wiring.Component):
     active: Signal
     given: data.View  # as `start`; chips with `programs` only
 
-    def __init__(self, config: ChipConfig, units: int) -> None:
-        self.config, self.units = config, units
+    def __init__(self, config: ChipConfig, units: int, shared: bool = False) -> None:
+        self.config, self.units, self.shared = config, units, shared
         #: Units whose streams take instructions from the controller.
         self.pushed = range(1, units if config.dtt is not None else 1)
         start = data.StructLayout({"valid": 1, "fetch": FetchLayout})
@@ -138,7 +140,12 @@ class RequestTaker(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         layout = requested_move(self.config)
-        m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=self.config.mover_queue)
+        queue = (
+            RequestQueues(self.config)
+            if self.shared
+            else fifo.SyncFIFO(width=layout.size, depth=self.config.mover_queue)
+        )
+        m.submodules.queue = queue
         code = Signal(INSTRUCTION_BITS)
         head = Signal(REQUEST_HEAD.layout())
         waiting = data.View(layout, queue.r_data)
@@ -154,8 +161,10 @@ class RequestTaker(wiring.Component):
         flipped = Signal()  # parity so far (`odd`), and including this flit
         m.d.comb += flipped.eq((odd & (seen != 0)) ^ self.flit.payload.data.xor())
         m.d.comb += [
-            self.active.eq(self.flit.valid | full | queue.r_rdy),
-            due.eq(1 if self.config.programs else fired | (first.fire_at == 0)),
+            self.active.eq(
+                self.flit.valid | full | (queue.active if isinstance(queue, RequestQueues) else queue.r_rdy)
+            ),
+            due.eq(1 if self.config.programs or self.shared else fired | (first.fire_at == 0)),
             self.move.valid.eq(queue.r_rdy & due),
             self.move.payload.eq(queue.r_data),
             queue.r_en.eq(self.move.ready & due),

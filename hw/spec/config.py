@@ -41,6 +41,8 @@ MOST_LANES = 128
 MOST_PACKET_WORDS = 64
 #: Hops of the longest source route that an instruction can name.
 MOST_HOPS = 23
+#: Largest weight of a core's requests for DRAM (`DramConfig.weights`).
+MOST_WEIGHT = 16
 #: Way-points that an ORDER can name.
 MOST_POINTS = 12
 #: Bytes of one instruction.
@@ -49,7 +51,7 @@ INSTRUCTION_BYTES = 32
 TRACE_BYTES = 16
 #: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
-NEWER_FIELDS: tuple[str, ...] = ()
+NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights")
 
 
 class ConfigError(ValueError):
@@ -99,6 +101,14 @@ class CoreConfig(_Frozen):
     operand_sources: bool = False
 
 
+class Arbitration(StrEnum):
+    """Whose MOVE a DRAM tile reads next, of those that other tiles request of it."""
+
+    FIFO = "fifo"
+    ROUND_ROBIN = "round_robin"
+    WEIGHTED = "weighted"
+
+
 class DramConfig(_Frozen):
     """The DRAM channel of each `dram` tile.
 
@@ -106,12 +116,18 @@ class DramConfig(_Frozen):
     `latency`: cycles from an accepted read address to its first beat.
     `whole_packets`: a packet leaves once all of its words have been read, so that a channel with less than a word a
     cycle holds no path open between them; each channel then has a buffer of a packet (`hw.spec.contracts.read_words`).
+    `arbitration`: whose MOVE a channel reads next: "fifo", that which came first; "round_robin", one of each tile that
+    requests some, in turn; "weighted", in turn too, but of the tiles that have credit left, which words use up
+    (`hw.noc.arbitration`). `weights`: with "weighted", how much credit each core has, in floorplan order, where
+    other tiles have 1; none = 1 for all.
     """
 
     words: Annotated[int, Field(ge=1, le=1 << OFFSET_BITS)] = 1 << 20
     bytes_per_cycle: Annotated[int, Field(ge=1, le=MOST_LANES)] = 4
     latency: Annotated[int, Field(ge=1, le=1000)] = 40
     whole_packets: bool = False
+    arbitration: Arbitration = Arbitration.FIFO
+    weights: tuple[Annotated[int, Field(ge=1, le=MOST_WEIGHT)], ...] = ()
 
 
 class Routing(StrEnum):
@@ -244,7 +260,26 @@ class ChipConfig(_Frozen):
                 f"dram.bytes_per_cycle = {self.dram.bytes_per_cycle} exceeds one word a cycle ({self.lanes} bytes); "
                 'draw more "dram" tiles, each of which is a channel'
             )
+        self._check_arbitration()
         return self
+
+    def _check_arbitration(self) -> None:
+        dram = self.dram
+        if dram.arbitration is not Arbitration.FIFO and self.dtt is not None:
+            raise ValueError(
+                f'dram.arbitration = "{dram.arbitration}" on a floorplan with a "dtt" tile: the controller orders the '
+                'requests of the whole chip itself; set "fifo" or leave the controller out'
+            )
+        if dram.weights and dram.arbitration is not Arbitration.WEIGHTED:
+            raise ValueError(
+                f'dram.weights need dram.arbitration = "weighted", and it is "{dram.arbitration}"; set that or leave '
+                "the weights out"
+            )
+        if dram.weights and len(dram.weights) != len(self.cores):
+            raise ValueError(
+                f"dram.weights has {len(dram.weights)} numbers for {len(self.cores)} cores; write one for each, in "
+                "floorplan order"
+            )
 
     # -- geometry ---------------------------------------------------------------------------------------------
 

@@ -99,6 +99,41 @@ def clear_cycles(config: ChipConfig) -> int:
 #: nothing; they accept again `clear_cycles` later.
 CLEAR_CYCLES: Final = 1
 
+# -- requests for DRAM, by tile (`noc.arbitration`) ----------------------------------------------------------------
+
+
+def most_credit(config: ChipConfig) -> tuple[int, ...]:
+    """Words of credit of each tile, in floorplan order, with `dram.arbitration` "weighted": as many as a round brings
+    in, and the most that it has."""
+    weights = dict(zip(config.cores, config.dram.weights, strict=False))
+    return tuple(config.packet_words * weights.get(tile, 1) for tile in config.tiles)
+
+
+def words_ahead(config: ChipConfig, tile: int, longest: int) -> int:
+    """The most words of MOVEs of other tiles that a DRAM channel begins to read while the first MOVE of `tile` in its
+    queue waits, if no MOVE has more than `longest` words. There is no such number with "fifo" but that of the requests
+    that came before; raises ValueError for it.
+
+    With "round_robin", one MOVE of each. With "weighted", in each round every other tile reads its credit and the rest
+    of the MOVE in which it ends; in the last round, one MOVE of each; and it takes as many rounds to pay for the MOVE
+    that `tile` read before."""
+    arbitration = str(config.dram.arbitration)
+    if arbitration == "fifo":
+        raise ValueError('dram.arbitration = "fifo" bounds no words; set "round_robin" or "weighted"')
+    credits = dict(zip(config.tiles, most_credit(config), strict=True))
+    mine = credits.pop(tile)
+    last = longest * len(credits)
+    if arbitration == "round_robin":
+        return last
+    return last + rounds_ahead(mine, longest) * sum(credit + longest - 1 for credit in credits.values())
+
+
+def rounds_ahead(credit: int, longest: int) -> int:
+    """The most rounds that end before a tile with so much credit in each has some, after a MOVE of at most `longest`
+    words."""
+    return -(-longest // credit)
+
+
 # -- DRAM port (`memory.dram_port`) -----------------------------------------------------------------------------------
 
 #: Bursts of each direction that may be in flight at once.
@@ -110,6 +145,14 @@ PORT_WORDS: Final = 2
 def read_words(config: ChipConfig) -> int:
     """Words that the port buffers of what it reads: with `dram.whole_packets` a packet more."""
     return PORT_WORDS + config.packet_words * config.dram.whole_packets
+
+
+def read_ahead(config: ChipConfig) -> int:
+    """With another `dram.arbitration` than "fifo": the mover takes a MOVE only while the bursts that have been
+    requested and have not arrived whole have no more words than this. They are enough to keep the channel busy for its
+    latency; more would only wait where nobody can overtake them."""
+    dram = config.dram
+    return config.packet_words + max(config.packet_words, -(-dram.latency * dram.bytes_per_cycle // config.lanes))
 
 
 #: From a run, or the head of a packet, accepted to its address on the bus.

@@ -68,6 +68,16 @@ def requested_move(config: ChipConfig) -> data.StructLayout:
     return data.StructLayout({"code": INSTRUCTION_BITS, "route": Route if steered(config) else 0})
 
 
+#: Bits of a requested MOVE's code that say which tile has requested it, where DRAM is shared by tile
+#: (`hw.noc.arbitration`): those of its wait, which is over.
+_REQUESTER = MOVE.offsets["wait_sem"][0]
+
+
+def requester(code: Value) -> Value:
+    """The tile that has requested a MOVE, from the MOVE's code."""
+    return code[_REQUESTER : _REQUESTER + 8]
+
+
 def split_address(address: Value) -> data.View:
     """`region` and `offset` of a word address."""
     return data.View(_ADDRESS, address)

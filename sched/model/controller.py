@@ -69,7 +69,7 @@ class Controller(Executes):
             gate = mover.gate
 
             def arrived(now: int) -> None:
-                mover.request(fields, now)
+                mover.request(fields, self.tile, now)
         else:
             target, unit = order["tile"], _COMPUTES[opcode]
             front = machine.streams[target, unit]

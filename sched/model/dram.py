@@ -30,12 +30,12 @@ Notice = Callable[[int, Callable[[int], None]], None]
 
 
 class _Read:
-    """A read burst: its first word can be there in cycle `first`."""
+    """A read burst of `words`: its first word can be there in cycle `first`."""
 
-    __slots__ = ("first", "left")
+    __slots__ = ("first", "left", "words")
 
     def __init__(self, first: int, words: int) -> None:
-        self.first, self.left = first, words
+        self.first, self.left, self.words = first, words, words
 
 
 class _Write:
@@ -61,6 +61,7 @@ class Dram(User):
         self.written = Buffer(clock, PORT_WORDS)  # words from the NoC
         self.read.feeder = self.written.drainer = self
         self.outstanding = 0  # read bursts requested that have not arrived whole
+        self.ahead = 0  # their words
         self.on_done: Callable[[int], None] = nothing
         self._reads: deque[_Read] = deque()  # behind `_reading`
         self._reading: _Read | None = None  # the first read burst
@@ -83,6 +84,7 @@ class Dram(User):
     def ask(self, words: int, now: int) -> None:
         """The mover offers a burst in cycle `now`."""
         self.outstanding += 1
+        self.ahead += words
         burst = _Read(now + ADDRESS_CYCLES + self.latency, words)
         if self._reading is not None:
             self._reads.append(burst)
@@ -132,6 +134,7 @@ class Dram(User):
             if read.left == 0:
                 self._reading = self._reads.popleft() if self._reads else None
                 self.outstanding -= 1
+                self.ahead -= read.words
                 self.on_done(now)
         if self._write_rate:
             self._words_written += cycles

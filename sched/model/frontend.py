@@ -94,7 +94,10 @@ class FrontEnd(Fed):
             self.fetching = False
             self.machine.at(now + 1, self.fetch)
 
-        sender.offer(port, cycle, self.stream.dram_tile, accept, lambda now: mover.request(fields, now), mover.gate)
+        def arrived(now: int) -> None:
+            mover.request(fields, self.tile, now)
+
+        sender.offer(port, cycle, self.stream.dram_tile, accept, arrived, mover.gate)
 
     def arrived(self, cycle: int) -> None:
         """An instruction is in the ring from `cycle` on."""

@@ -51,8 +51,8 @@ class Requested(Works):
     idle_from: int
     source_free: int | None
 
-    def request(self, fields: dict[str, int], cycle: int) -> None:
-        """The taker holds a MOVE of another tile in `cycle`."""
+    def request(self, fields: dict[str, int], requester: int, cycle: int) -> None:
+        """The taker holds a MOVE that tile `requester` requests in `cycle`."""
         raise NotImplementedError
 
     def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:

@@ -19,11 +19,13 @@ from meshloom.hw.spec.contracts import (
     SOURCE_CYCLES,
     START_CYCLES,
     TURN_CYCLES,
+    read_ahead,
 )
 from meshloom.hw.spec.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
 from ..program.packets import packets
-from .flow import OPEN, Link, Peek
+from .arbitration import NONE, Turns
+from .flow import FOREVER, OPEN, Link, Peek
 from .machine import Machine, Requested
 from .posts import MOVER_POST
 from .reading import Words
@@ -54,7 +56,7 @@ class Mover(Requested):
         self.longest = machine.chip.packet_words
         if self.is_dram:
             self.dram = machine.drams[tile]
-            self.dram.on_done = self.ask
+            self.dram.on_done = self.ask if machine.chip.dram.arbitration == "fifo" else self.burst_arrived
             self.burst_words = Peek(self.dram.read)
             self.whole = machine.chip.dram.whole_packets
             self.dram.read.drainer = self.link
@@ -70,7 +72,10 @@ class Mover(Requested):
         self.waiting: deque[tuple[dict[str, int], int]] = deque()
         self.mine: tuple[dict[str, int], int, Callable[[int], None]] | None = None
         self.due = 0  # cycle from which the first of them is offered
-        self.overflow: dict[str, int] | None = None  # a request that the full queue cannot take yet
+        #: Instead of `waiting`, in DRAM tiles whose requests are queued by tile.
+        self.turns = Turns(machine.chip) if self.is_dram and machine.chip.dram.arbitration != "fifo" else None
+        self.most_ahead = read_ahead(machine.chip)  # words
+        self.overflow: tuple[dict[str, int], int] | None = None  # a request that the full queue cannot take yet
         self.on_room: Callable[[int], None] | None = None  # admits the next request
         self.route: dict[str, int] = {}  # for the next MOVE of the tile's own stream; empty: none
         self.last_own = False
@@ -110,7 +115,7 @@ class Mover(Requested):
             request = fields | {"fire_at": 0} if fields.get("fire_at", 0) else fields  # it has fired here
 
             def arrived(now: int) -> None:
-                receiver.request(request, now)
+                receiver.request(request, self.tile, now)
 
         else:
             target, receiver = fields["tile"], None
@@ -136,15 +141,27 @@ class Mover(Requested):
         tile = self.tile
         self.machine.record(tile, tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, offered, cycle + 1)
 
-    def request(self, fields: dict[str, int], cycle: int) -> None:
+    def request(self, fields: dict[str, int], requester: int, cycle: int) -> None:
         """The taker holds a MOVE of another tile in `cycle`; the queue offers it a cycle later, if it has room."""
-        if len(self.waiting) >= self.machine.chip.mover_queue:
-            self.overflow = fields
-            return
-        self._wait(fields, cycle + QUEUE_CYCLES)
+        if self._has_room(requester):
+            self._wait(fields, requester, cycle + QUEUE_CYCLES)
+        else:
+            self.overflow = fields, requester
 
-    def _wait(self, fields: dict[str, int], cycle: int) -> None:
+    def _has_room(self, requester: int) -> bool:
+        """Whether the queue can take a request of a tile."""
+        if self.turns is not None:
+            return self.turns.room(requester)
+        return len(self.waiting) < self.machine.chip.mover_queue
+
+    def _wait(self, fields: dict[str, int], requester: int, cycle: int) -> None:
         """A request enters the queue in `cycle`."""
+        turns = self.turns
+        if turns is not None:
+            turns.expect(requester)
+            self.machine.at(cycle, lambda now: turns.enter(requester, fields, now))
+            self.machine.at(cycle, self.serve, 1)
+            return
         self.waiting.append((fields, cycle))
         if len(self.waiting) == 1:
             self._first(cycle)
@@ -170,9 +187,9 @@ class Mover(Requested):
 
     def room(self, cycle: int) -> None:
         """The queue released a request in the previous cycle."""
-        if self.overflow is not None:
-            fields, self.overflow = self.overflow, None
-            self._wait(fields, cycle + QUEUE_CYCLES)
+        if self.overflow is not None and self._has_room(self.overflow[1]):
+            (fields, requester), self.overflow = self.overflow, None
+            self._wait(fields, requester, cycle + QUEUE_CYCLES)
             if self.on_room is not None:
                 proceed, self.on_room = self.on_room, None
                 proceed(cycle)
@@ -182,8 +199,17 @@ class Mover(Requested):
         free = self.source_free
         if free is None or cycle < max(free, self.taken_out) or self.loads >= _DESCRIPTORS[self.is_dram]:
             return
-        there = bool(self.waiting) and self.due <= cycle
+        if self.turns is not None and self.dram.ahead > self.most_ahead:
+            return  # resumes when a burst is done
+        turns, number = self.turns, NONE
+        if turns is None:
+            there = bool(self.waiting) and self.due <= cycle
+        else:
+            number = turns.next(cycle)
+            there = number != NONE
         if not there and self.mine is None:
+            if turns is not None and (later := turns.offered(cycle)) < FOREVER:
+                self.machine.at(later, self.serve, 1)
             return
         pick_own = self.mine is not None and (not there or not self.last_own)
         self.last_own = pick_own
@@ -193,10 +219,13 @@ class Mover(Requested):
             self.mine = None
             accept(cycle)
         else:
-            fields, _ = self.waiting.popleft()
             waited = 0
-            if self.waiting:
-                self._first(cycle + 1)
+            if turns is not None:
+                fields = turns.take(number, cycle)
+            else:
+                fields, _ = self.waiting.popleft()
+                if self.waiting:
+                    self._first(cycle + 1)
             self.machine.at(cycle + 1, self.room)
         region, offset = split_address(fields["src"])
         words = fields["words"]
@@ -216,6 +245,11 @@ class Mover(Requested):
         if not self.sending:
             self.sending = True
             self.machine.at(max(cycle + 1, self.idle_from), self.take)
+
+    def burst_arrived(self, cycle: int) -> None:
+        """A burst has arrived whole before `cycle`, in a tile whose requests are queued by tile."""
+        self.ask(cycle)
+        self.machine.at(cycle, self.serve, 1)
 
     def ask(self, cycle: int) -> None:
         """Offers the next burst to the DRAM, one a cycle, while the port can have another in flight."""

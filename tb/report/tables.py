@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from meshloom.hw.spec.config import ChipConfig, tile_position
+from meshloom.hw.spec.config import Arbitration, ChipConfig, tile_position
 from meshloom.hw.spec.isa import OFFSET_BITS, Region, VectorOp
 
 from ..results.clock import clock_figures
@@ -61,10 +61,17 @@ def chip_table(chips: Iterable[ChipConfig]) -> Table:
             kibibytes(lanes * (core.a_words + core.b_words)),
             kibibytes(lanes * (4 * core.acc_words + core.out_words)),
             f"{len(chip.spms)} x {kibibytes(lanes * chip.spm_words)}",
-            f"{len(chip.drams)} x {chip.dram.bytes_per_cycle} B/cycle" + ", whole packets" * chip.dram.whole_packets,
+            _dram(chip),
             end_section=True,
         )
     return table
+
+
+def _dram(chip: ChipConfig) -> str:
+    """The DRAM channels of a chip."""
+    dram = chip.dram
+    shared = "" if dram.arbitration is Arbitration.FIFO else f", {dram.arbitration.replace('_', ' ')}"
+    return f"{len(chip.drams)} x {dram.bytes_per_cycle} B/cycle" + ", whole packets" * dram.whole_packets + shared
 
 
 def processing_elements(chip: ChipConfig) -> int:

@@ -226,6 +226,14 @@ MALFORMED = [
     (GOOD.replace('"good"', "3"), "name = 3 must be text in quotes"),
     (GOOD.replace('"good"', f'"{"a" * 41}"'), "must have at most 40 characters"),
     (GOOD + '[noc]\ndata_routing = "zigzag"', 'noc.data_routing = "zigzag" must be "xy" or "yx"'),
+    (GOOD + '[dram]\narbitration = "fair"', 'dram.arbitration = "fair" must be "fifo", "round_robin" or "weighted"'),
+    (GOOD + '[dram]\narbitration = "weighted"\nweights = [17]', "dram.weights.0 = 17 must be at most 16"),
+    (GOOD + '[dram]\narbitration = "weighted"\nweights = [1, 2]',
+     "dram.weights has 2 numbers for 1 cores; write one for each, in floorplan order"),
+    (GOOD + '[dram]\narbitration = "round_robin"\nweights = [1]',
+     'dram.weights need dram.arbitration = "weighted", and it is "round_robin"; set that or leave the weights out'),
+    (GOOD.replace("host spm", "host dtt") + '[dram]\narbitration = "round_robin"',
+     'dram.arbitration = "round_robin" on a floorplan with a "dtt" tile: the controller orders the requests of the'),
     (GOOD + "mover_queue = 0", "mover_queue = 0 must be at least 1"),
     (GOOD + "programs = -1", "programs = -1 must be at least 0"),
     (GOOD + "programs = 32", "programs = 32 must be at most 31"),
@@ -288,6 +296,17 @@ def test_from_python() -> None:
     values = {"name": "x", "lanes": 4, "floorplan": [["dram", "core"], ["host", "core"]]}
     chip = ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 4}})
     assert len(chip.cores) == 2
+
+
+def test_a_chip_whose_requests_for_dram_come_first_is_the_chip_of_before() -> None:
+    values = {"name": "x", "lanes": 4, "floorplan": ["dram core", "host core"], "dram": {"bytes_per_cycle": 4}}
+    before = ChipConfig.model_validate(values)
+    values["dram"] = {"bytes_per_cycle": 4, "arbitration": "fifo", "weights": []}
+    assert ChipConfig.model_validate(values).digest == before.digest
+    values["dram"] = {"bytes_per_cycle": 4, "arbitration": "weighted", "weights": [1, 2]}
+    weighted = ChipConfig.model_validate(values)
+    assert weighted.dram.weights == (1, 2)
+    assert weighted.digest != before.digest
 
 
 def test_several_programs_at_once() -> None:

@@ -54,13 +54,18 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "controller": {"floorplan": _CONTROLLED, "noc": {"route_hops": 5, "arrivals": True}},
     "controller_without_arrivals": {"floorplan": _CONTROLLED},
     "code_apart": {"floorplan": _CODE_APART, "controller_channel": True, "noc": {"arrivals": True}},
-    "several_programs": {"floorplan": _TWO_BY_TWO, "programs": 4, "counters": True},
+    "several_programs": {
+        "floorplan": _TWO_BY_TWO,
+        "programs": 4,
+        "counters": True,
+        "dram": {"arbitration": "round_robin"},
+    },
     "everything": {
         "floorplan": _TWO_BY_TWO,
         "core": _FEATURES | {"operand_sources": True},
         "noc": {"arrivals": True, "data_vcs": 3},
         "product_register": True,
-        "dram": {"bytes_per_cycle": 3, "whole_packets": True},
+        "dram": {"bytes_per_cycle": 3, "whole_packets": True, "arbitration": "weighted", "weights": [2, 1, 5, 1]},
     },
 }
 
@@ -87,37 +92,39 @@ def random_chip(random: Random) -> ChipConfig:
     def words(most: int) -> int:
         return random.choice((random.randint(1, 100), random.randint(100, most), most, most))
 
-    return ChipConfig.model_validate(
-        {
-            "name": "random",
-            "lanes": lanes,
-            "rows": random.randint(1, lanes),
-            "cols": random.choice((1, random.randint(1, lanes), lanes)),
-            "floorplan": [kinds[row * width : (row + 1) * width] for row in range(height)],
-            "spm_words": random.choice((1, random.randint(1, 300), 4096)),
-            "dram": {
-                "words": random.choice((random.randint(1, 2000), 1 << 14, 1 << 14)),
-                "bytes_per_cycle": random.randint(1, lanes),
-                "latency": random.choice((1, 40, 1000)),
-                "whole_packets": random.random() < 0.3,
-            },
-            "core": {
-                **{name: words(4096) for name in ("a_words", "b_words")},
-                **{name: words(1024) for name in ("acc_words", "out_words", "vec_words")},
-                "vec_windows": random.randint(1, 8),
-                **{name: random.random() < 0.5 for name in (*_FEATURES, "operand_sources")},
-            },
-            "noc": {
-                "data_vcs": random.randint(1, 4),
-                "data_routing": random.choice(("xy", "yx")),
-                "route_hops": 0 if "." in kinds else random.choice((0, 3, width + height)),
-                "arrivals": random.random() < 0.5,
-            },
-            "semaphores": random.choice((8, 16, 64)),
-            "ring_instructions": random.choice((4, 32)),
-            "mover_queue": random.choice((1, 8)),
-            "trace_records": 16,
-            "programs": random.choice((0, 0, 4)),
-            "counters": random.random() < 0.2,
-        }
-    )
+    values = {
+        "name": "random",
+        "lanes": lanes,
+        "rows": random.randint(1, lanes),
+        "cols": random.choice((1, random.randint(1, lanes), lanes)),
+        "floorplan": [kinds[row * width : (row + 1) * width] for row in range(height)],
+        "spm_words": random.choice((1, random.randint(1, 300), 4096)),
+        "dram": {
+            "words": random.choice((random.randint(1, 2000), 1 << 14, 1 << 14)),
+            "bytes_per_cycle": random.randint(1, lanes),
+            "latency": random.choice((1, 40, 1000)),
+            "whole_packets": random.random() < 0.3,
+        },
+        "core": {
+            **{name: words(4096) for name in ("a_words", "b_words")},
+            **{name: words(1024) for name in ("acc_words", "out_words", "vec_words")},
+            "vec_windows": random.randint(1, 8),
+            **{name: random.random() < 0.5 for name in (*_FEATURES, "operand_sources")},
+        },
+        "noc": {
+            "data_vcs": random.randint(1, 4),
+            "data_routing": random.choice(("xy", "yx")),
+            "route_hops": 0 if "." in kinds else random.choice((0, 3, width + height)),
+            "arrivals": random.random() < 0.5,
+        },
+        "semaphores": random.choice((8, 16, 64)),
+        "ring_instructions": random.choice((4, 32)),
+        "mover_queue": random.choice((1, 8)),
+        "trace_records": 16,
+        "programs": random.choice((0, 0, 4)),
+        "counters": random.random() < 0.2,
+    }
+    arbitration = random.choice(("fifo", "fifo", "round_robin", "weighted"))  # drawn last: all else is as before
+    weights = [random.randint(1, 16) for kind in kinds if kind == "core"] if arbitration == "weighted" else []
+    values["dram"] |= {"arbitration": arbitration, "weights": weights}
+    return ChipConfig.model_validate(values)

@@ -35,11 +35,11 @@ from .hand_made import CODE, move, notify, random_words, sync
 from .ways import GAPS, WAYS
 
 _PLACES = {"lanes": 4, "floorplan": ["dram core spm", "host core dram"], "mover_queue": 2}
-#: Three channels of small buffers, and DRAM that is slower than a word a cycle.
+#: Three channels of small buffers, and DRAM that is slower than a word a cycle, from which tiles read in turn.
 THREE = ChipConfig.model_validate(
     {
         "name": "three",
-        "dram": {"bytes_per_cycle": 3, "latency": 13},
+        "dram": {"bytes_per_cycle": 3, "latency": 13, "arbitration": "round_robin"},
         "noc": {
             "data_vcs": 3,
             "data_depth": 2,
@@ -60,11 +60,17 @@ ONE = ChipConfig.model_validate(
     }
     | _PLACES
 )
-#: Channels with half a word a cycle, which send packets whole.
+#: Channels with half a word a cycle, which send packets whole, and from which tiles read by credit.
 WHOLE = ChipConfig.model_validate(
     {
         "name": "whole",
-        "dram": {"bytes_per_cycle": 2, "latency": 13, "whole_packets": True},
+        "dram": {
+            "bytes_per_cycle": 2,
+            "latency": 13,
+            "whole_packets": True,
+            "arbitration": "weighted",
+            "weights": (3, 1),
+        },
         "noc": {"data_vcs": 2, "data_depth": 3, "request_depth": 2, "route_hops": 5, "arrivals": True},
     }
     | _PLACES

@@ -138,7 +138,7 @@ def test_the_document_names_what_is_proved() -> None:
     """Families in docs/proofs.md are names up to the first digit or place."""
     text = DOC.read_text()
     kinds = {name.split("-")[0] for name in PROOFS}
-    assert kinds == {"buffer", "arbiter", "router", "mesh", "broken"}
+    assert kinds == {"buffer", "arbiter", "dram", "router", "mesh", "broken"}
     assert all(f"`{kind}-" in text for kind in kinds)
     assert all(f"`{mutant}`" in text for mutant in mutants.MUTANTS)
 

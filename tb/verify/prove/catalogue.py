@@ -10,7 +10,7 @@ from types import ModuleType
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.router import Router
 
-from . import arbiter, buffer, mesh, mutants, router
+from . import arbiter, buffer, mesh, mutants, router, sharing
 from .engine import Bench, Netlist
 from .mutants import Mutant, mutated
 from .surroundings import plane
@@ -110,6 +110,20 @@ def _arbiters() -> Iterator[Proof]:
         yield Proof(f"arbiter-{count}", partial(arbiter.bench, count), quick=count < 16, depth=count + 1)
 
 
+def _sharing() -> Iterator[Proof]:
+    for count, credits, quick in (
+        (4, (), True),
+        (2, (1, 2), True),
+        (3, (2, 1, 3), False),
+        (4, (1, 4, 1, 2), False),
+    ):
+        name = f"dram-turns-{count}" + "".join(f"-{credit}" for credit in credits)
+        yield Proof(name, partial(sharing.turns, count, credits), quick=quick, depth=count + 2)
+    for depth, tile in ((1, 0), (2, 1), (3, 2)):
+        name = f"dram-queues-{depth}-of-{tile}"
+        yield Proof(name, partial(sharing.queues, depth, tile), quick=depth == 2, depth=depth + 3)
+
+
 def _router(claim: Callable[[Router], Bench], x: int, y: int, of: Plane) -> Bench:
     return claim(Router(x, y, of))
 
@@ -169,6 +183,12 @@ def _refutations() -> Iterator[Refutation]:
     def of_arbiter(modules: Modules) -> Bench:
         return arbiter.bench(3, modules["output_unit"])
 
+    def of_turns(modules: Modules) -> Bench:
+        return sharing.turns(2, (1, 2), source=modules["arbitration"])
+
+    def of_queues(modules: Modules) -> Bench:
+        return sharing.queues(2, 1, modules["arbitration"])
+
     def of_router(claim: Callable[[Router], Bench], of: Plane, modules: Modules) -> Bench:
         return claim(modules["router"].Router(1, 0, of))
 
@@ -180,11 +200,15 @@ def _refutations() -> Iterator[Refutation]:
 
     packets = partial(of_router, router.packets)
     conduct = partial(of_router, router.conduct)
-    above = ("output_unit", "router", "mesh")
+    above = ("output_unit", "arbitration", "router", "mesh")
     for subject, mutant, make, breaks, quick in (
         ("buffer", mutants.IGNORES_FULL, of_buffer, "nothing changed", True),
         ("arbiter", mutants.UNFAIR, of_arbiter, "all: ", True),
         ("arbiter", mutants.GRANTS_NOBODY, of_arbiter, "granted", True),
+        ("dram-turns", mutants.UNFAIR, of_turns, "all: ", True),
+        ("dram-turns", mutants.NEVER_PAYS, of_turns, "0 waits for 3 rounds", True),
+        ("dram-turns", mutants.WAITS_FOR_ALL, of_turns, "a round ends", True),
+        ("dram-queues", mutants.IGNORES_ROOM, of_queues, "nothing", True),
         ("router", mutants.IGNORES_FULL, partial(packets, one), "together", False),
         ("router", mutants.LETS_GO, partial(packets, one), "together: not mixed", True),
         ("router", mutants.MIXED_ORDER, partial(packets, one), "route", True),
@@ -202,7 +226,7 @@ def _refutations() -> Iterator[Refutation]:
 
 #: All proofs and refutations, by name.
 PROOFS: Mapping[str, Proof | Refutation] = {
-    item.name: item for item in (*_buffers(), *_arbiters(), *_routers(), *_meshes(), *_refutations())
+    item.name: item for item in (*_buffers(), *_arbiters(), *_sharing(), *_routers(), *_meshes(), *_refutations())
 }
 
 

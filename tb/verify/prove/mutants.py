@@ -104,7 +104,25 @@ GRANTS_NOBODY = Mutant(
         ]
     },
 )
+IGNORES_ROOM = Mutant(
+    "ignores-room",
+    "a tile's queue of requests for DRAM takes one when it is full",
+    {"arbitration": [("write.en.eq(self.w_en & self.w_rdy)", "write.en.eq(self.w_en)")]},
+)
+NEVER_PAYS = Mutant(
+    "never-pays",
+    "a round gives no credit to a tile that owes words",
+    {"arbitration": [("credit.eq(Mux(positive, most, credit + most))", "credit.eq(Mux(positive, most, credit))")]},
+)
+WAITS_FOR_ALL = Mutant(
+    "waits-for-all",
+    "a round ends when nobody asks, instead of nobody that has credit",
+    {"arbitration": [("ends.eq(~solvent.any())", "ends.eq(~self.asking.any())")]},
+)
 ANY_ROUTES = Mutant("any-routes", "not a mutant: packets choose their routes, which may form cycles", {})
-_ALL = (MIXED_ORDER, ANY_ROUTES, IGNORES_FULL, IGNORES_READY, UNFAIR, LETS_GO, GRANTS_NOBODY)
+_ALL = (
+    *(MIXED_ORDER, ANY_ROUTES, IGNORES_FULL, IGNORES_READY, UNFAIR, LETS_GO, GRANTS_NOBODY),
+    *(IGNORES_ROOM, NEVER_PAYS, WAITS_FOR_ALL),
+)
 #: All of them, by name.
 MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in _ALL}
