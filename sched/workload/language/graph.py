@@ -78,15 +78,17 @@ class _Builder:
             ]
         x = "x"
         for layer in range(model.layers):
-            attention = self._attention(layer, self._normalised(f"{layer}/attend", x))
+            across = self._across(f"{layer}/attend", x)
+            attention = self._attention(layer, self._normalised(f"{layer}/attend", across))
             rescaled = self._rescaled(x, f"{layer}/y")
             mixed = self._mixed(layer, attention)
             x = self._residual(f"{layer}/o", mixed, rescaled, f"{layer}/y")
+            across = self._across(f"{layer}/feed", x)
             rescaled = self._rescaled(x, f"{layer}/z")
-            feed = self._normalised(f"{layer}/feed", x)
+            feed = self._normalised(f"{layer}/feed", across)
             hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
             x = self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
-        self._product("output", self._normalised("last", x), "scores")
+        self._product("output", self._normalised("last", self._across("last", x)), "scores")
         outputs = ["scores", *(cache.new for cache in self.caches)]
         return Graph(
             f"{model.name}-{'-'.join(str(tokens) for tokens in self.news)}",
@@ -124,11 +126,13 @@ class _Builder:
         """A product that is added to the residual."""
         return self._add("add", y, (self._product(name, x, f"{y}/more", y_step=y), rescaled), self.integers.steps[y])
 
-    def _normalised(self, name: str, x: str) -> str:
-        """Each token over its root mean square: between two transposes, since the vector unit takes all pixels of a
-        channel."""
+    def _across(self, name: str, x: str) -> str:
+        """Tokens along channels, features along pixels: the vector unit divides all pixels of a channel."""
+        return self._add("transpose", f"{name}/across", (x,), self.integers.steps[x])
+
+    def _normalised(self, name: str, across: str) -> str:
+        """Each token over its root mean square, turned back."""
         step, width = self.integers.steps[name], self.model.width
-        across = self._add("transpose", f"{name}/across", (x,), self.integers.steps[x])
         scale = round(quotient_scale("root", width, step))
         over = self._add("normalise", f"{name}/over", (across,), step, by="root", scale=scale, times16=True)
         return self._add("transpose", name, (over,), step)
