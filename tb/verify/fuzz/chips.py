@@ -8,7 +8,7 @@ from random import Random
 
 from pydantic import ValidationError
 
-from meshloom.hw.spec.config import ChipConfig, TileKind
+from meshloom.hw.spec.config import MOST_WEIGHT, Arbitration, ChipConfig, TileKind
 
 #: Drafts of a chip, of which that with the most new pairs of choices is taken.
 DRAFTS = 24
@@ -54,6 +54,7 @@ def choices(chip: ChipConfig) -> Mapping[str, str]:
         "operand_sources": str(core.operand_sources),
         "bandwidth": "a word" if dram.bytes_per_cycle == chip.lanes else "less",
         "whole_packets": str(dram.whole_packets),
+        "arbitration": f"{dram.arbitration.value}{' with weights' if dram.weights else ''}",
         "data_vcs": str(noc.data_vcs),
         "data_depth": "least" if noc.data_depth == 2 else "more",
         "request_depth": "least" if noc.request_depth == 2 else "more",
@@ -84,6 +85,9 @@ def _values(random: Random, name: str) -> dict[str, object]:
     floorplan = [list(row) for row in _floorplan(random)]
     controller = any(TileKind.DTT in row for row in floorplan)
     gaps = any(TileKind.NONE in row for row in floorplan)
+    arbitration = Arbitration.FIFO if controller else random.choice(list(Arbitration))
+    cores = sum(row.count(TileKind.CORE) for row in floorplan)
+    weighted = arbitration is Arbitration.WEIGHTED and random.random() < 0.7
     return {
         "name": name,
         "lanes": lanes,
@@ -105,6 +109,8 @@ def _values(random: Random, name: str) -> dict[str, object]:
             "bytes_per_cycle": random.choice((lanes, random.randint(1, lanes))),
             "latency": random.choice((1, 7, 40, 99)),
             "whole_packets": random.random() < 0.5,
+            "arbitration": arbitration.value,
+            "weights": [random.randint(1, MOST_WEIGHT) for _ in range(cores * weighted)],
         },
         "noc": {
             "data_depth": random.choice((2, 3, 4, 8)),
