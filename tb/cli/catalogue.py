@@ -86,8 +86,8 @@ LISTED = {
     ),
     "schemas": Listed(
         "schemas",
-        "Write JSON Schemas of chips, schedules, scenarios, sweeps, results, explanations and comparisons, with which "
-        "editors complete and check.",
+        "Write JSON Schemas of chips, schedules, scenarios and sweeps, with which editors complete and check, and of "
+        "all that commands write as JSON.",
     ),
     "mcp": Listed(
         "mcp",

@@ -154,8 +154,8 @@ def import_chip(
 ) -> None:
     """Make the chip that another tool's hardware file describes, and list what is not carried over.
 
-    What could not be carried over, and what is as in any chip of ours, is listed. The chip can be used at once:
-    `meshloom run LAYER --chip PATH`.
+    Its arrays, cores, memories and DRAM bandwidth become those of the chip; what the file does not say is as in any
+    chip of ours. The chip can be used at once: `meshloom run LAYER --chip PATH`.
     """
     from meshloom.sched.support.files import write_atomically
 

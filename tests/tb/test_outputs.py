@@ -68,6 +68,7 @@ LISTS = ("runs", "schedulers", "chips", "workloads", "devices", "studies", "doct
 TRAIN = "train digits --chip quad8 --steps 1 --model"
 GENERATE = "generate shakespeare --prompt ROMEO --chip tiny --tokens 1 --model"
 TIMELOOP = Path(__file__).parents[2] / "examples" / "mappings" / "timeloop" / "tiny" / "gemm_32x32x32.map.yaml"
+CONFIGURATION = Path(__file__).parents[2] / "examples" / "mappings" / "scalesim" / "tiny" / "gemm_32x32x32" / "tiny.cfg"
 TRAFFIC = Path(__file__).parents[2] / "examples" / "traffic" / "crossing.json"
 OUTPUTS = {
     ("run", "--json"): [Output("run gemm:8x8x8 --chip tiny", "--json", "a.json")],
@@ -105,6 +106,7 @@ OUTPUTS = {
     ("import", "--out"): [
         Output(f"import timeloop {TIMELOOP} --chip tiny --workload gemm:32x32x32", "--out", "a.json"),
     ],
+    ("import-chip", "--out"): [Output(f"import-chip scalesim {CONFIGURATION}", "--out", "a.toml")],
     ("export-chip", "--out"): [Output("export-chip tiny --as zigzag", "--out", "out", file="tiny.yaml")],
     ("noc replay", "--json"): [Output(f"noc replay {TRAFFIC}", "--json", "a.json")],
     ("export", "--out"): [Output("export gemm:4x4x4 --chip tiny", "--out", "out", file="program.bin", read=True)],
