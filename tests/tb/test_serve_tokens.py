@@ -81,6 +81,15 @@ def test_a_text_has_the_same_numbers_in_any_company() -> None:
         np.testing.assert_array_equal(values[4,][name][..., 1:2], alone[name])
 
 
+def test_layers_of_texts_come_in_turn() -> None:
+    """A unit that waits for the layer of a text has another's to do; weights are multiplied once for all."""
+    names = [layer.output for layer in batch_graph(integers(random_model()), (2, 1)).layers]
+    at = names.index("0/q@0")
+    assert names[at : at + 4] == ["0/q@0", "0/q@1", "0/scores@0", "0/scores@1"]
+    assert names[at + 4 : at + 6] == ["0/attention@0/kept", "0/attention@1/kept"]
+    assert [name for name in names if name in ("0/q", "0/k", "0/v")] == ["0/k", "0/q", "0/v"]
+
+
 def test_every_tensor_is_right_on_the_rtl(folder: Path) -> None:
     """A chunk beside a token, and two tokens, with places left over; the same cycles as in the model, and the same
     tokens as `meshloom generate` writes of each text alone."""

@@ -78,12 +78,16 @@ class _Builder:
             ]
         x = "x"
         for layer in range(model.layers):
-            mixed = self._attention(layer, self._normalised(f"{layer}/attend", x))
-            x = self._residual(f"{layer}/o", mixed, x, f"{layer}/y")
-            feed = self._normalised(f"{layer}/feed", x)
+            pairs = self._attention(layer, self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x)))
+            rescaled = self._rescaled(x, f"{layer}/y")
+            mixed = self._mixed(layer, pairs)
+            x = self._residual(f"{layer}/o", mixed, rescaled, f"{layer}/y")
+            across = self._across(f"{layer}/feed", x)
+            rescaled = self._rescaled(x, f"{layer}/z")
+            feed = self._normalised(f"{layer}/feed", across)
             hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
-            x = self._residual(f"{layer}/down", hidden, x, f"{layer}/z")
-        self._product("output", self._normalised("last", x), "scores")
+            x = self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
+        self._product("output", self._normalised("last", self._across("last", x)), "scores")
         outputs = ["scores", *(cache.new for cache in self.caches)]
         return Graph(
             f"{model.name}-{'-'.join(str(tokens) for tokens in self.news)}",
@@ -109,20 +113,25 @@ class _Builder:
             scale=filters.scale, relu=relu,
         )  # fmt: skip
 
-    def _residual(self, name: str, x: str, r: str, y: str) -> str:
-        """A product that is added to the residual `r`, which is brought to the step of the sum first: it grows from
-        layer to layer."""
+    def _rescaled(self, r: str, y: str) -> str:
+        """The residual `r` in the step of the sum `y`: it grows from layer to layer. It comes before what it is added
+        to, whose operands would wait for it otherwise."""
         step = self.integers.steps[y]
         numbers = np.arange(TABLE_SIZE) - TABLE_SIZE // 2
         table = np.clip(np.rint(numbers * self.steps.get(r, self.integers.steps["x"]) / step), -128, 127)
-        rescaled = self._add("table", f"{y}/rescaled", (r,), step, table=table.astype(np.int8))
-        return self._add("add", y, (self._product(name, x, f"{y}/more", y_step=y), rescaled), step)
+        return self._add("table", f"{y}/rescaled", (r,), step, table=table.astype(np.int8))
 
-    def _normalised(self, name: str, x: str) -> str:
-        """Each token over its root mean square: between two transposes, since the vector unit takes all pixels of a
-        channel."""
+    def _residual(self, name: str, x: str, rescaled: str, y: str) -> str:
+        """A product that is added to the residual."""
+        return self._add("add", y, (self._product(name, x, f"{y}/more", y_step=y), rescaled), self.integers.steps[y])
+
+    def _across(self, name: str, x: str) -> str:
+        """Tokens along channels, features along pixels: the vector unit divides all pixels of a channel."""
+        return self._add("transpose", f"{name}/across", (x,), self.integers.steps[x])
+
+    def _normalised(self, name: str, across: str) -> str:
+        """Each token over its root mean square, turned back."""
         step, width = self.integers.steps[name], self.model.width
-        across = self._add("transpose", f"{name}/across", (x,), self.integers.steps[x])
         scale = round(quotient_scale("root", width, step))
         over = self._add("normalise", f"{name}/over", (across,), step, by="root", scale=scale, times16=True)
         return self._add("transpose", name, (over,), step)
@@ -152,24 +161,37 @@ class _Builder:
         self.caches.append(Cache(rows, past, new, 2 * context))
         return rows
 
-    def _attention(self, layer: int, x: str) -> str:
-        """The attention of all texts to themselves."""
-        gain = (self.model.width // self.model.heads) ** -0.5
+    def _attention(self, layer: int, x: str) -> list[tuple[str, str]]:
+        """By text what each new token takes of each key, and the values, both with keys along channels. Keys come
+        first, and values are turned at once: neither needs the scores."""
+        texts, gain = range(len(self.news)), (self.model.width // self.model.heads) ** -0.5
+        self._product(f"{layer}/k", x, f"{layer}/k")
+        keys = [self._cached(f"{layer}/k", text) for text in texts]
         self._product(f"{layer}/q", x, f"{layer}/q", gain=gain)
-        for name in "kv":
-            self._product(f"{layer}/{name}", x, f"{layer}/{name}")
-        mixed = [self._attended(layer, text) for text in range(len(self.news))]
-        if len(mixed) == 1:
-            return mixed[0]
-        places = [PastePlace(0, sum(self.news[:text]), 1, 1, 1, tokens) for text, tokens in enumerate(self.news)]
-        return self._add("paste", f"{layer}/mixed", mixed, self.integers.steps[f"{layer}/mixed"], places=tuple(places))
+        self._product(f"{layer}/v", x, f"{layer}/v")
+        values = [self._turned(layer, text) for text in texts]
+        segments: list[list[Layer]] = []
+        shares: list[str] = []
+        for text in texts:
+            first = len(self.layers)
+            shares.append(self._shares(layer, text, keys[text]))
+            segments.append(self.layers[first:])
+            del self.layers[first:]
+        # in turn: a unit that waits for one text's layer has another's to do
+        self.layers += [one for turn in zip(*segments, strict=True) for one in turn]
+        return list(zip(shares, values, strict=True))
 
-    def _attended(self, layer: int, text: int) -> str:
-        """The attention of a text to itself."""
+    def _turned(self, layer: int, text: int) -> str:
+        """The values of a text, keys along channels."""
+        values, step = self._cached(f"{layer}/v", text), self.integers.steps[f"{layer}/v"]
+        name = self._named(f"{layer}/v/turned", text)
+        return self._add("transpose", name, (values,), step, groups=self.model.heads)
+
+    def _shares(self, layer: int, text: int, keys: str) -> str:
+        """What each new token of a text takes of each of its keys."""
         integers, heads, name = self.integers, self.model.heads, self._named(f"{layer}/attention", text)
-        steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "v", "scores", "mixed")}
+        steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "scores")}
         q = self._of_text(f"{layer}/q", text)
-        keys, values = self._cached(f"{layer}/k", text), self._cached(f"{layer}/v", text)
         keep, mask = self._named("keep", text), self._named("mask", text)
         scale = integers.multiplier(f"{layer}/scores", steps["q"], steps["k"], 1 / steps["scores"])
         result = self._named(f"{layer}/scores", text)
@@ -181,8 +203,17 @@ class _Builder:
         shares = Layer("normalise", name, (counted.output,), by="sum", scale=over.scale, times16=True)
         self.layers += [less, table, counted, shares]
         self.steps |= {less.output: steps["scores"]} | dict.fromkeys((table.output, counted.output, name), 1 / ONE)
-        by_key = self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads)
-        turned = self._add("transpose", self._named(f"{layer}/v/turned", text), (values,), steps["v"], groups=heads)
-        scale = integers.multiplier(f"{layer}/mixed", steps["v"] / ONE, 1 / steps["mixed"])
-        result = self._named(f"{layer}/mixed", text)
-        return self._add("product", result, (by_key, turned), steps["mixed"], groups=heads, scale=scale)
+        return self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads)
+
+    def _mixed(self, layer: int, pairs: list[tuple[str, str]]) -> str:
+        """Values by their shares, of all texts side by side."""
+        integers, step = self.integers, self.integers.steps[f"{layer}/mixed"]
+        scale = integers.multiplier(f"{layer}/mixed", integers.steps[f"{layer}/v"] / ONE, 1 / step)
+        mixed = [
+            self._add("product", self._named(f"{layer}/mixed", text), pair, step, groups=self.model.heads, scale=scale)
+            for text, pair in enumerate(pairs)
+        ]
+        if len(mixed) == 1:
+            return mixed[0]
+        places = [PastePlace(0, sum(self.news[:text]), 1, 1, 1, tokens) for text, tokens in enumerate(self.news)]
+        return self._add("paste", f"{layer}/mixed", mixed, step, places=tuple(places))
