@@ -123,6 +123,8 @@ def load(path: Path, names: Collection[str] | None = None) -> Scenario:
 
 
 def _scenario(values: dict[str, Any], folder: Path, names: Collection[str] | None) -> Scenario:
+    if "model" in values:
+        raise ScenarioError("asks for texts of a language model; `meshloom serve-tokens` serves them")
     head = _valid(_File, values, "")
     networks: Any = head.network
     if not isinstance(networks, list) or not networks:

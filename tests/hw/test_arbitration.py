@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from amaranth.back import rtlil
+from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshloom.hw.memory.dram_port import DramPort
 from meshloom.hw.memory.mover import Mover

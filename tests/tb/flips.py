@@ -168,8 +168,8 @@ class FlippingDevice(SimulatedDevice):
         (folder / "flips.hex").write_text("\n".join(flip.code() if flip else nothing for flip in self.flips) + "\n")
         return super()._start(folder)
 
-    def _collect(self, number: int, job: Any, plan: Any, result: dict[str, float], folder: Path) -> Any:
+    def _collect(self, number: int, job: Any, plan: Any, needed: Any, result: dict[str, float], folder: Path) -> Any:
         happened = folder / "flipped.txt"
         if happened.exists():
             self.flipped |= {int(line) for line in happened.read_text().split()}
-        return super()._collect(number, job, plan, result, folder)
+        return super()._collect(number, job, plan, needed, result, folder)

@@ -83,6 +83,9 @@ TOKENS: Registry[TokenMaker] = Registry(
 def token_scheduler(name: str) -> TokenScheduler:
     """A new scheduler for one run. Raises SchedulerError that lists what there is, or says on which line it failed; and
     so does the scheduler."""
+    base, colon, options = name.partition(":")
+    if colon and base in TOKENS.names():
+        raise SchedulerError(f"token scheduler {base} has no options; leave out :{options}")
     maker = TOKENS.get(name)
     try:
         return _Guarded(name, maker.make(), maker.source)

@@ -78,10 +78,9 @@ class _Builder:
             ]
         x = "x"
         for layer in range(model.layers):
-            across = self._across(f"{layer}/attend", x)
-            attention = self._attention(layer, self._normalised(f"{layer}/attend", across))
+            pairs = self._attention(layer, self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x)))
             rescaled = self._rescaled(x, f"{layer}/y")
-            mixed = self._mixed(layer, attention)
+            mixed = self._mixed(layer, pairs)
             x = self._residual(f"{layer}/o", mixed, rescaled, f"{layer}/y")
             across = self._across(f"{layer}/feed", x)
             rescaled = self._rescaled(x, f"{layer}/z")
@@ -163,28 +162,33 @@ class _Builder:
         return rows
 
     def _attention(self, layer: int, x: str) -> list[tuple[str, str]]:
-        """Of each text: what each new token takes of each key, and the values, both with keys along channels. Keys come
+        """By text what each new token takes of each key, and the values, both with keys along channels. Keys come
         first, and values are turned at once: neither needs the scores."""
-        texts = range(len(self.news))
+        texts, gain = range(len(self.news)), (self.model.width // self.model.heads) ** -0.5
         self._product(f"{layer}/k", x, f"{layer}/k")
         keys = [self._cached(f"{layer}/k", text) for text in texts]
-        self._product(f"{layer}/q", x, f"{layer}/q", gain=(self.model.width // self.model.heads) ** -0.5)
+        self._product(f"{layer}/q", x, f"{layer}/q", gain=gain)
         self._product(f"{layer}/v", x, f"{layer}/v")
-        step, heads = self.integers.steps[f"{layer}/v"], self.model.heads
-        turned = [
-            self._add(
-                "transpose",
-                self._named(f"{layer}/v/turned", text),
-                (self._cached(f"{layer}/v", text),),
-                step,
-                groups=heads,
-            )
-            for text in texts
-        ]
-        return [(self._shares(layer, text, keys[text]), turned[text]) for text in texts]
+        values = [self._turned(layer, text) for text in texts]
+        segments: list[list[Layer]] = []
+        shares: list[str] = []
+        for text in texts:
+            first = len(self.layers)
+            shares.append(self._shares(layer, text, keys[text]))
+            segments.append(self.layers[first:])
+            del self.layers[first:]
+        # in turn: a unit that waits for one text's layer has another's to do
+        self.layers += [one for turn in zip(*segments, strict=True) for one in turn]
+        return list(zip(shares, values, strict=True))
+
+    def _turned(self, layer: int, text: int) -> str:
+        """The values of a text, keys along channels."""
+        values, step = self._cached(f"{layer}/v", text), self.integers.steps[f"{layer}/v"]
+        name = self._named(f"{layer}/v/turned", text)
+        return self._add("transpose", name, (values,), step, groups=self.model.heads)
 
     def _shares(self, layer: int, text: int, keys: str) -> str:
-        """What each new token of a text takes of each key, with keys along channels."""
+        """What each new token of a text takes of each of its keys."""
         integers, heads, name = self.integers, self.model.heads, self._named(f"{layer}/attention", text)
         steps = {each: integers.steps[f"{layer}/{each}"] for each in ("q", "k", "scores")}
         q = self._of_text(f"{layer}/q", text)
@@ -201,13 +205,13 @@ class _Builder:
         self.steps |= {less.output: steps["scores"]} | dict.fromkeys((table.output, counted.output, name), 1 / ONE)
         return self._add("transpose", f"{name}/by_key", (name,), 1 / ONE, groups=heads)
 
-    def _mixed(self, layer: int, attention: Sequence[tuple[str, str]]) -> str:
-        """Values of all texts by their shares."""
+    def _mixed(self, layer: int, pairs: list[tuple[str, str]]) -> str:
+        """Values by their shares, of all texts side by side."""
         integers, step = self.integers, self.integers.steps[f"{layer}/mixed"]
         scale = integers.multiplier(f"{layer}/mixed", integers.steps[f"{layer}/v"] / ONE, 1 / step)
         mixed = [
             self._add("product", self._named(f"{layer}/mixed", text), pair, step, groups=self.model.heads, scale=scale)
-            for text, pair in enumerate(attention)
+            for text, pair in enumerate(pairs)
         ]
         if len(mixed) == 1:
             return mixed[0]

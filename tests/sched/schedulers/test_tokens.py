@@ -159,6 +159,8 @@ def test_schedulers_by_name(tmp_path: Path) -> None:
     assert TOKENS.names() == SHIPPED
     with pytest.raises(SchedulerError, match=r"unknown token scheduler 'chunkd'.*chunked"):
         token_scheduler("chunkd")
+    with pytest.raises(SchedulerError, match="token scheduler lookahead has no options; leave out :penalty=3"):
+        token_scheduler("lookahead:penalty=3")
     file = tmp_path / "mine.py"
     head = "from meshloom.sched.schedulers.tokens.interface import Batch, TextView\n\n\n"
     file.write_text(head + "def decide(view: TextView) -> Batch:\n    return Batch(view.texts[9].number)\n")

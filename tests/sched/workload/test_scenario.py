@@ -70,6 +70,7 @@ HEAD = 'name = "s"\n[[network]]\nname = "vww"\n'
         ('name = "s"\n', r"there is no \[\[network\]\]"),
         ('name = "s"\nnetwork = "vww"\n', r"there is no \[\[network\]\]"),
         ('name = "s"\nnetwork = [3]\n', r"network 1 must be a table"),
+        ('name = "s"\nmodel = "shakespeare"\n', "asks for texts of a language model; `meshloom serve-tokens`"),
         ('name = "s"\nfactor = 1\n[[network]]\nname = "vww"\n', "factor: there is no such field"),
         (HEAD + "bach = 3\n", r"network 1 \(vww\): bach: there is no such field; did you mean batch"),
         (HEAD + "batch = 0\n", r"network 1 \(vww\): batch = 0 must be at least 1"),
