@@ -28,6 +28,8 @@ PLAYED, PLAYED_CYCLES = (2, 2, 1), 1_200_000
 COMPARED = AHEAD[1]
 #: The fewest sets that banks are ahead in any of `AHEAD`.
 NEAREST = min(bank for _, bank in AHEAD)
+#: Choices that are played so in any case.
+CAREFUL = 2
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,9 @@ class Judge:
         self, choices: Sequence[Choice], policy: Policy, rank: Policy
     ) -> tuple[list[tuple[Choice, Emitted, Ordered]], list[tuple[Choice, Emitted, Ordered]]]:
         """The choices that are best once their operations are put in order, with the orders that the model is to play:
-        the best of `AHEAD`, those that come to the same once. And the best choice with the best order in which banks
-        are not far ahead, if it is not among these: what they load fills the queues of DRAM, and programs, which are
-        fetched from there, have to wait behind it; the play does not know that."""
+        the best of `AHEAD`, those that come to the same once. And the best `CAREFUL` choices with the best order in
+        which banks are not far ahead, if it is not among these: what they load fills the queues of DRAM, and programs,
+        which are fetched from there, have to wait behind it; the play does not know that."""
         trials: list[tuple[float, int, Choice, Emitted, Orders]] = []
         operations = 0
         for number, choice in enumerate(choices):
@@ -143,9 +145,9 @@ class Judge:
             orders = {order.cycles: order for order in map(orderer.run, AHEAD)}
             some = [orders[cycles] for cycles in sorted(orders)]
             turns += [(turn, number, choice, emission, order) for turn, order in enumerate(some[:count])]
-            if not number:
+            if number < CAREFUL:
                 near = [order for order in some if order.ahead[1] == NEAREST]
-                careful = [(choice, emission, order) for order in near[:1] if order not in some[:count]]
+                careful += [(choice, emission, order) for order in near[:1] if order not in some[:count]]
         # Choices differ more than the orders of one do: all have their first turn before any has its second.
         turns.sort(key=lambda entry: entry[:2])
         return [(choice, emission, order) for _, _, choice, emission, order in turns], careful

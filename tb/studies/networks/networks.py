@@ -217,7 +217,8 @@ def whole(rows: Rows) -> list[Table]:
         tables.append(table(f"{chip}: whole networks", COLUMNS, some, lambda run: bool(missed(*run))))
         tables.append(table(f"{chip}: where the PE cycles went, %", shares, some))
         if chip == SEARCHED_CHIP:
-            tables += [searched(rows), limited(rows)]
+            tables.append(searched(rows))
+        tables.append(limited(rows, chip))
     return tables
 
 
@@ -251,8 +252,8 @@ def searched(rows: Rows) -> Table:
     )
 
 
-def limited(rows: Rows) -> Table:
-    """What bounds the schedules that ran: the busiest resource of each kind."""
+def limited(rows: Rows, chip: str) -> Table:
+    """What bounds the schedules that ran on a chip: the busiest resource of each kind."""
 
     def ideal(run: Run) -> float:
         """Cycles in which all PEs of the chip could do all products."""
@@ -265,8 +266,13 @@ def limited(rows: Rows) -> Table:
     def bound(run: Run) -> int:
         return _figures(run[1]).busy[largest(run)]
 
+    def name(run: Run) -> str:
+        """The network, and how long was searched if not as usual."""
+        how = run[0].scheduler.removeprefix(f"{DEFAULT}:")
+        return run[0].workload + (f" ({how})" if run[0].scheduler != DEFAULT else "")
+
     columns: dict[str, Callable[[Run], str]] = {
-        "network": lambda run: run[0].workload,
+        "network": name,
         "useful>": lambda run: count(ideal(run)),
         **{f"{name}>": lambda run, kind=kind: count(_figures(run[1]).busy[kind]) for kind, name in BUSY.items()},
         "limit": lambda run: BUSY[largest(run)],
@@ -275,8 +281,10 @@ def limited(rows: Rows) -> Table:
         "RTL cycles>": lambda run: count(run[1].rtl_cycles),
         "RTL / bound>": lambda run: f"{run[1].rtl_cycles / max(1, bound(run)):.2f}",
     }
-    some = [(point, row) for point, row, _, _ in _searched(rows) if row.network and row.network.busy]
-    return table(f"{SEARCHED_CHIP}: what limits these schedules, cycles", columns, some)
+    longer = [(point, row) for point, row, _, _ in _searched(rows)] if chip == SEARCHED_CHIP else []
+    runs = dict([*_runs(rows, chip), *longer])
+    some = [(point, row) for point, row in runs.items() if row.network and row.network.busy]
+    return table(f"{chip}: what limits these schedules, cycles", columns, some)
 
 
 def answers(rows: Rows) -> list[Table]:

@@ -70,7 +70,9 @@ def test_what_limits_a_network_is_its_busiest_resource() -> None:
     one = network_row()
     assert one.network is not None
     one.network.busy.update(receiving=800)
-    table = networks.limited(rows_of({point("mobilenet_v1"): one}))
+    longer = point("resnet8", scheduler="loop_order:refine=1000")
+    table = networks.limited(rows_of({point("mobilenet_v1"): one, longer: one}), "quad16")
+    assert [cells[0] for cells in table.rows] == ["mobilenet_v1", "resnet8 (refine=1000)"]
     texts = dict(zip((name.rstrip(">") for name in table.columns), table.rows[0], strict=True))
     assert texts["useful"] == f"{1_000_000 / 1024:,.0f}", "products over all PEs of quad16"
     assert (texts["arrays"], texts["into a core"], texts["DRAM channel"]) == ("500", "800", "500")

@@ -52,7 +52,7 @@ def test_every_choice_is_played_before_any_is_played_twice(monkeypatch: pytest.M
     monkeypatch.setattr(judge, "PLAYED_CYCLES", 0)
     one.decide(choices, PAPER_STATIC, PAPER_STATIC)
     assert played[:2] == everything[:2]
-    assert played[2:] in ([], everything[:1])  # the best once more, with banks that are not far ahead
+    assert set(played[2:]) <= set(everything[:2])  # once more, with banks that are not far ahead
 
 
 def test_banks_that_are_far_ahead_need_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
