@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, groupby
 
 import numpy as np
 import pytest
@@ -205,9 +205,20 @@ def scratchpad(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.
     return spm, tiles, np.array([count]), pinned
 
 
+def rows_in_a_row(before: list[tuple[int, int]], usable: list[bool], size: int) -> list[tuple[int, int]]:
+    """Runs of usable segments that have room for `size` rows: their rows, and the first segment of each."""
+    runs: list[tuple[int, int]] = []
+    for usable_run, some in groupby(range(len(before)), key=usable.__getitem__):
+        numbers = list(some)
+        total = sum(before[number][0] for number in numbers)
+        if usable_run and total >= size:
+            runs.append((total, numbers[0]))
+    return runs
+
+
 def test_algorithm_2_against_brute_force() -> None:
-    """In place of the dead tile of the same size that is read no more first, unless it is still read and the best fit
-    is not; else where it fits best, else by the rule of Algorithm 2."""
+    """In place of the dead tile of the same size that is read no more first, unless it is still read and other rows are
+    not; else where it fits best, else by the rule of Algorithm 2."""
     random = np.random.default_rng(2)
     kinds = set()
     for _ in range(3000):
@@ -222,28 +233,13 @@ def test_algorithm_2_against_brute_force() -> None:
             index for index, (rows, tile) in enumerate(before)
             if tile >= 0 and tile not in pinned and uses[tile] == 0 and rows == size
         ]  # fmt: skip
-        runs: list[tuple[int, int]] = []
-        index = 0
-        while index < len(before):
-            total, first = 0, index
-            while index < len(before) and (
-                before[index][1] < 0 or (before[index][1] not in pinned and not uses[before[index][1]])
-            ):
-                total += before[index][0]
-                index += 1
-            if total >= size:
-                runs.append((total, first))
-            index += 1
+        free = [tile < 0 or (tile not in pinned and not uses[tile]) for _, tile in before]
+        runs = rows_in_a_row(before, free, size)
+        quiet = rows_in_a_row(before, [one and read[index] <= when for index, one in enumerate(free)], size)
         first, last = reference(before, uses, pinned, size)
         dead.sort(key=lambda index: read[index])
-        idle = False
-        if dead and runs and read[dead[0]] > when:
-            start = end = min(runs)[1]
-            while sum(rows for rows, _ in before[start : end + 1]) < size:
-                end += 1
-            idle = max(read[start : end + 1]) <= when
-        if idle:
-            expected, kind = min(runs)[1], "idle"
+        if dead and quiet and read[dead[0]] > when:
+            expected, kind = min(quiet)[1], "idle"
         elif dead:
             expected, kind = dead[0], "in place"
         elif runs:
