@@ -118,7 +118,7 @@ class Mover(Requested):
                 receiver.request(request, self.tile, now)
 
         else:
-            target, receiver = fields["tile"], None
+            target = fields["tile"]
             unit = Unit(fields["unit"])
             front = machine.streams[target, unit] if unit is not Unit.NONE else None
             clears = bool(fields.get("clear", 0))
@@ -133,7 +133,8 @@ class Mover(Requested):
             self.dispatched(opcode, fields, waited, cycle, now)
             accept(now)
 
-        machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, receiver.gate if receiver else None)
+        # a FETCH, too, waits for the MOVE that is in front of it at the taker
+        machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, machine.movers[target].gate)
 
     def dispatched(self, opcode: Opcode, fields: dict[str, int], waited: int, offered: int, cycle: int) -> None:
         """An instruction that is not executed here was finished in `cycle`."""
