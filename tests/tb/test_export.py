@@ -322,7 +322,7 @@ def test_a_network_of_a_user_runs_in_icarus(folder: Path) -> None:
 def test_the_bench_runs_in_verilator(tmp_path: Path) -> None:
     folder = written("gemm:16x16x16", tmp_path / "gemm")
     command = ["verilator", "--binary", "--timing", "-Wno-lint", "-Wno-style"]
-    command += ["-CFLAGS", "-std=c++20", "--top-module", "bench", *SOURCES]
+    command += ["-CFLAGS", "-std=c++20", "--top-module", "bench", "chip/tiny.vlt", *SOURCES]
     environment = tool_variables()
     subprocess.run([*command, "--Mdir", tmp_path / "model"], cwd=folder, check=True, env=environment)
     said = subprocess.run([tmp_path / "model" / "Vbench"], cwd=folder, capture_output=True, text=True, check=True)

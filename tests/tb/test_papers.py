@@ -15,6 +15,7 @@ import pytest
 from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.schedulers.papers import ROOM, papers
 from meshloom.sched.schedulers.registry import REGISTRY
+from meshloom.sched.schedulers.tokens.registry import TOKENS
 from meshloom.tb.studies.registry import REGISTRY as STUDIES_OF
 from meshloom.tb.studies.registry import SHIPPED, SUBJECTS
 
@@ -101,7 +102,7 @@ def rows(table: str) -> set[str]:
 def test_without_a_paper_all_else_works(paper: str, tree: Path) -> None:
     shutil.rmtree(tree / "meshloom" / "sched" / "papers" / paper)
     prefix = f"{ROOM}.{paper}."
-    names = {**REGISTRY.shipped, **ONLINE.shipped}
+    names = {**REGISTRY.shipped, **ONLINE.shipped, **TOKENS.shipped}
     gone = {name for name, place in names.items() if place.startswith(prefix)}
     failed, results = probe(tree, [
         ["schedulers"], ["workloads"], ["bench", "no_such_study"], ["schedulers", min(gone)],
@@ -135,4 +136,4 @@ def test_a_folder_is_a_paper(tree: Path) -> None:
     commands = [["schedulers"], ["schedule", "gemm:5x9x7", "--chip", "tiny", "--scheduler", "in_turn:rows=1"]]
     (status, listed), (result, message) = probe(tree, commands)[1]
     assert (status, result) == (0, 0), message
-    assert rows(listed) == {"in_turn", "loop_order", "lookahead"}
+    assert rows(listed) == {"in_turn", "loop_order", *TOKENS.shipped}
