@@ -49,7 +49,6 @@ needed=(
     "perl perl"              # Verilator's driver
     "g++ g++"                # the compiler when there is no clang; its C++ library in any case
     "iverilog iverilog"      # the second simulator
-    "ccache ccache"          # rebuilds a simulator in seconds
     "lz4.h liblz4-dev"       # FST waveforms
     "zlib.h zlib1g-dev"      # FST waveforms
     "python3 python3"        # runs everything

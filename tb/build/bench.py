@@ -17,7 +17,7 @@ the order of the cycles, a record for each word: 32 bits (number of the core in 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from meshloom.hw.assembly.verilog import manifest
 from meshloom.hw.host_link.reporter import report_cycles
@@ -43,6 +43,13 @@ def channel_inputs(config: ChipConfig) -> dict[str, int]:
     return {
         f"{kind}_{edge}_{i}": 32 for i in range(len(config.channels)) for kind in KINDS for edge in ("first", "last")
     }
+
+
+def public(config: ChipConfig) -> Iterator[str]:
+    """Verilator settings: what Python reads and sets."""
+    yield "`verilator_config\n"
+    for name in (*INPUTS, *channel_inputs(config), *OUTPUTS):
+        yield f'public_flat_rw -module "bench" -var "{name}"\n'
 
 
 #: Cycles between two looks at the rest of the simulation, in a simulator that is assembled of blocks.

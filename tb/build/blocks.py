@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meshloom.hw.assembly.partition import Block, gates
@@ -22,11 +20,13 @@ from meshloom.hw.wiring.clocking import GATE
 from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 
+from . import compiling
 from .assembly import AWAKE, CLOCKS, COUNT, LINKS, LOOK, LOOKS, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
-from .tools import ToolError, check_room
+from .compiling import OBJECTS, Compiler, objects
+from .tools import ToolError
 
-#: The top module of a block, and what is kept of its compilation.
-TOP, LIBRARY = "unit", "block.a"
+#: The top module of a block.
+TOP = "unit"
 #: The gate of a tile's link to the host's reader of counters.
 COUNTER = "counter_gate"
 #: Where a DRAM tile's block has what a bench reads and writes.
@@ -36,7 +36,7 @@ _GATE = f"module {GATE}(input clk, input enable, output gated); assign gated = c
 
 
 class BlockError(ToolError):
-    """A block could not be compiled; the message names the tool and says what it printed."""
+    """A block cannot be compiled as it is written; the message says why."""
 
 
 def source(block: Block, config: ChipConfig) -> str:
@@ -110,19 +110,11 @@ def _unit(block: Block, config: ChipConfig, own: Sequence[str]) -> Iterator[str]
     yield "endmodule\n"
 
 
-@dataclass(frozen=True)
-class Compiler:
-    """What blocks are compiled with: Verilator's `arguments`, the tools' `environment`, and all else that decides what
-    comes out (`machine`)."""
-
-    arguments: Sequence[str]
-    environment: Mapping[str, str]
-    machine: Mapping[str, str]
-
-
-def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on_progress: OnProgress) -> Path:
-    """The folder with a block's library and headers, from the cache if it is there. Raises BlockError, EmitError,
-    StoreError."""
+def library(
+    root: Path, block: Block, config: ChipConfig, compiler: Compiler, shared: Path, on_progress: OnProgress
+) -> Path:
+    """The folder with a block's object files (`compiling.OBJECTS`) and headers, from the cache if it is there.
+    `shared`: the folder of `compiling.headers`. Raises BlockError, CompilerError, EmitError, StoreError."""
 
     def make(folder: Path, log: Path) -> None:
         text, prefix, work = source(block, config), f"V{block.name}", folder / "work"
@@ -131,23 +123,14 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
         (work / "unit.vlt").write_text("`verilator_config\n" + "".join(_settings(text)))
         verilate = ["verilator", "--cc", "--no-timing", "--prefix", prefix, "--top-module", TOP, "-Mdir", "."]
         with log.open("w") as printed:
-            for command in (
-                [*verilate, *compiler.arguments, "unit.vlt", "unit.v"],
-                ["make", "-f", f"{prefix}.mk", f"{prefix}__ALL.a"],
-            ):
-                done = subprocess.run(
-                    command, cwd=work, env=dict(compiler.environment), stdout=printed, stderr=subprocess.STDOUT
-                )
-                if done.returncode:
-                    check_room(log.parent, log)
-                    raise BlockError(f"{command[0]} failed on {block.name}; its output is in {log}")
-        single_pass(block, work)
-        (work / f"{prefix}__ALL.a").rename(folder / LIBRARY)
-        for header in work.glob("*.h"):
-            header.rename(folder / header.name)
+            compiler.run([*verilate, *compiler.arguments, "unit.vlt", "unit.v"], work, printed, block.name)
+            single_pass(block, work)
+            objects(work, prefix, compiler, shared, printed, block.name)
+        for path in (*(work / name for name in OBJECTS), *work.glob("*.h")):
+            path.rename(folder / path.name)
         shutil.rmtree(work)
 
-    recipe = Recipe(name(block, config, compiler), make, (LIBRARY, *_headers(block)))
+    recipe = Recipe(name(block, config, compiler), make, (*OBJECTS, *_headers(block)))
     return KIND.store(root, on_progress).build(recipe)[0]
 
 
@@ -159,7 +142,8 @@ def single_pass(block: Block, work: Path) -> None:
 
 def name(block: Block, config: ChipConfig, compiler: Compiler) -> str:
     """What a block's library is kept under: chips in which it is the same share it."""
-    around = [Path(__file__).read_text(), *_around(block, config), *_unit(block, config, ["?"])]
+    code = [Path(file).read_text() for file in (__file__, compiling.__file__)]
+    around = [*code, *_around(block, config), *_unit(block, config, ["?"])]
     return key(block.name, rtlil=block.rtlil, around="\n".join(around), **compiler.machine)
 
 

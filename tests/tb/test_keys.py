@@ -16,8 +16,8 @@ from meshloom.sched.store import store as store_module
 from meshloom.sched.store.store import Store, key
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.build import area, blocks, builder, synthesis
-from meshloom.tb.build.blocks import Compiler
 from meshloom.tb.build.builder import PROGRAMS
+from meshloom.tb.build.compiling import Compiler, headers
 from meshloom.tb.build.runtime import runtime
 from meshloom.tb.devices.noc import build as noc
 from meshloom.tb.inputs import packages
@@ -119,7 +119,7 @@ def test_every_source_of_a_simulator_is_looked_at(monkeypatch: pytest.MonkeyPatc
 
 def test_every_ingredient_of_a_block_is_part_of_its_name(name_of: Callable[..., str]) -> None:
     block: Any = SimpleNamespace(name="block", rtlil="array_loops", ports={})
-    compiler = Compiler([], {}, {"flags": "a", "tools": "b", "processor": "c"})
+    compiler = Compiler([], ["cc"], {}, Path("include"), {"flags": "a", "tools": "b", "processor": "c"})
 
     def name(block: Any = block, chip: ChipConfig = TINY, compiler: Compiler = compiler) -> str:
         return blocks.name(block, chip, compiler)
@@ -130,11 +130,21 @@ def test_every_ingredient_of_a_block_is_part_of_its_name(name_of: Callable[..., 
     others = [replace(compiler, machine={**compiler.machine, each: "other"}) for each in compiler.machine]
     names |= {f"machine {number}": name(compiler=other) for number, other in enumerate(others)}
     different(names)
-    texts = {"base": name_of(lambda: runtime(Path(), ["a"], compiler, print))}
-    texts["arguments"] = name_of(lambda: runtime(Path(), ["b"], compiler, print))
-    for number, other in enumerate(others):
-        texts[f"machine {number}"] = name_of(lambda other=other: runtime(Path(), ["a"], other, print))
+    others += [replace(compiler, command=["cc", "-g"]), replace(compiler, include=Path("other"))]
+    texts = dict[str, object]()
+    for number, each in enumerate([compiler, *others]):
+        texts[f"runtime {number}"] = name_of(lambda each=each: runtime(Path(), each, Path(), print))
+        texts[f"headers {number}"] = name_of(lambda each=each: headers(Path(), each, print))
     different(texts)
+
+
+def test_what_is_aside_goes_into_no_simulator() -> None:
+    """Of the gateware, all that a chip, its bench or its blocks are made of ages their simulators."""
+    modules = [f"tb.build.{path.stem}" for path in (ROOT / "tb" / "build").glob("*.py") if path.stem != "__init__"]
+    used = {path.relative_to(ROOT / "hw") for path in provenance.needed(ROOT, modules) if "hw" in path.parts}
+    for name in builder.ASIDE:
+        assert (ROOT / "hw" / name).exists()
+        assert not [path for path in used if path.is_relative_to(name)]
 
 
 MESH = noc.Mesh(3, 3)

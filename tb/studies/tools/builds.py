@@ -17,7 +17,7 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import BLOCKS
 
-from ...build import blocks
+from ...build import compiling
 from ...build.tools import compiler_version
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows, StudyError
@@ -49,7 +49,7 @@ def build(chip: ChipConfig, root: Path) -> tuple[float, float, int]:
     """(seconds, CPU-seconds, libraries that were compiled) of a build with what is in `root`."""
     before, there = _spent(), _libraries(root)
     started = time.monotonic()
-    environment = os.environ | {cache.VARIABLE: str(root), "CCACHE_DISABLE": "1"}
+    environment = os.environ | {cache.VARIABLE: str(root)}
     process = subprocess.run(
         [sys.executable, "-c", _BUILD],
         input=chip.model_dump_json(),
@@ -68,7 +68,7 @@ def _spent() -> float:
 
 
 def _libraries(root: Path) -> set[str]:
-    return {path.parent.name for path in BLOCKS.folder(root).glob(f"*/{blocks.LIBRARY}")}
+    return {path.parent.name for path in BLOCKS.folder(root).glob(f"*/{compiling.OBJECTS[0]}")}
 
 
 @dataclass(frozen=True)

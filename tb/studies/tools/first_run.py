@@ -104,7 +104,7 @@ class FirstRunPoint(Point):
         stages.unlink(missing_ok=True)
         request = [self.workload, "--chip", self.chip, "--jobs", "1", "--json", str(rows)]
         command = [sys.executable, "-m", "meshloom.tb.cli.main", "run", *request]
-        environment = os.environ | {cache.VARIABLE: str(root), stage_times.VARIABLE: str(stages), "CCACHE_DISABLE": "1"}
+        environment = os.environ | {cache.VARIABLE: str(root), stage_times.VARIABLE: str(stages)}
         process = subprocess.run(
             [sys.executable, "-c", _MEASURED_BY, str(sums), *command],
             env=environment,

@@ -1,0 +1,111 @@
+"""A simulator put together of its blocks: what is compiled for the chip alone is its wiring and the bench."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TextIO
+
+from meshloom.hw.assembly.partition import Block, Partition, partition
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.store.store import OnProgress
+
+from . import bench, blocks, compiling
+from .assembly import FUNCTIONS, Assembly
+from .compiling import FAST, Compiler
+from .runtime import OBJECTS, runtime
+
+#: C++ of all assembled simulators.
+SOURCES = Path(__file__).with_name("cpp")
+#: The program, in the folder of the bench's model.
+PROGRAM = "bench"
+#: How the bench's names begin in C++; cocotb's main program wants it.
+_PREFIX = "Vtop"
+
+
+def assemble(
+    folder: Path,
+    config: ChipConfig,
+    root: Path,
+    compiler: Compiler,
+    arguments: Sequence[str],
+    log: Path,
+    on_progress: OnProgress,
+) -> None:
+    """Builds the simulator of a chip in an empty folder, the blocks that are not there yet in the cache below `root`.
+    `arguments`: Verilator's for the bench. Raises EmitError, StoreError, ToolError."""
+    parts, places, objects, shared = _parts(config, root, compiler, on_progress)
+    places = [_linked(folder / f"part{number}", place) for number, place in enumerate(places)]
+    objects = _linked(folder / "runtime", objects)
+    model = folder / "model"
+    (folder / "assembly.cpp").write_text(Assembly(config, parts).text())
+    (folder / "bench.v").write_text(bench.apart(config, FUNCTIONS))
+    (folder / "public.vlt").write_text("".join(bench.public(config)))
+    around = Compiler(
+        arguments,
+        [*compiler.command, *(f"-I{place}" for place in (*places, SOURCES))],
+        compiler.environment,
+        compiler.include,
+        compiler.machine,
+    )
+    with log.open("w") as printed:
+        made = around.object("assembly.cpp", folder, FAST, shared, printed, config.name)
+        verilate = ["verilator", "--cc", "--vpi", "--prefix", _PREFIX, "--top-module", "bench", "-Mdir", model.name]
+        compiler.run([*verilate, *arguments, "public.vlt", "bench.v"], folder, printed, "the bench")
+        compiling.objects(model, _PREFIX, compiler, shared, printed, "the bench")
+        program = _main(model, compiler, shared, printed)
+        linked = [
+            *(model / name for name in (program, *compiling.OBJECTS)),
+            made,
+            *(place / name for place in places for name in compiling.OBJECTS),
+            *(objects / name for name in OBJECTS),
+        ]
+        _link(linked, model, compiler, printed)
+
+
+def _parts(
+    config: ChipConfig, root: Path, compiler: Compiler, on_progress: OnProgress
+) -> tuple[Partition, list[Path], Path, Path]:
+    """The chip in blocks, the folder of each block's library, the runtime's, and that of the compiled headers."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made: list[Future[Path]] = []
+        shared = pool.submit(compiling.headers, root, compiler, on_progress)
+        common = pool.submit(lambda: runtime(root, compiler, shared.result(), on_progress))
+
+        def begin(block: Block) -> None:
+            made.append(
+                pool.submit(lambda: blocks.library(root, block, config, compiler, shared.result(), on_progress))
+            )
+
+        try:
+            parts = partition(config, observed=True, loops=True, on_block=begin)
+            return parts, [future.result() for future in made], common.result(), shared.result()
+        except BaseException:  # interrupted, or one has failed: none of the others begins any more
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _main(model: Path, compiler: Compiler, shared: Path, printed: TextIO) -> str:
+    """Compiles cocotb's main program, which begins with the model's header; the name of the object."""
+    from cocotb_tools.config import share_dir
+
+    source = str(Path(share_dir) / "lib" / "verilator" / "verilator.cpp")
+    return compiler.object(source, model, FAST, shared, printed, "cocotb's main program").name
+
+
+def _link(linked: Iterable[Path], model: Path, compiler: Compiler, printed: TextIO) -> None:
+    """Links `PROGRAM`. Where cocotb's libraries lie is said when it is started (`simulate`), not here."""
+    from cocotb_tools.config import lib_name_path
+
+    library = Path(lib_name_path("vpi", "verilator"))
+    names = [f"-L{library.parent}", f"-l{library.stem.removeprefix('lib')}", "-pthread"]
+    command = [*compiler.command, *(str(path) for path in linked), *names, "-o", PROGRAM]
+    compiler.run(command, model, printed, "the simulator")
+
+
+def _linked(link: Path, place: Path) -> Path:
+    """Another name of a folder of the cache, so that a simulator names what it was made of."""
+    link.symlink_to(place, target_is_directory=True)
+    return link
