@@ -16,9 +16,9 @@ from meshloom.sched.program.program import Program
 from meshloom.tb.devices.interface import Run
 from meshloom.tb.verify.fuzz import __main__ as command
 from meshloom.tb.verify.fuzz import campaign, samples
-from meshloom.tb.verify.fuzz.campaign import Batch, Finding, load, record_of, run_batch, save, smaller
+from meshloom.tb.verify.fuzz.campaign import SampleBatch, FuzzFinding, load, record_of, run_batch, save, smaller
 from meshloom.tb.verify.fuzz.chips import choices, pairs_of, random_chips
-from meshloom.tb.verify.fuzz.samples import Kind, OmittedError, Origin, Sample, draw
+from meshloom.tb.verify.fuzz.samples import ProgramKind, OmittedError, SampleKey, FuzzSample, draw
 
 TINY = load_chip("tiny")
 #: Two of which the damaged sample is not refused.
@@ -43,9 +43,9 @@ def test_more_chips_are_the_same_and_others() -> None:
     assert random_chips(3, 3) != random_chips(4, 3)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_sample_is_decided_by_its_origin(kind: Kind) -> None:
-    origin = Origin(kind, SEEDS[0], 6)
+@pytest.mark.parametrize("kind", ProgramKind)
+def test_a_sample_is_decided_by_its_origin(kind: ProgramKind) -> None:
+    origin = SampleKey(kind, SEEDS[0], 6)
     one, other = draw(origin, TINY), draw(origin, TINY)
     assert one.job.program == other.job.program
     assert one.timeline.cycles == other.timeline.cycles
@@ -53,7 +53,7 @@ def test_a_sample_is_decided_by_its_origin(kind: Kind) -> None:
 
 
 def test_a_batch_on_the_rtl_agrees() -> None:
-    result = run_batch(Batch(TINY, "verilator", 1, 0, 16))
+    result = run_batch(SampleBatch(TINY, "verilator", 1, 0, 16))
     assert result.findings == ()
     assert sum(result.samples.values()) + sum(result.omitted.values()) == 16
     assert result.samples["schedule"] == 4
@@ -74,9 +74,9 @@ def _a_cycle_late(program: Program, chip: ChipConfig) -> Timeline:
 
 def test_a_wrong_prediction_is_seen_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "play", _a_cycle_late)
-    result = run_batch(Batch(TINY, "verilator", 1, 0, 4))
+    result = run_batch(SampleBatch(TINY, "verilator", 1, 0, 4))
     assert len(result.findings) == sum(result.samples.values())
-    finding = next(finding for finding in result.findings if finding.origin.kind is Kind.SCHEDULE)
+    finding = next(finding for finding in result.findings if finding.origin.kind is ProgramKind.SCHEDULE)
     assert "cycles" in finding.words
     least = campaign.minimal(finding)
     assert least.origin.size == 0 < finding.origin.size
@@ -85,23 +85,23 @@ def test_a_wrong_prediction_is_seen_and_made_small(monkeypatch: pytest.MonkeyPat
 def test_what_does_not_matter_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chip that is wrong as soon as a program has three GEMMs: of many operations, three are left."""
 
-    def difference(sample: Sample, run: Run, chip: ChipConfig) -> str:
+    def difference(sample: FuzzSample, run: Run, chip: ChipConfig) -> str:
         return "wrong" if _gemms(sample) >= 3 else ""
 
     monkeypatch.setattr(campaign, "difference", difference)
-    finding = Finding(TINY, "verilator", Origin(Kind.SCHEDULE, 5, 24), "wrong")
+    finding = FuzzFinding(TINY, "verilator", SampleKey(ProgramKind.SCHEDULE, 5, 24), "wrong")
     assert _gemms(draw(finding.origin, TINY)) > 3
     least = smaller(finding, lambda job: Run(0, None, [], [], {}, 0.0, "verilator"))
     assert _gemms(draw(least.origin, TINY)) == 3
     assert least.origin.size - len(least.origin.omitted) == 3
 
 
-def _gemms(sample: Sample) -> int:
+def _gemms(sample: FuzzSample) -> int:
     return sum(entry.opcode is Opcode.GEMM for entry in sample.timeline.executed)
 
 
 def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
-    batches = [Batch(TINY, "verilator", 2, number, 4) for number in range(2)]
+    batches = [SampleBatch(TINY, "verilator", 2, number, 4) for number in range(2)]
     lines: list[str] = []
     assert campaign.run(batches[:1], record_of(batches, tmp_path), 1, lines.append) == []
     record = record_of(batches, tmp_path)
@@ -114,7 +114,7 @@ def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
 
 
 def test_a_finding_is_a_file(tmp_path: Path) -> None:
-    finding = Finding(TINY, "verilator", Origin(Kind.SCHEDULE, 5, 6, (1, 3)), "off by one")
+    finding = FuzzFinding(TINY, "verilator", SampleKey(ProgramKind.SCHEDULE, 5, 6, (1, 3)), "off by one")
     assert load(save(finding, tmp_path)) == finding
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ValueError, match=r"other\.json: no finding of a fuzz campaign"):
@@ -124,4 +124,4 @@ def test_a_finding_is_a_file(tmp_path: Path) -> None:
 def test_a_chip_without_room_for_programs_has_none() -> None:
     small = TINY.model_copy(update={"semaphores": 3})
     with pytest.raises(OmittedError, match="no room for a thread"):
-        draw(Origin(Kind.PROGRAM, 1, 3), small)
+        draw(SampleKey(ProgramKind.PROGRAM, 1, 3), small)

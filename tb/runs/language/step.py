@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,38 +18,22 @@ from meshloom.sched.workload.language.graph import attended, step_graph
 from meshloom.sched.workload.language.integers import Integers
 from meshloom.sched.workload.language.model import LanguageError
 
-from ...compare import records
-from ...compare.completeness import completeness
 from ...compare.energy import estimate
-from ...devices import observe
 from ...devices.interface import Job, Run
 from ...inputs.golden.graph import golden_values
 from ...results.energy import load as load_energies
-from ..network import PreparedNetwork, compare_bytes, dram_bytes, job, prepare, results
-from ..training.machine import ChipFault
+from ..network import PreparedNetwork, dram_bytes, prepare, results
+from .comparison import StepComparison, run_compared, step_job
 
 Caches = Mapping[str, NDArray[np.int8]]
-#: A run counts as hung if it takes this much longer than predicted.
-_PATIENCE, _MARGIN = 4, 20_000
 
 
-@dataclass(frozen=True, eq=False)
-class StepOutcome:
-    """What a step left: `scores` int8 [tokens, V]; by cache what was appended, int8 [W, tokens]; cycles (`rtl_cycles`
-    is 0 without a device); bytes that the host wrote to DRAM before it; bytes compared and wrong ones; instructions
-    whose cycles are not the model's; what is to be said of the first of each."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepOutcome(StepComparison):
+    """What a step left: `scores` int8 [tokens, V]; by cache what was appended, int8 [W, tokens]."""
 
     scores: NDArray[np.int8]
     new: dict[str, NDArray[np.int8]]
-    model_cycles: int
-    rtl_cycles: int = 0
-    host_bytes: int = 0
-    bytes_checked: int = 0
-    mismatches: int = 0
-    first_mismatch: str = ""
-    divergences: int = 0
-    first_divergence: str = ""
-    cpu_seconds: float = 0.0
 
 
 class LanguageStep:
@@ -147,40 +131,16 @@ class LanguageStep:
         total = next(iter(caches.values())).shape[1] + self.tokens
         prepared = self._at(total)
         if execute is None:
-            values = golden_values(self.graph, inputs)
-            return StepOutcome(*self._outputs(values), prepared.timeline.cycles)
-        whole = job(prepared, inputs, self.chip, _PATIENCE, _MARGIN)
-        run = execute(replace(whole, stays=self.stays(total, before)))
-        schedule, program = prepared.network_schedule.schedule, prepared.program
-        if reports := records.fault_reports(run, program, schedule, self.chip):
-            raise ChipFault(f"{schedule.workload}: {reports[0]}")
-        match = records.match(run.records, prepared.timeline.executed, program)
-        problem = str(completeness(match, run, program, schedule, self.chip).get("record_problem") or "")
-        first = records.first_divergence(match.pairs, schedule, program.operation_of_tag, program)
-        others = bool(problem) + (run.cycles != prepared.timeline.cycles)
-        text = f"{run.cycles} cycles on the RTL, {prepared.timeline.cycles} in the model" if others else ""
-        try:
-            compared = compare_bytes(prepared, run, inputs, self.chip, match)
-        except observe.ObserveError as error:
-            raise ChipFault(
-                f"{schedule.workload}: what the cores computed is not what the schedule says: {error}"
-            ) from error
+            values, comparison = golden_values(self.graph, inputs), StepComparison(prepared.timeline.cycles)
+        else:
+            work = replace(step_job(prepared, inputs, self.chip), stays=self.stays(total, before))
+            run, comparison = run_compared(prepared, inputs, self.chip, partial(execute, work))
+            values = results(prepared, run)
         return StepOutcome(
-            *self._outputs(results(prepared, run)),
-            model_cycles=prepared.timeline.cycles,
-            rtl_cycles=run.cycles,
-            host_bytes=run.loaded,
-            bytes_checked=compared.checked,
-            mismatches=compared.wrong,
-            first_mismatch=compared.first,
-            divergences=sum(pair.differs for pair in match.pairs) + others,
-            first_divergence=problem or str(first or "") or text,
-            cpu_seconds=run.cpu_seconds,
+            **vars(comparison),
+            scores=values["scores"][0, :, 0].T.copy(),
+            new={cache.new: values[cache.new][0, :, 0].copy() for cache in self.graph.caches},
         )
-
-    def _outputs(self, values: Mapping[str, NDArray[np.int8]]) -> tuple[NDArray[np.int8], dict[str, NDArray[np.int8]]]:
-        new = {cache.new: values[cache.new][0, :, 0].copy() for cache in self.graph.caches}
-        return values["scores"][0, :, 0].T.copy(), new
 
     def _at(self, total: int) -> PreparedNetwork:
         """The step after which the cache holds `total` tokens."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,35 +20,21 @@ from meshloom.sched.workload.language.graph import attended, batch_graph, named
 from meshloom.sched.workload.language.integers import Integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
-from ...compare import records
-from ...compare.completeness import completeness
-from ...devices import observe
 from ...devices.interface import Job, Run
-from ..network import PreparedNetwork, compare_bytes, dram_bytes, job, prepare, results
-from ..training.machine import ChipFault
+from ..language.comparison import StepComparison, run_compared, step_job
+from ..network import PreparedNetwork, dram_bytes, prepare, results
 
 #: Keys and values of a text: int8 [W, tokens] by name, as a step of one text names its caches.
 Caches = Mapping[str, NDArray[np.int8]]
-#: A run counts as hung if it takes this much longer than predicted.
-_PATIENCE, _MARGIN = 4, 20_000
 
 
-@dataclass(frozen=True, eq=False)
-class BatchOutcome:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchOutcome(StepComparison):
     """What a step left on a device, by text: scores of its last token, int8 [V], and what was appended to its caches,
-    int8 [W, tokens] by name. Cycles on the device and in the model; bytes compared and wrong ones; instructions whose
-    cycles are not the model's; what is to be said of the first of each."""
+    int8 [W, tokens] by name."""
 
     scores: tuple[NDArray[np.int8], ...]
     new: tuple[dict[str, NDArray[np.int8]], ...]
-    rtl_cycles: int
-    model_cycles: int
-    bytes_checked: int
-    mismatches: int
-    first_mismatch: str
-    divergences: int
-    first_divergence: str
-    cpu_seconds: float
 
 
 class BatchStep:
@@ -108,38 +95,16 @@ class BatchStep:
         what the device raises."""
         inputs = self.inputs(texts)
         prepared = self._at([_length(caches) + len(tokens) for tokens, caches in texts])
-        run = execute(job(prepared, inputs, self.chip, _PATIENCE, _MARGIN))
-        schedule, program = prepared.network_schedule.schedule, prepared.program
-        if reports := records.fault_reports(run, program, schedule, self.chip):
-            raise ChipFault(f"{schedule.workload}: {reports[0]}")
-        match = records.match(run.records, prepared.timeline.executed, program)
-        problem = str(completeness(match, run, program, schedule, self.chip).get("record_problem") or "")
-        first = records.first_divergence(match.pairs, schedule, program.operation_of_tag, program)
-        cycles = prepared.timeline.cycles
-        others = bool(problem) + (run.cycles != cycles)
-        try:
-            compared = compare_bytes(prepared, run, inputs, self.chip, match)
-        except observe.ObserveError as error:
-            raise ChipFault(
-                f"{schedule.workload}: what the cores computed is not what the schedule says: {error}"
-            ) from error
-        values = results(prepared, run)
-        text = f"{run.cycles} cycles on the RTL, {cycles} in the model" if others else ""
-        ends = np.cumsum(self.news) - 1
+        work = step_job(prepared, inputs, self.chip)
+        run, comparison = run_compared(prepared, inputs, self.chip, partial(execute, work))
+        values, ends = results(prepared, run), np.cumsum(self.news) - 1
         return BatchOutcome(
+            **vars(comparison),
             scores=tuple(values["scores"][0, :, 0, end] for end in ends),
             new=tuple(
                 {name: values[new][0, :, 0, -len(tokens) :].copy() for name, new in self._names(text).items()}
                 for text, (tokens, _) in enumerate(texts)
             ),
-            rtl_cycles=run.cycles,
-            model_cycles=cycles,
-            bytes_checked=compared.checked,
-            mismatches=compared.wrong,
-            first_mismatch=compared.first,
-            divergences=sum(pair.differs for pair in match.pairs) + others,
-            first_divergence=problem or str(first or "") or text,
-            cpu_seconds=run.cpu_seconds,
         )
 
     def _names(self, text: int) -> dict[str, str]:

@@ -14,7 +14,7 @@ from meshloom.sched.support.files import WriteError
 
 from ...build.builder import OUTPUT, BuildError
 from ...devices.interface import DeviceError
-from .campaign import BATCH, Batch, Finding, Result, device, load, minimal, record_of, run, save
+from .campaign import BATCH, BatchResult, FuzzFinding, SampleBatch, device, load, minimal, record_of, run, save
 from .chips import pairs_of, random_chips
 from .samples import Disagreement, OmittedError, difference, draw
 
@@ -24,21 +24,21 @@ CHIPS, PROGRAMS, ICARUS, SEED = 20, 100_000, 2_000, 1
 FOLDER = "fuzz"
 
 
-def batches_of(chips: int, programs: int, icarus: int, seed: int) -> list[Batch]:
+def batches_of(chips: int, programs: int, icarus: int, seed: int) -> list[SampleBatch]:
     """The batches of a campaign: `programs` samples in Verilator and `icarus` in Icarus, spread over all chips."""
     configs = random_chips(seed, chips)
-    batches: list[Batch] = []
+    batches: list[SampleBatch] = []
     for simulator, total in (("verilator", programs), ("icarus", icarus)):
         each = -(-total // chips)
         for chip in configs:
             batches += [
-                Batch(chip, simulator, seed, number, min(BATCH, each - number * BATCH))
+                SampleBatch(chip, simulator, seed, number, min(BATCH, each - number * BATCH))
                 for number in range(-(-each // BATCH))
             ]
     return batches
 
 
-def summary(results: list[Result]) -> str:
+def summary(results: list[BatchResult]) -> str:
     """All that the campaign has compared, in words."""
     samples, omitted = Counter[str](), Counter[str]()
     for result in results:
@@ -114,7 +114,7 @@ def main(
         raise fail(f"error: {error}") from error
 
 
-def _reported(finding: Finding) -> str:
+def _reported(finding: FuzzFinding) -> str:
     """Makes a finding smaller and saves it; what a reader does with it, in words."""
     least = minimal(finding)
     file = save(least, OUTPUT / FOLDER)

@@ -21,7 +21,7 @@ from ...build.builder import build, ingredients
 from ...devices.interface import DeviceError, Job, Run
 from ...devices.simulated import SimulatedDevice
 from ..record import SoakRecord
-from .samples import Disagreement, Kind, OmittedError, Origin, Sample, difference, draw
+from .samples import Disagreement, FuzzSample, OmittedError, ProgramKind, SampleKey, difference, draw
 
 #: Samples of a batch: what an interrupt can lose of each worker.
 BATCH = 50
@@ -32,7 +32,7 @@ TRIES = 200
 
 
 @dataclass(frozen=True)
-class Batch:
+class SampleBatch:
     """`number`: of the chip's. `simulator`: `verilator` or `icarus`. `seed`: of the campaign."""
 
     chip: ChipConfig
@@ -47,26 +47,26 @@ class Batch:
         return f"{self.chip.name} on {self.simulator}, batch {self.number} of seed {self.seed}, {self.samples} samples"
 
     @property
-    def origins(self) -> Iterator[Origin]:
+    def origins(self) -> Iterator[SampleKey]:
         """Its samples, all kinds in turn."""
-        kinds = list(Kind)
+        kinds = list(ProgramKind)
         for at in range(self.number * BATCH, self.number * BATCH + self.samples):
             random = Random(f"{self.seed} {self.chip.name} {at}")
-            yield Origin(kinds[at % len(kinds)], random.getrandbits(40), random.randint(*SIZES))
+            yield SampleKey(kinds[at % len(kinds)], random.getrandbits(40), random.randint(*SIZES))
 
 
 @dataclass(frozen=True)
-class Finding:
+class FuzzFinding:
     """A sample of which not all say the same, and who says what."""
 
     chip: ChipConfig
     simulator: str
-    origin: Origin
+    origin: SampleKey
     words: str
 
 
 @dataclass(frozen=True)
-class Result:
+class BatchResult:
     """Of a batch. `samples`: by kind, those that ran; `omitted`: by reason, those that did not; `bytes`: compared with
     the executor's."""
 
@@ -75,10 +75,10 @@ class Result:
     cycles: int
     records: int
     bytes: int
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FuzzFinding, ...] = ()
 
 
-RESULT, FINDING = TypeAdapter(Result), TypeAdapter(Finding)
+RESULT, FINDING = TypeAdapter(BatchResult), TypeAdapter(FuzzFinding)
 
 
 def device(chip: ChipConfig, simulator: str) -> SimulatedDevice:
@@ -86,22 +86,22 @@ def device(chip: ChipConfig, simulator: str) -> SimulatedDevice:
     return SimulatedDevice(build(chip, simulator))
 
 
-def run_batch(batch: Batch) -> Result:
+def run_batch(batch: SampleBatch) -> BatchResult:
     """Runs its samples in one simulator process. Raises BuildError, DeviceError."""
-    chip, omitted, findings = batch.chip, Counter[str](), list[Finding]()
-    ready: list[tuple[Origin, Sample]] = []
+    chip, omitted, findings = batch.chip, Counter[str](), list[FuzzFinding]()
+    ready: list[tuple[SampleKey, FuzzSample]] = []
     for origin in batch.origins:
         try:
             ready.append((origin, draw(origin, chip)))
         except OmittedError as error:
             omitted[str(error)] += 1
         except Disagreement as error:
-            findings.append(Finding(chip, batch.simulator, origin, str(error)))
+            findings.append(FuzzFinding(chip, batch.simulator, origin, str(error)))
     runs = device(chip, batch.simulator).run([sample.job for _, sample in ready])
     for (origin, sample), run in zip(ready, runs, strict=True):
         if words := difference(sample, run, chip):
-            findings.append(Finding(chip, batch.simulator, origin, words))
-    return Result(
+            findings.append(FuzzFinding(chip, batch.simulator, origin, words))
+    return BatchResult(
         dict(Counter(origin.kind.value for origin, _ in ready)),
         dict(omitted),
         sum(sample.timeline.cycles for _, sample in ready),
@@ -111,7 +111,7 @@ def run_batch(batch: Batch) -> Result:
     )
 
 
-def record_of(batches: Sequence[Batch], folder: Path | None = None) -> SoakRecord[Result]:
+def record_of(batches: Sequence[SampleBatch], folder: Path | None = None) -> SoakRecord[BatchResult]:
     """Batches without findings, run by the same sources; below `folder`, or in the cache."""
     code = provenance.digest("tb.verify.fuzz.campaign", "sched.model.timeline", "tb.compare.records")
     sources = {(batch.chip.digest, batch.simulator): batch for batch in batches}
@@ -126,15 +126,15 @@ def record_of(batches: Sequence[Batch], folder: Path | None = None) -> SoakRecor
 
 
 def run(
-    batches: Sequence[Batch], record: SoakRecord[Result], jobs: int, on_progress: Callable[[str], None]
-) -> list[Finding]:
+    batches: Sequence[SampleBatch], record: SoakRecord[BatchResult], jobs: int, on_progress: Callable[[str], None]
+) -> list[FuzzFinding]:
     """Runs what is left of the batches, `jobs` at a time; returns what disagrees. Raises BuildError, DeviceError."""
     left = [batch for batch in batches if batch.name not in record.done]
     if len(left) < len(batches):
         on_progress(f"continuing: {len(batches) - len(left)} of {len(batches)} batches are done")
-    findings: list[Finding] = []
+    findings: list[FuzzFinding] = []
     with ProcessPoolExecutor(jobs) as pool:
-        futures: dict[Future[Result], Batch] = {}
+        futures: dict[Future[BatchResult], SampleBatch] = {}
         try:
             for batch in left:
                 build(batch.chip, batch.simulator, on_progress=on_progress)  # here, so that no two workers wait for it
@@ -153,12 +153,12 @@ def run(
     return findings
 
 
-def smaller(finding: Finding, execute: Callable[[Job], Run]) -> Finding:
+def smaller(finding: FuzzFinding, execute: Callable[[Job], Run]) -> FuzzFinding:
     """The same with the fewest operations at which it still disagrees, one after the other left out of a schedule;
     `execute` runs a job on the finding's chip. Raises DeviceError."""
     tries = 0
 
-    def still(origin: Origin) -> Finding | None:
+    def still(origin: SampleKey) -> FuzzFinding | None:
         nonlocal tries
         tries += 1
         if tries > TRIES:
@@ -177,7 +177,7 @@ def smaller(finding: Finding, execute: Callable[[Job], Run]) -> Finding:
         if (candidate := still(replace(finding.origin, size=size))) is not None:
             best = candidate
             break
-    if best.origin.kind is Kind.SCHEDULE:
+    if best.origin.kind is ProgramKind.SCHEDULE:
         for number in range(best.origin.size):
             omitted = (*best.origin.omitted, number)
             if (candidate := still(replace(best.origin, omitted=omitted))) is not None:
@@ -185,7 +185,7 @@ def smaller(finding: Finding, execute: Callable[[Job], Run]) -> Finding:
     return best
 
 
-def minimal(finding: Finding) -> Finding:
+def minimal(finding: FuzzFinding) -> FuzzFinding:
     """`smaller` on the finding's own simulator; the finding itself if that dies of it. Raises BuildError."""
     try:
         with device(finding.chip, finding.simulator).opened("fuzz") as execute:
@@ -194,7 +194,7 @@ def minimal(finding: Finding) -> Finding:
         return finding
 
 
-def save(finding: Finding, folder: Path) -> Path:
+def save(finding: FuzzFinding, folder: Path) -> Path:
     """Writes a finding as a file that `load` reads. Raises WriteError."""
     origin = finding.origin
     file = folder / f"{finding.chip.name}-{finding.simulator}-{origin.kind}-{origin.seed}.json"
@@ -202,7 +202,7 @@ def save(finding: Finding, folder: Path) -> Path:
     return file
 
 
-def load(file: Path) -> Finding:
+def load(file: Path) -> FuzzFinding:
     """A finding of a file. Raises ValueError that names the file if it holds none."""
     try:
         return FINDING.validate_json(file.read_bytes())

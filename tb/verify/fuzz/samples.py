@@ -37,7 +37,7 @@ _SOURCE_WORDS = 4 * _FILLED + 100
 _THREADS, _TIMED = 4, 0.15
 
 
-class Kind(StrEnum):
+class ProgramKind(StrEnum):
     """What a sample is drawn as."""
 
     PROGRAM = "program"  #: instructions of all kinds in every stream, untimed
@@ -47,18 +47,18 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Origin:
+class SampleKey:
     """All that decides a sample on its chip. `size`: operations (of each thread); `omitted`: numbers of those of a
     schedule that are left out, after it has been drawn."""
 
-    kind: Kind
+    kind: ProgramKind
     seed: int
     size: int
     omitted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Sample:
+class FuzzSample:
     """A job, its prediction, and the first words of each channel that the executor leaves, uint8 [n, P] each; none if
     bytes are not compared."""
 
@@ -75,23 +75,23 @@ class Disagreement(ValueError):
     """Two of those that have to say the same do not; the message says which, and in what."""
 
 
-def draw(origin: Origin, chip: ChipConfig) -> Sample:
+def draw(origin: SampleKey, chip: ChipConfig) -> FuzzSample:
     """The sample. Raises OmittedError, and Disagreement if what the checker accepts is nothing that the model can
     play."""
     random = Random(f"{origin.kind} {origin.seed}")
-    if origin.kind is Kind.SCHEDULE:
+    if origin.kind is ProgramKind.SCHEDULE:
         return _schedule(random, origin, chip)
     program = _program(random, origin, chip)
-    if origin.kind is Kind.DAMAGED:
+    if origin.kind is ProgramKind.DAMAGED:
         program = damaged(random, program)
         try:
             check(program, chip)
         except CheckError:
             raise OmittedError("refused by the checker") from None
-    return Sample(_job(program), _played(program, chip))
+    return FuzzSample(_job(program), _played(program, chip))
 
 
-def _program(random: Random, origin: Origin, chip: ChipConfig) -> Program:
+def _program(random: Random, origin: SampleKey, chip: ChipConfig) -> Program:
     threads = random.randint(1, _THREADS)
     while True:
         try:
@@ -102,7 +102,7 @@ def _program(random: Random, origin: Origin, chip: ChipConfig) -> Program:
             threads -= 1
         else:
             break
-    timed = origin.kind is Kind.TIMED or (origin.kind is Kind.DAMAGED and random.random() < 0.5)
+    timed = origin.kind is ProgramKind.TIMED or (origin.kind is ProgramKind.DAMAGED and random.random() < 0.5)
     return with_fire_times(random, program, chip, _TIMED) if timed else program
 
 
@@ -120,7 +120,7 @@ def _played(program: Program, chip: ChipConfig) -> Timeline:
     return timeline
 
 
-def _schedule(random: Random, origin: Origin, chip: ChipConfig) -> Sample:
+def _schedule(random: Random, origin: SampleKey, chip: ChipConfig) -> FuzzSample:
     fills, stores = _around(random, chip)
     drawn = random_operations(random, chip, origin.size)
     some = [operation for number, operation in enumerate(drawn) if number not in origin.omitted]
@@ -141,7 +141,7 @@ def _schedule(random: Random, origin: Origin, chip: ChipConfig) -> Sample:
     words = [memories.region(dram, Region.MAIN)[:_KEPT] for dram in chip.drams]
     places = [(dram, 0, data) for dram in chip.drams]
     job = replace(_job(program), memory=places, outputs=[(dram, 0, _KEPT) for dram in chip.drams])
-    return Sample(job, _played(program, chip), words)
+    return FuzzSample(job, _played(program, chip), words)
 
 
 def _around(random: Random, chip: ChipConfig) -> tuple[list[Operation], list[Operation]]:
@@ -172,7 +172,7 @@ def _around(random: Random, chip: ChipConfig) -> tuple[list[Operation], list[Ope
     return fills, stores
 
 
-def difference(sample: Sample, run: Run, chip: ChipConfig) -> str:
+def difference(sample: FuzzSample, run: Run, chip: ChipConfig) -> str:
     """What the RTL says otherwise than model and executor, in words; empty if nothing."""
     if run.fault is not None:
         return f"a fault that nobody predicts: {run.fault.describe(chip)}"
