@@ -18,16 +18,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import ConfigDict, Field, TypeAdapter, field_validator
 
-from meshloom.hw.spec.config import Exact, mistakes, near_or_all
+from meshloom.hw.spec.config import Exact, near_or_all
 
-from ..support.reading import parse_toml
 from .arrivals import LAST, Poisson, ScenarioError, Trace, cycles_of
+from .scenario_files import read_scenario, valid
 
-M = TypeVar("M", bound=BaseModel)
 Cycle = Annotated[int, Field(ge=0, le=LAST)]
 Factor = Annotated[float, Field(ge=0, le=1000)]
 
@@ -108,24 +107,13 @@ def load(path: Path, names: Collection[str] | None = None) -> Scenario:
 
     Raises ScenarioError with the file, the network and the field that is wrong, and what would be right.
     """
-    try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: is not UTF-8 text") from error
-    except ValueError as error:
-        raise ScenarioError(f"{path}: {error}") from error
-    try:
-        return _scenario(values, path.parent, names)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error}") from None
+    return read_scenario(path, lambda values: _scenario(values, path.parent, names))
 
 
 def _scenario(values: dict[str, Any], folder: Path, names: Collection[str] | None) -> Scenario:
     if "model" in values:
         raise ScenarioError("asks for texts of a language model; `meshloom serve-tokens` serves them")
-    head = _valid(_File, values, "")
+    head = valid(_File, values, "")
     networks: Any = head.network
     if not isinstance(networks, list) or not networks:
         raise ScenarioError("there is no [[network]]; a scenario asks for at least one")
@@ -142,7 +130,7 @@ def _requests(
     values: dict[str, Any], where: str, head: _File, folder: Path, names: Collection[str] | None
 ) -> list[Request]:
     """A request for each arrival of a [[network]]; `where` begins what is said of it."""
-    entry = _valid(_Entry, values, where + ": ")
+    entry = valid(_Entry, values, where + ": ")
     if entry.deadline is not None and entry.deadline_factor is not None:
         raise ScenarioError(f"{where}: deadline and deadline_factor are given; leave one out")
     name = entry.name
@@ -160,10 +148,3 @@ def _requests(
     if entry.deadline is not None or not factor:
         return [Request(name, entry.batch, cycle, entry.deadline) for cycle in cycles]
     return [Request(name, entry.batch, cycle, None, factor) for cycle in cycles]
-
-
-def _valid(model: type[M], values: dict[str, Any], where: str) -> M:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise ScenarioError(where + mistakes(error, values, model)) from None

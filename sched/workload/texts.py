@@ -26,17 +26,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from meshloom.hw.spec.config import Exact, mistakes
+from meshloom.hw.spec.config import Exact
 
-from ..support.reading import parse_toml
 from .arrivals import LAST, Poisson, ScenarioError, cycles_of
 from .language.model import LanguageModel
+from .scenario_files import read_scenario, valid
 
-M = TypeVar("M", bound=BaseModel)
 #: Columns of a trace that count.
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 #: Most requests of a scenario, and tokens of a length.
@@ -160,24 +159,13 @@ def json_schema() -> dict[str, Any]:
 def load(path: Path) -> TextScenario:
     """Reads a scenario. Raises ScenarioError with the file, the request and the field that is wrong, and what would be
     right."""
-    try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: is not UTF-8 text") from error
-    except ValueError as error:
-        raise ScenarioError(f"{path}: {error}") from error
-    try:
-        return _scenario(values, path.parent)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error}") from None
+    return read_scenario(path, lambda values: _scenario(values, path.parent))
 
 
 def _scenario(values: dict[str, Any], folder: Path) -> TextScenario:
     if "network" in values:
         raise ScenarioError("asks for networks; `meshloom serve` serves them")
-    head = _valid(_File, values, "")
+    head = valid(_File, values, "")
     limits = TextLimits(head.ttft_limit, head.tpot_limit)
     items: Any = [] if head.request is None else head.request
     if not isinstance(items, list) or not (items or head.trace):
@@ -199,7 +187,7 @@ def _scenario(values: dict[str, Any], folder: Path) -> TextScenario:
 
 def _requests(values: dict[str, Any], where: str, limits: TextLimits, folder: Path) -> list[TextRequest]:
     """A request for each arrival of a [[request]]."""
-    entry = _valid(_Entry, values, where + ": ")
+    entry = valid(_Entry, values, where + ": ")
     if _is_trace(entry.arrival):
         raise ScenarioError(f"{where}: arrival: a trace of texts has a table of its own, [trace], with their lengths")
     try:
@@ -282,10 +270,3 @@ def _row(path: Path, line: int, row: Sequence[str], places: Sequence[int]) -> Tr
                 f"{path}, line {line}: {column} {cell!r} must be a whole number of tokens from 1 to {LONGEST}"
             )
     return TraceRow(at if at.tzinfo else at.replace(tzinfo=UTC), int(lengths[0]), int(lengths[1]), line)
-
-
-def _valid(model: type[M], values: dict[str, Any], where: str) -> M:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise ScenarioError(where + mistakes(error, values, model)) from None
