@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +16,17 @@ from .layers import ConvShape, WorkloadError
 #: Joins the names of layers.
 JOIN = "+"
 INPUT = "input"
+SYNTAX = "LAYER+LAYER: layers or shapes that follow each other, as one network"
 
 
 def is_chain(name: str) -> bool:
-    """Whether a name means several layers in a row."""
-    return JOIN in name
+    """Whether a name is of several layers in a row; names of files are not."""
+    parts = name.split(JOIN)
+    layers = (part.startswith(("conv:", "gemm:")) or "/" in part.strip("/").partition(":")[0] for part in parts)
+    return len(parts) > 1 and not Path(name).suffix and all(layers)
 
 
+@lru_cache(maxsize=4)
 def chain(name: str) -> tuple[Graph, NDArray[np.int8]]:
     """The network, with the data of its layers, and its input, int8 [1, C, H, W], which is that of the first.
 

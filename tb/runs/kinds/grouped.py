@@ -40,28 +40,27 @@ class MappedNetwork:
 
 def is_grouped(workload: str | None) -> bool:
     """Whether a name means several layers together."""
-    return workload is not None and (is_network(workload) or layer_chain.is_chain(workload))
+    return workload is not None and is_network(workload)
 
 
 def read(importer: str, path: Path, workload: str | None) -> MappedNetwork:
     """A network, with what it is fed, and how a tool maps it. Raises the errors of the file, and of the workload."""
     assert workload is not None
-    if not is_network(workload):
-        graph, x = layer_chain.chain(workload)
-        feed = Feed("random bytes, seeded by the first layer's name", {layer_chain.INPUT: x})
-        return MappedNetwork(workload, path, graph, feed, read_groups(importer, path, graph, None))
     source = NetworkSource(workload)
     check_files(source)
     graph, feeds = ready(source)
-    names = (
-        _nodes(workload, graph) if workload.endswith(".onnx") else {each.output: each.output for each in graph.layers}
-    )
+    if layer_chain.is_chain(workload):
+        names = None
+    elif workload.endswith(".onnx"):
+        names = _nodes(workload, graph)
+    else:
+        names = {layer.output: layer.output for layer in graph.layers}
     return MappedNetwork(source.title, path, graph, feeds[0], read_groups(importer, path, graph, names))
 
 
 def _nodes(file: str, graph: Graph) -> dict[str, str]:
     """For each node of an ONNX file the layer that computes it: the one that makes its result, or the next result
-    behind it. Raises WorkloadError."""
+    behind it. Raises WorkloadError for two nodes of a name, and for one whose loops are not those of a Conv."""
     import onnx
 
     model = onnx.load(file, load_external_data=False)
@@ -75,6 +74,10 @@ def _nodes(file: str, graph: Graph) -> dict[str, str]:
             if result is not None:
                 behind[name] = result
         if result is not None:
+            if node.op_type in ("Gemm", "MatMul"):
+                raise WorkloadError(
+                    f"{file}: node {node.name} is a {node.op_type}, with other dimensions; write it as a Conv of 1x1"
+                )
             if node.name in names:
                 raise WorkloadError(f"{file}: two nodes are called {node.name!r}; give each a name of its own")
             names[node.name] = result
