@@ -25,7 +25,8 @@ class ImportRequest:
         str,
         typer.Argument(
             metavar="TOOL",
-            help="Who made the mapping: zigzag, timeloop, scalesim, stream, accelforge, or an importer's FILE.py:NAME.",
+            help="Who made the mapping: zigzag, timeloop, scalesim, stream, accelforge, maestro, or an importer's "
+            "FILE.py:NAME.",
         ),
     ]
     file: Annotated[
