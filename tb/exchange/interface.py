@@ -64,7 +64,10 @@ class Importer:
     def read_groups(self, path: Path, graph: Graph, names: Mapping[str, str] | None) -> GroupedNetwork:
         """See `GroupReader`. Raises ImportFileError, MappingError, OSError."""
         if self.groups is None:
-            raise ImportFileError(f"{path}: {self.name} maps layers one by one here; name its layer with --workload")
+            raise ImportFileError(
+                f"{path}: {self.name} maps layers one by one here, {graph.name} has {len(graph.layers)}; name one of "
+                "them with --workload"
+            )
         reader = self.groups if callable(self.groups) else _imported(self.groups)
         return reader(path, graph, names)
 
