@@ -1,8 +1,10 @@
 """Maps layers with Stream (PyPI: stream-dse, in an environment of its own) onto chips of Meshloom.
 
     python scripts/stream_mappings.py --out examples/mappings/stream quad8 resnet8/conv3_1_2
+    python scripts/stream_mappings.py quad8 resnet8/conv2_1_1+resnet8/conv2_1_2
 
-For each layer `OUT/CHIP/LAYER/` has what Stream wrote, unchanged: `mapping.yaml`, under `allocation` its report of
+Layers that `+` joins are a network, each reads what the one before it makes, and Stream fuses them. For each layer or
+network `OUT/CHIP/LAYER/` has what Stream wrote, unchanged: `mapping.yaml`, under `allocation` its report of
 cycles and, with `--trace`, when it planned what. `--env`: the environment, made
 if it is not there yet (versions in stream_requirements.txt); `--python`: what makes it, 3.12 or later.
 """
@@ -15,10 +17,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.workload.catalog import find
+from meshloom.sched.workload.layer_chain import JOIN
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.tb.exchange.stream import REPORT
 from meshloom.tb.exchange.stream_chip import texts
@@ -36,32 +41,34 @@ evaluate_mapping(hardware, workload, folder, options=SolveOptions(time_limit_s=6
 TRACE = Path("allocation", "traces", "steady_state_trace_compact.json")
 
 
-def workload(shape: ConvShape, path: Path) -> None:
-    """Writes a layer as a network of one Conv; Stream reads the sizes of its weights, not the weights."""
+def workload(shapes: Sequence[ConvShape], path: Path) -> None:
+    """Writes layers as a network of a Conv each; Stream reads the sizes of their weights, not the weights."""
     import onnx
     from onnx import TensorProto, helper
 
-    sizes = [shape.out_channels, shape.in_channels, shape.kernel_h, shape.kernel_w]
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.INT8, [shape.batch, *rest])
-        for name, rest in (
-            ("x", (shape.in_channels, shape.in_h, shape.in_w)),
-            ("y", (shape.out_channels, shape.out_h, shape.out_w)),
+    nodes, weights = [], []
+    several = len(shapes) > 1
+    for number, shape in enumerate(shapes):
+        own = str(number) if several else ""
+        sizes = list(shape.w_shape)
+        weights.append(helper.make_tensor(f"w{own}", TensorProto.INT8, sizes, bytes(prod(sizes)), raw=True))
+        node = helper.make_node(
+            "Conv",
+            [f"y{number - 1}" if number else "x", f"w{own}"],
+            ["y" if number == len(shapes) - 1 else f"y{own}"],
+            name=f"conv{own}",
+            kernel_shape=sizes[2:],
+            pads=[shape.pad_top, shape.pad_left, shape.pad_bottom, shape.pad_right],
+            strides=[shape.stride_h, shape.stride_w],
+            dilations=[shape.dilation] * 2,
+            group=1,
         )
+        nodes.append(node)
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.INT8, list(size))
+        for name, size in (("x", shapes[0].x_shape), ("y", shapes[-1].y_shape))
     )
-    w = helper.make_tensor("w", TensorProto.INT8, sizes, bytes(sizes[0] * sizes[1] * sizes[2] * sizes[3]), raw=True)
-    node = helper.make_node(
-        "Conv",
-        ["x", "w"],
-        ["y"],
-        name="conv",
-        kernel_shape=sizes[2:],
-        pads=[shape.pad_top, shape.pad_left, shape.pad_bottom, shape.pad_right],
-        strides=[shape.stride_h, shape.stride_w],
-        dilations=[shape.dilation] * 2,
-        group=1,
-    )
-    graph = helper.make_graph([node], "layer", [x], [y], [w])
+    graph = helper.make_graph(nodes, "layers" if several else "layer", [x], [y], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
 
 
@@ -75,13 +82,16 @@ def environment(folder: Path, base: str) -> Path:
 
 
 def search(python: Path, chip: str, layer: str, out: Path, trace: bool) -> Path:
-    """Stream's files on a layer."""
-    (one,) = find(layer)
+    """Stream's files on a layer, or on layers in a row."""
+    shapes: list[ConvShape] = []
+    for part in layer.split(JOIN):
+        (one,) = find(part)
+        shapes.append(one.shape)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in texts(load(chip), load_energy()).items():
             (folder / file).write_text(text, encoding="utf-8")
-        workload(one.shape, folder / "layer.onnx")
+        workload(shapes, folder / "layer.onnx")
         command = [python, "-c", SEARCH, f"{chip}.stream.yaml", "layer.onnx", "out"]
         subprocess.run(command, check=True, cwd=folder, stderr=subprocess.DEVNULL)
         place = out / chip / re.sub(r"[^\w.-]+", "_", layer)

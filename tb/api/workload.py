@@ -114,9 +114,10 @@ class Workload:
 
     @classmethod
     def mapped(cls, tool: str, file: str | Path, layer: str | None = None, *, nearest: bool = False) -> Self:
-        """A layer by the mapping that another tool wrote ("zigzag", "stream", another name, or FILE.py:NAME).
-        `layer`: its name or shape, if the file does not say it. `nearest`: where the chip cannot do what the mapping
-        says, do what is nearest; `Schedule.claim` and `Row.claim` list the changes beside what the tool claims."""
+        """A layer, or a fused group, by the mapping that another tool wrote ("zigzag", "stream", another name, or
+        FILE.py:NAME). `layer`: its name or shape, if the file does not say it; of a group the network, or LAYER+LAYER.
+        `nearest`: where the chip cannot do what the mapping says, do what is nearest; `Schedule.claim` and `Row.claim`
+        list the changes beside what the tool claims."""
         return cls(MappedSource(tool, Path(file), layer, nearest))
 
     @property

@@ -25,14 +25,21 @@ class ImportRequest:
         str,
         typer.Argument(
             metavar="TOOL",
-            help="Who made the mapping: zigzag, timeloop, scalesim, stream, accelforge, or an importer's FILE.py:NAME.",
+            help="Who made the mapping: zigzag, timeloop, scalesim, stream, accelforge, maestro, or an importer's "
+            "FILE.py:NAME.",
         ),
     ]
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tool's file with the mapping of a layer.")]
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The tool's file with the mapping of a layer, or of a fused group.")
+    ]
     chip: Chip = "quad16"
     workload: Annotated[
         str | None,
-        typer.Option("--workload", metavar="NAME", help="The layer, if the file does not say its sizes and strides."),
+        typer.Option(
+            "--workload",
+            metavar="NAME",
+            help="The layer, if the file does not say its sizes; of a fused group the network, or LAYER+LAYER.",
+        ),
     ] = None
     nearest: Nearest = False
     time_limit: TimeLimit = None
@@ -53,7 +60,7 @@ class ImportRequest:
 )
 @filled(ImportRequest)
 def import_(request: ImportRequest) -> None:
-    """Make the schedule of a layer as another tool has mapped it, check it and predict its cycles.
+    """Make the schedule of a layer, or of a fused group, as another tool has mapped it; check it, predict its cycles.
 
     Its loops are walked as the tool says: a tile is loaded whenever they change it. What the chip cannot do is refused
     in a line that says what would do. `meshloom run TOOL:FILE` runs it on the RTL at once.

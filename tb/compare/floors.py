@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.sched.workload import catalog, zoo
+from meshloom.sched.workload import catalog, layer_chain, zoo
 from meshloom.sched.workload.graph import Graph, Layer
 from meshloom.sched.workload.layers import ConvShape
 
@@ -34,10 +34,12 @@ def network_floor(graph: Graph, chip: ChipConfig) -> int:
 
 
 def floor_of(workload: str, chip: ChipConfig) -> int | None:
-    """Of a workload by its name, in cycles; None if it is neither a built-in network nor a layer."""
+    """Of a workload by its name, in cycles; None if it is no built-in network, layer or layers in a row."""
     if workload in zoo.names():
         return network_floor(zoo.load(workload), chip)
     try:
+        if layer_chain.is_chain(workload):
+            return network_floor(layer_chain.chain(workload)[0], chip)
         layers = catalog.find(workload)
     except ValueError:
         return None

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.exact import Exact
 from meshloom.sched.ir.schedule import ToolClaim
+from meshloom.sched.schedulers.groups.mapping import GroupedNetwork
 from meshloom.sched.schedulers.nest.mapping import Dimension, LayerMapping
 from meshloom.sched.schedulers.nest.schedule import sizes_of
+from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import ConvShape
 
 from ..results.energy import EnergyTable
@@ -35,26 +37,45 @@ class ToolLayer:
     claim: ToolClaim
 
 
+#: Reads how a tool maps a network: the file; the network; the tool's names of layers with the name of what each makes
+#: in the network, or the layer with which it is computed (None: layers are in the network's order).
+GroupReader = Callable[[Path, Graph, Mapping[str, str] | None], GroupedNetwork]
+
+
 @dataclass(frozen=True)
 class Importer:
     """A reader of a tool's files.
 
     `read(path, shape)` returns the layer; `shape`: the one that the user names (None: the file has to say it). Or
     `module:function`, which is imported on the first call. It raises ImportFileError, MappingError and OSError.
-    `summary`: one line for lists.
+    `summary`: one line for lists. `groups`: reads the same tool's mappings of networks (None: it has none).
     """
 
     name: str
     summary: str
     reader: Callable[[Path, ConvShape | None], ToolLayer] | str
+    groups: GroupReader | str | None = None
 
     def read(self, path: Path, shape: ConvShape | None) -> ToolLayer:
         """See above."""
-        reader = self.reader
-        if isinstance(reader, str):
-            module, _, name = reader.partition(":")
-            reader = getattr(import_module(module), name)
+        reader = self.reader if callable(self.reader) else _imported(self.reader)
         return reader(path, shape)
+
+    def read_groups(self, path: Path, graph: Graph, names: Mapping[str, str] | None) -> GroupedNetwork:
+        """See `GroupReader`. Raises ImportFileError, MappingError, OSError."""
+        if self.groups is None:
+            raise ImportFileError(
+                f"{path}: {self.name} maps layers one by one here, {graph.name} has {len(graph.layers)}; name one of "
+                "them with --workload"
+            )
+        reader = self.groups if callable(self.groups) else _imported(self.groups)
+        return reader(path, graph, names)
+
+
+def _imported(place: str) -> Callable[..., Any]:
+    """What `module:name` means."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 @dataclass(frozen=True)

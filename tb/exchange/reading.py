@@ -3,16 +3,18 @@ it returns is looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from traceback import extract_tb
 
 from meshloom.sched.ir.schedule import ToolClaim
+from meshloom.sched.schedulers.groups.mapping import GroupedNetwork
 from meshloom.sched.schedulers.nest.mapping import Dimension, LayerMapping, MappingError
 from meshloom.sched.schedulers.nest.schedule import sizes_of
 from meshloom.sched.support import apart
 from meshloom.sched.support.limits import Limits, guard
 from meshloom.sched.support.text import line_of
+from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import ConvShape
 
 from .interface import ImportFileError, ToolLayer
@@ -69,6 +71,27 @@ def read_layers(
         )
     except apart.DiedError as death:
         raise ImporterError(f"importer {importer} {death.what} on {path}") from None
+
+
+def read_groups(importer: str, path: Path, graph: Graph, names: Mapping[str, str] | None) -> GroupedNetwork:
+    """How the tool of an importer maps a network; see `interface.GroupReader`.
+
+    Raises ImporterError, UnknownImporterError, ImportFileError, MappingError, OSError.
+    """
+    reader, limits = IMPORTERS.get(importer), guard().foreign
+    if limits is None or importer in IMPORTERS.shipped:
+        return reader.read_groups(path, graph, names)
+    try:
+        mapped: object = apart.call(
+            lambda report: reader.read_groups(path, graph, names),
+            limits,
+            lambda error: _explained(importer, error, limits),
+        )
+    except apart.DiedError as death:
+        raise ImporterError(f"importer {importer} {death.what} on {path}") from None
+    if not isinstance(mapped, GroupedNetwork):
+        raise ImporterError(f"importer {importer} returned a {type(mapped).__name__} of {path}, not a GroupedNetwork")
+    return mapped
 
 
 def _explained(importer: str, error: BaseException, limits: Limits) -> BaseException:

@@ -43,6 +43,7 @@ IMPORTERS: Registry[Importer] = Registry(
         "scalesim": "meshloom.tb.exchange.scalesim:SCALESIM",
         "stream": "meshloom.tb.exchange.stream:STREAM",
         "accelforge": "meshloom.tb.exchange.accelforge:ACCELFORGE",
+        "maestro": "meshloom.tb.exchange.maestro:MAESTRO",
     },
     _only(Importer),
     UnknownImporterError,

@@ -36,7 +36,7 @@ from .interface import Importer, ImportFileError, M, ToolLayer, text_of, validat
 TOOL = "stream-dse"
 #: Where Stream leaves its cycles, beside a mapping.
 REPORT = Path("allocation", "reports", "slot_latency_breakdown.yaml")
-_WHAT = "a mapping.yaml of stream-dse 2.1, of one layer"
+WHAT = "a mapping.yaml of stream-dse 2.1"
 _BYTE = 8
 #: A transfer of a tensor of the layer, by its name in the report.
 _TRANSFER = re.compile(r"Transfer\(([xwy])(?:_\d+)?\)")
@@ -63,30 +63,30 @@ _INSIDE = (
 )
 
 
-class _Split(Exact):
+class StreamSplit(Exact):
     dim: str
     split: int = Field(gt=0)
 
 
-class _Tile(Exact):
+class StreamTile(Exact):
     dim: str
     tile: int = Field(gt=0)
 
 
-class _Layer(Exact):
+class StreamLayer(Exact):
     name: str
     core_allocation: list[list[int]]
-    inter_core_tiling: list[list[_Split]] = []
+    inter_core_tiling: list[list[StreamSplit]] = []
 
 
-class _Group(Exact):
+class StreamGroup(Exact):
     layers: list[str]
-    intra_core_tiling: list[_Tile] = []
+    intra_core_tiling: list[StreamTile] = []
 
 
-class _File(Exact):
-    layers: list[_Layer]
-    fused_groups: list[_Group] = []
+class StreamFile(Exact):
+    layers: list[StreamLayer]
+    fused_groups: list[StreamGroup] = []
 
 
 class _Totals(Exact):
@@ -114,11 +114,12 @@ class _Report(Exact):
 def read(path: Path, shape: ConvShape | None) -> ToolLayer:
     """The layer of a file, which does not have its sizes: `shape` does. Raises ImportFileError, MappingError,
     OSError."""
-    file = _yaml(path, _File, _WHAT)
+    file = yaml_of(path, StreamFile, WHAT)
     if len(file.layers) != 1 or len(file.fused_groups) > 1:
         names = ", ".join(layer.name for layer in file.layers) or "none"
         raise ImportFileError(
-            f"{path}: layers {names} are mapped together; a layer runs here by itself: cut the group at every layer"
+            f"{path}: layers {names} are mapped together; name all of them with --workload: NETWORK.onnx, or "
+            "LAYER+LAYER"
         )
     if shape is None:
         raise ImportFileError(f"{path}: a mapping of Stream has no sizes: name its layer with --workload")
@@ -127,16 +128,17 @@ def read(path: Path, shape: ConvShape | None) -> ToolLayer:
         mapping = _mapping(file.layers[0], tiles, sizes_of(shape))
     except MappingError as error:
         raise MappingError(f"{path}: {error}") from None
-    report = path.parent / REPORT
-    what = "a report of stream-dse 2.1; without the file nothing is claimed"
-    return ToolLayer(shape, mapping, _claim(_yaml(report, _Report, what) if report.is_file() else None))
+    return ToolLayer(shape, mapping, claim_beside(path))
 
 
-def _claim(report: _Report | None) -> ToolClaim:
-    """What a report says: all cycles, and of each tensor its transfer in the first iteration, whose slots follow each
-    other. Stream calls the tensors of a layer x, w and y, those that it passes on x_1, y_1."""
-    if report is None:
+def claim_beside(path: Path) -> ToolClaim:
+    """What the report beside a mapping says: all cycles, and of each tensor its transfer in the first iteration, whose
+    slots follow each other. Stream calls the tensors of a layer x, w and y, those that it passes on x_1, y_1. Without
+    a report nothing is claimed. Raises ImportFileError, OSError."""
+    place = path.parent / REPORT
+    if not place.is_file():
         return ToolClaim(tool=TOOL)
+    report = yaml_of(place, _Report, "a report of stream-dse 2.1; without the file nothing is claimed")
     transfers: list[ClaimTransfer] = []
     begin = 0.0
     for slot in report.slots:
@@ -153,10 +155,15 @@ def _claim(report: _Report | None) -> ToolClaim:
     return ToolClaim(tool=TOOL, cycles=cycles, transfers=tuple(transfers))
 
 
-STREAM = Importer("stream", "a layer's mapping by Stream (mapping.yaml)", read)
+STREAM = Importer(
+    "stream",
+    "a mapping by Stream (mapping.yaml), of a layer or of a fused group",
+    read,
+    "meshloom.tb.exchange.stream_groups:read",
+)
 
 
-def _yaml(path: Path, model: type[M], what: str) -> M:
+def yaml_of(path: Path, model: type[M], what: str) -> M:
     """A YAML file as a model has it. Raises ImportFileError, OSError."""
     import yaml
 
@@ -168,7 +175,7 @@ def _yaml(path: Path, model: type[M], what: str) -> M:
     return validated(model, values, path, what)
 
 
-def _dimension(text: str) -> Dimension:
+def dimension_of(text: str) -> Dimension:
     """`D6` or `conv.D6`. Raises MappingError."""
     match = re.fullmatch(r"(?:.*\.)?D(\d{1,3})", text)
     if match is None or int(match[1]) >= len(_DIMENSIONS):
@@ -176,25 +183,41 @@ def _dimension(text: str) -> Dimension:
     return _DIMENSIONS[int(match[1])]
 
 
-def _mapping(layer: _Layer, tiles: Sequence[_Tile], sizes: Mapping[Dimension, int]) -> LayerMapping:
-    if len(layer.core_allocation) != 1 or len(layer.inter_core_tiling) > 1:
-        raise MappingError(f"layer {layer.name} has several core lists; give one, with its inter_core_tiling")
-    cores = [Factor(_dimension(each.dim), each.split) for splits in layer.inter_core_tiling for each in splits]
-    numbers = layer.core_allocation[0]
-    if len(numbers) != prod(factor.size for factor in cores):
-        raise MappingError(
-            f"layer {layer.name} is divided into {prod(factor.size for factor in cores)} parts for "
-            f"{len(numbers)} cores; each core needs one"
-        )
-    each_core = {d: -(-size // prod(f.size for f in cores if f.dimension is d)) for d, size in sizes.items()}
-    inside = dict(each_core)
+def _mapping(layer: StreamLayer, tiles: Sequence[StreamTile], sizes: Mapping[Dimension, int]) -> LayerMapping:
     outside: list[Factor] = []
+    inside = core_sizes(layer, sizes)
     for tile in tiles:
-        dimension = _dimension(tile.dim)
+        dimension = dimension_of(tile.dim)
         if inside[dimension] % tile.tile:
             raise MappingError(f"tiles of {tile.tile} of {tile.dim} do not divide the {inside[dimension]} of a core")
         outside.append(Factor(dimension, inside[dimension] // tile.tile))
         inside[dimension] = tile.tile
+    return layer_mapping(layer, outside, sizes)
+
+
+def core_sizes(layer: StreamLayer, sizes: Mapping[Dimension, int]) -> dict[Dimension, int]:
+    """How much of each dimension a core of a layer has. Raises MappingError."""
+    if len(layer.core_allocation) != 1 or len(layer.inter_core_tiling) > 1:
+        raise MappingError(f"layer {layer.name} has several core lists; give one, with its inter_core_tiling")
+    cores = _splits(layer)
+    numbers, parts = layer.core_allocation[0], prod(factor.size for factor in cores)
+    if len(numbers) != parts:
+        raise MappingError(
+            f"layer {layer.name} is divided into {parts} parts for {len(numbers)} cores; each core needs one"
+        )
+    return {d: -(-size // prod(f.size for f in cores if f.dimension is d)) for d, size in sizes.items()}
+
+
+def _splits(layer: StreamLayer) -> list[Factor]:
+    return [Factor(dimension_of(each.dim), each.split) for splits in layer.inter_core_tiling for each in splits]
+
+
+def layer_mapping(layer: StreamLayer, outside: Sequence[Factor], sizes: Mapping[Dimension, int]) -> LayerMapping:
+    """The mapping of a layer with these loops outside the core, innermost first, and all else in it. Raises
+    MappingError."""
+    inside = core_sizes(layer, sizes)
+    for factor in outside:
+        inside[factor.dimension] //= factor.size
     outside = [factor for factor in outside if factor.size > 1]
     within = [Factor(dimension, inside[dimension]) for dimension in _INSIDE]
     summed = max((number + 1 for number, f in enumerate(outside) if f.dimension in REDUCTIONS), default=0)
@@ -205,4 +228,4 @@ def _mapping(layer: _Layer, tiles: Sequence[_Tile], sizes: Mapping[Dimension, in
         ]
         for operand, stays in ((Operand.INPUT, 0), (Operand.WEIGHT, 0), (Operand.OUTPUT, summed))
     }
-    return LayerMapping(sizes, levels, cores=cores, core_list=tuple(numbers))
+    return LayerMapping(sizes, levels, cores=_splits(layer), core_list=tuple(layer.core_allocation[0]))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Picture
+from meshloom.sched.workload.layer_chain import INPUT, chain, is_chain
 from meshloom.sched.workload.layers import WorkloadError
 
 from .arrays import SUFFIXES
@@ -33,11 +34,14 @@ def is_network(name: str) -> bool:
     """Whether a name on the command line means a whole network."""
     from meshloom.sched.workload.zoo import names
 
-    return name.endswith(".onnx") or name in names()
+    return name.endswith(".onnx") or name in names() or is_chain(name)
 
 
 def check_files(source: NetworkSource) -> None:
-    """Raises WorkloadError for the first file of a network that is not there or cannot be opened."""
+    """Raises WorkloadError for the first file of a network that is not there or cannot be opened, or for layers that do
+    not follow each other."""
+    if is_chain(source.name):
+        chain(source.name)
     model = (Path(source.name),) if source.name.endswith(".onnx") else ()
     labels = () if source.labels is None else (source.labels,)
     for path in (*model, *source.inputs, *source.calibration, *labels):
@@ -113,7 +117,9 @@ def _network(source: NetworkSource) -> tuple[Graph, OnnxFile | None, Quantised |
 
     names = None if source.labels is None else read_names(source.labels)
     file = quantisation = None
-    if not source.name.endswith(".onnx"):
+    if is_chain(source.name):
+        graph, _ = chain(source.name)
+    elif not source.name.endswith(".onnx"):
         graph = zoo.load(source.name)
     else:
         file = opened(source.name, dict(source.bind), source.seed, source.calibration or source.inputs)
@@ -253,6 +259,8 @@ def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
         for index, (path, label) in enumerate(pictures):
             pairs[path.resolve()] = (-1 if label is None else label), floats[index] if index < len(floats) else -1
         stored = zoo.arrays(source.name)
+    elif is_chain(source.name):
+        stored = {INPUT: chain(source.name)[1]}
     files = source.inputs or tuple(list(pairs)[:1])
     if files:
         result: list[Feed] = []

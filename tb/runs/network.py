@@ -373,6 +373,7 @@ def row(
             in_turn_cycles=int(sum(max(cycles.values()) for cycles in busy(prepared.network_schedule, chip).values())),
         ),
         failure=failure,
+        claim=schedule.claim,
     )
 
 

@@ -19,7 +19,7 @@ from ...mapping.emit.task import LayerTask
 from ...mapping.tiling.arena import TileResidency, assign
 from ...mapping.tiling.tiles import MTile, Range
 from ...workload.layers import ConvShape
-from .fit import Leeway, core_nest
+from .fit import CoreNest, Leeway, core_nest
 from .mapping import REDUCTIONS, Dimension, LayerMapping, MappingError
 from .walk import MOST_GEMMS, NestStep, count_visits, is_flat, steps
 
@@ -48,19 +48,30 @@ def schedule(
     nest = core_nest(mapping, chip, leeway)
     if (count := count_visits(nest) * prod(each.size for each in nest.cores)) > MOST_GEMMS:
         raise MappingError(f"it makes {count:,} GEMMs, at most {MOST_GEMMS:,} are planned; let more lie in the core")
-    whole = all(nest.at_once[dimension] >= sizes_of(shape)[dimension] for dimension in REDUCTIONS)
-    task = LayerTask(shape, chip, scale, packed=None if whole else False, flat=is_flat(nest, shape))
-    lists = [_CoreOperations(task, core, steps(nest, sizes_of(shape), number, task), leeway).each()
-             for number, core in enumerate(_cores(mapping, chip, prod(f.size for f in nest.cores)))]  # fmt: skip
+    task = LayerTask(shape, chip, scale, packed=None if is_whole(nest, shape) else False, flat=is_flat(nest, shape))
+    add_operations(task, nest, core_tiles(mapping, chip, prod(f.size for f in nest.cores)), leeway)
+    own = claim.model_copy(update={"changes": tuple(leeway.changes), "remark": remark(claim, chip)})
+    return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
+
+
+def is_whole(nest: CoreNest, shape: ConvShape) -> bool:
+    """Whether a core sums all of a result at once: the host may pack inputs of few channels."""
+    return all(nest.at_once[dimension] >= sizes_of(shape)[dimension] for dimension in REDUCTIONS)
+
+
+def add_operations(task: LayerTask, nest: CoreNest, cores: Sequence[int], leeway: Leeway) -> None:
+    """Adds all operations of a layer to its task, for these tiles of cores. Raises MappingError."""
+    lists = [
+        _CoreOperations(task, core, steps(nest, sizes_of(task.shape), number, task), leeway).each()
+        for number, core in enumerate(cores)
+    ]
     for turn in zip_longest(*lists):
         for add in turn:
             if add is not None:
                 add()
-    own = claim.model_copy(update={"changes": tuple(leeway.changes), "remark": _remark(claim, chip)})
-    return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
 
 
-def _cores(mapping: LayerMapping, chip: ChipConfig, count: int) -> list[int]:
+def core_tiles(mapping: LayerMapping, chip: ChipConfig, count: int) -> list[int]:
     """The tiles of the cores that take part. Raises MappingError."""
     numbers = mapping.core_list or range(count)
     if beyond := [number for number in numbers if not 0 <= number < len(chip.cores)]:
@@ -70,7 +81,7 @@ def _cores(mapping: LayerMapping, chip: ChipConfig, count: int) -> list[int]:
     return [chip.cores[number] for number in numbers][:count]
 
 
-def _remark(claim: ToolClaim, chip: ChipConfig) -> str:
+def remark(claim: ToolClaim, chip: ChipConfig) -> str:
     """That a claim is for another array, if it is; rows and columns may be the other way round."""
     own = (chip.rows, chip.cols, len(chip.cores))
     other = (*claim.array, 1, 1, 1)[:3] if claim.array else own
@@ -86,7 +97,7 @@ def _refuse(problem: str, mend: str, instead: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Memory:
+class TilePlaces:
     """Tiles of one kind in a memory of a core: where each GEMM has its own, and which it is the first to use."""
 
     at: list[int]
@@ -137,13 +148,13 @@ class _CoreOperations:
         size: Callable[[NestStep], int],
         again: Callable[[str, str, str], object] | None,
         base: int = 0,
-    ) -> _Memory:
+    ) -> TilePlaces:
         """Slots in `words` words of a memory from `base` on for the tiles of all steps. `again`: hears that a tile
         would have to come more than once, what would do, and what it comes to; None: it may. Without a key a step
         has no use for it."""
         largest = max(map(size, self.steps), default=0)
         if not largest:
-            return _Memory([base] * len(self.steps), [False] * len(self.steps))
+            return TilePlaces([base] * len(self.steps), [False] * len(self.steps))
         slots = words // largest
         uses = [(index, name) for index, step in enumerate(self.steps) if (name := key(step)) is not None]
         core = f"{memory} of a {self.task.chip.name} core"
@@ -160,7 +171,7 @@ class _CoreOperations:
                 "let fewer loops lie in the core",
                 f"tiles of {what} are loaded {len(residencies)} times instead of {once}",
             )
-        return _of_residencies(residencies, uses, largest, base, len(self.steps))
+        return places_of(residencies, uses, largest, base, len(self.steps))
 
     def _turns(self) -> list[int]:
         """Where each step's results lie in OUT: the slots take turns."""
@@ -201,13 +212,13 @@ class _CoreOperations:
         waiting.clear()
 
 
-def _of_residencies(
+def places_of(
     residencies: Sequence[TileResidency], uses: Sequence[tuple[int, Hashable]], size: int, base: int, steps: int
-) -> _Memory:
+) -> TilePlaces:
     """Where each of so many steps has its tile, in slots of `size` words from `base` on."""
     places: dict[Hashable, int] = {}
     starts = {(stay.first, stay.key): stay.slot for stay in residencies}
-    memory = _Memory([base] * steps, [False] * steps)
+    memory = TilePlaces([base] * steps, [False] * steps)
     for use in uses:
         index, name = use
         if use in starts:

@@ -24,12 +24,13 @@ LEAST_CYCLES = 1024
 
 @dataclass(frozen=True)
 class NestVisit:
-    """What the core's loops have come to: ranges of the dimensions, and how often the tiles of inputs and weights have
-    changed so far."""
+    """What the core's loops have come to: ranges of the dimensions, how often the tiles of inputs and weights have
+    changed so far, and the count of each loop, innermost first."""
 
     at: dict[Dimension, Range]
     inputs: int
     weights: int
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def visits(nest: CoreNest, sizes: dict[Dimension, int], core: int) -> Iterator[N
             if latest.setdefault(operand, tile) != tile:
                 changes[operand] += 1
                 latest[operand] = tile
-        yield NestVisit(at, changes[Operand.INPUT], changes[Operand.WEIGHT])
+        yield NestVisit(at, changes[Operand.INPUT], changes[Operand.WEIGHT], numbers)
 
 
 def count_visits(nest: CoreNest) -> int:
@@ -100,11 +101,11 @@ def steps(nest: CoreNest, sizes: dict[Dimension, int], core: int, task: LayerTas
     result: list[NestStep] = []
     for index, visit in enumerate(visited):
         fine = summed and index in ends and users[visit.weights] == 1
-        result += _steps_of(visit, task, LEAST_CYCLES if fine else None)
+        result += steps_of(visit, task, LEAST_CYCLES if fine else None)
     return result
 
 
-def _steps_of(visit: NestVisit, task: LayerTask, least: int | None) -> Iterator[NestStep]:
+def steps_of(visit: NestVisit, task: LayerTask, least: int | None = None) -> Iterator[NestStep]:
     """The GEMMs of a visit, as large as an instruction and half of OUT and B allow, or of `least` cycles or a little
     more. They are cut between output blocks rather than between pixels, whose remainders would leave rows of the array
     idle."""

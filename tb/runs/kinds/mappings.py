@@ -1,4 +1,5 @@
-"""Layers by mappings that other tools have made: `zigzag:FILE`, `timeloop:FILE`, or by an importer of anybody's."""
+"""Layers, and networks in fused groups, by mappings that other tools have made: `zigzag:FILE`, `stream:FILE`, or by an
+importer of anybody's."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ from meshloom.sched.workload.layers import WorkloadError
 from ...exchange.interface import ToolLayer
 from ...exchange.reading import is_foreign, read_layer
 from ...exchange.registry import IMPORTERS
+from . import grouped
 from .interface import Listener, WorkloadKind
 from .layers import LayerRun, SingleLayer
+from .networks import NetworkRun
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
@@ -31,8 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MappedSource:
-    """A layer by the mapping in a file. `importer`: by name; `workload`: the layer, if the file does not say it;
-    `nearest`: whether the nearest mapping is run where the chip cannot do what the file says."""
+    """A layer by the mapping in a file. `importer`: by name; `workload`: the layer, if the file does not say it, or the
+    network, or several layers in a row (`LAYER+LAYER`) whose fused groups the file has; `nearest`: whether the nearest
+    mapping is run where the chip cannot do what the file says."""
 
     importer: str
     path: Path
@@ -73,12 +77,17 @@ class MappedSource:
         if is_foreign(self.importer):
             IMPORTERS.get(self.importer)
             self.path.open("rb").close()
-        else:
+        elif not grouped.is_grouped(self.workload):
             self.layer()
+        else:
+            grouped.read(self.importer, self.path, self.workload)
 
-    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> LayerRun:
+    def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> LayerRun | NetworkRun:
         """Its run; `scheduler` has no say. Raises the errors of the file, MappingError, DoesNotFit."""
         progress.step("reading")
+        if grouped.is_grouped(self.workload):
+            mapped_network = grouped.read(self.importer, self.path, self.workload)
+            return grouped.plan(mapped_network, chip, self._origin(), progress, nearest=self.nearest)
         layer, mapped = self.layer()
         check_room(layer.shape, chip)
         progress.step("scheduling")
@@ -86,11 +95,13 @@ class MappedSource:
             result = schedule(layer.shape, chip, layer.scale, mapped.mapping, mapped.claim, nearest=self.nearest)
         except MappingError as error:
             raise MappingError(f"{self.path}: {error}") from error
-        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
-        origin = {"scheduler": result.scheduler, "file": self.path.name, "file_digest": digest}
+        origin = {"scheduler": result.scheduler} | self._origin()
         return LayerRun(layer, planned(result, chip, progress.step), origin)
 
-    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[LayerRun]:
+    def _origin(self) -> dict[str, Any]:
+        return {"file": self.path.name, "file_digest": hashlib.sha256(self.path.read_bytes()).hexdigest()}
+
+    def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[LayerRun | NetworkRun]:
         return [self.plan(chip, scheduler, progress)]
 
     def feed_with(self, source: NetworkSource) -> MappedSource:
@@ -121,7 +132,7 @@ def _find(name: str, chip: ChipConfig | None) -> Sequence[MappedSource]:
 
 def _syntax() -> str:
     return (
-        "mappings: TOOL:FILE, a layer as another tool maps it\n"
+        "mappings: TOOL:FILE, a layer, or with stream a fused group of layers, as another tool maps it\n"
         f"  tools: {', '.join(IMPORTERS.names())}\n"
         "  or FILE.py:NAME, an importer of yours"
     )

@@ -13,7 +13,7 @@ from meshloom.sched.lowering.programs import Planned
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import Chosen, scales_by_channel
-from meshloom.sched.workload import zoo
+from meshloom.sched.workload import layer_chain, zoo
 from meshloom.sched.workload.graph import Graph
 
 from ...inputs.pictures import inputs_in
@@ -161,7 +161,9 @@ def _find(name: str, chip: ChipConfig | None) -> Sequence[NetworkRequest]:
 
 
 def _syntax() -> str:
-    return f"networks: {', '.join(zoo.names())}, an .onnx file, regression (what `make sim` runs)"
+    return (
+        f"networks: {', '.join(zoo.names())}, an .onnx file, regression (what `make sim` runs)\n  {layer_chain.SYNTAX}"
+    )
 
 
 KIND = WorkloadKind(_find, _syntax)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from meshloom.sched.support.plugins import PluginError, Registry
+from meshloom.sched.workload.layer_chain import is_chain
 from meshloom.sched.workload.layers import WorkloadError
 
 from ...exchange.interface import Importer
@@ -72,6 +73,8 @@ def kind_of(name: str) -> str:
     if colon and prefix.endswith(".py"):
         return ":".join(name.split(":")[:2])
     names = KINDS.names()
+    if is_chain(name):
+        return NETWORK
     if colon and prefix in names:
         return prefix
     if colon and prefix in IMPORTERS.names():
