@@ -65,7 +65,6 @@ def explained_all(
                 "energy": spent,
                 "time": time_of(run.row, run.schedule, clock, spent, why.waterfall.cycles),
                 "area": area_of(run.chip, area, on_progress),
-                "bounds": bounds_of(run),
             }
             why = why.model_copy(update=estimates)
             runs.append(ExplainedRun(left, run, why, planned))
@@ -130,6 +129,7 @@ def explained(
         waits=() if causes is None else costly_waits(causes, most, run.who, chosen),
         spread=spread(run),
         claim=run.schedule.claim,
+        bounds=bounds_of(run, causes, cycles) if layer is None and operation is None else None,
     )
 
 

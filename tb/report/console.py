@@ -45,6 +45,11 @@ def percent(value: float | None, digits: int = 2, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.{digits}f} %"
 
 
+def share_of(part: float, whole: float) -> str:
+    """`part` of `whole` in percent, or a dash."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
 def dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
     result = Table(

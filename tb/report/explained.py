@@ -14,7 +14,6 @@ from meshloom.sched.program.names import tile_name
 from ..results.area import AreaFigures
 from ..results.energy import EnergyFigures
 from ..results.explanation import (
-    Bounds,
     CriticalPath,
     Explanation,
     Explanations,
@@ -25,8 +24,9 @@ from ..results.explanation import (
     Who,
 )
 from ..results.legend import legend
+from .bounds import bounds_line, bounds_table, gap_table, share_line
 from .claims import claim_line
-from .console import dense, percent
+from .console import dense, percent, share_of
 from .narrow import show
 
 #: Steps of a path that are shown: the longest, in the order of time.
@@ -42,7 +42,9 @@ def print_overview(explanations: Explanations, to: Console) -> None:
     for each in explanations.workloads:
         falls = each.waterfall
         lost = Counter({cause: cycles for cause, cycles in falls.total.items() if cause != "useful"})
-        most = ", ".join(f"{cause} {_share(cycles, falls.cycles * falls.pes)}" for cause, cycles in lost.most_common(3))
+        most = ", ".join(
+            f"{cause} {share_of(cycles, falls.cycles * falls.pes)}" for cause, cycles in lost.most_common(3)
+        )
         off = f"{each.spread.end_lag:+,}" if each.spread.instructions else "-"
         table.add_row(each.workload, f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
     show(table, to)
@@ -73,6 +75,9 @@ def print_explanation(
     if explanation.bounds is not None:
         show(bounds_table(explanation.bounds, falls.cycles), to)
         line(bounds_line(explanation.bounds, falls.cycles))
+        if explanation.bounds.gap is not None:
+            show(gap_table(explanation.bounds, chip), to)
+            line(share_line(explanation.bounds, falls))
     if explanation.path is None:
         line("timed ahead: nothing waits, so there is no critical path and no wait")
     else:
@@ -95,14 +100,14 @@ def energy_line(figures: EnergyFigures) -> str:
     """An estimate in a sentence, the largest part first."""
     whole = figures.microjoules * 1e6
     parts = sorted(figures.parts.items(), key=lambda part: -part[1].picojoules)
-    text = ", ".join(f"{name} {_share(part.picojoules, whole)}" for name, part in parts)
+    text = ", ".join(f"{name} {share_of(part.picojoules, whole)}" for name, part in parts)
     return f"energy, an estimate ({figures.by}): {figures.microjoules:,.3g} microjoules: {text}"
 
 
 def area_line(figures: AreaFigures) -> str:
     """An estimate in a sentence, the largest part first."""
     parts = [
-        f"{_times(part.count)}{part.name} {_share(part.count * part.cells, figures.cells)}" for part in figures.parts
+        f"{_times(part.count)}{part.name} {share_of(part.count * part.cells, figures.cells)}" for part in figures.parts
     ]
     return (
         f"area of the chip, an estimate ({figures.flow}): {figures.cells:,} cells, {figures.flip_flops:,} flip-flops "
@@ -116,10 +121,6 @@ def _times(count: int) -> str:
 
 def _cycles(value: float) -> str:
     return f"{value:,.1f}"
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def waterfall_table(falls: Waterfall, layer: str | None = None) -> Table:
@@ -136,40 +137,8 @@ def waterfall_table(falls: Waterfall, layer: str | None = None) -> Table:
             )
     whole = falls.in_cycles(falls.total)
     table.add_row("all", *(_cycles(whole[cause]) for cause in causes), f"{falls.cycles:,}", style="bold")
-    table.add_row("", *(_share(whole[cause], falls.cycles) for cause in causes), "")
+    table.add_row("", *(share_of(whole[cause], falls.cycles) for cause in causes), "")
     return table
-
-
-#: The resources of a whole run that are of one kind in a layer, and what each is called.
-_PORTS = {"receiving": "a port into a core", "sending": "a port out of a core", "memories": "a scratchpad's port"}
-_CALLED = {"compute": "an array", "vector": "a vector unit", "dram": "a DRAM channel, or its port", **_PORTS}
-
-
-def bounds_table(bounds: Bounds, cycles: int) -> Table:
-    """How long each layer keeps the busiest resource of each kind busy, and all layers together."""
-    kinds = ("compute", "vector", "dram", "noc")
-    table = dense("what bounds it: cycles of the busiest", ("layer",), (*kinds, "most"))
-    for layer in bounds.layers:
-        spent = [layer.busy.get(kind, 0) for kind in kinds]
-        table.add_row(layer.layer, *(f"{count:,}" for count in spent), kinds[spent.index(max(spent))])
-    ports = max((bounds.busy.get(kind, 0) for kind in _PORTS), default=0)
-    whole = [*(bounds.busy.get(kind, 0) for kind in kinds[:3]), ports]
-    table.add_row("all", *(f"{count:,}" for count in whole), kinds[whole.index(max(whole))], style="bold")
-    table.add_row("", *(_share(count, cycles) for count in whole), "")
-    return table
-
-
-def bounds_line(bounds: Bounds, cycles: int) -> str:
-    """The bounds in a sentence."""
-    parts = [
-        f"no order of these operations takes less than {bounds.cycles:,} cycles ({_CALLED.get(bounds.limit, '')}), "
-        f"{_share(bounds.cycles, cycles)} of what it took"
-    ]
-    if len(bounds.layers) > 1:
-        parts.append(f"layers one after the other, each at its limit, would take {bounds.in_turn:,}")
-    if bounds.floor is not None:
-        parts.append(f"no schedule whatever takes less than {bounds.floor:,}: useful products, or bytes in DRAM")
-    return "; ".join(parts)
 
 
 def cause_table(path: CriticalPath, steps: Sequence[PathStep], layer: str | None) -> Table:
@@ -183,7 +152,7 @@ def cause_table(path: CriticalPath, steps: Sequence[PathStep], layer: str | None
     title = f"critical path, {path.cycles:,} cycles in {len(path.steps):,} steps{where}"
     table = dense(title, ("cause", "activity"), ("steps", "cycles", "share"))
     for (cause, activity), cycles in spent.most_common():
-        table.add_row(cause, activity, f"{count[cause, activity]:,}", f"{cycles:,}", _share(cycles, path.cycles))
+        table.add_row(cause, activity, f"{count[cause, activity]:,}", f"{cycles:,}", share_of(cycles, path.cycles))
     return table
 
 
@@ -200,10 +169,10 @@ def path_table(path: CriticalPath, steps: Sequence[PathStep], chip: ChipConfig) 
             name(step.who),
             place(step.who, chip),
             *(f"{number:,}" for number in (step.start, step.end, step.cycles)),
-            _share(step.cycles, path.cycles),
+            share_of(step.cycles, path.cycles),
         )
     if left:
-        table.add_row(f"{left:,} shorter ones", "", "", "", "", f"{rest:,}", _share(rest, path.cycles))
+        table.add_row(f"{left:,} shorter ones", "", "", "", "", f"{rest:,}", share_of(rest, path.cycles))
     return table
 
 

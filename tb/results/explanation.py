@@ -134,18 +134,53 @@ class LayerBusy(Record):
     busy: dict[str, Count]
 
 
+class GapPart(Record):
+    """Cycles for which the resource that bounds a run had nothing to do, by cause (`legend.CycleCause`; `dependence`: a
+    GEMM of any core was computing): after an operation of one layer and before one of another, or of the same. Empty
+    names: the beginning and the end of the run."""
+
+    after: str
+    before: str
+    causes: dict[str, Count]
+
+    @computed_field
+    @property
+    def cycles(self) -> int:
+        """All of them."""
+        return sum(self.causes.values())
+
+
+class BoundGap(Record):
+    """From the bound of a schedule to the cycles that it took: for how long its busiest resource, `what` of `tile`, had
+    nothing to do, and why. `mean`: cycles for which the resources of its kind are busy on average. `parts`: in the
+    order of time in which they first occur."""
+
+    tile: Count
+    what: str
+    mean: float
+    parts: tuple[GapPart, ...]
+
+    @computed_field
+    @property
+    def cycles(self) -> int:
+        """All of them."""
+        return sum(part.cycles for part in self.parts)
+
+
 class Bounds(Record):
     """What no other order of the same operations can undercut, and what nothing can.
 
     `busy`: cycles for which all operations keep the busiest resource of each kind (`limits.TOTALS`); `cycles`: the
     largest of them, the bound, by `limit`; `layers`: the same layer by layer, with the kinds of `limits.RESOURCES`;
     `in_turn`: layers one after the other, each at its own limit; `floor`: of any schedule whatever, from useful
-    products and from bytes that DRAM must carry; null if the workload is not a built-in one.
+    products and from bytes that DRAM must carry; null if the workload is not a built-in one. `gap`: from the bound to
+    the cycles that it took; null in a program timed ahead, where nothing waits, and without operations.
     """
 
     busy: dict[str, Count]
     layers: tuple[LayerBusy, ...]
     floor: Count | None = None
+    gap: BoundGap | None = None
 
     @computed_field
     @property

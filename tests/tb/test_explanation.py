@@ -15,7 +15,6 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import Opcode
 from meshloom.sched.model.timeline import Executed
 from meshloom.tb.cli.main import app
-from meshloom.tb.compare.bounds import bounds_of
 from meshloom.tb.compare.causes import Activity, Causes
 from meshloom.tb.compare.critical import costly_waits
 from meshloom.tb.compare.explained import ExplainError, explained
@@ -76,6 +75,11 @@ def assert_whole(explanation: Explanation, run: FinishedRun) -> None:
             :-1
         ]
         assert sum(step.cycles for step in explanation.path.steps) == explanation.path.cycles
+    if explanation.path is not None and explanation.bounds is not None:
+        gap = explanation.bounds.gap
+        assert gap is not None
+        assert gap.cycles == falls.cycles - explanation.bounds.cycles
+        assert gap.mean <= explanation.bounds.cycles
     by_core: dict[int, list[tuple[int, int]]] = {}
     for wait in explanation.waits:
         assert sum(wait.causes.values()) <= wait.end - wait.start
@@ -84,6 +88,21 @@ def assert_whole(explanation: Explanation, run: FinishedRun) -> None:
     for spans in by_core.values():
         spans.sort()
         assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+def idle_of(run: FinishedRun, core: int) -> dict[tuple[str, str], int]:
+    """Cycles in which the array of a core is not fed, by the layers of the GEMMs before and after."""
+    causes = Causes(run.program, run.measured, run.chip)
+    idle: Counter[tuple[str, str]] = Counter()
+    at, before = 0, ""
+    for place in causes.gemms(core):
+        number = run.number(place)
+        assert number is not None
+        layer = run.layer(run.schedule.operations[number])
+        idle[before, layer] += causes.records[place].start - at
+        at, before = causes.windows_end(place), layer
+    idle[before, ""] += run.row.rtl_cycles - at
+    return {pair: cycles for pair, cycles in idle.items() if cycles}
 
 
 @pytest.mark.parametrize("case", slow_but(CASES, *CHEAP), ids=str)
@@ -111,6 +130,10 @@ def test_a_slow_dram_is_what_is_waited_for(tmp_path: Path) -> None:
     assert dram[1] - dram[0] > 0.95 * more * slow.waterfall.pes
     assert slow.waterfall.total["dram queue"] > 4 * fast.waterfall.total["dram queue"]
     assert slow.waits[0].causes.keys() & {"dram", "dram queue"}
+    assert slow.bounds is not None
+    assert slow.bounds.gap is not None
+    assert slow.bounds.limit == "dram"
+    assert {part.before for part in slow.bounds.gap.parts} <= {"gemm:17x33x9", ""}
     assert slow.path is not None
     assert max(slow.path.steps, key=lambda step: step.cycles).cause in ("dram", "dram queue")
 
@@ -171,14 +194,18 @@ def test_a_network_layer_by_layer(tmp_path: Path) -> None:
     assert {each.layer: sum(each.pe_cycles.values()) // per_core for each in explanation.waterfall.layers} == {
         name: cycles for name, cycles in cores.items() if cycles
     }
-    bounds = bounds_of(run)
+    bounds = explanation.bounds
+    assert bounds is not None
     arrays = [each.busy["compute"] for each in bounds.layers]
     assert max(arrays) < bounds.busy["compute"] <= sum(arrays) <= bounds.in_turn
     assert {each.layer for each in bounds.layers} == {run.layer(op) for op in run.schedule.operations}
     assert bounds.floor is not None
     assert bounds.floor <= bounds.cycles <= run.row.model_cycles
     assert bounds.limit == max(bounds.busy, key=bounds.busy.__getitem__)
+    assert bounds.gap is not None
+    assert {(part.after, part.before): part.cycles for part in bounds.gap.parts} == idle_of(run, bounds.gap.tile)
     only = explained(run, layer="conv3_1_1")
+    assert only.bounds is None
     assert only.waits
     assert {wait.gemm.layer for wait in only.waits} == {"conv3_1_1"}
     shown = invoke(tmp_path / "resnet8", "--layer", "conv3_1_1")
@@ -290,14 +317,14 @@ def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: P
 def test_the_json_is_read_back(layer: Path, tmp_path: Path) -> None:
     shown = invoke(layer, "--json", "-")
     (explanation,) = Explanations.model_validate_json(shown.output).workloads
-    assert explanation.bounds == bounds_of(run_of(layer))
-    beside = {
-        "energy": None,
-        "bounds": None,
-        "area": None,
-    }  # area: of a chip that was synthesised here
+    beside = {"energy": None, "area": None}  # area: of a chip that was synthesised here
     assert explanation.model_copy(update=beside) == explained(run_of(layer))
-    assert invoke(layer, "--json", tmp_path / "why.json").exit_code == 0
+    written = invoke(layer, "--json", tmp_path / "why.json")
+    assert written.exit_code == 0
+    assert explanation.bounds is not None
+    assert explanation.bounds.gap is not None
+    line = next(line for line in written.output.partition("gap to the bound")[2].splitlines() if line.startswith("all"))
+    assert f" {explanation.bounds.gap.cycles:,} " in line
     assert json.loads((tmp_path / "why.json").read_text()) == json.loads(shown.output)
     wrong = json.loads(shown.output)["workloads"][0]["waterfall"]
     wrong["total"]["dram"] += 1

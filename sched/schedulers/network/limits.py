@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.routes import dimension_ordered
@@ -33,6 +34,17 @@ NEAR = 0.05
 #: What is gained is known to about such a share of it (`bench limits`).
 CLOSE = 0.2
 
+
+class Use(NamedTuple):
+    """`cycles` for which the operation numbered `operation` keeps a resource busy: `what` of a tile, of a `kind`."""
+
+    operation: int
+    kind: str
+    tile: int
+    what: str
+    cycles: float
+
+
 #: One resource of a kind: a tile and what of it.
 _Place = tuple[int, str]
 #: Cycles by place.
@@ -44,22 +56,22 @@ def _flits(op: Move, chip: ChipConfig) -> float:
     return op.words * (1 + 1 / chip.packet_words)
 
 
-def _uses(schedule: Schedule, chip: ChipConfig) -> Iterator[tuple[Operation, str, _Place, float]]:
-    """What operations keep busy: the operation, the resource, which of its kind, and the cycles."""
+def _uses(schedule: Schedule, chip: ChipConfig) -> Iterator[Use]:
+    """What operations keep busy, with the kinds of `RESOURCES`."""
     rate, drams = dram_word_cycles(chip), set(chip.drams)
-    for op in schedule.operations:
+    for number, op in enumerate(schedule.operations):
         match op:
             case Gemm():
                 shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
-                yield op, "compute", (op.core, "array"), gemm_occupancy(chip, shape)
+                yield Use(number, "compute", op.core, "array", gemm_occupancy(chip, shape))
             case Vec():
-                yield op, "vector", (op.core, "vector"), vec_occupancy(chip, VecShape.of(op.body))
+                yield Use(number, "vector", op.core, "vector", vec_occupancy(chip, VecShape.of(op.body)))
             case Move():
                 flits = _flits(op, chip)
                 for tile, way in ((op.src.tile, "out"), (op.dst.tile, "in")):
-                    yield op, "dram" if tile in drams else "noc", (tile, way), flits
+                    yield Use(number, "dram" if tile in drams else "noc", tile, way, flits)
                 for tile in {op.src.tile, op.dst.tile} & drams:
-                    yield op, "dram", (tile, "channel"), op.words * rate
+                    yield Use(number, "dram", tile, "channel", op.words * rate)
 
 
 def _shared_links(schedule: Schedule, chip: ChipConfig, layer: Callable[[Operation], str]) -> dict[str, float]:
@@ -86,8 +98,8 @@ def busiest(schedule: Schedule, chip: ChipConfig, layer: Callable[[Operation], s
     """For each layer, the cycles for which its operations keep the busiest of each kind of resource. `layer`: that of
     an operation."""
     loads: defaultdict[tuple[str, str], _Loads] = defaultdict(lambda: defaultdict(float))
-    for op, resource, place, cycles in _uses(schedule, chip):
-        loads[layer(op), resource][place] += cycles
+    for use in _uses(schedule, chip):
+        loads[layer(schedule.operations[use.operation]), use.kind][use.tile, use.what] += use.cycles
     cycles_of: dict[str, dict[str, float]] = {}
     for (name, resource), places in loads.items():
         cycles_of.setdefault(name, dict.fromkeys(RESOURCES, 0.0))[resource] = max(places.values())
@@ -101,18 +113,29 @@ def busy(result: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float
     return busiest(result.schedule, chip, lambda op: layer_of(op.label))
 
 
+def uses(schedule: Schedule, chip: ChipConfig) -> Iterator[Use]:
+    """What operations keep busy, with the kinds of `TOTALS`.
+
+    Programs, which are fetched by the same ports, are left out, and so are links.
+    """
+    cores = set(chip.cores)
+    for use in _uses(schedule, chip):
+        if use.kind != "noc":
+            yield use
+        elif use.tile in cores:
+            yield use._replace(kind={"in": "receiving", "out": "sending"}[use.what])
+        else:
+            yield use._replace(kind="memories")
+
+
 def totals(schedule: Schedule, chip: ChipConfig) -> dict[str, float]:
     """The cycles for which all operations together keep the busiest resource of each kind in `TOTALS`.
 
     The schedule takes no less than any of them, in whatever order its operations run: a resource serves one at a time.
-    Programs, which are fetched by the same ports, are left out, and so are links.
     """
-    cores = set(chip.cores)
     loads: defaultdict[str, _Loads] = defaultdict(lambda: defaultdict(float))
-    for _, resource, (tile, what), cycles in _uses(schedule, chip):
-        if resource == "noc":
-            resource = {"in": "receiving", "out": "sending"}[what] if tile in cores else "memories"
-        loads[resource][tile, what] += cycles
+    for use in uses(schedule, chip):
+        loads[use.kind][use.tile, use.what] += use.cycles
     return {resource: max(loads[resource].values(), default=0.0) for resource in TOTALS}
 
 

@@ -26,7 +26,7 @@ from ..engine.tables import Table, table
 from ..points.runs import gateware
 
 #: Builds a simulator in a cache of its own: by itself, so that what it costs is that of its processes.
-_BUILD = (
+BUILD = (
     "import sys; from meshloom.hw.spec.config import ChipConfig; from meshloom.tb.build.builder import build; "
     "build(ChipConfig.model_validate_json(sys.stdin.read()))"
 )
@@ -51,7 +51,7 @@ def build(chip: ChipConfig, root: Path) -> tuple[float, float, int]:
     started = time.monotonic()
     environment = os.environ | {cache.VARIABLE: str(root)}
     process = subprocess.run(
-        [sys.executable, "-c", _BUILD],
+        [sys.executable, "-c", BUILD],
         input=chip.model_dump_json(),
         env=environment,
         text=True,
