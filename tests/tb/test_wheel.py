@@ -1,4 +1,5 @@
-"""A wheel brings the timeline model compiled: whoever installs it needs no compiler."""
+"""A wheel brings the timeline model compiled: whoever installs it needs no compiler. It is the same wherever it is
+built."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,10 @@ SOURCES = ("hw", "sched", "tb", "meshloom", "pyproject.toml", "setup.py", "READM
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources elsewhere, where a build may leave what it likes."""
-    place = tmp_path_factory.mktemp("tree")
+    return copied(tmp_path_factory.mktemp("tree"))
+
+
+def copied(place: Path) -> Path:
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
@@ -49,8 +54,8 @@ def test_what_a_wheel_has_brought_serves_where_nothing_can_be_compiled(
     assert {path.name for path in place.iterdir()} == {path.name for path in compiled.iterdir()}
 
 
-def wheel(tree: Path, compiled: Path | None) -> Path:
-    environment = {name: value for name, value in os.environ.items() if name != "MESHLOOM_COMPILED"}
+def wheel(tree: Path, compiled: Path | None, **variables: str) -> Path:
+    environment = {name: value for name, value in os.environ.items() if name != "MESHLOOM_COMPILED"} | variables
     if compiled is not None:
         environment["MESHLOOM_COMPILED"] = str(compiled)
     shutil.rmtree(tree / "build", ignore_errors=True)
@@ -92,3 +97,38 @@ def test_one_without_is_for_every_python(tree: Path) -> None:
     assert path.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(path) as archive:
         assert not [name for name in archive.namelist() if name.endswith(".so")]
+
+
+@pytest.mark.slow
+def test_it_is_the_same_bytes_wherever_and_whenever_it_is_built(tree: Path, tmp_path: Path) -> None:
+    """The model is compiled anew, in another folder and with other hashes of strings; files of the second tree have
+    other dates, and others may not read them."""
+    compiled = native.ready()
+    assert compiled is not None
+    first = wheel(tree, compiled, PYTHONHASHSEED="1")
+    later, temporary = copied(tmp_path / "a longer name" / "tree"), tmp_path / "temporary"
+    temporary.mkdir()
+    variables = {cache.VARIABLE: str(tmp_path / "cache"), "TMPDIR": str(temporary), "PYTHONHASHSEED": "2"}
+    command = [sys.executable, "-m", "meshloom.sched.model"]
+    subprocess.run(command, env=os.environ | variables, check=True, capture_output=True)
+    (again,) = (tmp_path / "cache" / "native").glob("cpython-*")
+    for folder in (later, again):
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+            path.chmod(0o600)
+    before = os.umask(0o077)
+    try:
+        second = wheel(later, again, PYTHONHASHSEED="2")
+    finally:
+        os.umask(before)
+    assert second.name == first.name
+    with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as other:
+        differ = [
+            (mine.filename, yours.filename)
+            for mine, yours in zip(one.infolist(), other.infolist(), strict=True)
+            if (mine.filename, mine.CRC, mine.external_attr, mine.date_time)
+            != (yours.filename, yours.CRC, yours.external_attr, yours.date_time)
+        ]
+        assert differ == []
+        assert {info.date_time for info in one.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert sha256(first.read_bytes()).hexdigest() == sha256(second.read_bytes()).hexdigest()
