@@ -30,6 +30,8 @@ from .limits import Limits
 T = TypeVar("T")
 #: Seconds between two looks at a process; seconds that it has to say where it is, or to end after its last message.
 _LOOK, _PATIENCE = 0.1, 2.0
+#: Seconds that it has to begin, on a machine that is busy with other things; they are none of its own.
+_BEGINS = 60.0
 #: Seconds between two looks of which more was no waiting: this process was stopped, or had no turn.
 _MOST = 1.0
 #: Its lines go to stderr, if nobody has set up logging.
@@ -117,6 +119,10 @@ class Process:
         self._spent = 0.0
         self._child = _Child(pid, here, words, caller)
         self.close = finalize(self, self._child.end)
+        with suppress(EOFError, OSError):  # one that has ended is told when it is asked
+            if not here.poll(_BEGINS):
+                raise self._late(_BEGINS)
+            here.recv()
 
     def send(self, message: object) -> None:
         """Sends it a message. Raises DiedError."""
@@ -244,6 +250,7 @@ def _become(
         if not limits.network:
             sockets.leave()
         last_words.bound_memory(limits.megabytes)
+        connection.send(None)  # it begins
         body(connection)
         status = 0
     finally:
