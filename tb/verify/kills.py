@@ -46,7 +46,7 @@ import time
 def schedule(task):
     core, tile = task.cores[0], task.tiles(task.rows)[0]
     n, k = (0, task.n_blocks), (0, task.k_blocks)
-    time.sleep(0.2)
+    time.sleep(2.0)
     task.load_bias(core, n, at=0)
     task.load_weights(core, n, k, at=0)
     task.load_input(core, tile, k, at=0)

