@@ -9,6 +9,7 @@ from ..support.apart import DiedError
 from ..support.last_words import is_same
 from ..support.limits import Limits
 from ..support.plugins import PluginError
+from ..support.sockets import NetworkRefused, refused
 from ..support.text import line_of
 
 
@@ -39,19 +40,25 @@ def failure(name: str, source: str, where: str, error: BaseException, limits: Li
     those that it ran under."""
     frames = [(frame.filename, frame.lineno or 0) for frame in reversed(extract_tb(error.__traceback__))]
     own = [frame for frame in frames if frame[0] == source]
-    if type(error).__module__.partition(".")[0] == "meshloom":
+    if type(error).__module__.partition(".")[0] == "meshloom" and not isinstance(error, NetworkRefused):
         return _located(error, own)
     if limits is None and isinstance(error, MemoryError):
         return error
     kind, text = type(error).__name__, _text(error)
     if isinstance(error, MemoryError) and limits is not None and limits.megabytes is not None:
         kind, what = "MemoryLimit", f"it needs more memory than {limits.megabytes} MB (--memory-limit)"
+    elif refusal := type(error) is not ValueError and refused(error):
+        kind, what = "NetworkLimit", str(refusal)
     elif type(error) is ValueError:  # how a scheduler says that something does not fit
         what = text
     else:
         what = f"{kind}: {text}" if text else kind
     message = f"scheduler {name} failed {where}: {what}{_line(frames, own)}"
-    expected = type(error) is ValueError or kind == "MemoryLimit" or (isinstance(error, OSError) and error.filename)
+    expected = (
+        type(error) is ValueError
+        or kind in ("MemoryLimit", "NetworkLimit")
+        or (isinstance(error, OSError) and error.filename)
+    )
     return SchedulerError.of(message, kind, "" if expected else "".join(format_exception(error)))
 
 

@@ -16,7 +16,7 @@ from meshloom.hw.spec.config import ChipConfig, near
 
 from ..ir.schedule import Schedule
 from ..support import apart
-from ..support.limits import Limits, guard
+from ..support.limits import Limits, limits_for
 from ..support.plugins import Registry
 from ..workload.graph import Graph
 from ..workload.layers import ConvShape
@@ -241,7 +241,7 @@ def _limits(name: str | Chosen) -> Limits | None:
         shipped = name.scheduler.name in REGISTRY.shipped and REGISTRY.get(name.scheduler.name) is name.scheduler
     else:
         shipped = options_of(name)[0] in REGISTRY.shipped
-    return guard().shipped if shipped else guard().foreign
+    return limits_for(shipped)
 
 
 @dataclass(frozen=True)

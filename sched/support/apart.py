@@ -3,11 +3,13 @@ learns what it has made, or how it came to its end and on which line.
 
 The process is a copy of the caller (`fork`), so functions and their arguments need not be sent; what it makes is. It
 prints to stderr only, reads nothing from stdin, and what it changes (folder, environment, arguments) stays with it. It
-dies with its caller, and takes the processes that it has started with it.
+dies with its caller, and takes the processes that it has started with it. It has no network unless its limits say so
+(`sockets`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -22,14 +24,20 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
 from weakref import finalize
 
-from . import last_words
+from . import last_words, sockets
 from .limits import Limits
 
 T = TypeVar("T")
 #: Seconds between two looks at a process; seconds that it has to say where it is, or to end after its last message.
 _LOOK, _PATIENCE = 0.1, 2.0
+#: Seconds that it has to begin, on a machine that is busy with other things; they are none of its own.
+_BEGINS = 60.0
 #: Seconds between two looks of which more was no waiting: this process was stopped, or had no turn.
 _MOST = 1.0
+#: Its lines go to stderr, if nobody has set up logging.
+_log = logging.getLogger("meshloom.apart")
+#: Whether it has been said that the system keeps nobody from the network; once in a process.
+_SAID: list[bool] = []
 
 
 class DiedError(Exception):
@@ -96,6 +104,8 @@ class Process:
         for stream in (sys.stdout, sys.stderr):
             with suppress(AttributeError, OSError, ValueError):  # there may be none, or a closed one
                 stream.flush()  # or the copy would write it again
+        if not limits.network:
+            _say_if_half()
         caller = os.getpid()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads here: the copy uses nothing of theirs
@@ -106,8 +116,13 @@ class Process:
             _become(body, there, own_words, limits, source, caller)
         there.close()
         os.close(own_words)
+        self._spent = 0.0
         self._child = _Child(pid, here, words, caller)
         self.close = finalize(self, self._child.end)
+        with suppress(EOFError, OSError):  # one that has ended is told when it is asked
+            if not here.poll(_BEGINS):
+                raise self._late(_BEGINS)
+            here.recv()
 
     def send(self, message: object) -> None:
         """Sends it a message. Raises DiedError."""
@@ -116,17 +131,21 @@ class Process:
         except OSError:
             raise self._death() from None
 
-    def receive(self) -> Any:
-        """Its next message, for which the time limit holds. Raises DiedError."""
+    def receive(self, goes_on: bool = False) -> Any:
+        """Its next message, for which the time limit holds; if one `goes_on`, for all since the first together. Raises
+        DiedError."""
         child, seconds = self._child, self.limits.seconds
-        spent, last = 0.0, time.monotonic()
+        if goes_on and seconds is not None and self._spent > seconds:  # it talks, and comes to no end
+            raise self._late(seconds)
+        self._spent, last = self._spent if goes_on else 0.0, time.monotonic()
         while not child.connection.poll(_LOOK if seconds is None else min(_LOOK, seconds)):
             now = time.monotonic()
-            spent, last = spent + min(now - last, _MOST), now
+            self._spent, last = self._spent + min(now - last, _MOST), now
             if child.ended() and not child.connection.poll(0):
                 raise self._death()
-            if seconds is not None and spent > seconds:
+            if seconds is not None and self._spent > seconds:
                 raise self._late(seconds)
+        self._spent += min(time.monotonic() - last, _MOST)
         try:
             return child.connection.recv()
         except (EOFError, OSError):
@@ -200,13 +219,19 @@ def call(
 
     process = Process(body, limits, source)
     try:
-        while (message := process.receive()).what == "report":
+        while (message := process.receive(goes_on=True)).what == "report":
             hear(message.value)
     finally:
         process.close()
     if message.what == "error":
         raise message.value
     return message.value
+
+
+def _say_if_half() -> None:
+    if not _SAID and not sockets.namespaces():
+        _log.warning("code that is not Meshloom's: %s", sockets.HALF)
+    _SAID.append(True)
 
 
 def _become(
@@ -222,7 +247,10 @@ def _become(
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(2, 1)
         sys.stdout = sys.stderr
+        if not limits.network:
+            sockets.leave()
         last_words.bound_memory(limits.megabytes)
+        connection.send(None)  # it begins
         body(connection)
         status = 0
     finally:

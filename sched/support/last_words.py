@@ -27,7 +27,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
 def frames(words: str) -> tuple[tuple[str, int], ...]:
     """File and line of the calls that a process has left last, the innermost first."""
     lines = [(path, int(line)) for path, line in _FRAME.findall(words.rpartition("(most recent call first)")[2])]
-    own = {_plain(__file__), _plain(str(Path(__file__).with_name("apart.py")))}
+    own = {_plain(str(Path(__file__).with_name(f"{name}.py"))) for name in ("last_words", "apart", "sockets")}
     return tuple((path, line) for path, line in lines if path not in own)
 
 

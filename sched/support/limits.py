@@ -1,4 +1,8 @@
-"""How long code that does not ship with Meshloom may run, and how much memory it may take."""
+"""How long code that does not ship with Meshloom may run, how much memory it may take, and whether it has a network.
+
+Everybody who calls such code asks `limits_for`: for layers, networks and training, scenarios, texts, and files of other
+tools.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,12 @@ SECONDS, MEGABYTES = 600.0, 4096
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one call. `seconds`: on the clock; `megabytes`: of memory beside what there was before; None: any number."""
+    """Of one call. `seconds`: on the clock; `megabytes`: of memory beside what there was before; None: any number.
+    `network`: whether it may reach other machines, and this one by its network."""
 
     seconds: float | None = SECONDS
     megabytes: int | None = MEGABYTES
+    network: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,13 +34,13 @@ class Guard:
     foreign: Limits | None = Limits()
 
 
-def guard_of(seconds: float | None = None, megabytes: int | None = None) -> Guard:
-    """The guard that `--time-limit` and `--memory-limit` ask for: a number holds for all schedulers, 0 is no limit, and
-    None leaves foreign ones the usual limit and others none."""
+def guard_of(seconds: float | None = None, megabytes: int | None = None, network: bool = False) -> Guard:
+    """The guard that `--time-limit`, `--memory-limit` and `--network` ask for: a number holds for all schedulers, 0 is
+    no limit, and None leaves foreign ones the usual limit and others none."""
     foreign = Limits(
-        SECONDS if seconds is None else seconds or None, MEGABYTES if megabytes is None else megabytes or None
+        SECONDS if seconds is None else seconds or None, MEGABYTES if megabytes is None else megabytes or None, network
     )
-    return Guard(Limits(seconds, megabytes) if seconds or megabytes else None, foreign)
+    return Guard(Limits(seconds, megabytes, network) if seconds or megabytes else None, foreign)
 
 
 _GUARD: ContextVar[Guard] = ContextVar("guard")
@@ -43,6 +49,11 @@ _GUARD: ContextVar[Guard] = ContextVar("guard")
 def guard() -> Guard:
     """The guard in force."""
     return _GUARD.get(Guard())
+
+
+def limits_for(shipped: bool) -> Limits | None:
+    """Under which code runs in a process of its own; None: it is called in this one. `shipped`: with Meshloom."""
+    return guard().shipped if shipped else guard().foreign
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -25,7 +25,8 @@ from meshloom.hw.spec.near import near
 
 from . import apart
 from .last_words import is_same
-from .limits import guard
+from .limits import limits_for
+from .sockets import refused
 from .text import line_of
 
 T = TypeVar("T")
@@ -118,16 +119,22 @@ class Registry(Generic[T]):
 
     def _try(self, name: str, place: str) -> None:
         """Loads a module in a process of its own. Raises `error` if that is the end of the process."""
-        limits = guard().foreign
+        limits = limits_for(shipped=False)
         if limits is None or (not _is_file(place) and place in sys.modules):
             return
 
         def load(report: apart.Report) -> None:
-            with suppress(self.error):  # it will be raised where it is loaded
+            try:
                 self._module(name, place)
+            except self.error as error:  # others will be raised where it is loaded, with their tracebacks
+                if refused(error):
+                    raise
+
+        def explain(wrong: BaseException) -> BaseException:
+            return wrong if isinstance(wrong, self.error) else self._unloaded(name, place, wrong)
 
         try:
-            apart.call(load, limits, lambda wrong: self._unloaded(name, place, wrong))
+            apart.call(load, limits, explain)
         except apart.DiedError as death:
             here = str(Path(place).expanduser().resolve()) if _is_file(place) else ""
             lines = [line for path, line in death.frames if here and is_same(path, here)]

@@ -241,7 +241,7 @@ class AgentTools:
 
 def server(fence: Fence, limits: AgentLimits) -> Server:
     """A server of these tools."""
-    calls, bound = AgentTools(fence, limits), Limits(limits.seconds, limits.megabytes)
+    calls, bound = AgentTools(fence, limits), Limits(limits.seconds, limits.megabytes, network=True)
 
     def tool(name: str, model: type[A], call: Callable[[A], object], description: str, writes: bool = False) -> Tool:
         return Tool(name, description, model.model_json_schema(), _bounded(model, call, bound), writes)

@@ -43,14 +43,16 @@ def schedule(
     *,
     time_limit: float | None = None,
     memory_limit: int | None = None,
+    network: bool = False,
     apart: bool = True,
 ) -> Schedule:
     """The schedule of a layer or of a whole network, proven to run on the chip; `predicted` has its cycles.
 
     `scheduler`: a name (`meshloom schedulers`), a function of a `LayerTask`, or a `Scheduler`. `options`: its options
     by name. A scheduler that does not ship with Meshloom runs in a process of its own, for at most `time_limit` seconds
-    (600), with at most `memory_limit` megabytes (4096) of its own; 0: any number. What it prints goes to stderr. With
-    `apart=False` a function is called in this process, without limits: for a debugger, or if it remembers something.
+    (600), with at most `memory_limit` megabytes (4096) of its own; 0: any number. It has no network unless `network`
+    says so. What it prints goes to stderr. With `apart=False` a function is called in this process, without limits: for
+    a debugger, or if it remembers something.
 
     Raises WorkloadError, SchedulerError, DoesNotFit, and what checking a program raises.
     """
@@ -60,7 +62,7 @@ def schedule(
         raise WorkloadError(
             f"workload {workload}: is {len(requests)} layers; schedule each of Workload.of(...).layers()"
         )
-    with limited(time_limit, memory_limit, apart):
+    with limited(time_limit, memory_limit, network, apart):
         return requests[0].plan(config, chosen, Listener(search=report_search)).schedule
 
 
@@ -80,18 +82,19 @@ def run(
     area: bool = False,
     time_limit: float | None = None,
     memory_limit: int | None = None,
+    network: bool = False,
     apart: bool = True,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> Result:  # the options of `meshloom run` (`RunRequest`), by name
     """Runs workloads on the chip's RTL and compares every byte with ONNX Runtime and every cycle with the model.
 
     `workloads`: one or several; a Schedule is run as it is, whoever made it. `scheduler`, `options`, `time_limit`,
-    `memory_limit`, `apart`: as for `schedule`. `computes`: what schedules and programs compute that do not say so; ""
-    leaves their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for schedule,
-    program and every instruction's cycles; True: in the cache, as long as there is room; False: nowhere. With them
-    `meshloom explain` knows the run by the file that `Result.save` writes. `energy`: a file with picojoules (TOML), by
-    which `Row.energy` is estimated; a 45 nm process without it. `area`: synthesise the chip, unless that was done
-    before, for `Row.area`. `on_event` is called with each row as soon as it is there, and with what is being done.
+    `memory_limit`, `network`, `apart`: as for `schedule`. `computes`: what schedules and programs compute that do not
+    say so; "" leaves their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for
+    schedule, program and every instruction's cycles; True: in the cache, as long as there is room; False: nowhere. With
+    them `meshloom explain` knows the run by the file that `Result.save` writes. `energy`: a file with picojoules
+    (TOML), by which `Row.energy` is estimated; a 45 nm process without it. `area`: synthesise the chip, unless that was
+    done before, for `Row.area`. `on_event` is called with each row as soon as it is there, and with what is being done.
 
     A workload that cannot be run has a row with an `error`. Raises the errors of bad input before anything runs;
     BuildError, NoDeviceError, RunsError if nothing can run.
@@ -109,6 +112,7 @@ def run(
         area=area,
         time_limit=time_limit,
         memory_limit=memory_limit,
+        network=network,
         apart=apart,
     )
     recorder = Recorder("api", find_device(device).tools())

@@ -123,6 +123,13 @@ MemoryLimit = Annotated[
         show_default=f"{MEGABYTES}; none for schedulers that ship with Meshloom",
     ),
 ]
+Network = Annotated[
+    bool,
+    typer.Option(
+        "--network/--no-network",
+        help="Let a scheduler, or an importer of yours, use the network; usually the system keeps it from that.",
+    ),
+]
 Bind = Annotated[
     list[str] | None,
     typer.Option(

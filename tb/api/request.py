@@ -24,6 +24,7 @@ from .options import (
     Energy,
     MemoryLimit,
     Nearest,
+    Network,
     Reports,
     Schedulers,
     Seed,
@@ -131,6 +132,7 @@ class RunRequest:
     effort: Effort = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
+    network: Network = False
     json: Annotated[
         Path | None,
         typer.Option(
@@ -178,7 +180,7 @@ class RunRequest:
 
     def guarded(self) -> AbstractContextManager[None]:
         """See `limited`."""
-        return limited(self.time_limit, self.memory_limit, self.apart)
+        return limited(self.time_limit, self.memory_limit, self.network, self.apart)
 
 
 def refuse_other_kind(name: str, *, online: bool = False) -> None:
@@ -199,6 +201,8 @@ def refuse_other_kind(name: str, *, online: bool = False) -> None:
     raise SchedulerError(f"scheduler {base} {what}; here there are {', '.join(ours.names())}")
 
 
-def limited(seconds: float | None, megabytes: int | None, apart: bool = True) -> AbstractContextManager[None]:
+def limited(
+    seconds: float | None, megabytes: int | None, network: bool = False, apart: bool = True
+) -> AbstractContextManager[None]:
     """Within it, schedulers are held to these limits; unless they run `apart`, to none."""
-    return guarded(guard_of(seconds, megabytes) if apart else Guard(None, None))
+    return guarded(guard_of(seconds, megabytes, network) if apart else Guard(None, None))

@@ -55,14 +55,15 @@ def sweep(
     retry: bool = False,
     time_limit: float | None = None,
     memory_limit: int | None = None,
+    network: bool = False,
     on_rows: Callable[[Sequence[PointRow]], None] = lambda rows: None,
 ) -> Swept:  # the options of `meshloom sweep`, by name
     """Predicts or runs every point of a sweep that has no row yet.
 
     `points`: a file, or what stands in one (`{"name": ..., "chips": [...], ...}`, see docs/sweeps.md). `out`: the
     folder of the rows. `jobs`: worker processes (all CPUs), or `cluster`: the address of a Dask scheduler. `retry`:
-    points that failed are made again. `time_limit`, `memory_limit`: as of `meshloom.schedule`, for each point.
-    `on_rows` hears of rows as they come. A point that fails is a row with its error.
+    points that failed are made again. `time_limit`, `memory_limit`, `network`: as of `meshloom.schedule`, for each
+    point. `on_rows` hears of rows as they come. A point that fails is a row with its error.
 
     Raises SweepError and the errors of names before anything runs, ClusterError. Worker processes begin by importing
     the script that runs: keep the call below `if __name__ == "__main__":` there.
@@ -79,6 +80,6 @@ def sweep(
         file, folder = read(Path(points)), Path(points).parent
     place = Path(out) if out is not None else sweeps.default_folder(file)
     count = jobs or len(os.sched_getaffinity(0))
-    with guarded(guard_of(time_limit, memory_limit)):
+    with guarded(guard_of(time_limit, memory_limit, network)):
         outcome = sweeps.run(file, folder, place, jobs=count, address=cluster, retry=retry, on_rows=on_rows)
     return Swept(outcome.points, outcome.existing, tuple(outcome.rows), place)

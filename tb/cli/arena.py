@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..api.completion import complete_chips, complete_workloads
-from ..api.options import Device, Json, MemoryLimit, TimeLimit, examples
+from ..api.options import Device, Json, MemoryLimit, Network, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit
 from .errors import resumable
@@ -69,6 +69,7 @@ class ArenaRequest:
     device: Device = "verilator"
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
+    network: Network = False
     jobs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Worker processes on this machine; default: one per CPU.")
     ] = len(os.sched_getaffinity(0))
@@ -101,6 +102,7 @@ class ArenaRequest:
         words += ["--predict"] if self.predict else ["--device", self.device]
         for option, value in (("--time-limit", self.time_limit), ("--memory-limit", self.memory_limit)):
             words += [] if value is None else [option, f"{value:g}"]
+        words += ["--network"] * self.network
         return shlex.join(words)
 
 
@@ -129,7 +131,7 @@ def arena(request: ArenaRequest) -> None:
 
     check_places(request.json, request.out)
     lineup, screen = request.lineup(), console(stderr=request.json == STDOUT)
-    with limited(request.time_limit, request.memory_limit), Counted(screen, "arena") as progress:
+    with limited(request.time_limit, request.memory_limit, request.network), Counted(screen, "arena") as progress:
         planned = arenas.plan(lineup)
 
         def on_rows(rows: Sequence[PointRow]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..api.completion import complete_schedulers, complete_workloads
-from ..api.options import Bind, Budget, Chip, Effort, MemoryLimit, Seed, TimeLimit, bindings, examples
+from ..api.options import Bind, Budget, Chip, Effort, MemoryLimit, Network, Seed, TimeLimit, bindings, examples
 from ..api.request import limited, refuse_other_kind
 from .requests import filled
 
@@ -53,6 +53,7 @@ class ExportRequest:
     effort: Effort = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
+    network: Network = False
     input: Annotated[
         Path | None,
         typer.Option("--input", metavar="FILE", help="What a network works on: a picture, .npy or .npz file."),
@@ -95,7 +96,7 @@ def export(request: ExportRequest) -> None:
         raise typer.BadParameter(f"{request.input} has {workload.runs} inputs; give one", param_hint="--input")
     if workload.scheduled_as is not None:
         check_scheduler(scheduler, workload.scheduled_as)
-    with limited(request.time_limit, request.memory_limit), searching(screen) as on_search:
+    with limited(request.time_limit, request.memory_limit, request.network), searching(screen) as on_search:
         (run,) = workload.prepare(chip, scheduler, Listener(search=on_search))
     with Working(screen, f"{run.name}: writing its files"):
         result = files(run, chip)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_chips
-from ..api.options import Chip, Energy, MemoryLimit, Nearest, TimeLimit, examples
+from ..api.options import Chip, Energy, MemoryLimit, Nearest, Network, TimeLimit, examples
 from ..api.request import limited
 from .outputs import check_places
 from .requests import filled
@@ -44,6 +44,7 @@ class ImportRequest:
     nearest: Nearest = False
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
+    network: Network = False
     loops: Annotated[
         bool, typer.Option("--loops", help="Show the loop nest of the schedule: tiles, what is loaded in which loop.")
     ] = False
@@ -77,7 +78,7 @@ def import_(request: ImportRequest) -> None:
     chip = load(request.chip)
     check_places(*([request.out] if request.out else []))
     source = MappedSource(request.tool, request.file, request.workload, request.nearest)
-    with limited(request.time_limit, request.memory_limit):
+    with limited(request.time_limit, request.memory_limit, request.network):
         plan = source.plan(chip, "", Listener())
     screen = console()
     show(prediction_table([(plan.name, plan.macs, plan.schedule, chip)]), screen)

@@ -13,7 +13,7 @@ import typer
 from meshloom.hw.spec.config import ChipConfig
 
 from ..api.completion import complete_workloads
-from ..api.options import Budget, Chips, Clock, Effort, MemoryLimit, Schedulers, TimeLimit, examples
+from ..api.options import Budget, Chips, Clock, Effort, MemoryLimit, Network, Schedulers, TimeLimit, examples
 from ..api.request import limited, refuse_other_kind
 from ..results.exits import Exit, expected
 from .errors import resumable, say_error
@@ -51,6 +51,7 @@ class ScheduleRequest:
     effort: Effort = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
+    network: Network = False
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several schedules, a folder."),
@@ -111,7 +112,7 @@ def schedule(request: ScheduleRequest) -> None:
     plans: list[tuple[_Job, PlannedWorkload]] = []
     failures: list[tuple[str, str]] = []
     kept = resumable(lambda: f"after {len(plans)} of {len(jobs)}; what searches that have ended found is kept")
-    with kept, limited(request.time_limit, request.memory_limit), searching(screen) as on_search:
+    with kept, limited(request.time_limit, request.memory_limit, request.network), searching(screen) as on_search:
         for job in jobs:
             try:
                 plans.append((job, job.workload.plan(job.chip, job.scheduler, Listener(search=on_search))))

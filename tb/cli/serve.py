@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Chip, Clock, MemoryLimit, OnlineScheduler, TimeLimit, examples
+from ..api.options import Chip, Clock, MemoryLimit, Network, OnlineScheduler, TimeLimit, examples
 from ..api.request import limited, refuse_other_kind
 from .conclude import conclude
 from .outputs import STDOUT, check_places
@@ -34,6 +34,7 @@ class ServeRequest:
     scheduler: OnlineScheduler = "lookahead"
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
+    network: Network = False
     model: Annotated[bool, typer.Option("--model", help="Serve it in the timeline model alone.")] = False
     decision_cycles: Annotated[
         int,
@@ -107,7 +108,7 @@ def serve(request: ServeRequest) -> None:
     chosen(request.scheduler)  # a wrong name or option is reported at once
     quiet = request.json == STDOUT
     screen = console(stderr=quiet)
-    with limited(request.time_limit, request.memory_limit), _Progress(quiet) as progress:
+    with limited(request.time_limit, request.memory_limit, request.network), _Progress(quiet) as progress:
         results = runtime.serve(
             scenario,
             config,

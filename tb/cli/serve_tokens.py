@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_token_schedulers
-from ..api.options import Chip, Clock, Device, examples
+from ..api.options import Chip, Clock, Device, MemoryLimit, Network, TimeLimit, examples
+from ..api.request import limited
 from .conclude import conclude
 from .outputs import STDOUT, check_places
 from .requests import filled, once
@@ -45,6 +46,9 @@ class ServeTokensRequest:
         int,
         typer.Option(min=0, metavar="N", help="Cycles that a decision takes, besides reading and writing registers."),
     ] = 0
+    time_limit: TimeLimit = None
+    memory_limit: MemoryLimit = None
+    network: Network = False
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="PATH", help="Also write the results here; - is stdout."),
@@ -98,7 +102,8 @@ def serve_tokens(request: ServeTokensRequest) -> None:
     check_places(path, request.json)
     screen = console(stderr=request.json == STDOUT)
     device = None if request.model else request.device
-    with Working(screen, f"texts on {chip.name}") as working:
+    limits = limited(request.time_limit, request.memory_limit, request.network)
+    with limits, Working(screen, f"texts on {chip.name}") as working:
         runs = serve(
             scenarios, chip, list(dict.fromkeys(names)), device=device, decision_cycles=request.decision_cycles,
             on_progress=working.say,

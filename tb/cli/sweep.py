@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Cluster, MemoryLimit, TimeLimit, examples
+from ..api.options import Cluster, MemoryLimit, Network, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit
 from .errors import resumable
@@ -50,6 +50,7 @@ class SweepRequest:
     ] = "cycles,dram_bytes"
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
+    network: Network = False
     retry: Annotated[bool, typer.Option("--retry", help="Make points again that failed.")] = False
     only_plan: Annotated[bool, typer.Option("--plan", help="Say how many points there are, and make none.")] = False
 
@@ -87,7 +88,7 @@ def sweep(request: SweepRequest) -> None:
         screen.print(f"{file.name}: {len(points):,} points, {done:,} of them in {folder}", markup=False)
         return
     failures: list[PointRow] = []
-    with limited(request.time_limit, request.memory_limit), Counted(screen, file.name) as progress:
+    with limited(request.time_limit, request.memory_limit, request.network), Counted(screen, file.name) as progress:
 
         def on_rows(rows: Sequence[PointRow]) -> None:
             for row in rows:

@@ -12,7 +12,8 @@ from meshloom.sched.schedulers.groups.mapping import GroupedNetwork
 from meshloom.sched.schedulers.nest.mapping import Dimension, LayerMapping, MappingError
 from meshloom.sched.schedulers.nest.schedule import sizes_of
 from meshloom.sched.support import apart
-from meshloom.sched.support.limits import Limits, guard
+from meshloom.sched.support.limits import Limits, limits_for
+from meshloom.sched.support.sockets import refused
 from meshloom.sched.support.text import line_of
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import ConvShape
@@ -30,7 +31,7 @@ class ImporterError(ValueError):
 
 def is_foreign(importer: str) -> bool:
     """Whether an importer, by name, runs in a process of its own: it does not ship, and there are limits."""
-    return importer not in IMPORTERS.shipped and guard().foreign is not None
+    return importer not in IMPORTERS.shipped and limits_for(shipped=False) is not None
 
 
 def read_layer(importer: str, path: Path, shape: ConvShape | None) -> ToolLayer:
@@ -54,7 +55,7 @@ def read_layers(
 
     Raises ImporterError, UnknownImporterError, OSError.
     """
-    reader, limits = IMPORTERS.get(importer), guard().foreign
+    reader, limits = IMPORTERS.get(importer), limits_for(shipped=False)
 
     def read(shape: ConvShape | None) -> ToolLayer | ImportFileError | MappingError:
         try:
@@ -96,6 +97,8 @@ def read_groups(importer: str, path: Path, graph: Graph, names: Mapping[str, str
 
 def _explained(importer: str, error: BaseException, limits: Limits) -> BaseException:
     """What is raised instead of an error in the process of an importer."""
+    if (refusal := refused(error)) is not None:
+        return ImporterError(f"importer {importer} failed: {refusal}")
     if isinstance(error, (*_OF_THE_FILE, ImporterError)):
         return error
     kind, what = type(error).__name__, str(error)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from meshloom.sched.model import native
 from meshloom.sched.store import cache
+from meshloom.sched.support import sockets
 from meshloom.sched.support.files import WriteError, check_writable
 
 from ..build.tools import compiler_version, first_line
@@ -27,7 +28,7 @@ _INSTALL = "pip install --force-reinstall meshloom (or `make setup` in a checkou
 
 def health() -> Health:
     """Everything that is looked at. Nothing is built, and nothing is left behind."""
-    looks: tuple[Callable[[], Iterator[Check]], ...] = (_python, _packages, _tools, _cache, _model)
+    looks: tuple[Callable[[], Iterator[Check]], ...] = (_python, _packages, _tools, _cache, _model, _apart)
     return Health(checks=tuple(check for look in looks for check in look()))
 
 
@@ -104,3 +105,12 @@ def _model() -> Iterator[Check]:
     else:
         mend = f"`{sys.executable} -m meshloom.sched.model` compiles it now; the first command that needs it does, too"
         yield Check(name=name, state="note", what="is not compiled yet", mend=mend)
+
+
+def _apart() -> Iterator[Check]:
+    name = "schedulers apart"
+    if sockets.namespaces():
+        yield Check(name=name, state="ok", what="a scheduler that does not ship has no network")
+    else:
+        mend = "run on Linux where `unshare --user --net true` succeeds (some containers forbid it)"
+        yield Check(name=name, state="note", what=sockets.HALF, mend=mend)

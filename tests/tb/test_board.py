@@ -174,6 +174,23 @@ def test_each_failure_of_a_line_is_one_error() -> None:
     refused(other, NoDeviceError, "the board speaks version 7 of the link, this host 1")
 
 
+def test_an_answer_of_another_size_is_one_error() -> None:
+    def saying(kind: Kind, body: bytes) -> PlayedBoard:
+        return PlayedBoard(
+            answers=lambda frame: (
+                Frame(kind | ANSWER, frame.session, frame.number, body) if frame.kind == kind else None
+            )
+        )
+
+    refused(saying(Kind.HELLO, b"123"), LinkError, "the answer to HELLO has 3 bytes, not 8")
+    for data, lanes in ((64, 0), (0, 4), (3, 4)):
+        board = saying(Kind.HELLO, GREETING.pack(data, lanes, 1, 9))
+        refused(board, NoDeviceError, f"has {data} bytes and a word {lanes}; a frame must hold a word")
+    refused(saying(Kind.READ, b""), LinkError, "the answer to READ has 0 bytes, not 4")
+    with linked(saying(Kind.PEEK, bytes(5))) as link, pytest.raises(LinkError, match="to PEEK has 5 bytes, not 8"):
+        link.dump(0, 0, 2)
+
+
 def ran(board: PlayedBoard, chip: ChipConfig = CHIP) -> list[Run]:
     with listening(board) as port:
         device = BoardDevice(chip, f"tcp:localhost:{port}", lambda: TcpTransport("localhost", port))

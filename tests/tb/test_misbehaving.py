@@ -15,7 +15,7 @@ from meshloom.tb.runs import runner
 from .command_line import invoke
 
 SCHEDULERS = '''
-import ctypes, os, time
+import ctypes, os, socket, time
 from meshloom.sched.schedulers.interface import Maker, Scheduler
 
 def good(task):
@@ -40,6 +40,7 @@ def _leaves(): os._exit(0)  # leaves
 def _crashes(): ctypes.string_at(0)  # crashes
 def _interrupts(): raise KeyboardInterrupt  # interrupts
 def _hangs(): time.sleep(60)  # hangs
+def _calls(): socket.create_connection(("127.0.0.1", 9))  # calls
 def _eats(): return [bytearray(10**8) for _ in range(100)]  # eats
 class Mute(Exception):
     def __str__(self): raise ValueError
@@ -47,7 +48,7 @@ def _mutes(): raise Mute  # mutes
 def _prints(): print("x" * 300_000); os.chdir("/")
 
 quits, leaves, crashes, interrupts = only(_quits), only(_leaves), only(_crashes), only(_interrupts)
-hangs, eats, prints, mutes = only(_hangs), only(_eats), only(_prints), only(_mutes)
+hangs, eats, prints, mutes, calls = only(_hangs), only(_eats), only(_prints), only(_mutes), only(_calls)
 made = Scheduler("made", layers=Maker(lambda *given: os._exit(3)))  # made
 '''
 
@@ -57,6 +58,7 @@ ENDS = [
     ("crashes", "SIGSEGV", "its process was ended by SIGSEGV (Segmentation fault)"),
     ("mutes", "Mute", "Mute: (its text cannot be made: ValueError)"),
     ("interrupts", "KeyboardInterrupt", "KeyboardInterrupt"),
+    ("calls", "NetworkLimit", "it may not use the network, and asked for 127.0.0.1:9 (--network)"),
     ("hangs", "TimeLimit", "no result within 1 seconds (--time-limit)"),
     ("eats", "MemoryLimit", "it needs more memory than 200 MB (--memory-limit)"),
 ]
@@ -84,7 +86,7 @@ def error_of(scheduler: str, what: str) -> str:
 
 @pytest.mark.parametrize(("scheduler", "kind", "what"), ENDS)
 def test_schedule_says_how_it_ended(bad: Path, scheduler: str, kind: str, what: str) -> None:
-    limits = LIMITS if kind.endswith("Limit") else ()
+    limits = LIMITS if kind in ("TimeLimit", "MemoryLimit") else ()
     shown = invoke("schedule", "gemm:4x4x4", "--chip", "tiny", "--scheduler", f"bad.py:{scheduler}", *limits)
     assert (shown.exit_code, shown.stdout) == (3, "")
     assert shown.stderr == f"error: {error_of(scheduler, what)}\n"
@@ -144,6 +146,10 @@ def test_a_scheduler_that_ships_is_held_to_a_limit_that_is_asked_for() -> None:
     [
         ("raise SystemExit(0)", "SystemExit: 0 (line 1 of bad.py)"),
         ("import os; os._exit(0)", "ended its process with exit status 0 (line 1 of bad.py)"),
+        (
+            "import socket\nsocket.create_connection(('127.0.0.1', 9))",
+            "NetworkRefused: it may not use the network, and asked for 127.0.0.1:9 (--network) (line 2 of bad.py)",
+        ),
         ("import os\nos.abort()", "its process was ended by SIGABRT (Aborted) (line 2 of bad.py)"),
     ],
 )

@@ -1,13 +1,16 @@
-"""A wheel brings the timeline model compiled: whoever installs it needs no compiler."""
+"""A wheel brings the timeline model compiled: whoever installs it needs no compiler. It is the same wherever it is
+built."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,10 @@ SOURCES = ("hw", "sched", "tb", "meshloom", "pyproject.toml", "setup.py", "READM
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources elsewhere, where a build may leave what it likes."""
-    place = tmp_path_factory.mktemp("tree")
+    return copied(tmp_path_factory.mktemp("tree"))
+
+
+def copied(place: Path) -> Path:
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
@@ -49,8 +55,8 @@ def test_what_a_wheel_has_brought_serves_where_nothing_can_be_compiled(
     assert {path.name for path in place.iterdir()} == {path.name for path in compiled.iterdir()}
 
 
-def wheel(tree: Path, compiled: Path | None) -> Path:
-    environment = {name: value for name, value in os.environ.items() if name != "MESHLOOM_COMPILED"}
+def wheel(tree: Path, compiled: Path | None, **variables: str) -> Path:
+    environment = {name: value for name, value in os.environ.items() if name != "MESHLOOM_COMPILED"} | variables
     if compiled is not None:
         environment["MESHLOOM_COMPILED"] = str(compiled)
     shutil.rmtree(tree / "build", ignore_errors=True)
@@ -92,3 +98,60 @@ def test_one_without_is_for_every_python(tree: Path) -> None:
     assert path.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(path) as archive:
         assert not [name for name in archive.namelist() if name.endswith(".so")]
+
+
+def compiled_at(place: Path, seed: str) -> Path:
+    """Two modules of the model, compiled in a folder of its own with other hashes of strings."""
+    model, temporary = place / "sched" / "model", place / "temporary"
+    model.mkdir(parents=True)
+    temporary.mkdir()
+    for path in (ROOT / "sched").iterdir():
+        if path.name != "model":
+            (model.parent / path.name).symlink_to(path)
+    for name in ("__init__.py", "clock.py", "flow.py"):
+        shutil.copy(native.MODEL / name, model / name)
+    script = (
+        "import sys; from pathlib import Path; from meshloom.sched.model.native import build; build(Path(sys.argv[1]))"
+    )
+    variables = {"TMPDIR": str(temporary), "PYTHONHASHSEED": seed}
+    subprocess.run([sys.executable, "-c", script, str(model)], env=os.environ | variables, check=True)
+    (home,) = (model / "native").glob("cpython-*")
+    return home
+
+
+@pytest.mark.slow
+def test_compiled_code_is_the_same_wherever_it_is_compiled(tmp_path: Path) -> None:
+    one, other = compiled_at(tmp_path / "one", "1"), compiled_at(tmp_path / "a_longer_name" / "other", "2")
+    names = [path.name for path in one.glob("*.so")]
+    assert len(names) == 3
+    for name in names:
+        content = (one / name).read_bytes()
+        assert content == (other / name).read_bytes(), name
+        assert str(tmp_path).encode() not in content
+
+
+@pytest.mark.slow
+def test_it_is_the_same_bytes_wherever_and_whenever_it_is_built(tree: Path, tmp_path: Path) -> None:
+    """The second tree and its model have files of other dates, and others may not read them."""
+    compiled = native.ready()
+    assert compiled is not None
+    first = wheel(tree, compiled, PYTHONHASHSEED="1")
+    later, again = copied(tmp_path / "a longer name" / "tree"), tmp_path / compiled.name
+    shutil.copytree(compiled, again)
+    manifest = again / "manifest.json"  # as if it had been made at another time
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"made": "0" * 32}))
+    for folder in (later, again):
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+            path.chmod(0o600)
+    before = os.umask(0o077)
+    try:
+        second = wheel(later, again, PYTHONHASHSEED="2")
+    finally:
+        os.umask(before)
+    assert second.name == first.name
+    with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as other:
+        for mine, yours in zip(one.infolist(), other.infolist(), strict=True):
+            assert (mine.filename, mine.CRC, mine.external_attr) == (yours.filename, yours.CRC, yours.external_attr)
+        assert {info.date_time for info in one.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert sha256(first.read_bytes()).hexdigest() == sha256(second.read_bytes()).hexdigest()

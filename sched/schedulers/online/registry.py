@@ -16,14 +16,14 @@ from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel
 
-from ...support.limits import guard
+from ...support.limits import limits_for
 from ...support.plugins import Registry
 from ..authored import options_taken
 from ..failures import SchedulerError, failure
 from ..interface import Options
 from ..papers import declared
 from ..registry import options_of, typed_options
-from .elsewhere import Elsewhere
+from .elsewhere import OnlineElsewhere
 from .interface import Decision, OnlineScheduler, Platform, View
 
 
@@ -139,11 +139,10 @@ def online_scheduler(name: str, platform: Platform) -> OnlineScheduler:
     """A new scheduler for one run. Raises SchedulerError that lists what there is, says which option is wrong, or on
     which line it failed; and so does the scheduler (`Guarded`)."""
     maker, options = chosen(name)
-    shipped = options_of(name, ONLINE)[0] in ONLINE.shipped
-    limits = guard().shipped if shipped else guard().foreign
+    limits = limits_for(options_of(name, ONLINE)[0] in ONLINE.shipped)
     if limits is None:
         return _guarded(maker, platform, options)
-    return Elsewhere(maker.name, maker.source, platform, lambda: _guarded(maker, platform, options), limits)
+    return OnlineElsewhere(maker.name, maker.source, platform, lambda: _guarded(maker, platform, options), limits)
 
 
 def _guarded(maker: OnlineMaker, platform: Platform, options: BaseModel) -> Guarded:

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from ...support.limits import limits_for
 from ...support.plugins import Registry
 from ..failures import SchedulerError, failure
+from .elsewhere import TokensElsewhere
 from .interface import Batch, TextView, TokenScheduler
 
 
@@ -81,12 +83,18 @@ TOKENS: Registry[TokenMaker] = Registry(
 
 
 def token_scheduler(name: str) -> TokenScheduler:
-    """A new scheduler for one run. Raises SchedulerError that lists what there is, or says on which line it failed; and
-    so does the scheduler."""
+    """A new scheduler for one run, in a process of its own if it does not ship. Raises SchedulerError that lists what
+    there is, or says on which line it failed; and so does the scheduler."""
     base, colon, options = name.partition(":")
     if colon and base in TOKENS.names():
         raise SchedulerError(f"token scheduler {base} has no options; leave out :{options}")
-    maker = TOKENS.get(name)
+    maker, limits = TOKENS.get(name), limits_for(base in TOKENS.shipped)
+    if limits is None:
+        return _guarded(name, maker)
+    return TokensElsewhere(name, maker.source, lambda: _guarded(name, maker), limits)
+
+
+def _guarded(name: str, maker: TokenMaker) -> _Guarded:
     try:
         return _Guarded(name, maker.make(), maker.source)
     except (Exception, SystemExit, GeneratorExit) as error:

@@ -45,7 +45,12 @@ class BoardLink:
         self._session, self._number = secrets.randbits(16), 0
         self._decoder = Decoder()
         self.repeated = 0  #: requests that were sent once more
-        self.greeting = Greeting(*GREETING.unpack(self.request(Kind.HELLO)))
+        self.greeting = Greeting(*GREETING.unpack(self._sized(Kind.HELLO, self.request(Kind.HELLO), GREETING.size)))
+        if not 0 < self.greeting.lanes <= self.greeting.data_bytes:
+            raise NoDeviceError(
+                f"{self._transport.name}: the board says that a frame has {self.greeting.data_bytes} bytes and a word "
+                f"{self.greeting.lanes}; a frame must hold a word"
+            )
 
     def request(self, kind: Kind, place: int = 0, value: int = 0, data: bytes = b"") -> bytes:
         """Has a request carried out, once; returns the body of its answer. Raises as the class does."""
@@ -82,9 +87,15 @@ class BoardLink:
             raise LinkError(f"{name}: {kind.name} was refused: {why}")
         return answer.body
 
+    def _sized(self, kind: Kind, body: bytes, size: int) -> bytes:
+        """The body of an answer, which must have so many bytes."""
+        if len(body) != size:
+            raise LinkError(f"{self._transport.name}: the answer to {kind.name} has {len(body)} bytes, not {size}")
+        return body
+
     def read(self, register: int) -> int:
         """The value of a register."""
-        return int.from_bytes(self.request(Kind.READ, register), "little")
+        return int.from_bytes(self._sized(Kind.READ, self.request(Kind.READ, register), 4), "little")
 
     def write(self, register: int, value: int) -> None:
         """Sets a register."""
@@ -111,5 +122,6 @@ class BoardLink:
         for at in range(0, words, self._most):
             count = min(self._most, words - at)
             body = self.request(Kind.PEEK, channel << OFFSET_BITS | address + at, count)
+            self._sized(Kind.PEEK, body, count * self.greeting.lanes)
             parts.append(np.frombuffer(body, np.uint8).reshape(count, -1))
         return np.concatenate(parts)

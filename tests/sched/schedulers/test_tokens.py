@@ -15,6 +15,7 @@ from meshloom.sched.schedulers.tokens.drive import Reads, ServedText, TokenDrive
 from meshloom.sched.schedulers.tokens.interface import Batch, TextView
 from meshloom.sched.schedulers.tokens.metrics import measure, spread
 from meshloom.sched.schedulers.tokens.registry import TOKENS, token_scheduler
+from meshloom.sched.support.limits import guard_of, guarded
 from meshloom.sched.workload.texts import NO_LIMITS, TextLimits, TextRequest
 
 SHIPPED = ("chunked", "decode_first", "fcfs", "lookahead", "prefill_first")
@@ -172,6 +173,25 @@ def test_schedulers_by_name(tmp_path: Path) -> None:
     file.write_text(head + "def decide(view: int) -> Batch:\n    return Batch()\n")
     with pytest.raises(SchedulerError, match="must be a function with a parameter annotated TextView, or a class"):
         token_scheduler(f"{file}:decide")
+    file.write_text(head + "import os\ndef decide(view: TextView) -> Batch:\n    os.abort()\n")
+    with pytest.raises(SchedulerError, match=r"failed in cycle 0: its process was ended by SIGABRT .*line 6 of mine"):
+        served(f"{file}:decide", THREE)
     file.write_text(head + "class Mine:\n    def __init__(self): 1 / 0\n    def decide(self, view): pass\n")
     with pytest.raises(SchedulerError, match="failed before the first cycle: ZeroDivisionError"):
         token_scheduler(f"{file}:Mine")
+
+
+def test_one_in_a_process_of_its_own_asks_for_cycles_within_its_time(tmp_path: Path) -> None:
+    file, head = tmp_path / "mine.py", "from meshloom.sched.schedulers.tokens.interface import Batch, TextView\n"
+    file.write_text(
+        head + "def decide(view: TextView) -> Batch:\n"
+        "    one = Batch(view.texts[0].number) if view.reading else Batch(None, (view.texts[0].number,))\n"
+        "    return Batch(one.chunk, one.decodes, str(view.cycles(one)))\n"
+        "def asks(view: TextView) -> Batch:\n"
+        "    while view.cycles(Batch(0)): pass\n"
+    )
+    _, steps = served(f"{file}:decide", requests((0, 6, 3)))
+    assert [step.batch.reason for step in steps] == ["150", "150", "120", "120"]
+    limits = guarded(guard_of(0.3))
+    with limits, pytest.raises(SchedulerError, match=r"asks failed in cycle 0: no result within 0\.3 seconds"):
+        served(f"{file}:asks", THREE)

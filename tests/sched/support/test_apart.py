@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from meshloom.sched.support import apart
+from meshloom.sched.support import apart, sockets
 from meshloom.sched.support.apart import DiedError, Report
 from meshloom.sched.support.limits import Guard, Limits, guard, guard_of, guarded
 
@@ -189,6 +192,65 @@ def test_one_that_never_ends_is_ended(work: Callable[[Report], Any]) -> None:
     assert line_of(work.__name__.strip("_")) - 1 <= death.value.frames[0][1] <= line_of(work.__name__.strip("_"))
 
 
+def test_one_that_talks_without_end_is_ended_too() -> None:
+    def work(report: Report) -> None:
+        while True:
+            report("more")
+            time.sleep(0.001)
+
+    with pytest.raises(DiedError, match=r"^no result within 0\.2 seconds"):
+        call(work, Limits(seconds=0.2))
+
+
+@pytest.fixture(scope="module")
+def listener() -> Generator[int]:
+    """The port of somebody on this machine who can be called."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_it_reaches_nobody(listener: int) -> None:
+    def connect(report: Report) -> str:
+        with socket.create_connection(("127.0.0.1", listener), 2):
+            return "connected"
+
+    def fetch(report: Report) -> None:
+        urllib.request.urlopen("http://example.org", timeout=2)
+
+    def pair(report: Report) -> bytes:
+        one, other = socket.socketpair()
+        one.sendall(b"x")
+        return other.recv(1)
+
+    text = r"^NetworkRefused: it may not use the network, and asked for 127\.0\.0\.1:\d+ \(--network\)$"
+    with pytest.raises(ValueError, match=text):
+        call(connect)
+    with pytest.raises(ValueError, match=r"^URLError: .*asked for example\.org"):
+        call(fetch)
+    assert call(pair) == b"x"
+    assert call(connect, Limits(20, 200, network=True)) == "connected"
+
+
+@pytest.mark.skipif(not sockets.namespaces(), reason="the system keeps no process from the network")
+def test_nor_does_a_program_that_it_starts(listener: int) -> None:
+    program = f"import socket; socket.create_connection(('127.0.0.1', {listener}), 2)"
+
+    def work(report: Report) -> str:
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        return ran.stderr.splitlines()[-1] if ran.returncode else ""
+
+    assert call(work).endswith("Network is unreachable")
+    assert call(work, Limits(20, 200, network=True)) == ""
+
+
+def test_that_a_system_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(sockets, "namespaces", lambda: False)
+    monkeypatch.setattr(apart, "_SAID", [])
+    with caplog.at_level(logging.WARNING):
+        assert [call(lambda report: 3), call(lambda report: 4)] == [3, 4]
+    assert [record.getMessage() for record in caplog.records] == [f"code that is not Meshloom's: {sockets.HALF}"]
+
+
 def test_memory_is_bounded_beside_what_there_was() -> None:
     tight = Limits(megabytes=40)
     before = np.ones(60 << 17)  # 60 MB, which count for nothing
@@ -260,6 +322,7 @@ def test_limits_hold_as_they_are_asked_for() -> None:
     assert guard() == Guard(None, Limits(600.0, 4096))
     assert guard_of(5, None) == Guard(Limits(5, None), Limits(5, 4096))
     assert guard_of(None, 100) == Guard(Limits(None, 100), Limits(600.0, 100))
+    assert guard_of(5, network=True) == Guard(Limits(5, None, True), Limits(5, 4096, True))
     assert guard_of(0, 0) == Guard(None, Limits(None, None))
     with guarded(guard_of(5, 7)):
         assert guard().foreign == Limits(5, 7)

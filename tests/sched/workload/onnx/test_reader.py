@@ -318,6 +318,27 @@ def test_weights_in_a_missing_file(tmp_path):
         read(tmp_path / "a.onnx")
 
 
+@pytest.mark.parametrize("place", ["../w.bin", "{folder}/w.bin", "link", "beside/../../w.bin"])
+def test_weights_outside_of_its_folder_are_not_read(tmp_path, place):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model = IntegerModel()
+    model.conv("x", "y", WEIGHTS)
+    built = model.build("y")
+    onnx.save(built, folder / "a.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    (folder / "w.bin").rename(tmp_path / "w.bin")
+    (folder / "beside").mkdir()
+    (folder / "link").symlink_to(tmp_path / "w.bin")
+    built = onnx.load(folder / "a.onnx", load_external_data=False)
+    for tensor in built.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = place.format(folder=tmp_path)
+    (folder / "a.onnx").write_bytes(built.SerializeToString())
+    with pytest.raises(OnnxError, match=r"lie in another file that cannot be read: .*(outside|absolute|link)"):
+        read(folder / "a.onnx")
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
