@@ -30,7 +30,7 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
             entries: dict[str, object] = {name: file[name] for name in file.files}
     except MemoryError:  # a header may claim any shape
         raise ValueError("an array of it is larger than memory") from None
-    arrays = {name: entry for name, entry in entries.items() if isinstance(entry, np.ndarray)}
+    arrays: dict[str, NDArray[Any]] = {name: entry for name, entry in entries.items() if isinstance(entry, np.ndarray)}
     if len(arrays) < len(entries):  # NumPy hands out other entries as bytes
         raise ValueError(f"holds {next(name for name in entries if name not in arrays)}, which is no array")
     return arrays

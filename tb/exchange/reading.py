@@ -79,17 +79,22 @@ def read_groups(importer: str, path: Path, graph: Graph, names: Mapping[str, str
 
     Raises ImporterError, UnknownImporterError, ImportFileError, MappingError, OSError.
     """
-    reader, limits = IMPORTERS.get(importer), guard().foreign
+    reader, limits = IMPORTERS.get(importer), limits_for(shipped=False)
     if limits is None or importer in IMPORTERS.shipped:
         return reader.read_groups(path, graph, names)
     try:
-        mapped: object = apart.call(
+        mapped = apart.call(
             lambda report: reader.read_groups(path, graph, names),
             limits,
             lambda error: _explained(importer, error, limits),
         )
     except apart.DiedError as death:
         raise ImporterError(f"importer {importer} {death.what} on {path}") from None
+    return _checked_groups(importer, path, mapped)
+
+
+def _checked_groups(importer: str, path: Path, mapped: object) -> GroupedNetwork:
+    """What an importer has returned, if it is the mapping of a network. Raises ImporterError."""
     if not isinstance(mapped, GroupedNetwork):
         raise ImporterError(f"importer {importer} returned a {type(mapped).__name__} of {path}, not a GroupedNetwork")
     return mapped

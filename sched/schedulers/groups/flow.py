@@ -96,10 +96,9 @@ class Flow:
             task.load_bias(core, gemm.n, places["bias"].at[index])
         if places["b"].fresh[index]:
             task.load_weights(core, gemm.n, gemm.k, places["b"].at[index], gemm.taps)
-        if windows is None:
-            a = places["a"].at[index]
-            if places["a"].fresh[index]:
-                task.load_input(core, gemm.tile, gemm.k, a, gemm.taps)
+        a = places["a"].at[index] if windows is None else 0
+        if windows is None and places["a"].fresh[index]:
+            task.load_input(core, gemm.tile, gemm.k, a, gemm.taps)
         self._collect(part)
         if windows is not None:
             window = windows.all[part.inputs[index]]
@@ -170,7 +169,7 @@ def _planned(part: FusedPart) -> tuple[tuple[int, ...], int, int, int]:
     """The order in which GEMMs are planned: by the group's loops, its layers, and by cores in turn."""
     step = part.step
     assert step is not None
-    return step.turn, part.layer.number, step.index, part.core
+    return step.turn, part.layer.number, step.number, part.core
 
 
 def _parts_of(result: _Result, reader: Windows, window: Window) -> tuple[Range, Range, Range]:

@@ -49,7 +49,7 @@ class FusedStep(NamedTuple):
 
     gemm: NestStep
     turn: tuple[int, ...]
-    index: int
+    number: int
 
 
 @dataclass

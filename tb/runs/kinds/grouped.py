@@ -63,7 +63,7 @@ def _nodes(file: str, graph: Graph) -> dict[str, str]:
     behind it. Raises WorkloadError for two nodes of a name, and for one whose loops are not those of a Conv."""
     import onnx
 
-    model = onnx.load(file, load_external_data=False)
+    model = onnx.load(file, load_external_data=False)  # pyright: ignore[reportUnknownMemberType]
     layers = {layer.output for layer in graph.layers}
     names: dict[str, str] = {}
     behind: dict[str, str] = {}  # what makes use of a tensor, by its name

@@ -138,6 +138,7 @@ class MappedPoint(Point):
         (row,) = runner.run([self.source], chip, "loop_order", on_event, RunOptions(device=DEVICE, here=True))
         if row.error is not None:
             raise StudyError(row.error.words)
+        assert isinstance(plan, LayerRun), "groups have no points yet"
         claim = plan.schedule.claim
         assert claim is not None, "it has been imported"
         return MappedRun(

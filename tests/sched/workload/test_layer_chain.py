@@ -19,6 +19,7 @@ def test_layers_of_a_network_keep_their_names_and_data() -> None:
     assert [layer.inputs for layer in graph.layers] == [("input",), ("conv2_1_1",)]
     first = find("resnet8/conv2_1_1")[0].data()
     assert np.array_equal(x, first.x)
+    assert graph.layers[0].w is not None
     assert np.array_equal(graph.layers[0].w, first.w)
     assert graph.real
     assert floor_of("resnet8/conv2_1_1+resnet8/conv2_1_2", load("quad8")) == 2 * (3 * 32 - 2) ** 2, "without padding"
