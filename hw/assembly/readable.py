@@ -53,7 +53,7 @@ def readable(text: str, config: ChipConfig, contracts: Mapping[str, str]) -> str
         f"Digest: {config.digest}.\n"
         f"// Written by Meshloom {version} from its Amaranth sources. Licence: Apache-2.0.\n"
         "// One clock (clk), synchronous reset (rst, active high). Top module: chip.\n"
-        "// Names that end in _t and a number are terms of the signal before it; in _choice and a number, functions.\n\n"
+        "// Names that end in _t and a number are terms of the signal before it; functions end in _choice.\n\n"
     )
     return header + "\n".join(_modules(text, contracts))
 
