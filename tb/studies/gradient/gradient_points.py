@@ -131,7 +131,7 @@ class PairModelled(Point):
 
 def modelled(case: Case, layer: TrainingLayer) -> PairModelled:
     """The point of a layer: layers of the same sizes have one, whatever their names."""
-    chip = load(case.chip)
+    chip = chip_with(case.chip, None)
     width = None if case.bytes == chip.dram.bytes_per_cycle else case.bytes
     every_order = layer.macs <= SMALL or (case.plain and len(chip.cores) == 1)
     return PairModelled(case.chip, _first_of_size(case, layer), width, every_order)

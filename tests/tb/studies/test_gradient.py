@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from meshloom.sched.papers.gradient.scheduler import Refused
 from meshloom.sched.schedulers.training.orders import Order
 from meshloom.sched.schedulers.training.pair import Split
 from meshloom.tb.studies.engine.point import Point
 from meshloom.tb.studies.engine.tables import Table
+from meshloom.tb.studies.gradient import gradient_points
 from meshloom.tb.studies.gradient import gradient_sums as sums
 from meshloom.tb.studies.gradient import gradient_tables as tables
 from meshloom.tb.studies.gradient.gradient import ENOUGH, STUDY
@@ -138,10 +140,9 @@ def test_what_is_not_searched_in_every_order_is_a_lower_bound() -> None:
 
 
 def test_layers_with_more_dram_than_their_chip_has_are_counted() -> None:
-    case = SERVER
-    some = rows(case, networks=("ncf", "dlrm"))
-    large = case.layers("ncf")[0]
-    some[modelled(case, large)] = PairCycles(ORDERS, 1 << 24)
+    some = rows(SERVER, networks=("ncf", "dlrm"))
+    large = SERVER.layers("ncf")[0]
+    some[modelled(SERVER, large)] = PairCycles(ORDERS, 1 << 24)
     _, shown = tables.networks(rows_of(some), "server1")
     ncf, dlrm = (cells(shown, name) for name in ("ncf", "dlrm"))
     assert (ncf["layers with more DRAM>"], ncf["words a channel then>"]) == (f"{large.count}", "16,777,216")
@@ -150,9 +151,19 @@ def test_layers_with_more_dram_than_their_chip_has_are_counted() -> None:
     assert [row[-1] for row in longest.rows].count("16,777,216") == 1
 
 
+def test_a_row_says_with_how_much_dram_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_points.Searches, "find", lambda *question: Refused("no"))  # plays nothing
+    large, small = (PairModelled("server1", f"gradient:rcnn/{name},b8", None, False) for name in ("fc6", "fc7"))
+    assert large.measure(lambda what: None).enlarged == 1 << 24
+    assert small.measure(lambda what: None).enlarged == 0
+
+
 def test_memories_are_those_of_the_chips() -> None:
-    shown = tables.memories(rows_of(rows(EDGE, networks=("ncf",))))
+    shown = tables.memories(rows_of(rows(EDGE, SERVER, Case("server8"), networks=("ncf",))))
     edge = cells(shown, "edge45")
+    for chip in ("edge45", "server1", "server8"):  # as docs/architecture/gradients.md has it
+        sizes = [float(text) for text in cells(shown, chip)["A / B / ACC / OUT / VEC, KiB"].split(" / ")]
+        assert [size / sum(sizes) for size in sizes] == [1 / 4, 1 / 4, 3 / 8, 1 / 16, 1 / 16]
     assert (edge["A, words>"], edge["ACC, words of sums>"]) == ("4,096", "1,536")
     assert edge["A / B / ACC / OUT / VEC, KiB"] == "256 / 256 / 384 / 64 / 64"
     assert edge["KiB of a core>"] == "1,024"
