@@ -56,7 +56,7 @@ _TRAFFIC = (
 
 def signed(value: float | None) -> str:
     """Percent with their sign; a dash where there are none."""
-    return DASH if value is None else f"{value:+.1f}"
+    return DASH if value is None else f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no minus before a zero
 
 
 def less(one: float, other: float) -> str:
