@@ -11,12 +11,12 @@ from enum import StrEnum
 from math import ceil
 from typing import Literal
 
-from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.isa import VectorOp
 from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Tensor
-from ...mapping.memory.placement import Dram, Stored
+from ...mapping.memory.placement import Stored
 from ...mapping.tiling.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
 from ...mapping.tiling.tiles import Range, even
 from ...workload.layout import ActivationLayout
@@ -73,6 +73,33 @@ class Part:
     of: int = 1
 
 
+class _TensorWords:
+    """Hands out words of the DRAM tiles as if they had no end: all tensors are counted before one is refused."""
+
+    def __init__(self, chip: ChipConfig) -> None:
+        self._chip, self._used = chip, dict.fromkeys(chip.drams, 0)
+
+    def take(self, tile: int, words: int) -> int:
+        """Address of `words` fresh words of `tile`."""
+        at = self._used[tile]
+        self._used[tile] += words
+        return at
+
+    def check(self, name: str) -> None:
+        """Raises DoesNotFit if a tile has not so many words, with how many it needs and the setting that gives them."""
+        need, have, most = max(self._used.values()), self._chip.dram.words, 1 << OFFSET_BITS
+        if need <= have:
+            return
+        enough = 1 << need.bit_length()  # a power of two, with room for the program behind the tensors
+        cure = f"set words = {enough} under [dram] in the chip's TOML, or take a smaller batch"
+        if enough > most:
+            cure = f"no chip has more than {most:,}: take a smaller batch"
+        raise DoesNotFit(
+            f"{name}: its tensors need {need:,} words of each DRAM tile, and its program lies behind them; "
+            f"{self._chip.name} has {have:,}; {cure}"
+        )
+
+
 class GradientPair:
     """A layer's pair on a chip: sizes in words of tiles, and where its tensors lie. `parts`: what each of up to `cores`
     cores does if they share it by `split`; as even as whole words (M, N) and blocks of columns (K) allow, at least one
@@ -85,7 +112,7 @@ class GradientPair:
         if not layer.first:
             check_sums(f"{layer.name} dx", self.n, "take fewer output channels")
         self.lanes, self.cols = chip.lanes, chip.cols
-        dram = Dram(chip)
+        dram = _TensorWords(chip)
         blocks_k, blocks_n = ceil(self.k / self.lanes), ceil(self.n / self.lanes)
         self.x = self._stored(dram, blocks_k, self.m)
         self.w = self._stored(dram, blocks_k, self.n)
@@ -97,6 +124,7 @@ class GradientPair:
         if not layer.first:
             self.dx = self._stored(dram, columns, self.m)
             self.dx_sums = self._stored(dram, columns, self.m, 4)
+        dram.check(layer.name)
         self._gemms: dict[tuple[int, int, int], int] = {}
         self._turns: dict[tuple[int, int], int] = {}
 
@@ -117,7 +145,7 @@ class GradientPair:
             parts.append(Part(core, size[0], size[1], size[2], begin, shared, number, len(ranges)))
         return tuple(parts)
 
-    def _stored(self, dram: Dram, planes: int, rows: int, width: int = 1) -> Stored:
+    def _stored(self, dram: _TensorWords, planes: int, rows: int, width: int = 1) -> Stored:
         homes = self.chip.drams
         return Stored(dram, planes, rows, width, [0], lambda plane, _: homes[plane % len(homes)])
 

@@ -17,8 +17,10 @@ from ..engine.study import Bar, Figure, Study, prose
 from ..engine.values import with_settings
 from . import gradient_tables as tables
 from .gradient_cases import BATCHES, BYTES, EDGE, EDGE_BYTES, EDGE_SWEPT, NETWORKS, SERVERS, Case
+from .gradient_forward import ForwardModelled, forward
 from .gradient_plot import draw
-from .gradient_points import LARGE, ON_RTL, PairModelled, PairRow, PairRun, modelled, on_rtl
+from .gradient_points import LARGE, ON_RTL, SMALL, PairModelled, PairRow, PairRun, modelled, on_rtl
+from .gradient_sums import network_sums
 
 #: Bars: layers on the RTL of each chip; the model's error in percent, the mean and each.
 ENOUGH: Mapping[str, int] = {EDGE: 30, "server1": 12, "server2": 4, "server4": 4, "server8": 1}
@@ -44,7 +46,8 @@ def points(full: bool) -> list[Point]:
 
 
 def _of(cases: Iterable[Case], networks: Sequence[str]) -> list[Point]:
-    return [modelled(case, layer) for case in cases for network in networks for layer in case.layers(network)]
+    layers = [(case, layer) for case in cases for network in networks for layer in case.layers(network)]
+    return [point(case, layer) for point in (modelled, forward) for case, layer in layers]
 
 
 def _pairs(rows: Rows, chip: str) -> list[tuple[PairRun, PairRow]]:
@@ -67,15 +70,18 @@ def _left_out(rows: Rows) -> list[str]:
     chips = dict.fromkeys(point.chip for point in rows if isinstance(point, PairModelled))
     layers = [layer for chip in chips for name in NETWORKS for layer in Case(chip).left_out(name)]
     names = ", ".join(f"{layer.name.removeprefix('gradient:')} ({layer.m:,} pixels)" for layer in layers)
-    return [f"Left out: {names or 'none'}."] if chips else []
+    refused = [point.name for point, row in rows.items() if isinstance(point, ForwardModelled) and row.refused]
+    texts = [f"Without a forward pass: {', '.join(refused)}."] if refused else []
+    return [f"Left out: {names or 'none'}.", *texts] if chips else texts
 
 
-def _mean(chip: str, way: str, base: str = "plain") -> Callable[[Rows], float | None]:
-    """Percent less than a base, mean over the networks that are measured."""
+def _mean(chip: str, way: str, base: str = "plain", step: bool = False) -> Callable[[Rows], float | None]:
+    """Percent less than a base, of both gradients or of a whole step, mean over the networks that are measured."""
 
     def value(rows: Rows) -> float | None:
-        sums = [some for name in NETWORKS if (some := tables.totals(rows, Case(chip), name)) is not None]
-        return sum(100 * (1 - some[way].cycles / some[base].cycles) for some in sums) / len(sums) if sums else None
+        sums = [some for name in NETWORKS if (some := network_sums(rows, Case(chip), name)) is not None]
+        values = [less for some in sums if (less := some.less(way, base, step)) is not None]
+        return sum(values) / len(values) if values and len(values) == len(sums) else None
 
     return value
 
@@ -113,6 +119,14 @@ def _figures() -> list[Figure]:
                     f"{chip}, `{way}`: less than `plain`, mean of networks",
                     _mean(chip, way),
                     "{:+.1f} %",
+                )
+            )
+            figures.append(
+                Figure(
+                    f"{chip}_step_{way.replace(' ', '_')}",
+                    f"{chip}, `{way}`, with the forward pass: less than `plain`, mean of networks",
+                    _mean(chip, way, step=True),
+                    "{:+.1f} %",
                     paper=f"{paper[way]:+.1f} %" if way in paper else "",
                 )
             )
@@ -139,11 +153,13 @@ STUDY = Study(
     title="Both gradients of a layer, in every order",
     question="What do interleaved orders of both gradients of a layer bring, beside a strong baseline?",
     answer=f"The paper's techniques take {{{{ {EDGE}_and_the_split }}}} less time than its baseline on `{EDGE}`, and "
-    "{{ server1_and_the_split }} on `server1`; the best order takes "
+    f"{{{{ server1_and_the_split }}}} on `server1` (with the forward pass {{{{ {EDGE}_step_and_the_split }}}} and "
+    "{{ server1_step_and_the_split }}); the best order takes "
     f"{{{{ {EDGE}_ahead }}}} and {{{{ server1_ahead }}}} less than the strong baseline.",
-    about=with_settings(prose(__file__), words=2**OFFSET_BITS, large=LARGE),
+    about=with_settings(prose(__file__), words=2**OFFSET_BITS, large=LARGE, small=SMALL),
     points=points,
     tables=(
+        tables.memories,
         *(partial(tables.networks, chip=chip) for chip in (EDGE, *SERVERS)),
         partial(tables.longest, chip="server1"),
         partial(tables.sweep, title="Bytes of DRAM a cycle, server1 (figure 15)", name="bytes", cases=_WIDTHS,

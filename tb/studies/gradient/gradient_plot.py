@@ -15,7 +15,8 @@ from typing import Any
 from ...report.plots import save_plot
 from ..engine.rows import Rows
 from .gradient_cases import EDGE, NETWORKS, SERVERS, Case
-from .gradient_tables import LONGEST, PAPER, PAPER_BATCH, PAPER_BYTES, WAYS, chosen, measured, totals
+from .gradient_sums import WAYS, NetworkSums, measured, network_sums
+from .gradient_tables import LONGEST, PAPER, PAPER_BATCH, PAPER_BYTES
 
 #: Ways to choose an order, each with the colour that it has in all panels.
 _COLOURS = {
@@ -58,33 +59,45 @@ def panels(rows: Rows) -> list[list[Panel]]:
     ]  # fmt: skip
 
 
-def _shares(rows: Rows, case: Case, network: str) -> dict[str, float] | None:
-    """What a network takes by each way, of `plain`'s cycles; None while a layer is not measured."""
-    sums = totals(rows, case, network)
-    return None if sums is None else {way: one.cycles / sums["plain"].cycles for way, one in sums.items()}
+def _shares(one: NetworkSums, step: bool) -> dict[str, float | None]:
+    """What a network takes by each way, of `plain`'s cycles."""
+    less = {way: one.less(way, step=step) for way in WAYS}
+    return {way: None if value is None else 1 - value / 100 for way, value in less.items()}
+
+
+def _counted(some: Sequence[NetworkSums]) -> tuple[bool, str]:
+    """Whether cycles are of steps, as the paper's are, and a word for them: without forward passes they are not."""
+    step = all(one.forward is not None for one in some)
+    return step, "steps" if step else "both gradients"
 
 
 def _networks(rows: Rows, chip: str) -> Panel:
-    case = Case(chip)
-    by_network = {name: shares for name in NETWORKS if (shares := _shares(rows, case, name)) is not None}
-    series = {way: [shares[way] for shares in by_network.values()] for way in WAYS[1:]}
-    means = {way: [sum(values) / len(values)] for way, values in series.items() if values}
+    some = [one for name in NETWORKS if (one := network_sums(rows, Case(chip), name)) is not None]
+    step, counted = _counted(some)
+    shares = [_shares(one, step) for one in some]
+    series = {way: [each[way] for each in shares] for way in WAYS[1:]}
+    means = {way: [_mean(values)] for way, values in series.items() if values}
     paper = PAPER[chip]
     return Panel(
-        f"{chip}: cycles (figure 12)",
-        [*by_network, *(["mean"] if by_network else [])],
+        f"{chip}: cycles of {counted} (figure 12)",
+        [*(one.network for one in some), *(["mean"] if some else [])],
         {way: values + means.get(way, []) for way, values in series.items()},
-        {way: [*[None] * len(by_network), 1 - paper[way] / 100] for way in WAYS if way in paper},
+        {way: [*[None] * len(some), 1 - paper[way] / 100] for way in WAYS if way in paper},
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _longest(rows: Rows, chip: str) -> Panel:
     """Algorithm 1's order, as the paper's figure has it."""
     some = measured(rows, chip)[:LONGEST]
-    pairs = [[chosen(layer, orders, way) for way in ("algorithm 1", "plain")] for layer, orders in some]
+    pairs = [[one.by(way) for way in ("algorithm 1", "plain")] for one in some]
     return Panel(
         f"{chip}: algorithm 1 on the longest layers (figure 13)",
-        [layer.name.removeprefix("gradient:").rpartition(",")[0] for layer, _ in some],
+        [one.layer.name.removeprefix("gradient:").rpartition(",")[0] for one in some],
         {
             "time": [one.cycles / plain.cycles for one, plain in pairs],
             "DRAM": [one.words / plain.words for one, plain in pairs],
@@ -95,15 +108,17 @@ def _longest(rows: Rows, chip: str) -> Panel:
 
 def _means(rows: Rows, title: str, cases: Mapping[str, Case], paper: Sequence[float | None]) -> Panel:
     """All of the paper's techniques, and the best, over the networks that are measured in each of the cases."""
-    shares = {name: {network: _shares(rows, case, network) for network in NETWORKS} for name, case in cases.items()}
-    common = [network for network in NETWORKS if all(some[network] for some in shares.values())]
-
-    def mean(way: str, name: str) -> float:
-        return sum(one[way] for network in common if (one := shares[name][network])) / len(common)
-
+    sums = {name: {network: network_sums(rows, case, network) for network in NETWORKS} for name, case in cases.items()}
+    common = [network for network in NETWORKS if all(some[network] for some in sums.values())]
+    by_case = {name: [one for network in common if (one := sums[name][network])] for name in cases}
+    step, counted = _counted([one for some in by_case.values() for one in some])
     ways = ("and the split", "sequential", "best")
+
+    def mean(way: str, name: str) -> float | None:
+        return _mean([_shares(one, step)[way] for one in by_case[name]])
+
     return Panel(
-        f"{title}: {len(common)} networks",
+        f"{title}, {counted}: {len(common)} networks",
         list(cases) if common else [],
         {way: [mean(way, name) for name in cases] for way in ways} if common else {},
         {"and the split": [None if less is None else 1 - less / 100 for less in paper]},

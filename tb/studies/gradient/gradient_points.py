@@ -28,6 +28,9 @@ from .gradient_cases import EDGE, NETWORKS, Case, chip_with, config_for, fits, s
 #: Of layers with more products than these the model plays one candidate of each order and split, instead of the usual
 #: number: a play takes seconds there.
 LARGE = 10**10
+#: On several cores and in the sweeps every order is searched of layers with at most so many products: on a core that
+#: is a matter of seconds for each order and split. Of larger ones those that the table's other columns need.
+SMALL = 3 * 10**9
 #: Splits in the order in which they are tried.
 _SPLITS = (Split.K, Split.M, Split.N)
 
@@ -60,9 +63,11 @@ class OrderCycles:
 
 @dataclass(frozen=True)
 class PairCycles:
-    """What a pair takes in the model, in every order and split."""
+    """What a pair takes in the model, in every order and split. `enlarged`: words of a channel with which it is
+    planned, where its chip has fewer than it needs; 0: those of the chip."""
 
     orders: tuple[OrderCycles, ...]
+    enlarged: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,14 +126,15 @@ class PairModelled(Point):
                     case best:
                         fastest[order] = min(best.cycles, fastest.get(order, inf))
                         orders.append(OrderCycles(order, cores, split, best.cycles, best.words, best.spilled))
-        return PairCycles(tuple(orders))
+        return PairCycles(tuple(orders), config.dram.words if config.dram.words > load(self.chip).dram.words else 0)
 
 
 def modelled(case: Case, layer: TrainingLayer) -> PairModelled:
     """The point of a layer: layers of the same sizes have one, whatever their names."""
-    chip = load(case.chip)
+    chip = chip_with(case.chip, None)
     width = None if case.bytes == chip.dram.bytes_per_cycle else case.bytes
-    return PairModelled(case.chip, _first_of_size(case, layer), width, case.plain and len(chip.cores) == 1)
+    every_order = layer.macs <= SMALL or (case.plain and len(chip.cores) == 1)
+    return PairModelled(case.chip, _first_of_size(case, layer), width, every_order)
 
 
 def _sizes(layer: TrainingLayer) -> tuple[int, int, int, bool]:

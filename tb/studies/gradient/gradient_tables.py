@@ -1,25 +1,21 @@
-"""What networks take, by how their orders are chosen: sums of rows, and the tables of `gradient`."""
+"""The tables of `gradient`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from operator import methodcaller
+from typing import NamedTuple
 
+from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.schedulers.training.orders import Order, selected
-from meshloom.sched.schedulers.training.pair import Split
-from meshloom.sched.workload.training import TrainingLayer
 
 from ..engine.rows import Rows
 from ..engine.tables import DASH, Table, count, table
 from .gradient_cases import NETWORKS, Case
-from .gradient_points import OrderCycles, PairRow, PairRun, modelled
+from .gradient_points import PairModelled, PairRow, PairRun
+from .gradient_sums import STRONG, WAYS, MeasuredLayer, NetworkSums, measured, network_sums, percent_less
 from .neighbours import NEIGHBOURS, REPEATS, Sample, predicted
 
-#: Ways to choose an order and a split. On one core the last of the paper's techniques is to compute parts of a layer
-#: one after the other, which tiles do already.
-WAYS = ("plain", "interleaved", "algorithm 1", "and the split", "sequential", "best")
-#: Orders of the strong baseline: one product after the other, with tiles of its own or the same ones.
-STRONG = (Order.SEQUENTIAL, Order.PLAIN)
 #: Less time than the baseline, percent, on average over nine networks: what the paper says (figures 12, 14, 15, 16).
 PAPER: Mapping[str, Mapping[str, float]] = {
     "edge45": {"interleaved": 0.8, "algorithm 1": 23.8, "and the split": 29.3},
@@ -29,181 +25,170 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 }
 #: The same for a share of the bandwidth, and for examples of a batch, all techniques together.
 PAPER_BYTES, PAPER_BATCH = {128: 14.5, 64: 19.3, 32: 22.7}, {8: 14.5, 16: 14.7, 32: 14.0}
-#: Layers of figure 13.
-LONGEST = 24
+#: Layers of figure 13; bytes of a KiB.
+LONGEST, KIB = 24, 1 << 10
 
 
-@dataclass(frozen=True)
-class Sum:
-    """What layers take: cycles, bytes to and from DRAM, and those of spilled sums among them."""
-
-    cycles: int = 0
-    dram: int = 0
-    spilled: int = 0
-
-    def plus(self, one: OrderCycles, times: int, lanes: int) -> Sum:
-        """With `times` layers more."""
-        return Sum(
-            self.cycles + times * one.cycles,
-            self.dram + times * one.words * lanes,
-            self.spilled + times * one.spilled * lanes,
-        )
+#: What a lower bound begins with.
+AT_LEAST = "≥ "
 
 
-def orders_of(rows: Rows, case: Case, layer: TrainingLayer) -> tuple[OrderCycles, ...] | None:
-    """What a layer takes; None if it is not measured, or has no schedule at all."""
-    point = modelled(case, layer)
-    if point not in rows:
-        return None
-    orders: tuple[OrderCycles, ...] = rows[point].orders
-    return orders if any(one.played for one in orders) else None
+class _Saving(NamedTuple):
+    """A column of percent less: a way of a base, of the gradients or of a whole step."""
+
+    way: str
+    base: str = "plain"
+    step: bool = False
 
 
-def chosen(layer: TrainingLayer, orders: Sequence[OrderCycles], way: str) -> OrderCycles:
-    """What a layer takes if its order and split are chosen in some way; where that cannot be done, what `sequential`
-    takes by the same split. `plain`, `interleaved` and `algorithm 1` share by rows of the batch, as is usual; a layer
-    with too few of them stays on one core."""
-    there = [one for one in orders if one.played]
-    usual = next((one.way for one in orders if one.split is Split.M), None) or min(one.way for one in orders)
-
-    def fastest(some: Sequence[Order], only: tuple[int, Split] | None = None) -> OrderCycles | None:
-        able = [one for one in there if one.order in some and only in (None, one.way)]
-        return min(able, key=lambda one: one.cycles, default=None)
-
-    if way == "best":
-        return min(there, key=lambda one: one.cycles)
-    if way == "sequential" or layer.first:
-        one = fastest(STRONG, None if way in ("sequential", "and the split") else usual)
-    elif way == "and the split":
-        one = fastest([selected(layer.m, layer.k, layer.n)])
-    else:
-        order = selected(layer.m, layer.k, layer.n) if way == "algorithm 1" else Order(way)
-        one = fastest([order], usual) or fastest(STRONG, usual)
-    return one or fastest(STRONG) or min(there, key=lambda each: each.cycles)
+_GRADIENTS = {
+    **{f"{way}>": _Saving(way) for way in WAYS[1:]},
+    "best, of sequential>": _Saving("best", "sequential"),
+}
+_STEPS = {f"step: {name}": saving._replace(step=True) for name, saving in _GRADIENTS.items()}
+_TIMES = ("layers>", "all orders>", "plain, cycles>", *_GRADIENTS, "forward, cycles>", *_STEPS)
+_MOVED = ("algorithm 1", "sequential", "best")
+_TRAFFIC = (
+    "plain, DRAM bytes>", *(f"{way}>" for way in _MOVED), "best, spilled>", "layers with more DRAM>",
+    "words a channel then>",
+)  # fmt: skip
 
 
-def totals(rows: Rows, case: Case, network: str) -> dict[str, Sum] | None:
-    """The sums of all ways over the layers of a network, each as often as that has it; None while one is not
-    measured."""
-    sums: dict[str, Sum] = {way: Sum() for way in WAYS}
-    for layer in case.layers(network):
-        orders = orders_of(rows, case, layer)
-        if orders is None:
-            return None
-        for way in WAYS:
-            sums[way] = sums[way].plus(chosen(layer, orders, way), layer.count, case.config.lanes)
-    return sums
+def signed(value: float | None) -> str:
+    """Percent with their sign; a dash where there are none."""
+    return DASH if value is None else f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no minus before a zero
 
 
 def less(one: float, other: float) -> str:
     """Percent that `one` is less than `other`."""
-    return f"{100 * (1 - one / other):+.1f}" if other else DASH
+    return signed(percent_less(one, other))
 
 
-_COLUMNS = (
-    "layers>", "plain, cycles>", "interleaved>", "algorithm 1>", "and the split>", "sequential>", "best>",
-    "best, of sequential>", "plain, DRAM bytes>", "algorithm 1 >", "sequential >", "best >", "best, spilled>",
-)  # fmt: skip
-_CYCLES, _DRAM = (3, 4, 5, 6, 7, 8), (10, 11, 12)  # columns of percentages, the name being the first one
+def _percent(some: Sequence[NetworkSums], of: Callable[[NetworkSums], float | None]) -> str:
+    """The mean over networks."""
+    values = [value for one in some if (value := of(one)) is not None]
+    return signed(sum(values) / len(values) if values and len(values) == len(some) else None)
 
 
-def _row(rows: Rows, case: Case, network: str) -> tuple[str, ...] | None:
-    sums = totals(rows, case, network)
-    if sums is None:
-        return None
-    layers = case.layers(network)
-    plain, strong = sums["plain"], sums["sequential"]
-    whole = all(Order.INTERLEAVED in modelled(case, layer).orders(layer) or layer.first for layer in layers)
-    ways = ("interleaved", "algorithm 1", "and the split", "sequential", "best")
+def _saved(some: Sequence[NetworkSums], saving: _Saving) -> str:
+    text = _percent(some, lambda one: one.less(*saving))
+    return AT_LEAST * (text != DASH and any(one.least(saving.way) for one in some)) + text
+
+
+def _times(name: str, some: Sequence[NetworkSums]) -> tuple[str, ...]:
+    """A row of one network, or of the mean of several."""
+    one = some[0] if len(some) == 1 else None
+    gradients, steps = ([_saved(some, saving) for saving in kind.values()] for kind in (_GRADIENTS, _STEPS))
+    searched, layers = sum(each.searched for each in some), sum(each.layers for each in some)
     return (
-        network, f"{sum(layer.count for layer in layers)}", count(plain.cycles),
-        *(less(sums[way].cycles, plain.cycles) if whole or way != "interleaved" else DASH for way in ways),
-        less(sums["best"].cycles, strong.cycles), count(plain.dram),
-        *(less(sums[way].dram, plain.dram) for way in ("algorithm 1", "sequential", "best")),
-        count(sums["best"].spilled),
+        name, f"{layers}", f"{searched}", count(one.ways["plain"].cycles) if one else "",
+        *gradients, count(one.forward) if one else "", *steps,
     )  # fmt: skip
 
 
-def _mean(lines: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    cells = [f"mean of {len(lines)}", *[""] * len(_COLUMNS)]
-    for at in (*_CYCLES, *_DRAM):
-        values = [float(line[at]) for line in lines if line[at] != DASH]
-        cells[at] = f"{sum(values) / len(values):+.1f}" if len(values) == len(lines) else DASH
-    return tuple(cells)
+def _traffic(name: str, some: Sequence[NetworkSums]) -> tuple[str, ...]:
+    one = some[0] if len(some) == 1 else None
+    words = max(each.words for each in some)
+    moved = [_percent(some, methodcaller("less_dram", way)) for way in _MOVED]
+    return (
+        name, count(one.ways["plain"].dram) if one else "", *moved, count(one.ways["best"].spilled) if one else "",
+        f"{sum(each.enlarged for each in some)}", count(words) if words else DASH,
+    )  # fmt: skip
 
 
-def _paper(figures: Mapping[str, float], name: str) -> tuple[str, ...]:
-    cells = [name, *[DASH] * len(_COLUMNS)]
-    for at, way in ((3, "interleaved"), (4, "algorithm 1"), (5, "and the split")):
-        if way in figures:
-            cells[at] = f"{figures[way]:+.1f}"
-    return tuple(cells)
+def _paper(name: str, figures: Mapping[str, float]) -> tuple[str, ...]:
+    """A row of what the paper says, whose times are of steps."""
+    ways = {f"step: {way}>": value for way, value in figures.items()}
+    return (name, *(signed(ways.get(column)) for column in _TIMES))
 
 
-def networks(rows: Rows, chip: str) -> Table:
+def networks(rows: Rows, chip: str) -> list[Table]:
     """All networks on a chip that are measured."""
     case = Case(chip)
-    lines = [line for name in NETWORKS if (line := _row(rows, case, name)) is not None]
-    if lines:
-        lines.append(_mean(lines))
+    some = [one for name in NETWORKS if (one := network_sums(rows, case, name)) is not None]
+    times, traffic = [_times(one.network, [one]) for one in some], [_traffic(one.network, [one]) for one in some]
+    if some:
+        mean = f"mean of {len(some)}"
+        times.append(_times(mean, some))
+        traffic.append(_traffic(mean, some))
         if chip in PAPER:
-            lines.append(_paper(PAPER[chip], "the paper, mean of 9"))
-    return Table(f"Networks on {chip}, in the model: percent less than `plain`", ("network", *_COLUMNS), lines)
+            times.append(_paper("the paper, mean of 9", PAPER[chip]))
+    return [
+        Table(f"Networks on {chip}, in the model: percent less than `plain`", ("network", *_TIMES), times),
+        Table(f"Traffic of networks on {chip}: percent less than `plain`", ("network", *_TRAFFIC), traffic),
+    ]
 
 
 def sweep(
     rows: Rows, title: str, name: str, cases: Mapping[int, Case], some: Sequence[str], paper: Mapping[int, float]
-) -> Table:
+) -> list[Table]:
     """The mean of what each case brings, over those networks of some that are measured in every case."""
-    by_case = {value: {network: _row(rows, case, network) for network in some} for value, case in cases.items()}
+    by_case = {value: {network: network_sums(rows, case, network) for network in some} for value, case in cases.items()}
     common = [network for network in some if all(each[network] for each in by_case.values())]
-    lines: list[tuple[str, ...]] = []
+    times: list[tuple[str, ...]] = []
+    traffic: list[tuple[str, ...]] = []
     for value, each in by_case.items():
-        if common:
-            lines.append((f"{value}", *_mean([line for network in common if (line := each[network])])[1:]))
+        if sums := [one for network in common if (one := each[network]) is not None]:
+            times.append(_times(f"{value}", sums))
+            traffic.append(_traffic(f"{value}", sums))
             if value in paper:
-                lines.append(_paper({"and the split": paper[value]}, f"{value}, the paper"))
-    return Table(f"{title}: mean of {', '.join(common)}, percent less than `plain`", (name, *_COLUMNS), lines)
+                times.append(_paper(f"{value}, the paper", {"and the split": paper[value]}))
+    mean = f"mean of {', '.join(common)}, percent less than `plain`"
+    return [
+        Table(f"{title}: {mean}", (name, *_TIMES), times),
+        Table(f"Traffic, {title[0].lower()}{title[1:]}: {mean}", (name, *_TRAFFIC), traffic),
+    ]
 
 
-#: A layer, and what it takes in all orders.
-Measured = tuple[TrainingLayer, tuple[OrderCycles, ...]]
+def memories(rows: Rows) -> Table:
+    """How the memory of a core is split on the chips that are measured."""
+    chips = dict.fromkeys(point.chip for point in rows if isinstance(point, PairModelled))
+    columns: dict[str, Callable[[ChipConfig], str]] = {
+        "chip": lambda chip: chip.name,
+        "cores>": lambda chip: count(len(chip.cores)),
+        "array": lambda chip: f"{chip.rows}x{chip.cols}",
+        "bytes of a word>": lambda chip: count(chip.lanes),
+        "A, words>": lambda chip: count(chip.core.a_words),
+        "B, words>": lambda chip: count(chip.core.b_words),
+        "ACC, words of sums>": lambda chip: count(chip.core.acc_words),
+        "OUT, words>": lambda chip: count(chip.core.out_words),
+        "VEC, words>": lambda chip: count(chip.core.vec_words),
+        "A / B / ACC / OUT / VEC, KiB": lambda chip: " / ".join(f"{size / KIB:g}" for size in _memory_bytes(chip)),
+        "KiB of a core>": lambda chip: f"{sum(_memory_bytes(chip)) / KIB:,g}",
+        "DRAM, bytes a cycle of a channel>": lambda chip: count(chip.dram.bytes_per_cycle),
+        "DRAM, words of a channel>": lambda chip: count(chip.dram.words),
+    }
+    return table("Memories of the chips, of each core", columns, [load(chip) for chip in chips])
 
 
-def measured(rows: Rows, chip: str) -> list[Measured]:
-    """The different layers that are measured, the longest first, first layers left out."""
-    case = Case(chip)
-    by_size: dict[tuple[int, int, int], Measured] = {}
-    for layer in (layer for name in NETWORKS for layer in case.layers(name) if not layer.first):
-        orders = orders_of(rows, case, layer)
-        if orders is not None:
-            by_size.setdefault((layer.m, layer.k, layer.n), (layer, orders))
-    return sorted(by_size.values(), key=lambda one: -chosen(*one, "plain").cycles)
+def _memory_bytes(chip: ChipConfig) -> tuple[int, ...]:
+    """Of A, B, ACC (whose words are sums of 32 bits), OUT and VEC."""
+    core = chip.core
+    words = core.a_words, core.b_words, 4 * core.acc_words, core.out_words, core.vec_words
+    return tuple(one * chip.lanes for one in words)
 
 
 def longest(rows: Rows, chip: str) -> Table:
     """Figure 13."""
     some = measured(rows, chip)
 
-    def of(each: Measured, way: str) -> OrderCycles:
-        return chosen(*each, way)
+    def less_time(way: str) -> Callable[[MeasuredLayer], str]:
+        return lambda one: less(one.by(way).cycles, one.by("plain").cycles)
 
-    def less_time(way: str) -> Callable[[Measured], str]:
-        return lambda each: less(of(each, way).cycles, of(each, "plain").cycles)
+    def less_dram(way: str) -> Callable[[MeasuredLayer], str]:
+        return lambda one: less(one.by(way).words, one.by("plain").words)
 
-    def less_dram(way: str) -> Callable[[Measured], str]:
-        return lambda each: less(of(each, way).words, of(each, "plain").words)
-
-    columns: dict[str, Callable[[Measured], str]] = {
-        "layer": lambda each: each[0].name.removeprefix("gradient:"),
-        "M x K x N": lambda each: f"{each[0].m}x{each[0].k}x{each[0].n}",
-        "plain, cycles>": lambda each: count(of(each, "plain").cycles),
-        "algorithm 1": lambda each: selected(each[0].m, each[0].k, each[0].n).value,
+    columns: dict[str, Callable[[MeasuredLayer], str]] = {
+        "layer": lambda one: one.layer.name.removeprefix("gradient:"),
+        "M x K x N": lambda one: f"{one.layer.m}x{one.layer.k}x{one.layer.n}",
+        "plain, cycles>": lambda one: count(one.by("plain").cycles),
+        "algorithm 1": lambda one: selected(one.layer.m, one.layer.k, one.layer.n).value,
         "less time, %>": less_time("algorithm 1"),
         "less DRAM, %>": less_dram("algorithm 1"),
-        "best": lambda each: of(each, "best").order.value,
+        "best": lambda one: one.by("best").order.value,
         "less time, % >": less_time("best"),
         "less DRAM, % >": less_dram("best"),
+        "DRAM enlarged to, words>": lambda one: count(one.pair.enlarged) if one.pair.enlarged else DASH,
     }
     shown = some[:LONGEST]
     title = f"The {len(shown)} longest of {len(some)} different layers on {chip} (figure 13), without first layers"
@@ -214,12 +199,12 @@ def _samples(rows: Rows, chip: str) -> list[Sample]:
     """Layers that can be shared in several ways, with what algorithm 1's order takes in each (at least, where it was
     certain that another one is faster)."""
     samples: list[Sample] = []
-    for layer, orders in measured(rows, chip):
-        sizes = layer.m, layer.k, layer.n
+    for each in measured(rows, chip):
+        sizes = each.layer.m, each.layer.k, each.layer.n
         order = selected(*sizes)
-        cycles = {one.split.value: one.cycles for one in orders if one.order is order and not one.refused}
+        cycles = {one.split.value: one.cycles for one in each.pair.orders if one.order is order and not one.refused}
         if len(cycles) > 1:
-            samples.append(Sample(sizes, cycles, chosen(layer, orders, "plain").cycles))
+            samples.append(Sample(sizes, cycles, each.by("plain").cycles))
     return samples
 
 

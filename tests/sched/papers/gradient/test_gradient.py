@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,9 +228,24 @@ def test_what_does_not_fit_says_what_is_too_small() -> None:
     small = EDGE6.model_copy(update={"core": core})
     with pytest.raises(DoesNotFit, match="need 8 of ACC, edge6 has 4"):
         schedule(layer("gemm:64x64x64"), small)
-    dram = EDGE6.dram.model_copy(update={"words": 64})
-    with pytest.raises(DoesNotFit, match="DRAM tile 0 is too small"):
-        schedule(layer("gemm:64x64x64"), EDGE6.model_copy(update={"dram": dram}))
+
+
+def with_words(words: int) -> ChipConfig:
+    return EDGE6.model_copy(update={"dram": EDGE6.dram.model_copy(update={"words": words})})
+
+
+def test_a_layer_that_dram_has_no_room_for_names_the_words_that_it_needs() -> None:
+    one = layer("gemm:64x64x64")
+    with pytest.raises(DoesNotFit, match=r"need .* words of each DRAM tile.* edge6 has 64; set words = ") as why:
+        schedule(one, with_words(64))
+    need, enough = (int(text.replace(",", "")) for text in re.findall(r"(?:need|words =) ([\d,]+)", str(why.value)))
+    with pytest.raises(DoesNotFit, match=f"need {need:,} words"):
+        schedule(one, with_words(need - 1))
+    GradientPair(one, with_words(need))
+    assert need < enough <= 2 * need
+    program_of(schedule(one, with_words(enough), (Order.PLAIN,), effort=0.02, leaders=1).schedule, with_words(enough))
+    with pytest.raises(DoesNotFit, match="no chip has more than 16,777,216: take a smaller batch"):
+        GradientPair(layer("gemm:131071x4096x1"), EDGE6)
 
 
 def test_sums_that_may_leave_int32_are_refused_before_anything_runs() -> None:
