@@ -53,7 +53,8 @@ LISTED = {
     "query": Listed("query", "Select from the rows of a sweep or a run: SQL, Pareto fronts, tables and pictures."),
     "schedule": Listed("schedule", "Make schedules, check them and predict their cycles, without a simulator."),
     "import": Listed(
-        "imports", "Make the schedule of a layer as another tool has mapped it, check it and predict its cycles."
+        "imports",
+        "Make the schedule of a layer or a fused group as another tool has mapped it, check it, predict its cycles.",
     ),
     "export-chip": Listed(
         "imports", "Write a chip as another tool describes hardware, so that the tool maps layers onto it."

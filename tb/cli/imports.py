@@ -61,7 +61,7 @@ class ImportRequest:
 )
 @filled(ImportRequest)
 def import_(request: ImportRequest) -> None:
-    """Make the schedule of a layer, or of a fused group, as another tool has mapped it; check it, predict its cycles.
+    """Make the schedule of a layer or a fused group as another tool has mapped it, check it, predict its cycles.
 
     Its loops are walked as the tool says: a tile is loaded whenever they change it. What the chip cannot do is refused
     in a line that says what would do. `meshloom run TOOL:FILE` runs it on the RTL at once.

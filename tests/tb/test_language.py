@@ -64,7 +64,7 @@ def test_the_cache_is_what_the_chip_has_left_in_dram(tmp_path: Path, monkeypatch
         pairs = zip(whole.memory, wrong, strict=True)
         return replace(whole, memory=[(tile, at, words ^ 0xFF if bad else words) for (tile, at, words), bad in pairs])
 
-    monkeypatch.setattr("meshloom.tb.runs.language.step.job", damaged)
+    monkeypatch.setattr("meshloom.tb.runs.language.comparison.job", damaged)
     results = generate(on_tiny(tmp_path, device="verilator"))
     assert results.ok, results.reasons
     assert next(steps) == 5

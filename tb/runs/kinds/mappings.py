@@ -132,7 +132,7 @@ def _find(name: str, chip: ChipConfig | None) -> Sequence[MappedSource]:
 
 def _syntax() -> str:
     return (
-        "mappings: TOOL:FILE, a layer, or with stream a fused group of layers, as another tool maps it\n"
+        "mappings: TOOL:FILE, a layer (stream: a fused group) as another tool maps it\n"
         f"  tools: {', '.join(IMPORTERS.names())}\n"
         "  or FILE.py:NAME, an importer of yours"
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ..engine.rows import StudyError
@@ -16,6 +17,19 @@ from ..engine.rows import StudyError
 EVERY = 0.05
 #: Bytes of a unit of `ru_maxrss`.
 _UNIT = 1024
+#: A small process that runs a command and says what it took: the kernel counts to a process, and thereby to those that
+#: it has waited for, the memory of who started it, until it became another program.
+_BESIDE = """
+import os, sys
+out, *command = sys.argv[1:]
+child = os.fork()
+if child == 0:
+    os.execvp(command[0], command)
+_, status, used = os.wait4(child, 0)
+with open(out, "w") as file:
+    print(used.ru_maxrss, used.ru_utime + used.ru_stime, file=file)
+sys.exit(os.waitstatus_to_exitcode(status) % 256)
+"""
 
 
 @dataclass(frozen=True)
@@ -31,27 +45,34 @@ class Peak:
 
 def peak_of(command: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> Peak:
     """Runs a command. Raises StudyError with its last words if it fails."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as words, tempfile.TemporaryFile("w+") as read:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as words,
+        tempfile.TemporaryFile("w+") as read,
+        tempfile.NamedTemporaryFile("r") as figures,
+    ):
         read.write(stdin)
         read.seek(0)
-        process = subprocess.Popen(command, stdin=read, stdout=subprocess.DEVNULL, stderr=words, env=environment)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BESIDE, figures.name, *command],
+            stdin=read, stdout=subprocess.DEVNULL, stderr=words, env=environment,
+        )  # fmt: skip
         watch = _Watch(process.pid)
         watch.start()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        status = process.wait()
         watch.over.set()
         watch.join()
-        if process.returncode:
+        if status:
             words.seek(0)
             lines = [line.strip("│╭╮╰╯─ \n") for line in words]
             last = next((line for line in reversed(lines) if line), "it died without a word")
-            raise StudyError(f"{' '.join(command[:4])}: exit status {process.returncode}: {last}")
-    largest = used.ru_maxrss * _UNIT
-    return Peak(largest, max(watch.most, largest), used.ru_utime + used.ru_stime)
+            raise StudyError(f"{' '.join(command[:4])}: exit status {status}: {last}")
+        most, seconds = figures.read().split()
+    largest = int(most) * _UNIT
+    return Peak(largest, max(watch.most, largest), float(seconds))
 
 
 class _Watch(threading.Thread):
-    """Looks at a process and those that it has started until it is `over`; `most`: bytes at one time."""
+    """Looks at those that a process has started until it is `over`; `most`: bytes at one time."""
 
     def __init__(self, process: int) -> None:
         super().__init__(daemon=True)
@@ -59,7 +80,8 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(EVERY):
-            self.most = max(self.most, sum(map(_bytes, _descendants(self.process))))
+            started = islice(_descendants(self.process), 1, None)
+            self.most = max(self.most, sum(map(_bytes, started)))
 
 
 def _descendants(process: int) -> Iterator[int]:
