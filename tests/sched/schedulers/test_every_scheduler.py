@@ -52,7 +52,8 @@ TOO_SMALL = {
     "tiny_memories": r"[Nn]eeds? \d+ (words|of VEC)|fits no tiling|fits a core|too small",
     "least_memories": r"[Nn]eeds? \d+ (words|of VEC)|fits no tiling|fits a core|too small",
     "little_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] at least words",
-    "least_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] at least words",
+    "least_dram": r"do not fit after the tensors|DRAM tile \d+ is too small|give the chip's \[dram\] at least words|"
+    r"tensors need [\d,]+ words of each DRAM tile",
     "few_semaphores": r"needs \d+ semaphores",
 }
 
