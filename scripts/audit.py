@@ -62,9 +62,9 @@ def audit(lock: Sequence[str], command: Path, place: Path) -> Audit:
         if not probe.get(_name(BAD)):
             result.silent.append(service)
             continue
-        said = _ask(service, result.open, command, place)
-        result.advisories |= {pin: known for pin in result.open if (known := said.get(_name(pin)))}
-        result.open = [pin for pin in result.open if _name(pin) not in said]
+        answers = _ask(service, result.open, command, place)
+        result.advisories |= {pin: some for pin in result.open if (some := answers.get(_name(pin)))}
+        result.open = [pin for pin in result.open if _name(pin) not in answers]
     return result
 
 
@@ -74,18 +74,18 @@ def _name(pin: str) -> str:
 
 def _ask(service: str, pins: Sequence[str], command: Path, place: Path) -> Mapping[str, list[str]]:
     """By name, what a service knows against it; those that it could not look up are missing."""
-    asked, answer = place / f"{service}.txt", place / f"{service}.json"
-    asked.write_text("\n".join(pins) + "\n", encoding="utf-8")
+    question, answer = place / f"{service}.txt", place / f"{service}.json"
+    question.write_text("\n".join(pins) + "\n", encoding="utf-8")
     answer.unlink(missing_ok=True)
     options = ["--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json", "--output", str(answer)]
-    call = [str(command), "--requirement", str(asked), "--vulnerability-service", service, *options]
-    ran = subprocess.run(call, capture_output=True, text=True, check=False)
-    (place / f"{service}.log").write_text(ran.stdout + ran.stderr, encoding="utf-8")
+    call = [str(command), "--requirement", str(question), "--vulnerability-service", service, *options]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    (place / f"{service}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     try:
-        said = json.loads(answer.read_text(encoding="utf-8"))["dependencies"]
+        packages = json.loads(answer.read_text(encoding="utf-8"))["dependencies"]
     except (OSError, ValueError, KeyError):
         return {}
-    return {_name(one["name"]): [known["id"] for known in one["vulns"]] for one in said if "vulns" in one}
+    return {_name(each["name"]): [some["id"] for some in each["vulns"]] for each in packages if "vulns" in each}
 
 
 def tools() -> Path:
@@ -102,8 +102,8 @@ def tools() -> Path:
 
 def say(result: Audit, count: int) -> None:
     """Prints what came of an audit of so many packages."""
-    for pin, known in result.advisories.items():
-        print(f"audit: {pin}: {', '.join(known)}")
+    for pin, names in result.advisories.items():
+        print(f"audit: {pin}: {', '.join(names)}")
     if result.silent:
         print(f"audit: no advisories could be had from {' and '.join(result.silent)} (see sim_build/audit)")
     if result.open:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 from .text import shortened
@@ -26,6 +27,18 @@ def parse_json(text: str) -> Any:
         raise ValueError("is not JSON: it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"is not JSON: {_reason(error)}") from error
+
+
+def read_toml(path: Path, error_type: type[ValueError]) -> dict[str, Any]:
+    """What a file in TOML says. Raises `error_type` with the file: it cannot be read, is no text, or is malformed."""
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise error_type(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise error_type(f"{path}: is not UTF-8 text") from error
+    except ValueError as error:
+        raise error_type(f"{path}: {error}") from error
 
 
 def parse_toml(text: str) -> dict[str, Any]:

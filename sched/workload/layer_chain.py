@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,8 @@ def chain(name: str) -> tuple[Graph, NDArray[np.int8]]:
         if len(layers) != 1:
             raise WorkloadError(f"workload {part} is {len(layers)} layers; name one of them")
         workloads.append(layers[0])
-    for one, other in zip(workloads, workloads[1:], strict=False):
-        _check(one.shape, other.shape)
+    for layer, reader in pairwise(workloads):
+        _check(layer.shape, reader.shape)
     first = workloads[0].data()
     _, channels, height, width = first.x.shape
     results: list[Layer] = []
@@ -64,11 +65,11 @@ def _names(workloads: list[Workload]) -> list[str]:
     return [f"layer{number}" for number in range(len(workloads))]
 
 
-def _check(one: ConvShape, other: ConvShape) -> None:
-    made, read = one.y_shape, other.x_shape
-    if made != read or made[0] != 1:
-        sizes = ["x".join(map(str, size)) for size in (made, read)]
+def _check(layer: ConvShape, reader: ConvShape) -> None:
+    result, operand = layer.y_shape, reader.x_shape
+    if result != operand or result[0] != 1:
+        sizes = ["x".join(map(str, size)) for size in (result, operand)]
         raise WorkloadError(
-            f"layer {other.name} reads {sizes[1]} (images, channels, rows, columns), {one.name} before it makes "
+            f"layer {reader.name} reads {sizes[1]} (images, channels, rows, columns), {layer.name} before it makes "
             f"{sizes[0]}; join layers that follow each other, of one image"
         )

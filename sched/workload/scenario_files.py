@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from meshloom.hw.spec.config import mistakes
 
-from ..support.reading import parse_toml
+from ..support.reading import read_toml
 from .arrivals import ScenarioError
 
 M = TypeVar("M", bound=BaseModel)
@@ -19,14 +19,7 @@ S = TypeVar("S")
 
 def read_scenario(path: Path, scenario_of: Callable[[dict[str, Any]], S]) -> S:
     """What `scenario_of` makes of a TOML file. Raises ScenarioError with the file, and what `scenario_of` says."""
-    try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: is not UTF-8 text") from error
-    except ValueError as error:
-        raise ScenarioError(f"{path}: {error}") from error
+    values = read_toml(path, ScenarioError)
     try:
         return scenario_of(values)
     except ScenarioError as error:

@@ -51,14 +51,14 @@ def assemble(
         compiler.machine,
     )
     with log.open("w") as printed:
-        made = around.object("assembly.cpp", folder, FAST, shared, printed, config.name)
+        wiring = around.object("assembly.cpp", folder, FAST, shared, printed, config.name)
         verilate = ["verilator", "--cc", "--vpi", "--prefix", _PREFIX, "--top-module", "bench", "-Mdir", model.name]
         compiler.run([*verilate, *arguments, "public.vlt", "bench.v"], folder, printed, "the bench")
         compiling.objects(model, _PREFIX, compiler, shared, printed, "the bench")
         program = _main(model, compiler, shared, printed)
         linked = [
             *(model / name for name in (program, *compiling.OBJECTS)),
-            made,
+            wiring,
             *(place / name for place in places for name in compiling.OBJECTS),
             *(objects / name for name in OBJECTS),
         ]
@@ -70,18 +70,18 @@ def _parts(
 ) -> tuple[Partition, list[Path], Path, Path]:
     """The chip in blocks, the folder of each block's library, the runtime's, and that of the compiled headers."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        made: list[Future[Path]] = []
+        libraries: list[Future[Path]] = []
         shared = pool.submit(compiling.headers, root, compiler, on_progress)
         common = pool.submit(lambda: runtime(root, compiler, shared.result(), on_progress))
 
         def begin(block: Block) -> None:
-            made.append(
+            libraries.append(
                 pool.submit(lambda: blocks.library(root, block, config, compiler, shared.result(), on_progress))
             )
 
         try:
             parts = partition(config, observed=True, loops=True, on_block=begin)
-            return parts, [future.result() for future in made], common.result(), shared.result()
+            return parts, [future.result() for future in libraries], common.result(), shared.result()
         except BaseException:  # interrupted, or one has failed: none of the others begins any more
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -53,12 +53,11 @@ class Compiler:
             name = "verilator" if command[0] == "verilator" else "the compiler"
             raise CompilerError(f"{name} failed on {what}; its output is in {printed.name}")
 
-    def object(self, source: str, folder: Path, piece: str, headers: Path | None, printed: TextIO, what: str) -> Path:
+    def object(self, source: str, folder: Path, piece: str, shared: Path, printed: TextIO, what: str) -> Path:
         """Compiles a file of a folder to an object beside it, with the effort of that piece, and says where it is.
-        `headers`: the folder of `headers`. Raises CompilerError, WriteError."""
+        `shared`: the folder of `headers`. Raises CompilerError, WriteError."""
         place = folder / Path(source).with_suffix(".o").name
-        shared = [] if headers is None else ["-include", str(headers / f"{piece}.h")]
-        command = [*self._command(piece), *shared, "-I.", "-c", source, "-o", place.name]
+        command = [*self._command(piece), "-include", str(shared / f"{piece}.h"), "-I.", "-c", source, "-o", place.name]
         self.run(command, folder, printed, what)
         return place
 
@@ -88,9 +87,9 @@ def headers(root: Path, compiler: Compiler, on_progress: OnProgress) -> Path:
     recipe = Recipe(name, make, (_STATE, *(f"{piece}.h.gch" for piece in (FAST, SLOW))))
     store = KIND.store(root, on_progress)
     folder = store.build(recipe)[0]
-    made = fingerprint(folder)
+    before = fingerprint(folder)
     if (folder / _STATE).read_text() != _state(folder):
-        folder = store.build(recipe, made)[0]
+        folder = store.build(recipe, before)[0]
     return folder
 
 

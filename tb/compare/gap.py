@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from meshloom.hw.spec.isa import Opcode
-from meshloom.sched.schedulers.network.limits import Use, uses
+from meshloom.sched.schedulers.network.limits import ResourceUse, uses
 
 from ..results.explanation import BoundGap, GapPart
 from ..results.legend import CycleCause
@@ -37,7 +37,7 @@ class _Busy(NamedTuple):
 def gap_of(run: FinishedRun, causes: Causes[Entry], cycles: int) -> BoundGap | None:
     """The gaps of the busiest resource of a run that took `cycles`, by its records in `causes`; None without
     operations."""
-    loads: defaultdict[tuple[str, int, str], list[Use]] = defaultdict(list)
+    loads: defaultdict[tuple[str, int, str], list[ResourceUse]] = defaultdict(list)
     for use in uses(run.schedule, run.chip):
         loads[use.kind, use.tile, use.what].append(use)
     if not loads:
@@ -49,7 +49,7 @@ def gap_of(run: FinishedRun, causes: Causes[Entry], cycles: int) -> BoundGap | N
     return BoundGap(tile=tile, what=what, mean=sum(alike) / len(alike), parts=parts)
 
 
-def _busy(run: FinishedRun, causes: Causes[Entry], some: Iterable[Use]) -> list[_Busy]:
+def _busy(run: FinishedRun, causes: Causes[Entry], some: Iterable[ResourceUse]) -> list[_Busy]:
     """When a resource serves the operations that use it, in the order of time: each as late as its end allows."""
     places = _places(run, causes)
     queue: list[tuple[int, int, InstructionPlace, str]] = []

@@ -58,7 +58,7 @@ class _Directive:
 
 
 @dataclass
-class _Layer:
+class _MaestroLayer:
     """`sizes`, `strides`: by the file's names; `levels`: directives, outermost first; `clusters`: members of each."""
 
     name: str
@@ -79,7 +79,7 @@ class _Reader:
         self.at = 0
         self.constants: dict[str, int] = {}
 
-    def layers(self) -> list[_Layer]:
+    def layers(self) -> list[_MaestroLayer]:
         """All layers of the file."""
         while self._peek() == "Constant":
             _, name, value = self._next(), self._next(), self._number({})
@@ -88,15 +88,15 @@ class _Reader:
         self._expect("Network")
         while self._next() != "{":
             pass
-        layers: list[_Layer] = []
+        layers: list[_MaestroLayer] = []
         while self._peek() == "Layer":
             layers.append(self._layer())
         self._expect("}")
         return layers
 
-    def _layer(self) -> _Layer:
+    def _layer(self) -> _MaestroLayer:
         self._expect("Layer")
-        layer = _Layer(self._next(), "CONV", {}, {}, [[]], [])
+        layer = _MaestroLayer(self._next(), "CONV", {}, {}, [[]], [])
         self._expect("{")
         while (word := self._next()) != "}":
             if word == "Type":
@@ -122,7 +122,7 @@ class _Reader:
             self._maybe(",")
         return values
 
-    def _directive(self, layer: _Layer) -> None:
+    def _directive(self, layer: _MaestroLayer) -> None:
         word = self._next()
         if word not in ("TemporalMap", "SpatialMap", "Cluster"):
             raise self._no(f"{word!r} is none of TemporalMap, SpatialMap, Cluster", -1)
@@ -197,7 +197,7 @@ def read(path: Path, shape: ConvShape | None) -> ToolLayer:
         raise MappingError(f"{path}: layer {layer.name}: {error}") from None
 
 
-def _shape(path: Path, layer: _Layer, shape: ConvShape | None) -> ConvShape:
+def _shape(path: Path, layer: _MaestroLayer, shape: ConvShape | None) -> ConvShape:
     """The layer itself; a file has no padding. Raises ImportFileError, MappingError."""
     if layer.kind not in ("CONV", "GEMM"):
         raise MappingError(f"is of type {layer.kind}, which has no mapping here; CONV and GEMM have one")
@@ -221,7 +221,7 @@ def _shape(path: Path, layer: _Layer, shape: ConvShape | None) -> ConvShape:
     return shape
 
 
-def _tile(layer: _Layer, each: _Directive, inside: int) -> int:
+def _tile(layer: _MaestroLayer, each: _Directive, inside: int) -> int:
     """How much of its own dimension, of which there is `inside`, a directive's tile covers."""
     size = each.size
     if each.name in _SLIDING and layer.kind == "CONV":
@@ -231,7 +231,7 @@ def _tile(layer: _Layer, each: _Directive, inside: int) -> int:
     return min(size, inside)
 
 
-def _mapping(layer: _Layer, sizes: Mapping[Dimension, int], pes: int) -> LayerMapping:
+def _mapping(layer: _MaestroLayer, sizes: Mapping[Dimension, int], pes: int) -> LayerMapping:
     """Raises MappingError."""
     dimensions = _GEMM if layer.kind == "GEMM" else _CONV
     inside, outside, array = dict(sizes), list[Factor](), list[Factor]()

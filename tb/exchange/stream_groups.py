@@ -63,14 +63,14 @@ def read(path: Path, graph: Graph, names: Mapping[str, str] | None) -> GroupedNe
 def _layers(path: Path, file: StreamFile, graph: Graph, names: Mapping[str, str] | None) -> dict[str, StreamLayer]:
     """The file's layer of each convolution of the network, by the name of what that makes. A layer that is computed
     with another, such as a Relu, must be on the same cores. Raises ImportFileError."""
-    wanted = [layer.output for layer in graph.layers if layer.kind == "conv"]
+    convolutions = [layer.output for layer in graph.layers if layer.kind == "conv"]
     if names is None:
-        if len(file.layers) != len(wanted):
+        if len(file.layers) != len(convolutions):
             raise ImportFileError(
                 f"{path}: maps {len(file.layers)} layers ({_listing(each.name for each in file.layers)}), the workload "
-                f"has {len(wanted)} ({_listing(wanted)}); name with --workload as many as it maps"
+                f"has {len(convolutions)} ({_listing(convolutions)}); name with --workload as many as it maps"
             )
-        names = {each.name: name for each, name in zip(file.layers, wanted, strict=True)}
+        names = {each.name: name for each, name in zip(file.layers, convolutions, strict=True)}
     layers: dict[str, StreamLayer] = {}
     for each in file.layers:
         name = names.get(each.name)
@@ -85,12 +85,12 @@ def _layers(path: Path, file: StreamFile, graph: Graph, names: Mapping[str, str]
                 f"{path}: layer {each.name} is computed with {first.name} here, but has other cores or another "
                 f"inter_core_tiling; give it those of {first.name}"
             )
-    if missing := [name for name in wanted if name not in layers]:
+    if missing := [name for name in convolutions if name not in layers]:
         raise ImportFileError(
-            f"{path}: layer {missing[0]} of the workload is not mapped; map all {len(wanted)}, or name with --workload "
-            "those that are"
+            f"{path}: layer {missing[0]} of the workload is not mapped; map all {len(convolutions)}, or name "
+            "with --workload those that are"
         )
-    return {name: layers[name] for name in wanted}
+    return {name: layers[name] for name in convolutions}
 
 
 def _listing(names: Iterable[str], most: int = 4) -> str:
@@ -160,11 +160,11 @@ def _roots(layers: Sequence[Layer]) -> dict[_Loop, _Loop]:
             loop = roots[loop]
         return loop
 
-    made = {layer.output for layer in layers}
+    results = {layer.output for layer in layers}
     makers: dict[str, str] = {}  # of tensors from outside: the first that reads them
     for layer in layers:
         source = layer.inputs[0]
-        if source in made:
+        if source in results:
             for of_maker, of_reader in _TOGETHER:
                 roots[root((layer.output, of_reader))] = root((source, of_maker))
         elif source in makers:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError, computed_field, model_v
 
 from meshloom.hw.spec.config import Exact
 from meshloom.hw.spec.mistakes import mistakes
-from meshloom.sched.support.reading import parse_toml
+from meshloom.sched.support.reading import read_toml
 
 from .record import Count, Record, ResultsError
 
@@ -75,14 +75,7 @@ class EnergyTable(_Model):
 
 def load(path: Path = DEFAULT) -> EnergyTable:
     """Reads a table (TOML). Raises EnergyError with the file and the field."""
-    try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EnergyError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise EnergyError(f"{path}: is not UTF-8 text") from error
-    except ValueError as error:
-        raise EnergyError(f"{path}: {error}") from error
+    values = read_toml(path, EnergyError)
     try:
         return EnergyTable.model_validate(values)
     except ValidationError as error:

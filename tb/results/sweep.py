@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from meshloom.hw.spec.config import Exact, mistakes
-from meshloom.sched.support.reading import parse_toml
+from meshloom.sched.support.reading import read_toml
 
 #: A value of a parameter or of a field of a chip.
 Scalar = bool | int | float | str
@@ -104,14 +104,7 @@ class SweepFile(_Model):
 
 def read(path: Path) -> SweepFile:
     """Reads a sweep's file. Raises SweepError with the file, the field and what it must be."""
-    try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SweepError(f"{path}: is not UTF-8 text") from error
-    except ValueError as error:
-        raise SweepError(f"{path}: {error}") from error
+    values = read_toml(path, SweepError)
     try:
         return SweepFile.model_validate(values)
     except ValidationError as error:

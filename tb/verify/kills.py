@@ -56,7 +56,7 @@ def schedule(task):
 
 
 @dataclass(frozen=True)
-class Case:
+class KillCase:
     """A command, of which the same is run again after a kill. `files`: what it reads; `result`: what it has left in a
     folder, for comparison; `simulates`: it needs the simulator of chip tiny."""
 
@@ -78,22 +78,22 @@ def _points(folder: Path) -> Any:
 
 
 def _rows(folder: Path) -> Any:
-    said = json.loads((folder / "out.json").read_text(encoding="utf-8"))["rows"]
+    rows = json.loads((folder / "out.json").read_text(encoding="utf-8"))["rows"]
     names = ("workload", "rtl_cycles", "model_cycles", "bytes_checked", "mismatches", "records_compared", "error")
-    return [tuple(row.get(name) for name in names) for row in said]
+    return [tuple(row.get(name) for name in names) for row in rows]
 
 
 _TINY = ("--chip", "tiny")
 CASES = (
-    Case("sweep", ("sweep", "s.toml", "--out", "rows", "--jobs", "2"), _points, {"s.toml": SWEEP}),
-    Case(
+    KillCase("sweep", ("sweep", "s.toml", "--out", "rows", "--jobs", "2"), _points, {"s.toml": SWEEP}),
+    KillCase(
         "schedule",
         ("schedule", "gemm:4x4x4", *_TINY, "--scheduler", "mine.py:schedule", "--out", "s.json"),
         _bytes_of("s.json"),
         {"mine.py": SCHEDULER},
     ),
-    Case("search", ("schedule", "gemm:16x16x16", *_TINY, "--out", "s.json"), _bytes_of("s.json")),
-    Case(
+    KillCase("search", ("schedule", "gemm:16x16x16", *_TINY, "--out", "s.json"), _bytes_of("s.json")),
+    KillCase(
         "run",
         ("run", "gemm:8x8x8", "gemm:4x4x4", *_TINY, "--jobs", "2", "--json", "out.json"),
         _rows,
@@ -103,7 +103,7 @@ CASES = (
 
 
 @dataclass
-class Outcome:
+class KillOutcome:
     """What a campaign has done, and what was wrong."""
 
     kills: int = 0
@@ -114,7 +114,7 @@ class Outcome:
 
 def processes(mark: str) -> dict[int, str]:
     """Processes that live and have this value in their environment; by their number, what they are."""
-    found: dict[int, str] = {}
+    living: dict[int, str] = {}
     for place in Path("/proc").iterdir():
         if not place.name.isdecimal():
             continue
@@ -122,8 +122,8 @@ def processes(mark: str) -> dict[int, str]:
             if f"{_MARK}={mark}".encode() not in (place / "environ").read_bytes().split(b"\0"):
                 continue
             if (place / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
-                found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:100]
-    return found
+                living[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:100]
+    return living
 
 
 def half_written(folder: Path) -> Iterator[str]:
@@ -146,7 +146,7 @@ def half_written(folder: Path) -> Iterator[str]:
 class Victim:
     """A case in a folder, with a cache of its own in which simulators and compiled code are those of `cache.root()`."""
 
-    case: Case
+    case: KillCase
     folder: Path
     mark: str = field(default_factory=lambda: uuid4().hex)
 
@@ -168,11 +168,11 @@ class Victim:
     def start(self) -> subprocess.Popen[bytes]:
         """Starts the command."""
         variables = {_MARK: self.mark, cache.VARIABLE: str(self.folder / "cache")}
-        with (self.folder / "stderr").open("wb") as said:
+        with (self.folder / "stderr").open("wb") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "meshloom.tb.cli.main", *self.case.words],
                 cwd=self.work, env=os.environ | variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=said, start_new_session=True,
+                stderr=errors, start_new_session=True,
             )  # fmt: skip
 
     def finish(self) -> str:
@@ -184,8 +184,8 @@ class Victim:
             self.clear()
             process.wait()
             return f"hangs: no end within {_HANGS:g} seconds"
-        said = (self.folder / "stderr").read_text(errors="replace").strip()
-        return f"ends with {status}: {said[-300:]}" if status else ""
+        words = (self.folder / "stderr").read_text(errors="replace").strip()
+        return f"ends with {status}: {words[-300:]}" if status else ""
 
     def kill(self, after: float, choice: random.Random) -> tuple[str, list[str]]:
         """Starts it, and kills one of its processes after so many seconds. Who it was (nobody, if it has ended before),
@@ -224,10 +224,10 @@ class Victim:
 
 
 def campaign(
-    cases: Sequence[Case], kills: int, seed: int, place: Path, say: Callable[[str], None] = lambda line: None
-) -> Outcome:
+    cases: Sequence[KillCase], kills: int, seed: int, place: Path, say: Callable[[str], None] = lambda line: None
+) -> KillOutcome:
     """Kills processes of all cases, so many in all. `place`: an empty folder."""
-    outcome, expected = Outcome(), dict[str, tuple[float, Any]]()
+    outcome, expected = KillOutcome(), dict[str, tuple[float, Any]]()
     for case in cases:
         undisturbed = Victim(case, place / f"{case.name}-undisturbed")
         failure = undisturbed.finish()  # what is compiled is then there

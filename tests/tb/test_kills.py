@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshloom.tb.verify import kills
-from meshloom.tb.verify.kills import CASES, Case, Victim, campaign, half_written, processes
+from meshloom.tb.verify.kills import CASES, KillCase, Victim, campaign, half_written, processes
 
 _LEAVES = """
 import os, subprocess, sys
@@ -19,8 +19,8 @@ Path("out.json").write_text("{}")
 """
 
 
-def case(script: str) -> Case:
-    return Case("mine", (script,), lambda folder: (folder / "out.json").read_text())
+def case(script: str) -> KillCase:
+    return KillCase("mine", (script,), lambda folder: (folder / "out.json").read_text())
 
 
 @pytest.fixture

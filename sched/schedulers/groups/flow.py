@@ -12,35 +12,35 @@ from ...mapping.emit.task import LayerTask, TaskError
 from ...mapping.nodes import Node, Run
 from ...mapping.tiling.tiles import MTile, Range
 from ..nest.mapping import MappingError
-from .parts import FusedPart, Window, Windows, rows_of
+from .parts import FusedPart, InputWindow, InputWindows, rows_of
 
 
 @dataclass(eq=False)
-class _Result:
+class _OutResult:
     """What a GEMM has left in OUT, word `at` on, and the windows that still have to get it."""
 
     part: FusedPart
     tile: MTile
     n: Range
     at: int
-    targets: list[tuple[Windows, Window]]
+    targets: list[tuple[InputWindows, InputWindow]]
 
     @property
     def box(self) -> tuple[Range, Range, Range]:
         return self.n, (self.tile.r0, self.tile.r1), (self.tile.c0, self.tile.c1)
 
 
-class Flow:
+class GroupFlow:
     """Adds the operations of a group to its layers' tasks, and has all of them in one order."""
 
     def __init__(self, parts: Sequence[FusedPart]) -> None:
         self.parts = parts
         self.nodes: list[Node] = []
-        self._readers: dict[str, list[Windows]] = {}
+        self._readers: dict[str, list[InputWindows]] = {}
         for part in parts:
             if part.windows is not None:
                 self._readers.setdefault(part.layer.source, []).append(part.windows)
-        self._waiting: dict[int, list[_Result]] = {part.core: [] for part in parts}  # by core
+        self._waiting: dict[int, list[_OutResult]] = {part.core: [] for part in parts}  # by core
         self._out = dict.fromkeys(self._waiting, 0)  # words of OUT from where the next result may lie
         self._taken: dict[LayerTask, int] = {}
 
@@ -64,7 +64,7 @@ class Flow:
             sum(window.at is None for window in touched) <= reader.free for reader, touched in self._targets(part)
         )
 
-    def _targets(self, part: FusedPart) -> list[tuple[Windows, list[Window]]]:
+    def _targets(self, part: FusedPart) -> list[tuple[InputWindows, list[InputWindow]]]:
         """Who gets the result of a part's next GEMM."""
         assert part.step is not None
         gemm, task = part.step.gemm, part.layer.task
@@ -117,7 +117,7 @@ class Flow:
         self._send(core)
         if ends:
             targets = [(reader, window) for reader, touched in self._targets(part) for window in touched]
-            result = _Result(part, gemm.tile, gemm.n, out, targets)
+            result = _OutResult(part, gemm.tile, gemm.n, out, targets)
             for reader, window in targets:
                 reader.take(window)
                 window.missing -= _common(result, reader, window)
@@ -172,7 +172,7 @@ def _planned(part: FusedPart) -> tuple[tuple[int, ...], int, int, int]:
     return step.turn, part.layer.number, step.number, part.core
 
 
-def _parts_of(result: _Result, reader: Windows, window: Window) -> tuple[Range, Range, Range]:
+def _parts_of(result: _OutResult, reader: InputWindows, window: InputWindow) -> tuple[Range, Range, Range]:
     """Planes, rows (of the window) and columns that a result and a window have in common."""
     planes, rows, columns = result.box
     step = reader.part.layer.task.problem.row_step
@@ -183,12 +183,12 @@ def _parts_of(result: _Result, reader: Windows, window: Window) -> tuple[Range, 
     )
 
 
-def _common(result: _Result, reader: Windows, window: Window) -> int:
+def _common(result: _OutResult, reader: InputWindows, window: InputWindow) -> int:
     planes, rows, columns = _parts_of(result, reader, window)
     return (planes[1] - planes[0]) * (rows[1] - rows[0]) * (columns[1] - columns[0])
 
 
-def _moves(result: _Result, reader: Windows, window: Window) -> list[tuple[Run, Run, int]]:
+def _moves(result: _OutResult, reader: InputWindows, window: InputWindow) -> list[tuple[Run, Run, int]]:
     """The MOVEs of what a result and a window have in common: source in OUT, target in A, words."""
     planes, rows, columns = _parts_of(result, reader, window)
     assert window.at is not None

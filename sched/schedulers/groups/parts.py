@@ -53,7 +53,7 @@ class FusedStep(NamedTuple):
 
 
 @dataclass
-class Shelf:
+class TileShelf:
     """Tiles of one kind in a memory of a core: what each GEMM needs (None: nothing), and the words of the largest."""
 
     memory: str
@@ -94,8 +94,8 @@ class FusedPart:
         blocks = max((g.n[1] - g.n[0] for g in gemms), default=1)
         partial = any(task.ends(g.k, g.taps) != (True, True) for g in gemms)
 
-        def shelf(memory: str, what: str, need: Callable[[NestStep], Hashable], words: int, most: int = 0) -> Shelf:
-            return Shelf(memory, f"{what} of {layer.name}", [need(g) for g in gemms], words, most)
+        def shelf(memory: str, what: str, need: Callable[[NestStep], Hashable], words: int, most: int = 0) -> TileShelf:
+            return TileShelf(memory, f"{what} of {layer.name}", [need(g) for g in gemms], words, most)
 
         inputs = max((task.input_words(g.tile, g.k, g.taps) for g in gemms), default=0)
         weights = max((task.weight_words(g.n, g.k, g.taps) for g in gemms), default=0)
@@ -108,13 +108,13 @@ class FusedPart:
             "sums": shelf("ACC", "sums", lambda g: (g.tile, g.n), sums if partial else 0),
         }
         self.places: dict[str, TilePlaces] = {}
-        self.windows: Windows | None = None
+        self.windows: InputWindows | None = None
 
     def place(self) -> None:
         """Where its tiles lie, once its shelves have their words. Raises MappingError."""
         for name, shelf in self.shelves.items():
             if name == "a" and self.layer.source:
-                self.windows = Windows(self, shelf)
+                self.windows = InputWindows(self, shelf)
             else:
                 self.places[name] = shelf.places(once=name == "sums")
 
@@ -135,7 +135,7 @@ def _steps(layer: FusedLayer, part: int) -> list[FusedStep]:
 
 
 @dataclass
-class Window:
+class InputWindow:
     """A tile of inputs that comes from other cores: `planes`, `rows` (of those that are fetched) and `columns` of the
     tensor. `missing`: words that nobody has sent yet; `uses`: GEMMs that still need it; `at`: its slot, if it has one.
     """
@@ -149,13 +149,13 @@ class Window:
 
 
 @dataclass
-class Windows:
+class InputWindows:
     """The input tiles of a part, which take slots of A when their first words come, and leave them after their last
     GEMM."""
 
     part: FusedPart
-    shelf: Shelf
-    all: dict[Input, Window] = field(default_factory=dict[Input, Window])
+    shelf: TileShelf
+    all: dict[Input, InputWindow] = field(default_factory=dict[Input, InputWindow])
 
     def __post_init__(self) -> None:
         for need in self.part.inputs:
@@ -165,7 +165,7 @@ class Windows:
             problem = self.part.layer.task.problem
             rows, columns, _, _ = box(problem if need.taps is None else problem.part(need.taps), need.tile)
             words = (rows[1] - rows[0]) * (columns[1] - columns[0]) * (need.k[1] - need.k[0])
-            self.all[need] = Window(need.k, rows, columns, words, 1)
+            self.all[need] = InputWindow(need.k, rows, columns, words, 1)
         self._free = [self.shelf.base + slot * self.shelf.words for slot in reversed(range(self.shelf.slots))]
 
     @property
@@ -173,7 +173,7 @@ class Windows:
         """How many slots are free."""
         return len(self._free)
 
-    def take(self, window: Window) -> None:
+    def take(self, window: InputWindow) -> None:
         """Gives a window a slot, if it has none yet."""
         if window.at is None:
             window.at = self._free.pop()
@@ -185,7 +185,7 @@ class Windows:
         if not window.uses and window.at is not None:
             self._free.append(window.at)
 
-    def touched(self, planes: Range, rows: Range, columns: Range) -> list[Window]:
+    def touched(self, planes: Range, rows: Range, columns: Range) -> list[InputWindow]:
         """Windows that need some of these words of the tensor."""
         step = self.part.layer.task.problem.row_step
         return [
@@ -197,11 +197,11 @@ class Windows:
         ]
 
 
-def _meet(one: Range, other: Range) -> bool:
-    return max(one[0], other[0]) < min(one[1], other[1])
+def _meet(a: Range, b: Range) -> bool:
+    return max(a[0], b[0]) < min(a[1], b[1])
 
 
-def rows_of(window: Window, rows: Range, step: int) -> Range:
+def rows_of(window: InputWindow, rows: Range, step: int) -> Range:
     """Which of a window's rows, every `step`-th one of the tensor, are among these rows of the tensor."""
     return max(window.rows[0], -(-rows[0] // step)), min(window.rows[1], -(-rows[1] // step))
 

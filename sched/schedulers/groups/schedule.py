@@ -25,7 +25,7 @@ from ..network.scheduler import schedule as layer_by_layer
 from ..network.sharing import LAYERWISE
 from ..network.storage import homes
 from ..network.tensors import NetworkTensors
-from .flow import Flow
+from .flow import GroupFlow
 from .mapping import FusedGroup, GroupedNetwork
 from .parts import FusedLayer, FusedPart, share
 
@@ -38,7 +38,7 @@ def schedule(graph: Graph, chip: ChipConfig, mapped: GroupedNetwork, *, nearest:
     """
     leeway = Leeway(nearest)
     try:
-        result = _Builder(graph, chip, mapped, leeway).build()
+        result = _GroupBuilder(graph, chip, mapped, leeway).build()
     except MappingError as error:
         if not nearest:
             mend = "or run it layer by layer (--nearest)"
@@ -59,7 +59,7 @@ class _Unplaced:
         return 0
 
 
-class _Builder:
+class _GroupBuilder:
     """Fuses groups; each begins when the one before it has been listed."""
 
     def __init__(self, graph: Graph, chip: ChipConfig, mapped: GroupedNetwork, leeway: Leeway) -> None:
@@ -109,7 +109,7 @@ class _Builder:
         parts = [FusedPart(layer, part) for layer in layers for part in range(len(layer.cores))]
         for core in dict.fromkeys(part.core for part in parts):
             share([part for part in parts if part.core == core], self.chip)
-        nodes = Flow(parts).run()
+        nodes = GroupFlow(parts).run()
         for layer, source in zip(
             layers, (each for each in self.graph.layers if each.output in group.layers), strict=True
         ):

@@ -35,7 +35,7 @@ NEAR = 0.05
 CLOSE = 0.2
 
 
-class Use(NamedTuple):
+class ResourceUse(NamedTuple):
     """`cycles` for which the operation numbered `operation` keeps a resource busy: `what` of a tile, of a `kind`."""
 
     operation: int
@@ -56,22 +56,22 @@ def _flits(op: Move, chip: ChipConfig) -> float:
     return op.words * (1 + 1 / chip.packet_words)
 
 
-def _uses(schedule: Schedule, chip: ChipConfig) -> Iterator[Use]:
+def _uses(schedule: Schedule, chip: ChipConfig) -> Iterator[ResourceUse]:
     """What operations keep busy, with the kinds of `RESOURCES`."""
     rate, drams = dram_word_cycles(chip), set(chip.drams)
     for number, op in enumerate(schedule.operations):
         match op:
             case Gemm():
                 shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
-                yield Use(number, "compute", op.core, "array", gemm_occupancy(chip, shape))
+                yield ResourceUse(number, "compute", op.core, "array", gemm_occupancy(chip, shape))
             case Vec():
-                yield Use(number, "vector", op.core, "vector", vec_occupancy(chip, VecShape.of(op.body)))
+                yield ResourceUse(number, "vector", op.core, "vector", vec_occupancy(chip, VecShape.of(op.body)))
             case Move():
                 flits = _flits(op, chip)
                 for tile, way in ((op.src.tile, "out"), (op.dst.tile, "in")):
-                    yield Use(number, "dram" if tile in drams else "noc", tile, way, flits)
+                    yield ResourceUse(number, "dram" if tile in drams else "noc", tile, way, flits)
                 for tile in {op.src.tile, op.dst.tile} & drams:
-                    yield Use(number, "dram", tile, "channel", op.words * rate)
+                    yield ResourceUse(number, "dram", tile, "channel", op.words * rate)
 
 
 def _shared_links(schedule: Schedule, chip: ChipConfig, layer: Callable[[Operation], str]) -> dict[str, float]:
@@ -113,7 +113,7 @@ def busy(result: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float
     return busiest(result.schedule, chip, lambda op: layer_of(op.label))
 
 
-def uses(schedule: Schedule, chip: ChipConfig) -> Iterator[Use]:
+def uses(schedule: Schedule, chip: ChipConfig) -> Iterator[ResourceUse]:
     """What operations keep busy, with the kinds of `TOTALS`.
 
     Programs, which are fetched by the same ports, are left out, and so are links.

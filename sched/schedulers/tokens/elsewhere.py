@@ -13,7 +13,7 @@ from .interface import Batch, Text, TextView, TokenScheduler
 
 
 @dataclass(frozen=True)
-class _Request:
+class _StepRequest:
     """A view without what is asked for."""
 
     now: int
@@ -29,10 +29,10 @@ class TokensElsewhere:
     def __init__(self, name: str, source: str, make: Callable[[], TokenScheduler], limits: Limits) -> None:
         self.name = name
 
-        def begin() -> Callable[[_Request, Ask], Batch]:
+        def begin() -> Callable[[_StepRequest, Ask], Batch]:
             scheduler = make()
 
-            def decide(request: _Request, ask: Ask) -> Batch:
+            def decide(request: _StepRequest, ask: Ask) -> Batch:
                 return scheduler.decide(TextView(request.now, request.texts, request.free, request.chunk, ask))
 
             return decide
@@ -40,6 +40,6 @@ class TokensElsewhere:
         self._elsewhere = Elsewhere(name, source, "before the first cycle", begin, limits)
 
     def decide(self, view: TextView) -> Batch:
-        request = _Request(view.now, view.texts, view.free, view.chunk)
+        request = _StepRequest(view.now, view.texts, view.free, view.chunk)
         batch: Any = self._elsewhere.answer(f"in cycle {view.now}", request, view.cycles)
         return batch

@@ -59,28 +59,28 @@ def panels(rows: Rows) -> list[list[Panel]]:
     ]  # fmt: skip
 
 
-def _shares(one: NetworkSums, step: bool) -> dict[str, float | None]:
+def _shares(entry: NetworkSums, step: bool) -> dict[str, float | None]:
     """What a network takes by each way, of `plain`'s cycles."""
-    less = {way: one.less(way, step=step) for way in WAYS}
+    less = {way: entry.less(way, step=step) for way in WAYS}
     return {way: None if value is None else 1 - value / 100 for way, value in less.items()}
 
 
 def _counted(some: Sequence[NetworkSums]) -> tuple[bool, str]:
     """Whether cycles are of steps, as the paper's are, and a word for them: without forward passes they are not."""
-    step = all(one.forward is not None for one in some)
+    step = all(entry.forward is not None for entry in some)
     return step, "steps" if step else "both gradients"
 
 
 def _networks(rows: Rows, chip: str) -> Panel:
-    some = [one for name in NETWORKS if (one := network_sums(rows, Case(chip), name)) is not None]
+    some = [entry for name in NETWORKS if (entry := network_sums(rows, Case(chip), name)) is not None]
     step, counted = _counted(some)
-    shares = [_shares(one, step) for one in some]
+    shares = [_shares(entry, step) for entry in some]
     series = {way: [each[way] for each in shares] for way in WAYS[1:]}
     means = {way: [_mean(values)] for way, values in series.items() if values}
     paper = PAPER[chip]
     return Panel(
         f"{chip}: cycles of {counted} (figure 12)",
-        [*(one.network for one in some), *(["mean"] if some else [])],
+        [*(entry.network for entry in some), *(["mean"] if some else [])],
         {way: values + means.get(way, []) for way, values in series.items()},
         {way: [*[None] * len(some), 1 - paper[way] / 100] for way in WAYS if way in paper},
     )
@@ -94,13 +94,13 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _longest(rows: Rows, chip: str) -> Panel:
     """Algorithm 1's order, as the paper's figure has it."""
     some = measured(rows, chip)[:LONGEST]
-    pairs = [[one.by(way) for way in ("algorithm 1", "plain")] for one in some]
+    pairs = [[entry.by(way) for way in ("algorithm 1", "plain")] for entry in some]
     return Panel(
         f"{chip}: algorithm 1 on the longest layers (figure 13)",
-        [one.layer.name.removeprefix("gradient:").rpartition(",")[0] for one in some],
+        [entry.layer.name.removeprefix("gradient:").rpartition(",")[0] for entry in some],
         {
-            "time": [one.cycles / plain.cycles for one, plain in pairs],
-            "DRAM": [one.words / plain.words for one, plain in pairs],
+            "time": [entry.cycles / plain.cycles for entry, plain in pairs],
+            "DRAM": [entry.words / plain.words for entry, plain in pairs],
         },
         {},
     )
@@ -110,12 +110,12 @@ def _means(rows: Rows, title: str, cases: Mapping[str, Case], paper: Sequence[fl
     """All of the paper's techniques, and the best, over the networks that are measured in each of the cases."""
     sums = {name: {network: network_sums(rows, case, network) for network in NETWORKS} for name, case in cases.items()}
     common = [network for network in NETWORKS if all(some[network] for some in sums.values())]
-    by_case = {name: [one for network in common if (one := sums[name][network])] for name in cases}
-    step, counted = _counted([one for some in by_case.values() for one in some])
+    by_case = {name: [entry for network in common if (entry := sums[name][network])] for name in cases}
+    step, counted = _counted([entry for some in by_case.values() for entry in some])
     ways = ("and the split", "sequential", "best")
 
     def mean(way: str, name: str) -> float | None:
-        return _mean([_shares(one, step)[way] for one in by_case[name]])
+        return _mean([_shares(entry, step)[way] for entry in by_case[name]])
 
     return Panel(
         f"{title}, {counted}: {len(common)} networks",

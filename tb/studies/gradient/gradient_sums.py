@@ -30,12 +30,12 @@ class Sum:
     dram: int = 0
     spilled: int = 0
 
-    def plus(self, one: OrderCycles, times: int, lanes: int) -> Sum:
+    def plus(self, entry: OrderCycles, times: int, lanes: int) -> Sum:
         """With `times` layers more."""
         return Sum(
-            self.cycles + times * one.cycles,
-            self.dram + times * one.words * lanes,
-            self.spilled + times * one.spilled * lanes,
+            self.cycles + times * entry.cycles,
+            self.dram + times * entry.words * lanes,
+            self.spilled + times * entry.spilled * lanes,
         )
 
 
@@ -45,30 +45,30 @@ def pair_of(rows: Rows, case: Case, layer: TrainingLayer) -> PairCycles | None:
     if point not in rows:
         return None
     pair: PairCycles = rows[point]
-    return pair if any(one.played for one in pair.orders) else None
+    return pair if any(entry.played for entry in pair.orders) else None
 
 
 def chosen(layer: TrainingLayer, orders: Sequence[OrderCycles], way: str) -> OrderCycles:
     """What a layer takes if its order and split are chosen in some way; where that cannot be done, what `sequential`
     takes by the same split. `plain`, `interleaved` and `algorithm 1` share by rows of the batch, as is usual; a layer
     with too few of them stays on one core."""
-    there = [one for one in orders if one.played]
-    usual = next((one.way for one in orders if one.split is Split.M), None) or min(one.way for one in orders)
+    there = [entry for entry in orders if entry.played]
+    usual = next((entry.way for entry in orders if entry.split is Split.M), None) or min(entry.way for entry in orders)
 
     def fastest(some: Sequence[Order], only: tuple[int, Split] | None = None) -> OrderCycles | None:
-        able = [one for one in there if one.order in some and only in (None, one.way)]
-        return min(able, key=lambda one: one.cycles, default=None)
+        able = [entry for entry in there if entry.order in some and only in (None, entry.way)]
+        return min(able, key=lambda entry: entry.cycles, default=None)
 
     if way == "best":
-        return min(there, key=lambda one: one.cycles)
+        return min(there, key=lambda entry: entry.cycles)
     if way == "sequential" or layer.first:
-        one = fastest(STRONG, None if way in ("sequential", "and the split") else usual)
+        entry = fastest(STRONG, None if way in ("sequential", "and the split") else usual)
     elif way == "and the split":
-        one = fastest([selected(layer.m, layer.k, layer.n)])
+        entry = fastest([selected(layer.m, layer.k, layer.n)])
     else:
         order = selected(layer.m, layer.k, layer.n) if way == "algorithm 1" else Order(way)
-        one = fastest([order], usual) or fastest(STRONG, usual)
-    return one or fastest(STRONG) or min(there, key=lambda each: each.cycles)
+        entry = fastest([order], usual) or fastest(STRONG, usual)
+    return entry or fastest(STRONG) or min(there, key=lambda each: each.cycles)
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class NetworkSums:
         return percent_less(self.ways[way].dram, self.ways["plain"].dram)
 
 
-def percent_less(one: float, other: float) -> float | None:
-    """Percent that `one` is less than `other`."""
-    return 100 * (1 - one / other) if other else None
+def percent_less(value: float, base: float) -> float | None:
+    """Percent that `value` is less than `base`."""
+    return 100 * (1 - value / base) if base else None
 
 
 def network_sums(rows: Rows, case: Case, network: str) -> NetworkSums | None:
@@ -125,8 +125,8 @@ def network_sums(rows: Rows, case: Case, network: str) -> NetworkSums | None:
         searched += layer.count * (layer.first or modelled(case, layer).every_order)
         enlarged += layer.count * (pair.enlarged > 0)
         words = max(words, pair.enlarged)
-        one = forward_cycles(rows, case, layer)
-        forward = None if forward is None or one is None else forward + layer.count * one
+        entry = forward_cycles(rows, case, layer)
+        forward = None if forward is None or entry is None else forward + layer.count * entry
     return NetworkSums(network, ways, layers, searched, enlarged, words, forward)
 
 
@@ -149,4 +149,4 @@ def measured(rows: Rows, chip: str) -> list[MeasuredLayer]:
         pair = pair_of(rows, case, layer)
         if pair is not None:
             by_size.setdefault((layer.m, layer.k, layer.n), MeasuredLayer(layer, pair))
-    return sorted(by_size.values(), key=lambda one: -one.by("plain").cycles)
+    return sorted(by_size.values(), key=lambda entry: -entry.by("plain").cycles)

@@ -59,39 +59,40 @@ def signed(value: float | None) -> str:
     return DASH if value is None else f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no minus before a zero
 
 
-def less(one: float, other: float) -> str:
-    """Percent that `one` is less than `other`."""
-    return signed(percent_less(one, other))
+def less(value: float, base: float) -> str:
+    """Percent that `value` is less than `base`."""
+    return signed(percent_less(value, base))
 
 
 def _percent(some: Sequence[NetworkSums], of: Callable[[NetworkSums], float | None]) -> str:
     """The mean over networks."""
-    values = [value for one in some if (value := of(one)) is not None]
+    values = [value for entry in some if (value := of(entry)) is not None]
     return signed(sum(values) / len(values) if values and len(values) == len(some) else None)
 
 
 def _saved(some: Sequence[NetworkSums], saving: _Saving) -> str:
-    text = _percent(some, lambda one: one.less(*saving))
-    return AT_LEAST * (text != DASH and any(one.least(saving.way) for one in some)) + text
+    text = _percent(some, lambda entry: entry.less(*saving))
+    return AT_LEAST * (text != DASH and any(entry.least(saving.way) for entry in some)) + text
 
 
 def _times(name: str, some: Sequence[NetworkSums]) -> tuple[str, ...]:
     """A row of one network, or of the mean of several."""
-    one = some[0] if len(some) == 1 else None
+    entry = some[0] if len(some) == 1 else None
     gradients, steps = ([_saved(some, saving) for saving in kind.values()] for kind in (_GRADIENTS, _STEPS))
     searched, layers = sum(each.searched for each in some), sum(each.layers for each in some)
     return (
-        name, f"{layers}", f"{searched}", count(one.ways["plain"].cycles) if one else "",
-        *gradients, count(one.forward) if one else "", *steps,
+        name, f"{layers}", f"{searched}", count(entry.ways["plain"].cycles) if entry else "",
+        *gradients, count(entry.forward) if entry else "", *steps,
     )  # fmt: skip
 
 
 def _traffic(name: str, some: Sequence[NetworkSums]) -> tuple[str, ...]:
-    one = some[0] if len(some) == 1 else None
+    entry = some[0] if len(some) == 1 else None
     words = max(each.words for each in some)
     moved = [_percent(some, methodcaller("less_dram", way)) for way in _MOVED]
     return (
-        name, count(one.ways["plain"].dram) if one else "", *moved, count(one.ways["best"].spilled) if one else "",
+        name, count(entry.ways["plain"].dram) if entry else "", *moved,
+        count(entry.ways["best"].spilled) if entry else "",
         f"{sum(each.enlarged for each in some)}", count(words) if words else DASH,
     )  # fmt: skip
 
@@ -105,8 +106,11 @@ def _paper(name: str, figures: Mapping[str, float]) -> tuple[str, ...]:
 def networks(rows: Rows, chip: str) -> list[Table]:
     """All networks on a chip that are measured."""
     case = Case(chip)
-    some = [one for name in NETWORKS if (one := network_sums(rows, case, name)) is not None]
-    times, traffic = [_times(one.network, [one]) for one in some], [_traffic(one.network, [one]) for one in some]
+    some = [entry for name in NETWORKS if (entry := network_sums(rows, case, name)) is not None]
+    times, traffic = (
+        [_times(entry.network, [entry]) for entry in some],
+        [_traffic(entry.network, [entry]) for entry in some],
+    )
     if some:
         mean = f"mean of {len(some)}"
         times.append(_times(mean, some))
@@ -128,7 +132,7 @@ def sweep(
     times: list[tuple[str, ...]] = []
     traffic: list[tuple[str, ...]] = []
     for value, each in by_case.items():
-        if sums := [one for network in common if (one := each[network]) is not None]:
+        if sums := [entry for network in common if (entry := each[network]) is not None]:
             times.append(_times(f"{value}", sums))
             traffic.append(_traffic(f"{value}", sums))
             if value in paper:
@@ -165,7 +169,7 @@ def _memory_bytes(chip: ChipConfig) -> tuple[int, ...]:
     """Of A, B, ACC (whose words are sums of 32 bits), OUT and VEC."""
     core = chip.core
     words = core.a_words, core.b_words, 4 * core.acc_words, core.out_words, core.vec_words
-    return tuple(one * chip.lanes for one in words)
+    return tuple(entry * chip.lanes for entry in words)
 
 
 def longest(rows: Rows, chip: str) -> Table:
@@ -173,22 +177,22 @@ def longest(rows: Rows, chip: str) -> Table:
     some = measured(rows, chip)
 
     def less_time(way: str) -> Callable[[MeasuredLayer], str]:
-        return lambda one: less(one.by(way).cycles, one.by("plain").cycles)
+        return lambda entry: less(entry.by(way).cycles, entry.by("plain").cycles)
 
     def less_dram(way: str) -> Callable[[MeasuredLayer], str]:
-        return lambda one: less(one.by(way).words, one.by("plain").words)
+        return lambda entry: less(entry.by(way).words, entry.by("plain").words)
 
     columns: dict[str, Callable[[MeasuredLayer], str]] = {
-        "layer": lambda one: one.layer.name.removeprefix("gradient:"),
-        "M x K x N": lambda one: f"{one.layer.m}x{one.layer.k}x{one.layer.n}",
-        "plain, cycles>": lambda one: count(one.by("plain").cycles),
-        "algorithm 1": lambda one: selected(one.layer.m, one.layer.k, one.layer.n).value,
+        "layer": lambda entry: entry.layer.name.removeprefix("gradient:"),
+        "M x K x N": lambda entry: f"{entry.layer.m}x{entry.layer.k}x{entry.layer.n}",
+        "plain, cycles>": lambda entry: count(entry.by("plain").cycles),
+        "algorithm 1": lambda entry: selected(entry.layer.m, entry.layer.k, entry.layer.n).value,
         "less time, %>": less_time("algorithm 1"),
         "less DRAM, %>": less_dram("algorithm 1"),
-        "best": lambda one: one.by("best").order.value,
+        "best": lambda entry: entry.by("best").order.value,
         "less time, % >": less_time("best"),
         "less DRAM, % >": less_dram("best"),
-        "DRAM enlarged to, words>": lambda one: count(one.pair.enlarged) if one.pair.enlarged else DASH,
+        "DRAM enlarged to, words>": lambda entry: count(entry.pair.enlarged) if entry.pair.enlarged else DASH,
     }
     shown = some[:LONGEST]
     title = f"The {len(shown)} longest of {len(some)} different layers on {chip} (figure 13), without first layers"
@@ -202,7 +206,9 @@ def _samples(rows: Rows, chip: str) -> list[Sample]:
     for each in measured(rows, chip):
         sizes = each.layer.m, each.layer.k, each.layer.n
         order = selected(*sizes)
-        cycles = {one.split.value: one.cycles for one in each.pair.orders if one.order is order and not one.refused}
+        cycles = {
+            entry.split.value: entry.cycles for entry in each.pair.orders if entry.order is order and not entry.refused
+        }
         if len(cycles) > 1:
             samples.append(Sample(sizes, cycles, each.by("plain").cycles))
     return samples
@@ -214,12 +220,12 @@ def neighbours(rows: Rows, chips: Sequence[str]) -> Table:
     for chip in chips:
         samples = _samples(rows, chip)
         labels = [sample.label for sample in samples]
-        for one in predicted(samples):
+        for entry in predicted(samples):
             most = max(dict.fromkeys(labels), key=labels.count)
             lines.append((
-                chip, f"{len(samples)}", f"{one.neighbours}", f"{100 * one.right:.1f}",
-                f"{100 * labels.count(most) / len(labels):.1f} ({most})", f"{100 * one.less:+.1f}",
-                f"{100 * one.least:+.1f}",
+                chip, f"{len(samples)}", f"{entry.neighbours}", f"{100 * entry.right:.1f}",
+                f"{100 * labels.count(most) / len(labels):.1f} ({most})", f"{100 * entry.less:+.1f}",
+                f"{100 * entry.least:+.1f}",
             ))  # fmt: skip
     lines += [("the paper, two cores", DASH, DASH, "91", DASH, "+21.5", "+22.4")] * bool(lines)
     columns = (
