@@ -22,7 +22,7 @@ SOURCES = Path(__file__).with_name("cpp")
 #: The program, in the folder of the bench's model.
 PROGRAM = "bench"
 #: How the bench's names begin in C++; cocotb's main program wants it.
-_PREFIX = "Vtop"
+PREFIX = "Vtop"
 
 
 def assemble(
@@ -52,17 +52,17 @@ def assemble(
     )
     with log.open("w") as printed:
         wiring = around.object("assembly.cpp", folder, FAST, shared, printed, config.name)
-        verilate = ["verilator", "--cc", "--vpi", "--prefix", _PREFIX, "--top-module", "bench", "-Mdir", model.name]
+        verilate = ["verilator", "--cc", "--vpi", "--prefix", PREFIX, "--top-module", "bench", "-Mdir", model.name]
         compiler.run([*verilate, *arguments, "public.vlt", "bench.v"], folder, printed, "the bench")
-        compiling.objects(model, _PREFIX, compiler, shared, printed, "the bench")
-        program = _main(model, compiler, shared, printed)
+        compiling.objects(model, PREFIX, compiler, shared, printed, "the bench")
+        program = main_object(model, compiler, shared, printed)
         linked = [
             *(model / name for name in (program, *compiling.OBJECTS)),
             wiring,
             *(place / name for place in places for name in compiling.OBJECTS),
             *(objects / name for name in OBJECTS),
         ]
-        _link(linked, model, compiler, printed)
+        link(linked, model, compiler, printed)
 
 
 def _parts(
@@ -87,7 +87,7 @@ def _parts(
             raise
 
 
-def _main(model: Path, compiler: Compiler, shared: Path, printed: TextIO) -> str:
+def main_object(model: Path, compiler: Compiler, shared: Path | None, printed: TextIO) -> str:
     """Compiles cocotb's main program, which begins with the model's header; the name of the object."""
     from cocotb_tools.config import share_dir
 
@@ -95,12 +95,15 @@ def _main(model: Path, compiler: Compiler, shared: Path, printed: TextIO) -> str
     return compiler.object(source, model, FAST, shared, printed, "cocotb's main program").name
 
 
-def _link(linked: Iterable[Path], model: Path, compiler: Compiler, printed: TextIO) -> None:
-    """Links `PROGRAM`. Where cocotb's libraries lie is said when it is started (`simulate`), not here."""
+def link(
+    linked: Iterable[Path], model: Path, compiler: Compiler, printed: TextIO, libraries: Sequence[str] = ()
+) -> None:
+    """Links `PROGRAM`, with `libraries` of the system. Where cocotb's libraries lie is said when it is started
+    (`simulate`), not here."""
     from cocotb_tools.config import lib_name_path
 
     library = Path(lib_name_path("vpi", "verilator"))
-    names = [f"-L{library.parent}", f"-l{library.stem.removeprefix('lib')}", "-pthread"]
+    names = [f"-L{library.parent}", f"-l{library.stem.removeprefix('lib')}", *libraries, "-pthread"]
     command = [*compiler.command, *(str(path) for path in linked), *names, "-o", PROGRAM]
     compiler.run(command, model, printed, "the simulator")
 

@@ -96,6 +96,7 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         here / "compiling.py",
         here / "ports.py",
         here / "runtime.py",
+        here / "waved.py",
         *sorted((here / "verilog").glob("*.v")),
         *sorted((here / "cpp").glob("*.h")),
     ]:
@@ -198,20 +199,24 @@ def compile_into(
 
     Verilator's is assembled of blocks, each of which is compiled once and kept, unless it writes waves: these want the
     chip as one module, and so does the second simulator."""
-    if simulator == "verilator" and not waves:
-        from meshloom.hw.assembly.verilog import EmitError
+    if simulator != "verilator":
+        _compile_for_icarus(folder, config, waves, log)
+        return
+    from meshloom.hw.assembly.verilog import EmitError
 
-        from .assembled import assemble
+    from .assembled import assemble
+    from .waved import build_waved
 
-        arguments = [*_VERILATOR_FLAGS, "--timescale", "1ns/1ns"]
-        try:
+    arguments = [*_VERILATOR_FLAGS, "--timescale", "1ns/1ns"]
+    try:
+        if waves:
+            build_waved(folder, _sources(folder, config), OUTPUT, block_compiler(), arguments, log, on_progress)
+        else:
             assemble(folder, config, OUTPUT, block_compiler(), arguments, log, on_progress)
-        except (EmitError, ToolError, StoreError) as error:
-            if isinstance(error, EmitError):
-                check_room(folder)
-            raise BuildError(f"verilator did not build {config.name}: {error}") from error
-    else:
-        _compile_whole(folder, config, simulator, waves, log)
+    except (EmitError, ToolError, StoreError) as error:
+        if isinstance(error, EmitError):
+            check_room(folder)
+        raise BuildError(f"verilator did not build {config.name}: {error}") from error
 
 
 def block_compiler() -> Compiler:
@@ -227,53 +232,38 @@ def block_compiler() -> Compiler:
     )
 
 
-def _compile_whole(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:
+def _sources(folder: Path, config: ChipConfig, loops: bool = True, waves: bool = False) -> list[Path]:
+    """Writes the chip as one module, with its bench, to a folder; the files of Verilog, Verilator's settings first.
+    `loops`: with gated clocks, which make idle blocks nearly free, and loops, which compilers vectorise; or as it goes
+    to an FPGA. `waves`: the bench writes them. Raises EmitError."""
     from meshloom.hw.assembly import verilog as chip_verilog
 
     from . import bench
 
     chip, top, control = folder / "chip.v", folder / "bench.v", folder / "public.vlt"
-    # Gated clocks make idle blocks nearly free, and loops are what compilers vectorise; the second simulator runs the
-    # chip without either, as it goes to an FPGA.
-    fast = simulator == "verilator"
-    chip.write_text(chip_verilog.verilog(config, gated=fast, observed=True, loops=fast))
-    # Verilator writes waves from its C++ side, Icarus by the bench
-    top.write_text(bench.verilog(config, waves and not fast))
+    chip.write_text(chip_verilog.verilog(config, gated=loops, observed=True, loops=loops))
+    top.write_text(bench.verilog(config, waves))
     control.write_text("".join([*bench.public(config), *_shared(chip.read_text())]))
-    sources = [chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
-    if fast:
-        sources = [control, *sources]
-    arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags(), *(["--trace-fst"] if waves else [])] if fast else []
-    _run_tools(folder, config, simulator, sources, arguments, waves and fast, log)
+    return [control, chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
 
 
-def _run_tools(
-    folder: Path,
-    config: ChipConfig,
-    simulator: str,
-    sources: list[Path],
-    arguments: list[str],
-    waves: bool,
-    log: Path,
-) -> None:
+def _compile_for_icarus(folder: Path, config: ChipConfig, waves: bool, log: Path) -> None:
+    sources = _sources(folder, config, False, waves)[1:]
     with tool_environment():
         from cocotb_tools.runner import get_runner
 
-        runner = get_runner(simulator)
         try:
-            runner.build(
+            get_runner("icarus").build(
                 sources=sources,
                 hdl_toplevel="bench",
                 build_dir=folder / "model",
-                build_args=arguments,
                 timescale=("1ns", "1ns"),
                 always=True,
-                waves=waves,
                 log_file=log,
             )
         except (SystemExit, RuntimeError, OSError) as error:
             check_room(log.parent, log)
-            raise BuildError(f"{simulator} did not build {config.name}: {error}; its output is in {log}") from error
+            raise BuildError(f"icarus did not build {config.name}: {error}; its output is in {log}") from error
 
 
 def _shared(text: str) -> Iterator[str]:

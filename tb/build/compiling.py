@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -37,13 +37,15 @@ class CompilerError(ToolError):
 @dataclass(frozen=True)
 class Compiler:
     """What blocks are compiled with: Verilator's `arguments`, the C++ compiler's `command` with its flags, the tools'
-    `environment`, where Verilator's headers are (`include`), and all else that decides what comes out (`machine`)."""
+    `environment`, where Verilator's headers are (`include`), all else that decides what comes out (`machine`), and how
+    hard the compiler works at the pieces of a model (`effort`)."""
 
     arguments: Sequence[str]
     command: Sequence[str]
     environment: Mapping[str, str]
     include: Path
     machine: Mapping[str, str]
+    effort: Mapping[str, str] = field(default_factory=lambda: EFFORT)
 
     def run(self, command: Sequence[str], folder: Path, printed: TextIO, what: str) -> None:
         """Runs a tool in a folder; it prints to `printed`. Raises CompilerError, WriteError."""
@@ -53,11 +55,12 @@ class Compiler:
             name = "verilator" if command[0] == "verilator" else "the compiler"
             raise CompilerError(f"{name} failed on {what}; its output is in {printed.name}")
 
-    def object(self, source: str, folder: Path, piece: str, shared: Path, printed: TextIO, what: str) -> Path:
+    def object(self, source: str, folder: Path, piece: str, shared: Path | None, printed: TextIO, what: str) -> Path:
         """Compiles a file of a folder to an object beside it, with the effort of that piece, and says where it is.
-        `shared`: the folder of `headers`. Raises CompilerError, WriteError."""
+        `shared`: the folder of `headers`, if they are compiled. Raises CompilerError, WriteError."""
         place = folder / Path(source).with_suffix(".o").name
-        command = [*self._command(piece), "-include", str(shared / f"{piece}.h"), "-I.", "-c", source, "-o", place.name]
+        before = [] if shared is None else ["-include", str(shared / f"{piece}.h")]
+        command = [*self._command(piece), *before, "-I.", "-c", source, "-o", place.name]
         self.run(command, folder, printed, what)
         return place
 
@@ -70,7 +73,7 @@ class Compiler:
         self.run(command, folder, printed, "Verilator's headers")
 
     def _command(self, piece: str) -> list[str]:
-        return [*self.command, EFFORT[piece], f"-I{self.include}", f"-I{self.include / 'vltstd'}"]
+        return [*self.command, self.effort[piece], f"-I{self.include}", f"-I{self.include / 'vltstd'}"]
 
 
 def headers(root: Path, compiler: Compiler, on_progress: OnProgress) -> Path:
@@ -110,9 +113,9 @@ def _stat(name: str) -> str:
     return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
-def objects(work: Path, prefix: str, compiler: Compiler, shared: Path, printed: TextIO, what: str) -> None:
+def objects(work: Path, prefix: str, compiler: Compiler, shared: Path | None, printed: TextIO, what: str) -> None:
     """Compiles the C++ that Verilator has written to a folder, for the model of that prefix, to `OBJECTS` there.
-    `shared`: the folder of `headers`. Raises CompilerError, WriteError."""
+    `shared`: as of `Compiler.object`. Raises CompilerError, WriteError."""
     sources = sorted(path.name for path in work.glob(f"{prefix}*.cpp"))
     pieces = {
         FAST: [name for name in sources if not name.endswith("Slow.cpp")],

@@ -67,7 +67,7 @@ def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> boo
             if not page.full.all:
                 raise StudyError("none of its points is measured, so there is nothing to print")
             page.show(screen)
-            screen.print(f"page: {save(page)}", soft_wrap=True)
+            screen.print(page.unprinted or f"page: {save(page)}", soft_wrap=True)
         except WriteError:
             raise
         except (StudyError, BuildError, DeviceError, ClusterError) as error:
@@ -91,9 +91,7 @@ def stale(studies: Sequence[Study], screen: Console) -> None:
             known = file.look(points)
             left = [point for point in points if point not in known or not known[point].current]
             older = [point for point in left if point in known]
-            seconds = sum(
-                max(known[point].line.seconds, point.work) if point in known else point.work for point in left
-            )
+            seconds = sum(known[point].line.seconds if point in known else point.work for point in left)
             cells = len(points), len(left) - len(older), len(older)
             rows.append((study.name, size, *(f"{each:,}" for each in cells), f"{seconds:,.0f}"))
     columns = ("study", "size", "points>", "never measured>", "of older code>", "CPU-seconds, about>")

@@ -20,16 +20,14 @@ from meshloom.tb.build.assembly import Assembly, Following
 from ..tiers import slow_but
 
 BASE: dict[str, Any] = {"name": "small", "lanes": 4, "floorplan": ["dram core", "host spm"], "trace_records": 16}
+#: Each choice that changes a block's ports is in one of them and missing in another.
 CHIPS = {
-    "one channel": BASE,
-    "two channels": BASE | {"noc": {"data_vcs": 2}},
-    "arrivals": BASE | {"noc": {"arrivals": True}},
+    "one channel, a gap": BASE | {"floorplan": ["dram core .", "host spm core"]},
+    "two channels, programs": BASE | {"noc": {"data_vcs": 2}, "programs": 2},
     "ahead of time": BASE
     | {"floorplan": ["dram core", "host dtt"], "noc": {"arrivals": True, "route_hops": 4, "data_vcs": 2}},
     "ahead of time, one channel": BASE
     | {"floorplan": ["dram core", "host dtt"], "noc": {"arrivals": True, "route_hops": 4}},
-    "programs": BASE | {"programs": 2},
-    "a gap": BASE | {"floorplan": ["dram core .", "host spm core"]},
 }
 #: Inputs that never change, and those within a DRAM tile's block.
 FIXED = {"tile", "host"}

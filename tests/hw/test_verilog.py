@@ -222,13 +222,13 @@ def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.Monkey
 
 
 #: Chips with what tiny lacks: cores without a neighbour, two virtual channels, a controller, counters, wide words.
-OTHERS = ("quad8", "ahead8", *range(3))
+OTHERS = ("ahead8", 0)
 
 
 @pytest.mark.parametrize("chip", slow_but(["tiny", *OTHERS], "tiny"))
 def test_verilator_warns_of_nothing_but_what_is_waived(chip: str | int, tmp_path: Path) -> None:
     """With the waivers; without them of no other kinds. A number: a random chip."""
-    config = load(chip) if isinstance(chip, str) else random_chips(46, len(OTHERS))[chip]
+    config = load(chip) if isinstance(chip, str) else random_chips(46, 3)[chip]
     emit_verilog(config, tmp_path)
     command = ["verilator-cli", "--lint-only", "-Wall", "--top-module", "chip"]
     clean = run_tool([*command, f"{config.name}.vlt", f"{config.name}.v"], tmp_path)

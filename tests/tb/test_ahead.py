@@ -37,17 +37,13 @@ SMALL = ChipConfig.model_validate(
     | {"name": "ahead4", "lanes": 4, "rows": 4, "cols": 4, "floorplan": ["dram core dtt", "host spm core"]}
     | {"dram": {"bytes_per_cycle": 4, "latency": 20}, "controller_instructions": 64}
 )
-#: The same with two virtual channels, whose flits wait in an ejection buffer where they arrive.
-CHANNELS = SMALL.model_copy(
-    update={"name": "ahead4_channels", "noc": SMALL.noc.model_copy(update={"data_vcs": 2, "data_depth": 2})}
-)
-
-
-#: The same with a DRAM tile below the controller for its code: longer programs are fetched ring after ring.
+#: The same with two virtual channels, whose flits wait in an ejection buffer where they arrive, and a DRAM tile below
+#: the controller for its code: longer programs are fetched ring after ring.
 FETCHED = ChipConfig.model_validate(
     SMALL.model_dump()
     | {"name": "ahead4_fetched", "floorplan": ["dram core dtt", "host core dram"]}
     | {"controller_channel": True, "controller_instructions": 16}
+    | {"noc": SMALL.noc.model_dump() | {"data_vcs": 2, "data_depth": 2}}
 )
 
 
@@ -109,15 +105,8 @@ def test_operand_memories_are_read_beside_the_vector_unit_to_the_cycle() -> None
 
 
 @pytest.mark.slow
-def test_every_word_lands_when_it_was_planned_to_with_two_channels() -> None:
-    names = [*workloads(11, 8), "gemm:8x6x8", "gemm:43x60x56"]
-    result = rows(names, SimulatedDevice(build(CHANNELS, "verilator")), CHANNELS)
-    assert [wrong_with(row) for row in result] == [""] * len(names)
-
-
-@pytest.mark.slow
-def test_every_word_lands_when_it_was_planned_to_while_code_is_fetched() -> None:
-    names = [*workloads(5, 8), "gemm:43x60x56"]
+def test_every_word_lands_when_it_was_planned_to_with_two_channels_while_code_is_fetched() -> None:
+    names = [*workloads(11, 8), *workloads(5, 4), "gemm:8x6x8", "gemm:43x60x56"]
     result = rows(names, SimulatedDevice(build(FETCHED, "verilator")), FETCHED)
     assert [wrong_with(row) for row in result] == [""] * len(names)
     assert max(row.instructions for row in result) > 4 * FETCHED.controller_instructions

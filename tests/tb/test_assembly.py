@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -27,6 +28,20 @@ from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 
 from .test_device import CASES, CHIP, Case
+
+#: The smallest chip that computes anything.
+SMALLEST = """
+name = "smallest"
+lanes = 2
+floorplan = ["dram core host"]
+trace_records = 16
+"""
+
+
+@functools.cache
+def parts_of(config: ChipConfig) -> Partition:
+    """The blocks of a chip as a simulator has them; taking it apart needs ten seconds."""
+    return partition(config, observed=True, loops=True)
 
 
 @pytest.mark.slow
@@ -73,13 +88,16 @@ def test_a_simulator_takes_the_runtime_as_it_was_compiled_for_all() -> None:
 def test_a_cache_may_have_any_name(tmp_path: Path) -> None:
     """Built from nothing where makefiles cannot build, and run there."""
     root = tmp_path / 'it\'s a "$X" #é:%'
-    command = [sys.executable, "-m", "meshloom.tb.cli.main", "run", "gemm:4x4x4", "--chip", "tiny"]
+    (tmp_path / "smallest.toml").write_text(SMALLEST)
+    command = [sys.executable, "-m", "meshloom.tb.cli.main", "run", "gemm:4x4x4", "--chip", "smallest.toml"]
     for _ in range(2):
         ran = subprocess.run(
             command, cwd=tmp_path, env=os.environ | {cache.VARIABLE: str(root)}, capture_output=True, text=True
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert [path.name.partition("-")[0] for path in SIMULATORS.folder(root).glob("tiny-*") if path.is_dir()] == ["tiny"]
+    assert [path.name.partition("-")[0] for path in SIMULATORS.folder(root).glob("*-*") if path.is_dir()] == [
+        "smallest"
+    ]
 
 
 def test_a_runtime_that_cannot_be_compiled_is_named(tmp_path: Path) -> None:
@@ -116,7 +134,7 @@ def test_headers_that_have_changed_are_compiled_again(tmp_path: Path) -> None:
 
 
 def test_each_gate_of_a_block_has_its_clock_from_outside() -> None:
-    block = partition(CHIP, observed=True, loops=True).blocks["tile_spm"]
+    block = parts_of(CHIP).blocks["tile_spm"]
     text, own = blocks.source(block, CHIP), gates(block.verilog(), block.name)
     assert len(own) > 1
     for number, gate in enumerate(own):
@@ -128,7 +146,7 @@ def test_each_gate_of_a_block_has_its_clock_from_outside() -> None:
 
 def _libraries(config: ChipConfig) -> set[str]:
     """Names under which its blocks are kept."""
-    parts = partition(config, observed=True, loops=True)
+    parts = parts_of(config)
     return {blocks.name(block, config, block_compiler()) for block in parts.blocks.values()}
 
 
@@ -136,7 +154,7 @@ def _libraries(config: ChipConfig) -> set[str]:
 def test_wide_inputs_are_put_together_of_their_pieces() -> None:
     """A host that hears of more than 64 tiles, and narrow ones of several pieces with constants in between."""
     config = load("tiny")
-    parts = partition(config, observed=True, loops=True)
+    parts = parts_of(config)
     target = ("tile_16", "any_moved")
     pieces = (Piece(1, "tile_0", "moved"), Piece(3, value=5), *(Piece(1, "tile_1", "moved") for _ in range(70)))
     kinds = parts.blocks["tile_host"]
@@ -156,7 +174,7 @@ def test_every_signal_and_channel_of_the_chip_is_in_the_text() -> None:
     """Each input is taken over exactly once, or set once, or the bench's; clocks are nobody's. The memory of a DRAM
     channel is given back before the next one's is made: unused ones could take most of a machine's."""
     config = load("tiny")
-    parts = partition(config, observed=True, loops=True)
+    parts = parts_of(config)
     text = Assembly(config, parts).text()
     for name in Assembly(config, parts).drams:
         made = f'{name}.make(context, "{name}");'
@@ -171,7 +189,7 @@ def test_every_signal_and_channel_of_the_chip_is_in_the_text() -> None:
 
 def test_payloads_are_carried_while_they_are_valid() -> None:
     """Those of all three planes, into a tile and out of it; everything else whenever its source has changed."""
-    parts = partition(CHIP, observed=True, loops=True)
+    parts = parts_of(CHIP)
     lines = Assembly(CHIP, parts).text().splitlines()
     payloads = [line for line in lines if "_payload" in line and "put(" in line]
     assert len(payloads) == 6 * len(CHIP.tiles)
@@ -184,7 +202,7 @@ def test_payloads_are_carried_while_they_are_valid() -> None:
 
 def test_a_block_with_logic_outside_of_its_pass_is_refused(tmp_path: Path) -> None:
     (tmp_path / "Vtile_spm.cpp").write_text("void Vtile_spm___024root___eval_act(Vtile_spm___024root* self) {}")
-    block = partition(CHIP, observed=True, loops=True).blocks["tile_spm"]
+    block = parts_of(CHIP).blocks["tile_spm"]
     with pytest.raises(BlockError, match="tile_spm has logic in Verilator's active region"):
         blocks.single_pass(block, tmp_path)
 
@@ -193,7 +211,7 @@ def test_a_block_with_logic_outside_of_its_pass_is_refused(tmp_path: Path) -> No
 def test_what_the_compiler_says_is_kept(tmp_path: Path) -> None:
     """A tool that fails is named, with the block and the place of what it printed."""
     config = load("tiny")
-    parts = partition(config, observed=True, loops=True)
+    parts = parts_of(config)
     (tmp_path / "verilator").write_text("#!/bin/sh\necho broken here\nexit 3\n")
     (tmp_path / "verilator").chmod(0o755)
     compiler = Compiler([], ["false"], {"PATH": f"{tmp_path}:/usr/bin:/bin"}, tmp_path, {})

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from meshloom.hw.spec.config import ChipConfig, DramConfig, NocConfig, TileKind
 from meshloom.hw.spec.isa import Addend, Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import Memories, execute
@@ -27,6 +26,7 @@ from meshloom.tb.verify.random_programs import random_gemm, random_program, rand
 
 from .crossfire import stored
 from .hand_made import CHIP, CODE, CORE, DRAM, SPM, finish, gemm, move, notify, program, random_words, sync, vec
+from .test_crossfire import ONE
 
 
 def jobs(seed: int, count: int) -> list[Job]:
@@ -224,22 +224,12 @@ def test_random_programs_are_predicted_to_the_cycle() -> None:
 
 # -- crossfire ------------------------------------------------------------------------------------------------------
 
-#: Two channels, slower than a word a cycle, and one core: everything is short of something.
-PAIR = ChipConfig(
-    name="pair",
-    lanes=4,
-    floorplan=((TileKind.DRAM, TileKind.CORE), (TileKind.HOST, TileKind.DRAM)),
-    dram=DramConfig(bytes_per_cycle=3, latency=13),
-    noc=NocConfig(data_depth=3, request_depth=2),
-    mover_queue=2,
-)
-
 
 def moves(random: Random, owner: int, count: int) -> list[Instruction]:
     """A stream of random moves between any memories, pushed and pulled, now and then waiting for what it has sent."""
     code: list[Instruction] = []
     sent = 0
-    core, drams = PAIR.cores[0], PAIR.drams
+    core, drams = ONE.cores[0], ONE.drams
     for _ in range(count):
         source, target = random.choice((*drams, *drams, core)), random.choice((*drams, core, core))
         src = random.choice((Region.OUT, Region.ACC)) if source == core else Region.MAIN
@@ -263,31 +253,31 @@ def moves(random: Random, owner: int, count: int) -> list[Instruction]:
 
 def finished(tag: int, **wait: int) -> Instruction:
     """The end of a stream: tells the host."""
-    return sync(tag, tile=PAIR.host, sem=0, n=1, **wait)
+    return sync(tag, tile=ONE.host, sem=0, n=1, **wait)
 
 
 def crossfire(seed: int, computing: bool) -> Job:
     """Every mover at once; `computing`: beside matrix products, whose results take the write ports of ACC and OUT
     and whose addends take the read port of ACC."""
     random = Random(seed)
-    streams = {(tile, Unit.MOVER): moves(random, tile, 14) for tile in (*PAIR.cores, *PAIR.drams)}
+    streams = {(tile, Unit.MOVER): moves(random, tile, 14) for tile in (*ONE.cores, *ONE.drams)}
     if computing:
         products = [
             gemm(number + 1, random.randint(1, 40), random.randint(1, 3), **stored(random), post_sem=3, post_n=1)
             for number in range(30)
         ]
-        streams[PAIR.cores[0], Unit.MATRIX] = [*products, finished(31, wait_sem=3, wait_n=len(products))]
+        streams[ONE.cores[0], Unit.MATRIX] = [*products, finished(31, wait_sem=3, wait_n=len(products))]
     instructions = {key: tuple(code) for key, code in streams.items()}
-    placed, boot = place(instructions, dict.fromkeys(PAIR.drams, CODE), PAIR)
-    return Job(Program(PAIR.digest, placed, boot, {}), [], [], 100_000)
+    placed, boot = place(instructions, dict.fromkeys(ONE.drams, CODE), ONE)
+    return Job(Program(ONE.digest, placed, boot, {}), [], [], 100_000)
 
 
 @pytest.mark.slow
 def test_crossfire_is_predicted_to_the_cycle() -> None:
     result = [crossfire(seed, seed % 2 == 1) for seed in range(24)]
-    device = SimulatedDevice(build(PAIR, "verilator"))
+    device = SimulatedDevice(build(ONE, "verilator"))
     for job, run in zip(result, device.run(result), strict=True):
-        timeline = play(job.program, PAIR)
+        timeline = play(job.program, ONE)
         assert run.fault is None
         pairs = pair(run.records, timeline.executed)
         assert len(pairs) == len(run.records) > 40

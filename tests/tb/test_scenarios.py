@@ -30,14 +30,14 @@ from ..tiers import slow_but
 from .served_chip import CHIP, chip_with
 
 DRAM = CHIP.dram.model_dump()
-#: One core; DRAM that is slow in both ways; two virtual channels; more programs than cores.
+#: One core and DRAM that is slow in both ways; two virtual channels and more programs than cores.
 CHIPS = {
     chip.name: chip
     for chip in (
-        chip_with("lp1", floorplan=["dram core dram", ". host ."]),
-        chip_with("lp4slow", dram=DRAM | {"bytes_per_cycle": 1, "latency": 200}),
-        chip_with("lp4vc2", noc=CHIP.noc.model_dump() | {"data_vcs": 2}),
-        chip_with("lp2", floorplan=["dram core .", "host core dram"], programs=4),
+        chip_with("lp1", floorplan=["dram core dram", ". host ."], dram=DRAM | {"bytes_per_cycle": 1, "latency": 200}),
+        chip_with(
+            "lp2", floorplan=["dram core .", "host core dram"], programs=4, noc=CHIP.noc.model_dump() | {"data_vcs": 2}
+        ),
     )
 }
 #: A second and a third request come while all cores are busy.

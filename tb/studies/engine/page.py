@@ -52,6 +52,14 @@ class Page:
         self.missed = study.missed(self.rows)
 
     @property
+    def unprinted(self) -> str:
+        """Why it is not written: a part of a study would replace a page that says more. Empty if it is."""
+        left, of = len(self.quick.missing), len(self.quick.points)
+        if not left or not self.full.missing:
+            return ""
+        return f"no page: {left:,} of {of:,} points of the quick study are not measured; `--print` shows what is there"
+
+    @property
     def answer(self) -> str:
         """One sentence. Raises StudyError."""
         return filled(self.study.answer, self.texts)

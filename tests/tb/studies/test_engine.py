@@ -370,6 +370,16 @@ def test_a_study_is_a_file(folder: Path) -> None:
     assert (folder / "mine.md").read_bytes() == before
 
 
+def test_a_part_of_a_quick_study_replaces_no_page(folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    shown = invoke("mine.py:STUDY", "--shard", "1/2", "--jobs", "0")
+    assert shown.exit_code == 0, shown.output
+    assert re.search("no page: [12] of 3 points of the quick study are not measured", shown.output)
+    assert not (folder / "mine.md").exists()
+    assert invoke("mine.py:STUDY", "--shard", "2/2", "--jobs", "0").exit_code == 0
+    assert "Quick: 3 of 3 points" in (folder / "mine.md").read_text()
+
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "studies" / "slow_dram.py"
 
 
