@@ -38,10 +38,14 @@ trace_records = 16
 """
 
 
-@functools.cache
 def parts_of(config: ChipConfig) -> Partition:
-    """The blocks of a chip as a simulator has them; taking it apart needs ten seconds."""
-    return partition(config, observed=True, loops=True)
+    """The blocks of a chip as a simulator has them."""
+    return _parts(config.model_dump_json())
+
+
+@functools.cache  # ten seconds each
+def _parts(config: str) -> Partition:
+    return partition(ChipConfig.model_validate_json(config), observed=True, loops=True)
 
 
 @pytest.mark.slow
