@@ -55,7 +55,7 @@ THREE = ChipConfig.model_validate(
 ONE = ChipConfig.model_validate(
     {
         "name": "one",
-        "dram": {"bytes_per_cycle": 3, "latency": 13},
+        "dram": {"bytes_per_cycle": 4, "latency": 13},
         "noc": {"data_depth": 3, "request_depth": 2, "data_routing": "yx", "route_hops": 5, "arrivals": True},
     }
     | _PLACES
