@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import check_size
+from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
 from .subgraphs import reads
@@ -57,7 +58,7 @@ def load_model(path: str | Path) -> ModelProto:
         load_external_data_for_model(model, str(path.parent))
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
-        return without_calls(model, str(path))
+        return without_contributed(without_calls(model, str(path)), str(path))
     except OnnxError:
         raise
     except (UnicodeDecodeError, TypeError) as error:

@@ -1,0 +1,259 @@
+"""Operators of ONNX Runtime's own domain (com.microsoft), as the standard operators that they are put together of.
+
+ONNX Runtime's optimiser of transformers writes them, and so does ONNX Runtime where it keeps a model that it has
+optimised. What each computes is in its documentation ("Contrib Operators"). Elementwise ones are in `pointwise`,
+quantised ones in `integers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
+from .pointwise import MICROSOFT
+from .steps import SPLITS, Steps, UnknownRank
+from .subgraphs import reads
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+#: Elements of constants that may be sizes of others.
+_SMALL = 64
+_CACHE = "it keeps keys and values of earlier tokens; export it without a cache"
+_MOMENTS = "its mean or deviation is read; export it for inference"
+
+
+def _attention(s: Steps) -> None:
+    if s.operand(4) or s.operand(6):
+        raise Refused(_CACHE)
+    s.refuse_results((1,), _CACHE)
+    if s.attributes.get("do_rotary", 0):
+        raise Refused("it turns queries and keys (do_rotary); export it before ONNX Runtime has optimised it")
+    if len(set(s.attributes.get("qkv_hidden_sizes", []))) > 1:
+        raise Refused("queries, keys and values have different widths (qkv_hidden_sizes)")
+    whole = s.sum(s.op("MatMul", s.operand(0), s.operand(1)), s.operand(2))
+    count = {"num_outputs": 3} if s.opset >= SPLITS else {}
+    parts = s.several("Split", [whole], [s.new(f"Split{part}_") for part in range(3)], axis=-1, **count)
+    query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
+    terms = [s.mask_term(s.operand(3)), s.operand(5)]
+    s.attended(query, key, value, s.features_of(query), terms, s.result(0))
+
+
+def _multi_head_attention(s: Steps) -> None:
+    if s.operand(6) or s.operand(7):
+        raise Refused(_CACHE)
+    s.refuse_results((1, 2, 3), _CACHE)
+    if not s.operand(1) or not s.operand(2):
+        raise Refused("its queries, keys and values are packed in one tensor; export it with three")
+    if any(s.rank(s.operand(index)) != 3 for index in range(3)):
+        raise Refused("its queries, keys and values are not [batch, tokens, features]")
+    parts = [s.operand(index) for index in range(3)]
+    if s.operand(3):
+        count = {"num_outputs": 3} if s.opset >= SPLITS else {}
+        offsets = s.several("Split", [s.operand(3)], [s.new(f"Split{part}_") for part in range(3)], axis=0, **count)
+        parts = [s.op("Add", part, offset) for part, offset in zip(parts, offsets, strict=True)]
+    query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
+    terms = [s.mask_term(s.operand(4)), s.operand(5)]
+    s.attended(query, key, value, s.features_of(query), terms, s.result(0))
+
+
+def _skip_layer_normalization(s: Steps) -> None:
+    x, skip, gain, offset, bias = (s.operand(index) for index in range(5))
+    whole = s.sum(x, bias, skip, to=s.result(3))  # behind the product that it belongs to, as exporters write it
+    s.refuse_results((1, 2), _MOMENTS)
+    s.layer_normalised(whole, gain, offset, s.result(0))
+
+
+def _skip_simplified_layer_normalization(s: Steps) -> None:
+    x, skip, gain, bias = (s.operand(index) for index in range(4))
+    whole = s.sum(x, bias, skip, to=s.result(3))  # behind the product that it belongs to, as exporters write it
+    s.refuse_results((1, 2), _MOMENTS)
+    s.root_normalised(whole, gain, s.result(0))
+
+
+def _simplified_layer_normalization(s: Steps) -> None:
+    s.refuse_results((1,), _MOMENTS)
+    if s.attributes.get("axis", -1) != -1:
+        raise Refused("it normalises more than the last axis")
+    s.root_normalised(s.operand(0), s.operand(1), s.result(0))
+
+
+def _embed_layer_normalization(s: Steps) -> None:
+    ids, segments, words, places, kinds, gain, offset, _, numbers = (s.operand(index) for index in range(9))
+    s.refuse_results((1,), "it counts the tokens of its mask; export it before ONNX Runtime has optimised it")
+    word = s.op("Gather", words, ids, axis=0)
+    if numbers:
+        place = s.op("Gather", places, numbers, axis=0)
+    else:
+        size = s.op("Slice", s.op("Shape", ids), *(s.constant(each, np.int64) for each in ([1], [2], [0])))
+        place = s.op("Slice", places, s.constant([0], np.int64), size, s.constant([0], np.int64))
+    kind = s.op("Gather", kinds, segments, axis=0) if segments else ""
+    whole = s.sum(word, place, kind, to=s.result(2))
+    s.layer_normalised(whole, gain, offset, s.result(0))
+
+
+def _rotary_embedding(s: Steps) -> None:
+    x, places, cosines, sines = (s.operand(index) for index in range(4))
+    for name in ("interleaved", "rotary_embedding_dim", "is_packed_batching"):
+        if s.attributes.get(name, 0):
+            raise Refused(f"{name} is set; export it before ONNX Runtime has optimised it")
+    if s.rank(places) != 2:
+        raise Refused("its places are not [batch, tokens]")
+    apart = s.rank(x) == 3
+    if apart:
+        if not s.attributes.get("num_heads", 0):
+            raise Refused("it does not say num_heads; export it before ONNX Runtime has optimised it")
+        x = s.heads(x, s.attributes["num_heads"])
+    cosine, sine = (s.unsqueezed(s.op("Gather", table, places, axis=0), 1) for table in (cosines, sines))
+    # the halves of the features turn as pairs: (a, b) becomes (a cos - b sin, b cos + a sin)
+    half = s.op("Slice", s.op("Shape", cosine), *(s.constant(each, np.int64) for each in ([3], [4], [0])))
+    zero, end, last = (s.constant(each, np.int64) for each in ([0], [2**31 - 1], [-1]))
+    first, second = s.op("Slice", x, zero, half, last), s.op("Slice", x, half, end, last)
+    turned = s.op("Concat", s.op("Neg", second), first, axis=-1)
+    twice = [s.op("Concat", one, one, axis=-1) for one in (cosine, sine)]
+    terms = [s.op("Mul", each, factor) for each, factor in zip((x, turned), twice, strict=True)]
+    if apart:
+        s.reshaped(s.op("Transpose", s.op("Add", *terms), perm=[0, 2, 1, 3]), 0, 0, -1, to=s.result(0))
+    else:
+        s.op("Add", *terms, to=s.result(0))
+
+
+def _bias_gelu(s: Steps) -> None:
+    s.op("Gelu", s.op("Add", s.operand(0), s.operand(1)), to=s.result(0), domain=MICROSOFT)
+
+
+def _fast_gelu(s: Steps) -> None:
+    s.op("FastGelu", s.op("Add", s.operand(0), s.operand(1)), to=s.result(0), domain=MICROSOFT)
+
+
+def _fused_matmul(s: Steps) -> None:
+    operands = [s.operand(0), s.operand(1)]
+    for index, side in enumerate("AB"):
+        if s.attributes.get(f"transBatch{side}", 0):
+            raise Refused(f"it turns batches of its operand {side} (transBatch{side})")
+        if s.attributes.get(f"trans{side}", 0):
+            rank = s.rank(operands[index])
+            operands[index] = s.op("Transpose", operands[index], perm=[*range(rank - 2), rank - 1, rank - 2])
+    alpha = float(s.attributes.get("alpha", 1.0))
+    if alpha == 1.0:
+        s.op("MatMul", *operands, to=s.result(0))
+    else:
+        s.op("Mul", s.op("MatMul", *operands), s.constant(alpha), to=s.result(0))
+
+
+def _activated(s: Steps, x: str) -> None:
+    """The activation that ONNX Runtime has fused into a node."""
+    kind, values = s.attributes["activation"].decode(), list(s.attributes.get("activation_params", []))
+    if kind == "Clip":
+        s.op("Clip", x, *(s.constant(value) for value in values), to=s.result(0))
+        return
+    names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Elu": ("alpha",)}.get(kind, ())
+    s.op(kind, x, to=s.result(0), **dict(zip(names, values, strict=False)))
+
+
+def _fused_conv(s: Steps) -> None:
+    own = {name: value for name, value in s.attributes.items() if not name.startswith("activation")}
+    x = s.op("Conv", *filter(None, (s.operand(index) for index in range(3))), **own)
+    _activated(s, s.sum(x, s.operand(3)))
+
+
+def _fused_gemm(s: Steps) -> None:
+    if set(s.attributes) & {"activation_alpha", "activation_beta", "activation_gamma"}:
+        raise Refused("its activation has parameters; export it before ONNX Runtime has optimised it")
+    own = {name: value for name, value in s.attributes.items() if not name.startswith("activation")}
+    _activated(s, s.op("Gemm", *filter(None, (s.operand(index) for index in range(3))), **own))
+
+
+#: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own.
+_OPERATORS: Mapping[str, Callable[[Steps], None]] = {
+    f"{MICROSOFT}.Attention": _attention,
+    f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
+    f"{MICROSOFT}.SkipLayerNormalization": _skip_layer_normalization,
+    f"{MICROSOFT}.SkipSimplifiedLayerNormalization": _skip_simplified_layer_normalization,
+    f"{MICROSOFT}.EmbedLayerNormalization": _embed_layer_normalization,
+    f"{MICROSOFT}.RotaryEmbedding": _rotary_embedding,
+    f"{MICROSOFT}.BiasGelu": _bias_gelu,
+    f"{MICROSOFT}.FastGelu": _fast_gelu,
+    f"{MICROSOFT}.FusedMatMul": _fused_matmul,
+    f"{MICROSOFT}.FusedConv": _fused_conv,
+    f"{MICROSOFT}.FusedGemm": _fused_gemm,
+    "SimplifiedLayerNormalization": _simplified_layer_normalization,
+}
+
+
+def _takes(node: NodeProto) -> bool:
+    if operator_name(node) == f"{MICROSOFT}.FastGelu":
+        return len(node.input) > 1 and bool(node.input[1])  # without an offset it is a function of one number
+    return operator_name(node) in _OPERATORS
+
+
+def without_contributed(model: ModelProto, name: str) -> ModelProto:
+    """The model with standard operators in place of those of ONNX Runtime's domain that are known here; the model
+    itself if it has none. `name` is for messages. Raises UnsupportedError for those that do more than is known."""
+    from onnx import ModelProto
+
+    if not any(_takes(node) for node in model.graph.node):
+        return model
+    result = ModelProto()
+    result.CopyFrom(model)
+    opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
+    ranks = _ranks(model.graph)
+    uses = {name for node in model.graph.node for name in reads(node)} | {each.name for each in model.graph.output}
+    del result.graph.node[:]
+    refused: list[NodeRefusal] = []
+    for index, node in enumerate(model.graph.node):
+        if not _takes(node):
+            result.graph.node.append(node)
+            continue
+        steps = Steps(node, opset, ranks, uses)
+        try:
+            try:
+                _OPERATORS[operator_name(node)](steps)
+            except UnknownRank:
+                ranks |= _inferred(result, model.graph.node[index:])
+                steps = Steps(node, opset, ranks, uses)
+                _OPERATORS[operator_name(node)](steps)
+        except Refused as why:
+            refused.append(NodeRefusal(node_name(node), operator_name(node), str(why), tuple(node.output)))
+        result.graph.node.extend(steps.nodes)
+    if refused:
+        raise UnsupportedError(name, refused)
+    return result
+
+
+def _inferred(begun: ModelProto, rest: Iterable[NodeProto]) -> dict[str, int]:
+    """Dimensions of all tensors of which they follow from the nodes so far, and from the rest. Large constants stand
+    aside: their sizes do not matter here."""
+    import onnx
+
+    light = onnx.ModelProto()
+    light.ir_version = begun.ir_version
+    light.opset_import.extend(begun.opset_import)
+    light.graph.name = "ranks"
+    light.graph.input.extend(begun.graph.input)
+    light.graph.output.extend(begun.graph.output)
+    named = {value.name for value in begun.graph.input}
+    for item in begun.graph.initializer:
+        if np.prod(item.dims, dtype=int) <= _SMALL:
+            light.graph.initializer.append(item)
+        elif item.name not in named:
+            light.graph.input.append(onnx.helper.make_tensor_value_info(item.name, item.data_type, item.dims))
+    light.graph.node.extend(begun.graph.node)
+    light.graph.node.extend(rest)
+    try:
+        return _ranks(onnx.shape_inference.infer_shapes(light).graph)
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
+        return {}  # what is wrong with the model is found by those who check it
+
+
+def _ranks(graph: GraphProto) -> dict[str, int]:
+    """Dimensions of the tensors of which the file says them."""
+    ranks = {item.name: len(item.dims) for item in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape"):
+            ranks.setdefault(value.name, len(kind.shape.dim))
+    return ranks

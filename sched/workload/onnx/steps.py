@@ -1,0 +1,173 @@
+"""The nodes that take the place of one node of an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .errors import Refused, node_name
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+#: From this opset on the axes of a mean, a sum and of `Unsqueeze` are operands; an operator normalises layers; sizes of
+#: a split may be left out if their number is given.
+_MEAN_AXES, _AXES, _NORMALISES, SPLITS = 18, 13, 17, 18
+#: What a masked score is, unless a node says otherwise.
+_MASKED = -10000.0
+
+
+class UnknownRank(Refused):
+    """A node whose operand may have any number of dimensions."""
+
+
+@dataclass
+class Steps:
+    """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `uses`: tensors
+    that are read."""
+
+    node: NodeProto
+    opset: int
+    ranks: Mapping[str, int]
+    uses: Container[str]
+    nodes: list[NodeProto] = field(default_factory=list)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        from onnx import helper
+
+        return {each.name: helper.get_attribute_value(each) for each in self.node.attribute}
+
+    def operand(self, index: int) -> str:
+        """The name of an operand; empty if it is left out."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def result(self, index: int) -> str:
+        """The name of a result; empty if nobody reads it."""
+        name = self.node.output[index] if index < len(self.node.output) else ""
+        return name if name in self.uses else ""
+
+    def op(self, kind: str, *operands: str, to: str = "", domain: str = "", **attributes: Any) -> str:
+        """Adds a node; the name of its result (`to`, or a new one)."""
+        return self.several(kind, operands, (to or self.new(kind),), domain, **attributes)[0]
+
+    def several(
+        self, kind: str, operands: Sequence[str], results: Sequence[str], domain: str = "", **attributes: Any
+    ) -> Sequence[str]:
+        from onnx import helper
+
+        name = self.new(kind)
+        self.nodes.append(helper.make_node(kind, operands, results, name, domain=domain, **attributes))
+        return results
+
+    def new(self, kind: str) -> str:
+        """A name that no tensor of the model has."""
+        return f"{node_name(self.node).removeprefix('-> ')}/{kind}{len(self.nodes)}"
+
+    def cast(self, x: str, kind: int) -> str:
+        """To a type of element (`TensorProto`)."""
+        return self.several("Cast", [x], [self.new("Cast")], to=kind)[0]
+
+    def constant(self, value: ArrayLike, kind: type[np.generic] = np.float32) -> str:
+        from onnx import numpy_helper
+
+        return self.op("Constant", value=numpy_helper.from_array(np.asarray(value, kind)))
+
+    def rank(self, name: str) -> int:
+        """Raises UnknownRank."""
+        if name not in self.ranks:
+            raise UnknownRank(f"how many dimensions {name!r} has is not said in the file; export it with shapes")
+        return self.ranks[name]
+
+    def refuse_results(self, indices: Iterable[int], why: str) -> None:
+        """Raises Refused if one of these results is read."""
+        if any(self.result(index) for index in indices):
+            raise Refused(why)
+
+    # -- what several of them are made of ----------------------------------------------------------------------------
+
+    def mean(self, x: str) -> str:
+        """Over the last axis."""
+        if self.opset < _MEAN_AXES:
+            return self.op("ReduceMean", x, axes=[-1])
+        return self.op("ReduceMean", x, self.constant([-1], np.int64))
+
+    def unsqueezed(self, x: str, *axes: int) -> str:
+        if self.opset < _AXES:
+            return self.op("Unsqueeze", x, axes=list(axes))
+        return self.op("Unsqueeze", x, self.constant(axes, np.int64))
+
+    def reshaped(self, x: str, *sizes: int, to: str = "") -> str:
+        return self.op("Reshape", x, self.constant(sizes, np.int64), to=to)
+
+    def sum(self, *terms: str, to: str = "") -> str:
+        """Of those that are not left out: one at least."""
+        first, *others = filter(None, terms)
+        for number, other in enumerate(others):
+            first = self.op("Add", first, other, to=to if number + 1 == len(others) else "")
+        return first if others or not to else self.op("Identity", first, to=to)
+
+    def layer_normalised(self, x: str, gain: str, offset: str, to: str) -> str:
+        epsilon = float(self.attributes.get("epsilon", 1e-5))
+        if self.opset >= _NORMALISES:
+            operands = [x, gain, offset] if offset else [x, gain]
+            return self.op("LayerNormalization", *operands, to=to, axis=-1, epsilon=epsilon)
+        less = self.op("Sub", x, self.mean(x))
+        variance = self.mean(self.op("Mul", less, less))
+        root = self.op("Sqrt", self.op("Add", variance, self.constant(epsilon)))
+        scaled = self.op("Mul", self.op("Div", less, root), gain, to="" if offset else to)
+        return self.op("Add", scaled, offset, to=to) if offset else scaled
+
+    def root_normalised(self, x: str, gain: str, to: str) -> str:
+        epsilon = float(self.attributes.get("epsilon", 1e-5))
+        squares = self.mean(self.op("Mul", x, x))
+        root = self.op("Sqrt", self.op("Add", squares, self.constant(epsilon)))
+        return self.op("Mul", self.op("Div", x, root), gain, to=to)
+
+    def heads(self, x: str, count: int) -> str:
+        """[batch, tokens, features] as [batch, heads, tokens, features of a head]."""
+        return self.op("Transpose", self.reshaped(x, 0, 0, count, -1), perm=[0, 2, 1, 3])
+
+    def attended(self, query: str, key: str, value: str, width: str, terms: Sequence[str], to: str) -> None:
+        """Softmax of scaled scores, times the values, heads side by side. `query`, `key`, `value`: by heads; `width`:
+        what the scores are divided by the root of (empty: the attribute `scale`); `terms`: added to the scores."""
+        turned = self.op("Transpose", key, perm=[0, 1, 3, 2])
+        scores = self.op("MatMul", query, turned)
+        scale = float(self.attributes.get("scale", 0.0))
+        if scale:
+            scaled = self.op("Mul", scores, self.constant(scale))
+        else:
+            scaled = self.op("Div", scores, self.op("Sqrt", width))
+        masked = self.sum(scaled, *terms)
+        if self.attributes.get("unidirectional", 0):
+            masked = self._causal(masked)
+        shares = self.op("Softmax", masked, axis=-1)
+        joined = self.op("Transpose", self.op("MatMul", shares, value), perm=[0, 2, 1, 3])
+        self.reshaped(joined, 0, 0, -1, to=to)
+
+    def features_of(self, x: str) -> str:
+        """The size of the last axis of a tensor by heads, as a number of floating point."""
+        size = self.op("Gather", self.op("Shape", x), self.constant(3, np.int64), axis=0)
+        return self.cast(size, 1)
+
+    def _causal(self, scores: str) -> str:
+        """Scores of later tokens are as good as none."""
+        size = self.op("Gather", self.op("Shape", scores), self.constant(3, np.int64), axis=0)
+        places = self.op("Range", self.constant(0, np.int64), size, self.constant(1, np.int64))
+        later = self.op("Less", self.unsqueezed(places, 1), self.unsqueezed(places, 0))
+        low = self.constant(float(self.attributes.get("mask_filter_value", _MASKED)))
+        return self.op("Where", later, low, scores)
+
+    def mask_term(self, mask: str) -> str:
+        """What a mask adds to the scores: 1 for tokens that count and 0 for others, [batch, tokens]."""
+        if not mask:
+            return ""
+        if self.rank(mask) != 2:
+            raise Refused("its mask is not [batch, tokens]; export it with a mask of ones and zeros")
+        apart = self.op("Sub", self.constant(1.0), self.cast(mask, 1))
+        low = self.constant(float(self.attributes.get("mask_filter_value", _MASKED)))
+        return self.unsqueezed(self.op("Mul", apart, low), 1, 2)
