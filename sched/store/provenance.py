@@ -51,8 +51,9 @@ def of_files_stored(root: Path, modules: Iterable[str], store: Store) -> str:
     )
     if (text := store.get(entry)) is not None and (total := _confirmed(root, text)) is not None:
         return total
-    files = {path.relative_to(root).as_posix(): _content(path) for path in needed(root, names)}
-    total = of_files(root, names)
+    paths = needed(root, names)
+    files = {path.relative_to(root).as_posix(): _content(path) for path in paths}
+    total = _of(root, paths)
     text = json.dumps({"digest": total, "files": files}).encode()
     if _confirmed(root, text) is not None:  # else somebody has just changed one
         store.put(entry, text)
@@ -78,8 +79,12 @@ def _confirmed(root: Path, text: bytes) -> str | None:
 
 def of_files(root: Path, modules: Iterable[str]) -> str:
     """The same for the packages in another folder."""
+    return _of(root, needed(root, modules))
+
+
+def _of(root: Path, paths: Iterable[Path]) -> str:
     total = sha256()
-    for path in needed(root, modules):
+    for path in paths:
         text = executed(path.read_bytes())
         total.update(f"{path.relative_to(root)}\0{len(text)}\0".encode())
         total.update(text)
@@ -141,10 +146,11 @@ def _imported(statements: Iterable[ast.stmt]) -> Iterator[tuple[int, tuple[str, 
 def needed(root: Path, modules: Iterable[str]) -> list[Path]:
     """The files of modules and of what they import, in the order of their names. Raises ValueError if one of
     `modules` has no file."""
-    paths: set[Path] = set()
-    left: list[Path] = []
+    tree = _Tree(root)
+    paths: set[tuple[str, ...]] = set()
+    left: list[tuple[str, ...]] = []
     for name in modules:
-        path = _file(root, tuple(name.split(".")))
+        path = tree.file(tuple(name.split(".")))
         if path is None:
             raise ValueError(f"there is no module {name} below {root}")
         left.append(path)
@@ -152,32 +158,51 @@ def needed(root: Path, modules: Iterable[str]) -> list[Path]:
         path = left.pop()
         if path not in paths:
             paths.add(path)
-            left += _imports(root, path)
-    return sorted(paths)
+            left += tree.imports(path)
+    return sorted(root.joinpath(*path) for path in paths)
 
 
-def _file(root: Path, parts: tuple[str, ...]) -> Path | None:
-    """The file of a module or package; None if there is none."""
-    place = root.joinpath(*parts)
-    for path in (place.with_suffix(".py"), place / "__init__.py"):
-        if parts and path.is_file():
-            return path
-    return None
+class _Tree:
+    """The sources below a folder, as parts of their paths. Each folder is read once: that a name is none is asked a
+    hundred thousand times."""
 
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folders: dict[tuple[str, ...], frozenset[str]] = {}
 
-def _imports(root: Path, path: Path) -> Iterator[Path]:
-    """The files that a file imports, of packages also the files that they begin with."""
-    here = path.relative_to(root).parent.parts
-    for level, parts in _read(path.read_bytes()).imports:
-        if level:
-            parts = (*here[: len(here) - level + 1], *parts)
-        elif parts[0] == _PACKAGE:
-            parts = parts[1:]
-        else:
-            continue
-        for end in range(1, len(parts) + 1):
-            if (file := _file(root, parts[:end])) is not None:
-                yield file
+    def _names(self, folder: tuple[str, ...]) -> frozenset[str]:
+        if folder not in self._folders:
+            try:
+                names = frozenset(entry.name for entry in os.scandir(self._root.joinpath(*folder)))
+            except (FileNotFoundError, NotADirectoryError):
+                names = frozenset[str]()
+            self._folders[folder] = names
+        return self._folders[folder]
+
+    def file(self, parts: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The file of a module or package; None if there is none."""
+        if not parts:
+            return None
+        *folder, last = parts
+        if f"{last}.py" in self._names(tuple(folder)):
+            return (*folder, f"{last}.py")
+        if last in self._names(tuple(folder)) and "__init__.py" in self._names(parts):
+            return (*parts, "__init__.py")
+        return None
+
+    def imports(self, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """The files that a file imports, of packages also the files that they begin with."""
+        here = path[:-1]
+        for level, parts in _read(self._root.joinpath(*path).read_bytes()).imports:
+            if level:
+                parts = (*here[: len(here) - level + 1], *parts)
+            elif parts[0] == _PACKAGE:
+                parts = parts[1:]
+            else:
+                continue
+            for end in range(1, len(parts) + 1):
+                if (file := self.file(parts[:end])) is not None:
+                    yield file
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
