@@ -34,6 +34,12 @@ class GenerateRequest:
     scheduler: Annotated[
         str, typer.Option(metavar="NAME", help="loop_order, with its options: no other knows what stays in DRAM.")
     ] = "loop_order:effort=quick"
+    speculate: Annotated[
+        int,
+        typer.Option(
+            min=0, max=256, metavar="N", help="Guess N tokens from the text so far; one step verifies them all."
+        ),
+    ] = 0
     device: Device = "verilator"
     without_rtl: Annotated[
         bool, typer.Option("--model", help="No RTL: ONNX Runtime computes, the timeline model counts cycles.")
@@ -61,6 +67,7 @@ class GenerateRequest:
         'meshloom generate shakespeare --prompt "ROMEO:" --tokens 32',
         'meshloom generate shakespeare --prompt "To be" --tokens 64 --chip quad16 --clock 500',
         'meshloom generate shakespeare --prompt "To be" --tokens 64 --model',
+        'meshloom generate shakespeare --prompt "To be, or not to be" --tokens 64 --speculate 3',
     )
 )
 @filled(GenerateRequest)
@@ -72,6 +79,10 @@ def generate(request: GenerateRequest) -> None:
     tensor of every step is compared with ONNX Runtime on the same integers, and every instruction's cycles with the
     model's. The float model's text is shown beside it. Results go to sim_build/results/ as JSON. The exit status is 1
     if a byte or a cycle is wrong.
+
+    With --speculate (speculative decoding) a step reads the last token and N guesses: what followed the last tokens
+    where they stood before. It gives the tokens up to the first wrong guess, those that a step for each would have
+    given.
 
     When you interrupt (Ctrl-C), the same command goes on with the next step, to the same tokens; with more --tokens
     it goes on behind the last.
@@ -140,6 +151,7 @@ def _generation(request: GenerateRequest) -> Generation:
         request.scheduler,
         None if request.without_rtl else request.device,
         request.fresh,
+        request.speculate,
     )
     generation.check()
     digest = hashlib.sha256(repr(sorted(generation.setting().items())).encode()).hexdigest()[:12]

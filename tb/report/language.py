@@ -24,6 +24,8 @@ def print_language(results: LanguageResults, screen: Console) -> None:
     )
     table.add_row("prefill", _phase(results.prefill, results.prefill_ms, "in all"))
     table.add_row("decode", _phase(results.decode, results.decode_ms, "a token"))
+    if results.speculate:
+        table.add_row("guesses", _guesses(results))
     table.add_row("cache", f"{results.cache_bytes:,} bytes of int8 keys and values; {results.cache}")
     table.add_row("bytes", f"{results.bytes_checked:,} compared, {results.mismatches:,} wrong")
     if results.simulator:
@@ -31,6 +33,12 @@ def print_language(results: LanguageResults, screen: Console) -> None:
     screen.print(table)
     for why in results.reasons:
         screen.print(why, style="red", markup=False, soft_wrap=True)
+
+
+def _guesses(results: LanguageResults) -> str:
+    steps, tokens = results.decode.steps, results.decode.tokens
+    text = f"{results.accepted:,} of {results.guessed:,} guessed tokens were right"
+    return text + (f"; {tokens / steps:.2f} tokens a step" if steps else "")
 
 
 def _phase(figures: PhaseFigures, milliseconds: float | None, of: str) -> str:

@@ -17,10 +17,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class PhaseFigures(Record):
-    """Prefill or decode: `steps`, the `tokens` that they read, and of all of them together cycles (`rtl_cycles` is null
-    without a device), bytes from and to DRAM with the programs, and `least_cycles`: products over all PEs or bytes over
-    all DRAM channels, whichever are more. `host_bytes`: what the host wrote to DRAM before the programs (null without a
-    device); `microjoules`: an estimate by the usual table (`tb/results/energy_45nm.toml`)."""
+    """Prefill or decode: `steps`, the `tokens` that they read (without wrong guesses), and of all of them together
+    cycles (`rtl_cycles` is null without a device), bytes from and to DRAM with the programs, and `least_cycles`:
+    products over all PEs or bytes over all DRAM channels, whichever are more. `host_bytes`: what the host wrote to DRAM
+    before the programs (null without a device); `microjoules`: an estimate by the usual table
+    (`tb/results/energy_45nm.toml`)."""
 
     steps: Count
     tokens: Count
@@ -47,7 +48,9 @@ class LanguageResults(Record):
     text that the model was not trained with, of which each window of the context is read anew; that of the integers as
     ONNX Runtime computes them. `cache`: who keeps keys and values between steps. `bytes_checked`: of every tensor of
     every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not those of the model.
-    `clock_mhz`: of the chip, null if nobody says. `cpu_seconds`: of simulating.
+    `speculate`: tokens guessed before a step of decode, which verifies them; `guessed`: those of all steps; `accepted`:
+    of these, those that the model has taken. `clock_mhz`: of the chip, null if nobody says. `cpu_seconds`: of
+    simulating.
     """
 
     schema_version: Literal[1] = 1
@@ -61,6 +64,9 @@ class LanguageResults(Record):
     scheduler: str
     simulator: str
     chunk: Count
+    speculate: Count = 0
+    guessed: Count = 0
+    accepted: Count = 0
     context: Count
     cache: str
     cache_bytes: Count

@@ -14,6 +14,7 @@ import pytest
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError, load
+from meshloom.sched.workload.language.speculation import accepted, guessed
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.runs.language.generation import Generation, generate
@@ -108,13 +109,45 @@ def test_an_interrupted_text_goes_on_to_the_same_tokens(tmp_path: Path) -> None:
     assert generate(replace(cut, prompt="abcdf", fresh=True)).prompt == "abcdf"
 
 
+@pytest.mark.parametrize(("right", "steps"), [(3, 2), (1, 4), (0, 7)])
+def test_guesses_change_no_token(right: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three guesses so many are right. What the chip has appended for wrong ones is written over."""
+    device = "verilator" if right == 1 else None
+    plain = generate(on_tiny(tmp_path, tokens=8))
+    tokens = random_model().tokens("abcde" + plain.text).tolist()
+
+    def guessed(text: list[int], count: int) -> list[int]:
+        assert text == tokens[: len(text)]
+        follows = (tokens + [0] * count)[len(text) :][:count]
+        return [token if at < right else (token + 1) % 5 for at, token in enumerate(follows)]
+
+    monkeypatch.setattr("meshloom.tb.runs.language.generation.guessed", guessed)
+    results = generate(on_tiny(tmp_path, tokens=8, speculate=3, device=device, keep=tmp_path / "other.npz"))
+    assert results.ok, results.reasons
+    assert results.text == plain.text
+    assert (results.decode.steps, results.decode.tokens) == (steps, 7)
+    assert results.accepted == 7 - steps
+    assert results.guessed == 3 * (steps - (right < 3))  # one token that is left needs none
+
+
+def test_guesses_are_what_followed_before() -> None:
+    assert guessed([7, 1, 2, 3, 4, 1, 2], 3) == [3, 4, 1]
+    assert guessed([1, 2, 5, 1, 2, 6, 1, 2], 2) == [6, 1], "the nearest place"
+    assert guessed([3, 1, 2, 5, 1, 2, 6, 3, 1, 2], 2) == [5, 1], "the most tokens"
+    assert guessed([1, 2, 1, 2], 3) == [1, 2, 1], "round and round"
+    assert guessed([1, 2, 3], 2) == guessed([1], 2) == guessed([], 2) == []
+    assert accepted([4, 5], [4, 5, 6]) == [4, 5, 6]
+    assert accepted([4, 5], [4, 6, 7]) == [4, 6]
+    assert accepted([], [3]) == [3]
+
+
 def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     whole = on_tiny(tmp_path)
     generate(whole)
     with np.load(whole.keep) as file:
         arrays = dict(file)
     for change, text in (
-        ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 2"),
+        ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 3"),
         ({"cache/0/k": np.zeros((16, 3), np.int8)}, "its cache is none of random"),
         ({"tokens": np.full(9, 50)}, "has tokens that random has not"),
     ):

@@ -19,6 +19,7 @@ from meshloom.sched.workload.language import reference
 from meshloom.sched.workload.language.graph import attended, step_graph
 from meshloom.sched.workload.language.integers import Integers, integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
+from meshloom.sched.workload.language.speculation import accepted, guessed
 
 from ...build.builder import SIMULATORS
 from ...devices.interface import Job, Run
@@ -42,7 +43,7 @@ _NO_DEVICE = "ONNX Runtime's"
 class Generation:
     """What is to be generated, and how. `tokens`: in all, behind the prompt; `chunk`: tokens of a step of prefill;
     `device`: None for ONNX Runtime and the timeline model; `keep`: the checkpoint, which is gone on from if it is
-    there, unless `fresh`."""
+    there, unless `fresh`; `speculate`: tokens that are guessed before each step of decode, which verifies them."""
 
     model: LanguageModel
     prompt: str
@@ -53,6 +54,7 @@ class Generation:
     scheduler: str = "loop_order:effort=quick"
     device: str | None = "verilator"
     fresh: bool = False
+    speculate: int = 0
 
     def check(self) -> None:
         """Raises LanguageError for an empty prompt, a character without a token, and a text beyond the context."""
@@ -74,7 +76,7 @@ class Generation:
         return {
             "model": self.model.name, "weights": weights.hexdigest()[:16], "prompt": self.prompt, "chunk": self.chunk,
             "chip": self.chip.name, "chip_digest": self.chip.digest, "scheduler": self.scheduler,
-            "device": self.device or "model",
+            "device": self.device or "model", "speculate": self.speculate,
         }  # fmt: skip
 
 
@@ -99,28 +101,44 @@ class _Generator:
             self._steps[tokens] = LanguageStep(self.numbers, tokens, chip, scheduler, self.on_progress)
         return self._steps[tokens]
 
-    def advance(self) -> int | None:
-        """A step of prefill, or of decode; returns the token that it gave, None while the prompt has not been read."""
+    def advance(self) -> list[int]:
+        """A step of prefill, or of decode; returns the tokens that it gave, none while the prompt has not been read."""
         state, prompt, chunk = self.state, len(self.generation.prompt), self.generation.chunk
         left = len(state.tokens) - state.read
-        count = chunk if left >= chunk else 1
+        guess = self._guess() if left == 1 and state.read >= prompt else []
+        count = chunk if left >= chunk else 1 + len(guess)
         step = self.step(count)
-        tokens = np.array(state.tokens[state.read : state.read + count], np.int64)
+        tokens = np.array([*state.tokens[state.read :], *guess][:count], np.int64)
         outcome = step.run(tokens, state.caches, self.execute, self.before)
         self.before = step
-        self._add(state.prefill if state.read < prompt else state.decode, step, outcome)
+        decoding = state.read >= prompt
+        given = accepted(guess, outcome.scores.argmax(axis=1)[-1 - len(guess) :].tolist())[: self._wanted]
+        kept = len(given) if guess else count  # keys and values of a wrong guess are none of the text's
+        self._add(state.decode if decoding else state.prefill, step, outcome, kept)
         state.caches = {
-            name: np.concatenate([array, outcome.new[name]], axis=1) for name, array in state.caches.items()
+            name: np.concatenate([array, outcome.new[name][:, :kept]], axis=1) for name, array in state.caches.items()
         }
+        state.guesses.guessed += len(guess)
+        state.guesses.accepted += len(given) - 1 if guess else 0
         if state.read < len(state.tokens):
-            return None
-        token = int(outcome.scores[-1].argmax())
-        state.tokens.append(token)
-        return token
+            return []
+        state.tokens += given
+        return given
 
-    def _add(self, totals: PhaseTotals, step: LanguageStep, outcome: StepOutcome) -> None:
+    def _guess(self) -> list[int]:
+        """The tokens that the next step verifies behind the last one; none if the context has no room for them, or if
+        one step is enough without."""
+        count, room = self.generation.speculate, self.generation.model.context - self.state.read
+        return guessed(self.state.tokens, count) if 0 < count < room and self._wanted > 1 else []
+
+    @property
+    def _wanted(self) -> int:
+        """Tokens that are left to be generated."""
+        return len(self.generation.prompt) + self.generation.tokens - len(self.state.tokens)
+
+    def _add(self, totals: PhaseTotals, step: LanguageStep, outcome: StepOutcome, tokens: int) -> None:
         totals.steps += 1
-        totals.tokens += step.tokens
+        totals.tokens += tokens
         totals.rtl_cycles += outcome.rtl_cycles
         totals.model_cycles += outcome.model_cycles
         totals.dram_bytes += step.dram_bytes
@@ -162,16 +180,17 @@ def generate(
     with contextlib.ExitStack() as stack:
         generator = _Generator(numbers, state, generation, None, on_progress)
         if len(state.tokens) < end:
-            for count in {generation.chunk if generation.chunk <= len(generation.prompt) else 1, 1}:
+            chunks = generation.chunk if generation.chunk <= len(generation.prompt) else 1
+            for count in {chunks, 1, 1 + generation.speculate}:
                 generator.step(count)  # whatever does not fit is said before anything runs
             if kind is not None:
                 device = stack.enter_context(on_device(kind.open(generation.chip, False, on_progress)))
                 generator.execute = device.execute
         on_begin(model.text(state.tokens[:end]))
         while len(state.tokens) < end and not state.checked.mismatches:
-            token = generator.advance()
+            tokens = generator.advance()
             save(state, generation.keep, setting)
-            if token is not None:
+            for token in tokens:
                 on_token(model.vocabulary[token])
     on_progress("the float model, and the perplexity of both")
     return _results(generator, started, environment(kind.tools() if kind else {}))
@@ -196,6 +215,8 @@ def _results(generator: _Generator, started: datetime, versions: dict[str, str])
         scheduler=generation.scheduler,
         simulator=generation.device or "",
         chunk=generation.chunk,
+        speculate=generation.speculate,
+        **asdict(state.guesses),
         context=model.context,
         cache=_NO_DEVICE if not run else STAYS if generation.device in SIMULATORS else RESTORED,
         cache_bytes=sum(array.shape[0] for array in state.caches.values()) * model.context,

@@ -16,7 +16,7 @@ from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.language.model import LanguageModel
 
 #: Version of the saved form.
-VERSION = 2
+VERSION = 3
 
 
 class TextStateError(ValueError):
@@ -48,6 +48,14 @@ class Checked:
 
 
 @dataclass
+class Guesses:
+    """Sums over all steps: tokens that were guessed, and those of them that the model has taken."""
+
+    guessed: int = 0
+    accepted: int = 0
+
+
+@dataclass
 class TextState:
     """`tokens`: those of the prompt and those generated; `caches`: of all that the network has read, int8 [W, tokens]
     by name; `cpu_seconds`: of simulating."""
@@ -57,6 +65,7 @@ class TextState:
     prefill: PhaseTotals = field(default_factory=PhaseTotals)
     decode: PhaseTotals = field(default_factory=PhaseTotals)
     checked: Checked = field(default_factory=Checked)
+    guesses: Guesses = field(default_factory=Guesses)
     cpu_seconds: float = 0.0
 
     @property
@@ -117,5 +126,5 @@ def load(path: Path, model: LanguageModel, setting: Mapping[str, str | int]) -> 
     return state
 
 
-def _totals(state: TextState) -> dict[str, PhaseTotals | Checked]:
-    return {"prefill": state.prefill, "decode": state.decode, "checked": state.checked}
+def _totals(state: TextState) -> dict[str, PhaseTotals | Checked | Guesses]:
+    return {"prefill": state.prefill, "decode": state.decode, "checked": state.checked, "guesses": state.guesses}

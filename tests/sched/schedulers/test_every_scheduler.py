@@ -177,7 +177,7 @@ def in_turn(kind: str, chips: Sequence[str], chip: str, parts: int) -> Sequence[
 @pytest.mark.parametrize("kind", SCHEDULERS)
 @pytest.mark.parametrize("chip", ODD)
 def test_every_scheduler_on_odd_chips(chip: str, kind: str) -> None:
-    for name in in_turn(kind, ODD, chip, 2):
+    for name in in_turn(kind, ODD, chip, 3):
         judge(kind, name, odd_chip(chip))
 
 

@@ -163,7 +163,7 @@ def test_first_best_fit_puts_work_beside_its_channel() -> None:
 
 @pytest.mark.slow
 def test_more_nests_are_no_slower() -> None:
-    shape = find("gemm:64x256x128")[0].shape
+    shape = find("gemm:48x128x64")[0].shape
     cycles = [
         compile_ahead(scheduler(f"dtt:plans={plans},sources=nearest")(shape, CHIP, 1 << 15), CHIP).orders.cycles
         for plans in (0, 5)
