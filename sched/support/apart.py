@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
@@ -36,8 +37,6 @@ _BEGINS = 60.0
 _MOST = 1.0
 #: Its lines go to stderr, if nobody has set up logging.
 _log = logging.getLogger("meshloom.apart")
-#: Whether it has been said that the system keeps nobody from the network; once in a process.
-_SAID: list[bool] = []
 
 
 class DiedError(Exception):
@@ -228,10 +227,11 @@ def call(
     return message.value
 
 
+@cache  # once in a process
 def _say_if_half() -> None:
-    if not _SAID and not sockets.namespaces():
+    """Says that the system keeps nobody from the network, if it does not."""
+    if not sockets.namespaces():
         _log.warning("code that is not Meshloom's: %s", sockets.HALF)
-    _SAID.append(True)
 
 
 def _become(

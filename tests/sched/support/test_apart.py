@@ -245,7 +245,7 @@ def test_nor_does_a_program_that_it_starts(listener: int) -> None:
 
 def test_that_a_system_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(sockets, "namespaces", lambda: False)
-    monkeypatch.setattr(apart, "_SAID", [])
+    apart._say_if_half.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert [call(lambda report: 3), call(lambda report: 4)] == [3, 4]
     assert [record.getMessage() for record in caplog.records] == [f"code that is not Meshloom's: {sockets.HALF}"]
