@@ -24,7 +24,8 @@ from meshloom.tb.runs import network
 
 from ..sched.float_models import FloatModel, decibels, run_float
 from ..sched.qdq_files import QdqFile
-from ..sched.workload.onnx.test_attention import attention
+from ..sched.workload.onnx.test_attention import attention, encoder
+from ..sched.workload.onnx.test_contributed import fused
 from ..sched.workload.onnx.test_dequantised import product
 from ..sched.workload.onnx.test_settling import detector as open_detector
 from .test_arrays import two_inputs
@@ -110,6 +111,17 @@ def test_masked_attention(mask: str) -> None:
     m = FloatModel((1, 7, 12), opset=17)
     attention(m, "x", 7, 12, 2, mask)
     on_the_rtl(m, "attended", CHIP, 2)
+
+
+@pytest.mark.slow
+def test_what_an_optimiser_of_transformers_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the file to the RTL: normalised sums and biased activations in one node each."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(fused(17), "fused.onnx")
+    np.savez("x.npz", x=encoder().data(1)[0])
+    row = passed("fused.onnx", "--input", "x.npz")
+    assert row.network is not None
+    assert row.bytes_checked > 1000
 
 
 def on_the_rtl(m: FloatModel, output: str, name: str, count: int = 1) -> None:
