@@ -125,8 +125,8 @@ def test_a_scheduler_that_does_not_take_a_kind_is_refused_before_anything_is_don
 
 def test_the_network_and_its_layers_have_names_of_their_own(tmp_path: Path) -> None:
     invoke = CliRunner().invoke
-    one = invoke(app, ["schedule", "resnet8", "--scheduler", "loop_order:refine=0,between=dram"])
-    each = invoke(app, ["schedule", "resnet8/*", "--scheduler", "loop_order", "--out", str(tmp_path)])
+    one = invoke(app, ["schedule", "resnet8", "--scheduler", "loop_order:effort=quick,refine=0,between=dram"])
+    each = invoke(app, ["schedule", "resnet8/*", "--scheduler", "loop_order:effort=0.1", "--out", str(tmp_path)])
     assert (one.exit_code, each.exit_code) == (0, 0)
     assert "resnet8/conv1" not in one.output
     assert len(list(tmp_path.glob("resnet8_*.json"))) == len(table.find("resnet8/*")) == 10

@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .pointwise import MICROSOFT
-from .steps import SPLITS, Steps, UnknownRank
+from .replacement import SPLITS, Replacement, UnknownRank
 from .subgraphs import reads
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _CACHE = "it keeps keys and values of earlier tokens; export it without a cache"
 _MOMENTS = "its mean or deviation is read; export it for inference"
 
 
-def _attention(s: Steps) -> None:
+def _attention(s: Replacement) -> None:
     if s.operand(4) or s.operand(6):
         raise Refused(_CACHE)
     s.refuse_results((1,), _CACHE)
@@ -42,7 +42,7 @@ def _attention(s: Steps) -> None:
     s.attended(query, key, value, s.features_of(query), terms, s.result(0))
 
 
-def _multi_head_attention(s: Steps) -> None:
+def _multi_head_attention(s: Replacement) -> None:
     if s.operand(6) or s.operand(7):
         raise Refused(_CACHE)
     s.refuse_results((1, 2, 3), _CACHE)
@@ -60,28 +60,28 @@ def _multi_head_attention(s: Steps) -> None:
     s.attended(query, key, value, s.features_of(query), terms, s.result(0))
 
 
-def _skip_layer_normalization(s: Steps) -> None:
+def _skip_layer_normalization(s: Replacement) -> None:
     x, skip, gain, offset, bias = (s.operand(index) for index in range(5))
     whole = s.sum(x, bias, skip, to=s.result(3))  # behind the product that it belongs to, as exporters write it
     s.refuse_results((1, 2), _MOMENTS)
     s.layer_normalised(whole, gain, offset, s.result(0))
 
 
-def _skip_simplified_layer_normalization(s: Steps) -> None:
+def _skip_simplified_layer_normalization(s: Replacement) -> None:
     x, skip, gain, bias = (s.operand(index) for index in range(4))
     whole = s.sum(x, bias, skip, to=s.result(3))  # behind the product that it belongs to, as exporters write it
     s.refuse_results((1, 2), _MOMENTS)
     s.root_normalised(whole, gain, s.result(0))
 
 
-def _simplified_layer_normalization(s: Steps) -> None:
+def _simplified_layer_normalization(s: Replacement) -> None:
     s.refuse_results((1,), _MOMENTS)
     if s.attributes.get("axis", -1) != -1:
         raise Refused("it normalises more than the last axis")
     s.root_normalised(s.operand(0), s.operand(1), s.result(0))
 
 
-def _embed_layer_normalization(s: Steps) -> None:
+def _embed_layer_normalization(s: Replacement) -> None:
     ids, segments, words, places, kinds, gain, offset, _, numbers = (s.operand(index) for index in range(9))
     s.refuse_results((1,), "it counts the tokens of its mask; export it before ONNX Runtime has optimised it")
     word = s.op("Gather", words, ids, axis=0)
@@ -95,7 +95,7 @@ def _embed_layer_normalization(s: Steps) -> None:
     s.layer_normalised(whole, gain, offset, s.result(0))
 
 
-def _rotary_embedding(s: Steps) -> None:
+def _rotary_embedding(s: Replacement) -> None:
     x, places, cosines, sines = (s.operand(index) for index in range(4))
     for name in ("interleaved", "rotary_embedding_dim", "is_packed_batching"):
         if s.attributes.get(name, 0):
@@ -121,15 +121,15 @@ def _rotary_embedding(s: Steps) -> None:
         s.op("Add", *terms, to=s.result(0))
 
 
-def _bias_gelu(s: Steps) -> None:
+def _bias_gelu(s: Replacement) -> None:
     s.op("Gelu", s.op("Add", s.operand(0), s.operand(1)), to=s.result(0), domain=MICROSOFT)
 
 
-def _fast_gelu(s: Steps) -> None:
+def _fast_gelu(s: Replacement) -> None:
     s.op("FastGelu", s.op("Add", s.operand(0), s.operand(1)), to=s.result(0), domain=MICROSOFT)
 
 
-def _fused_matmul(s: Steps) -> None:
+def _fused_matmul(s: Replacement) -> None:
     operands = [s.operand(0), s.operand(1)]
     for index, side in enumerate("AB"):
         if s.attributes.get(f"transBatch{side}", 0):
@@ -144,7 +144,7 @@ def _fused_matmul(s: Steps) -> None:
         s.op("Mul", s.op("MatMul", *operands), s.constant(alpha), to=s.result(0))
 
 
-def _activated(s: Steps, x: str) -> None:
+def _activated(s: Replacement, x: str) -> None:
     """The activation that ONNX Runtime has fused into a node."""
     kind, values = s.attributes["activation"].decode(), list(s.attributes.get("activation_params", []))
     if kind == "Clip":
@@ -154,13 +154,13 @@ def _activated(s: Steps, x: str) -> None:
     s.op(kind, x, to=s.result(0), **dict(zip(names, values, strict=False)))
 
 
-def _fused_conv(s: Steps) -> None:
+def _fused_conv(s: Replacement) -> None:
     own = {name: value for name, value in s.attributes.items() if not name.startswith("activation")}
     x = s.op("Conv", *filter(None, (s.operand(index) for index in range(3))), **own)
     _activated(s, s.sum(x, s.operand(3)))
 
 
-def _fused_gemm(s: Steps) -> None:
+def _fused_gemm(s: Replacement) -> None:
     if set(s.attributes) & {"activation_alpha", "activation_beta", "activation_gamma"}:
         raise Refused("its activation has parameters; export it before ONNX Runtime has optimised it")
     own = {name: value for name, value in s.attributes.items() if not name.startswith("activation")}
@@ -168,7 +168,7 @@ def _fused_gemm(s: Steps) -> None:
 
 
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own.
-_OPERATORS: Mapping[str, Callable[[Steps], None]] = {
+_OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.Attention": _attention,
     f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
     f"{MICROSOFT}.SkipLayerNormalization": _skip_layer_normalization,
@@ -208,17 +208,17 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
         if not _takes(node):
             result.graph.node.append(node)
             continue
-        steps = Steps(node, opset, ranks, uses)
+        instead = Replacement(node, opset, ranks, uses)
         try:
             try:
-                _OPERATORS[operator_name(node)](steps)
+                _OPERATORS[operator_name(node)](instead)
             except UnknownRank:
                 ranks |= _inferred(result, model.graph.node[index:])
-                steps = Steps(node, opset, ranks, uses)
-                _OPERATORS[operator_name(node)](steps)
+                instead = Replacement(node, opset, ranks, uses)
+                _OPERATORS[operator_name(node)](instead)
         except Refused as why:
             refused.append(NodeRefusal(node_name(node), operator_name(node), str(why), tuple(node.output)))
-        result.graph.node.extend(steps.nodes)
+        result.graph.node.extend(instead.nodes)
     if refused:
         raise UnsupportedError(name, refused)
     return result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .errors import Refused, node_name
+from .errors import Refused
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -26,7 +26,7 @@ class UnknownRank(Refused):
 
 
 @dataclass
-class Steps:
+class Replacement:
     """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `uses`: tensors
     that are read."""
 
@@ -65,8 +65,8 @@ class Steps:
         return results
 
     def new(self, kind: str) -> str:
-        """A name that no tensor of the model has."""
-        return f"{node_name(self.node).removeprefix('-> ')}/{kind}{len(self.nodes)}"
+        """A name that no tensor of the model has: results have names of their own."""
+        return f"{next(filter(None, self.node.output))}/{kind}{len(self.nodes)}"
 
     def cast(self, x: str, kind: int) -> str:
         """To a type of element (`TensorProto`)."""
