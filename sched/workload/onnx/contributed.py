@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .pointwise import MICROSOFT
-from .replacement import SPLITS, Replacement, UnknownRank
+from .replacement import Replacement, UnknownRank
 from .subgraphs import reads
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def _attention(s: Replacement) -> None:
     if len(set(s.attributes.get("qkv_hidden_sizes", []))) > 1:
         raise Refused("queries, keys and values have different widths (qkv_hidden_sizes)")
     whole = s.sum(s.op("MatMul", s.operand(0), s.operand(1)), s.operand(2))
-    count = {"num_outputs": 3} if s.opset >= SPLITS else {}
-    parts = s.several("Split", [whole], [s.new(f"Split{part}_") for part in range(3)], axis=-1, **count)
+    parts = s.thirds(whole, -1)
     query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
     terms = [s.mask_term(s.operand(3)), s.operand(5)]
     s.attended(query, key, value, s.features_of(query), terms, s.result(0))
@@ -52,8 +51,7 @@ def _multi_head_attention(s: Replacement) -> None:
         raise Refused("its queries, keys and values are not [batch, tokens, features]")
     parts = [s.operand(index) for index in range(3)]
     if s.operand(3):
-        count = {"num_outputs": 3} if s.opset >= SPLITS else {}
-        offsets = s.several("Split", [s.operand(3)], [s.new(f"Split{part}_") for part in range(3)], axis=0, **count)
+        offsets = s.thirds(s.operand(3), 0)
         parts = [s.op("Add", part, offset) for part, offset in zip(parts, offsets, strict=True)]
     query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
     terms = [s.mask_term(s.operand(4)), s.operand(5)]

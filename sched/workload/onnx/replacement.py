@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: From this opset on the axes of a mean, a sum and of `Unsqueeze` are operands; an operator normalises layers; sizes of
 #: a split may be left out if their number is given.
-_MEAN_AXES, _AXES, _NORMALISES, SPLITS = 18, 13, 17, 18
+_MEAN_AXES, _AXES, _NORMALISES, _SPLITS = 18, 13, 17, 18
 #: What a masked score is, unless a node says otherwise.
 _MASKED = -10000.0
 
@@ -34,7 +34,7 @@ class Replacement:
     opset: int
     ranks: Mapping[str, int]
     uses: Container[str]
-    nodes: list[NodeProto] = field(default_factory=list)
+    nodes: list[NodeProto] = field(default_factory=list["NodeProto"])
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -67,6 +67,12 @@ class Replacement:
     def new(self, kind: str) -> str:
         """A name that no tensor of the model has: results have names of their own."""
         return f"{next(filter(None, self.node.output))}/{kind}{len(self.nodes)}"
+
+    def thirds(self, x: str, axis: int) -> Sequence[str]:
+        """Queries, keys and values that stand one behind the other."""
+        count: dict[str, Any] = {"num_outputs": 3} if self.opset >= _SPLITS else {}
+        results = [self.new(f"Split{part}_") for part in range(3)]
+        return self.several("Split", [x], results, "", axis=axis, **count)
 
     def cast(self, x: str, kind: int) -> str:
         """To a type of element (`TensorProto`)."""

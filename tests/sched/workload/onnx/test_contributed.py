@@ -53,7 +53,7 @@ def model(
 
 def computed(which: onnx.ModelProto, inputs: Arrays) -> list[NDArray[Any]]:
     session = onnxruntime.InferenceSession(which.SerializeToString(), providers=["CPUExecutionProvider"])
-    return list(session.run(None, inputs))
+    return [np.asarray(array) for array in session.run(None, inputs)]
 
 
 X, WIDE = normal(1, 5, 12), normal(1, 5, 36)
