@@ -32,7 +32,9 @@ from .test_device import CASES, CHIP, Case
 #: The smallest chip that computes anything.
 SMALLEST = """
 name = "smallest"
-lanes = 2
+lanes = 4
+rows = 2
+cols = 2
 floorplan = ["dram core host"]
 trace_records = 16
 """
