@@ -125,7 +125,7 @@ def test_what_takes_its_place_computes_the_same(case: str, opset: int) -> None:
     [
         ("Attention", "x w b - x", "y", HEADS, "keeps keys and values of earlier tokens"),
         ("Attention", "x w b", "y z", HEADS, "keeps keys and values of earlier tokens"),
-        ("Attention", "x w b", "y", HEADS | {"do_rotary": 1}, "do_rotary"),
+        ("Attention", "x w b", "y", HEADS | {"do_rotary": 1}, "it turns queries and keys"),
         ("Attention", "x w b", "y", HEADS | {"qkv_hidden_sizes": [12, 12, 24]}, "qkv_hidden_sizes"),
         ("Attention", "x w b b", "y", HEADS, r"its mask is not \[batch, tokens\]"),
         ("MultiHeadAttention", "x", "y", HEADS, "packed in one tensor"),
@@ -133,7 +133,13 @@ def test_what_takes_its_place_computes_the_same(case: str, opset: int) -> None:
         ("MultiHeadAttention", "w w w", "y", HEADS, r"are not \[batch, tokens, features\]"),
         ("SkipLayerNormalization", "x x b", "y z", {}, "mean or deviation is read"),
         ("EmbedLayerNormalization", "x - w w - b b", "y z", {}, "counts the tokens of its mask"),
-        ("RotaryEmbedding", "x w b b", "y", {"interleaved": 1}, "interleaved is set"),
+        (
+            "RotaryEmbedding",
+            "x w b b",
+            "y",
+            {"interleaved": 1},
+            "interleaved is set; export it before ONNX Runtime has optimised it",
+        ),
         ("RotaryEmbedding", "x x b b", "y", HEADS, r"its places are not \[batch, tokens\]"),
         ("RotaryEmbedding", "x w b b", "y", {}, "does not say num_heads"),
         ("SimplifiedLayerNormalization", "x b", "y", {"axis": 1}, "more than the last axis"),
