@@ -173,7 +173,8 @@ class _Tree:
     def _names(self, folder: tuple[str, ...]) -> frozenset[str]:
         if folder not in self._folders:
             try:
-                names = frozenset(entry.name for entry in os.scandir(self._root.joinpath(*folder)))
+                with os.scandir(self._root.joinpath(*folder)) as entries:
+                    names = frozenset(entry.name for entry in entries)
             except (FileNotFoundError, NotADirectoryError):
                 names = frozenset[str]()
             self._folders[folder] = names

@@ -96,7 +96,7 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         here / "compiling.py",
         here / "ports.py",
         here / "runtime.py",
-        here / "waved.py",
+        here / "waveforms.py",
         *sorted((here / "verilog").glob("*.v")),
         *sorted((here / "cpp").glob("*.h")),
     ]:
@@ -205,12 +205,12 @@ def compile_into(
     from meshloom.hw.assembly.verilog import EmitError
 
     from .assembled import assemble
-    from .waved import build_waved
+    from .waveforms import build_with_waves
 
     arguments = [*_VERILATOR_FLAGS, "--timescale", "1ns/1ns"]
     try:
         if waves:
-            build_waved(folder, _sources(folder, config), OUTPUT, block_compiler(), arguments, log, on_progress)
+            build_with_waves(folder, _sources(folder, config), OUTPUT, block_compiler(), arguments, log, on_progress)
         else:
             assemble(folder, config, OUTPUT, block_compiler(), arguments, log, on_progress)
     except (EmitError, ToolError, StoreError) as error:

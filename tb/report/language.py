@@ -37,7 +37,7 @@ def print_language(results: LanguageResults, screen: Console) -> None:
 
 def _guesses(results: LanguageResults) -> str:
     steps, tokens = results.decode.steps, results.decode.tokens
-    text = f"{results.accepted:,} of {results.guessed:,} guessed tokens were right"
+    text = f"{results.tokens_accepted:,} of {results.tokens_guessed:,} guessed tokens were right"
     return text + (f"; {tokens / steps:.2f} tokens a step" if steps else "")
 
 

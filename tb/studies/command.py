@@ -67,7 +67,7 @@ def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> boo
             if not page.full.all:
                 raise StudyError("none of its points is measured, so there is nothing to print")
             page.show(screen)
-            screen.print(page.unprinted or f"page: {save(page)}", soft_wrap=True)
+            screen.print(page.incomplete or f"page: {save(page)}", soft_wrap=True)
         except WriteError:
             raise
         except (StudyError, BuildError, DeviceError, ClusterError) as error:

@@ -14,7 +14,7 @@ import pytest
 from meshloom.hw.spec.config import load as load_chip
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError, load
-from meshloom.sched.workload.language.speculation import accepted, guessed
+from meshloom.sched.workload.language.speculation import accept, guess
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.runs.language.generation import Generation, generate
@@ -116,29 +116,29 @@ def test_guesses_change_no_token(right: int, steps: int, tmp_path: Path, monkeyp
     plain = generate(on_tiny(tmp_path, tokens=8))
     tokens = random_model().tokens("abcde" + plain.text).tolist()
 
-    def guessed(text: list[int], count: int) -> list[int]:
+    def oracle(text: list[int], count: int) -> list[int]:
         assert text == tokens[: len(text)]
         follows = (tokens + [0] * count)[len(text) :][:count]
         return [token if at < right else (token + 1) % 5 for at, token in enumerate(follows)]
 
-    monkeypatch.setattr("meshloom.tb.runs.language.generation.guessed", guessed)
+    monkeypatch.setattr("meshloom.tb.runs.language.generation.guess", oracle)
     results = generate(on_tiny(tmp_path, tokens=8, speculate=3, device=device, keep=tmp_path / "other.npz"))
     assert results.ok, results.reasons
     assert results.text == plain.text
     assert (results.decode.steps, results.decode.tokens) == (steps, 7)
-    assert results.accepted == 7 - steps
-    assert results.guessed == 3 * (steps - (right < 3))  # one token that is left needs none
+    assert results.tokens_accepted == 7 - steps
+    assert results.tokens_guessed == 3 * (steps - (right < 3))  # one token that is left needs none
 
 
 def test_guesses_are_what_followed_before() -> None:
-    assert guessed([7, 1, 2, 3, 4, 1, 2], 3) == [3, 4, 1]
-    assert guessed([1, 2, 5, 1, 2, 6, 1, 2], 2) == [6, 1], "the nearest place"
-    assert guessed([3, 1, 2, 5, 1, 2, 6, 3, 1, 2], 2) == [5, 1], "the most tokens"
-    assert guessed([1, 2, 1, 2], 3) == [1, 2, 1], "round and round"
-    assert guessed([1, 2, 3], 2) == guessed([1], 2) == guessed([], 2) == []
-    assert accepted([4, 5], [4, 5, 6]) == [4, 5, 6]
-    assert accepted([4, 5], [4, 6, 7]) == [4, 6]
-    assert accepted([], [3]) == [3]
+    assert guess([7, 1, 2, 3, 4, 1, 2], 3) == [3, 4, 1]
+    assert guess([1, 2, 5, 1, 2, 6, 1, 2], 2) == [6, 1], "the nearest place"
+    assert guess([3, 1, 2, 5, 1, 2, 6, 3, 1, 2], 2) == [5, 1], "the most tokens"
+    assert guess([1, 2, 1, 2], 3) == [1, 2, 1], "round and round"
+    assert guess([1, 2, 3], 2) == guess([1], 2) == guess([], 2) == []
+    assert accept([4, 5], [4, 5, 6]) == [4, 5, 6]
+    assert accept([4, 5], [4, 6, 7]) == [4, 6]
+    assert accept([], [3]) == [3]
 
 
 def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
@@ -160,6 +160,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     for changes, text in (
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": "abz"}, "model random has no token for 'z', character 3 of the text"),
+        ({"speculate": 15}, "15 guesses behind a token are more than model random looks at in a step, which is 15"),
         ({"prompt": "a" * 14}, "14 tokens and 4 new ones are 17 tokens to look at, model random looks at 16"),
     ):
         with pytest.raises(LanguageError, match=text):

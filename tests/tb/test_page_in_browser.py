@@ -215,10 +215,8 @@ def test_pages_are_readable_on_a_desk_and_on_a_telephone_at_night(
 
 @pytest.mark.slow  # a browser
 def test_a_comparison_is_readable_too(browser_page: Page, folder: Path, tmp_path: Path) -> None:
-    slower, path = (
-        keep(tmp_path / "other", SHAPE, load("tiny"), scheduler="paper_static:budget=1M"),
-        tmp_path / "c.html",
-    )
+    slower = keep(tmp_path / "other", SHAPE, load("tiny"), scheduler="paper_static:budget=1M")
+    path = tmp_path / "c.html"
     assert CliRunner().invoke(app, ["compare", str(folder), str(slower), "--out", str(path)]).exit_code == 0
     browser = browser_page.context.browser
     assert browser is not None

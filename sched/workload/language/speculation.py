@@ -8,7 +8,7 @@ from collections.abc import Sequence
 _LONGEST, _SHORTEST = 8, 2
 
 
-def guessed(tokens: Sequence[int], count: int) -> list[int]:
+def guess(tokens: Sequence[int], count: int) -> list[int]:
     """What followed the last tokens where they stood before, `count` tokens of it; empty if they are new. The most of
     them count first, then the place that is nearest to the end. (Prompt lookup: the text is its own draft model.)"""
     for length in range(min(_LONGEST, len(tokens) - 1), _SHORTEST - 1, -1):
@@ -21,10 +21,10 @@ def guessed(tokens: Sequence[int], count: int) -> list[int]:
     return []
 
 
-def accepted(guess: Sequence[int], verified: Sequence[int]) -> list[int]:
+def accept(guesses: Sequence[int], verified: Sequence[int]) -> list[int]:
     """The tokens that a step has given. `verified`: what the model takes behind the last token, and behind each of the
-    guess: one more than these. They are those of a step for each token: the first that is no guess ends them."""
+    guesses: one more than these. They are those of a step for each token: the first that is no guess ends them."""
     agreed = 0
-    while agreed < len(guess) and guess[agreed] == verified[agreed]:
+    while agreed < len(guesses) and guesses[agreed] == verified[agreed]:
         agreed += 1
     return list(verified[: agreed + 1])

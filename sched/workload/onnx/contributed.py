@@ -38,7 +38,7 @@ def _attention(s: Replacement) -> None:
     parts = s.thirds(whole, -1)
     query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
     terms = [s.mask_term(s.operand(3)), s.operand(5)]
-    s.attended(query, key, value, s.features_of(query), terms, s.result(0))
+    s.attention(query, key, value, s.features_of(query), terms, s.result(0))
 
 
 def _multi_head_attention(s: Replacement) -> None:
@@ -55,28 +55,28 @@ def _multi_head_attention(s: Replacement) -> None:
         parts = [s.op("Add", part, offset) for part, offset in zip(parts, offsets, strict=True)]
     query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
     terms = [s.mask_term(s.operand(4)), s.operand(5)]
-    s.attended(query, key, value, s.features_of(query), terms, s.result(0))
+    s.attention(query, key, value, s.features_of(query), terms, s.result(0))
 
 
 def _skip_layer_normalization(s: Replacement) -> None:
     x, skip, gain, offset, bias = (s.operand(index) for index in range(5))
     whole = s.sum(x, bias, skip, to=s.result(3))  # behind the product that it belongs to, as exporters write it
     s.refuse_results((1, 2), _MOMENTS)
-    s.layer_normalised(whole, gain, offset, s.result(0))
+    s.layer_normalisation(whole, gain, offset, s.result(0))
 
 
 def _skip_simplified_layer_normalization(s: Replacement) -> None:
     x, skip, gain, bias = (s.operand(index) for index in range(4))
     whole = s.sum(x, bias, skip, to=s.result(3))  # behind the product that it belongs to, as exporters write it
     s.refuse_results((1, 2), _MOMENTS)
-    s.root_normalised(whole, gain, s.result(0))
+    s.root_normalisation(whole, gain, s.result(0))
 
 
 def _simplified_layer_normalization(s: Replacement) -> None:
     s.refuse_results((1,), _MOMENTS)
     if s.attributes.get("axis", -1) != -1:
         raise Refused("it normalises more than the last axis")
-    s.root_normalised(s.operand(0), s.operand(1), s.result(0))
+    s.root_normalisation(s.operand(0), s.operand(1), s.result(0))
 
 
 def _embed_layer_normalization(s: Replacement) -> None:
@@ -90,7 +90,7 @@ def _embed_layer_normalization(s: Replacement) -> None:
         place = s.op("Slice", places, s.constant([0], np.int64), size, s.constant([0], np.int64))
     kind = s.op("Gather", kinds, segments, axis=0) if segments else ""
     whole = s.sum(word, place, kind, to=s.result(2))
-    s.layer_normalised(whole, gain, offset, s.result(0))
+    s.layer_normalisation(whole, gain, offset, s.result(0))
 
 
 def _rotary_embedding(s: Replacement) -> None:
@@ -100,21 +100,21 @@ def _rotary_embedding(s: Replacement) -> None:
             raise Refused(f"{name} is set; export it before ONNX Runtime has optimised it")
     if s.rank(places) != 2:
         raise Refused("its places are not [batch, tokens]")
-    apart = s.rank(x) == 3
-    if apart:
+    flat = s.rank(x) == 3
+    if flat:
         if not s.attributes.get("num_heads", 0):
             raise Refused("it does not say num_heads; export it before ONNX Runtime has optimised it")
         x = s.heads(x, s.attributes["num_heads"])
-    cosine, sine = (s.unsqueezed(s.op("Gather", table, places, axis=0), 1) for table in (cosines, sines))
+    cosine, sine = (s.unsqueeze(s.op("Gather", table, places, axis=0), 1) for table in (cosines, sines))
     # the halves of the features turn as pairs: (a, b) becomes (a cos - b sin, b cos + a sin)
     half = s.op("Slice", s.op("Shape", cosine), *(s.constant(each, np.int64) for each in ([3], [4], [0])))
     zero, end, last = (s.constant(each, np.int64) for each in ([0], [2**31 - 1], [-1]))
     first, second = s.op("Slice", x, zero, half, last), s.op("Slice", x, half, end, last)
     turned = s.op("Concat", s.op("Neg", second), first, axis=-1)
-    twice = [s.op("Concat", one, one, axis=-1) for one in (cosine, sine)]
+    twice = [s.op("Concat", half_table, half_table, axis=-1) for half_table in (cosine, sine)]
     terms = [s.op("Mul", each, factor) for each, factor in zip((x, turned), twice, strict=True)]
-    if apart:
-        s.reshaped(s.op("Transpose", s.op("Add", *terms), perm=[0, 2, 1, 3]), 0, 0, -1, to=s.result(0))
+    if flat:
+        s.reshape(s.op("Transpose", s.op("Add", *terms), perm=[0, 2, 1, 3]), 0, 0, -1, to=s.result(0))
     else:
         s.op("Add", *terms, to=s.result(0))
 
@@ -142,7 +142,7 @@ def _fused_matmul(s: Replacement) -> None:
         s.op("Mul", s.op("MatMul", *operands), s.constant(alpha), to=s.result(0))
 
 
-def _activated(s: Replacement, x: str) -> None:
+def _activation(s: Replacement, x: str) -> None:
     """The activation that ONNX Runtime has fused into a node."""
     kind, values = s.attributes["activation"].decode(), list(s.attributes.get("activation_params", []))
     if kind == "Clip":
@@ -155,14 +155,14 @@ def _activated(s: Replacement, x: str) -> None:
 def _fused_conv(s: Replacement) -> None:
     own = {name: value for name, value in s.attributes.items() if not name.startswith("activation")}
     x = s.op("Conv", *filter(None, (s.operand(index) for index in range(3))), **own)
-    _activated(s, s.sum(x, s.operand(3)))
+    _activation(s, s.sum(x, s.operand(3)))
 
 
 def _fused_gemm(s: Replacement) -> None:
     if set(s.attributes) & {"activation_alpha", "activation_beta", "activation_gamma"}:
         raise Refused("its activation has parameters; export it before ONNX Runtime has optimised it")
     own = {name: value for name, value in s.attributes.items() if not name.startswith("activation")}
-    _activated(s, s.op("Gemm", *filter(None, (s.operand(index) for index in range(3))), **own))
+    _activation(s, s.op("Gemm", *filter(None, (s.operand(index) for index in range(3))), **own))
 
 
 #: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own.
@@ -211,7 +211,7 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
             try:
                 _OPERATORS[operator_name(node)](instead)
             except UnknownRank:
-                ranks |= _inferred(result, model.graph.node[index:])
+                ranks |= _inferred_ranks(result, model.graph.node[index:])
                 instead = Replacement(node, opset, ranks, uses)
                 _OPERATORS[operator_name(node)](instead)
         except Refused as why:
@@ -222,7 +222,7 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
     return result
 
 
-def _inferred(begun: ModelProto, rest: Iterable[NodeProto]) -> dict[str, int]:
+def _inferred_ranks(begun: ModelProto, rest: Iterable[NodeProto]) -> dict[str, int]:
     """Dimensions of all tensors of which they follow from the nodes so far, and from the rest. Large constants stand
     aside: their sizes do not matter here."""
     import onnx

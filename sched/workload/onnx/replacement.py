@@ -102,12 +102,12 @@ class Replacement:
             return self.op("ReduceMean", x, axes=[-1])
         return self.op("ReduceMean", x, self.constant([-1], np.int64))
 
-    def unsqueezed(self, x: str, *axes: int) -> str:
+    def unsqueeze(self, x: str, *axes: int) -> str:
         if self.opset < _AXES:
             return self.op("Unsqueeze", x, axes=list(axes))
         return self.op("Unsqueeze", x, self.constant(axes, np.int64))
 
-    def reshaped(self, x: str, *sizes: int, to: str = "") -> str:
+    def reshape(self, x: str, *sizes: int, to: str = "") -> str:
         return self.op("Reshape", x, self.constant(sizes, np.int64), to=to)
 
     def sum(self, *terms: str, to: str = "") -> str:
@@ -117,7 +117,7 @@ class Replacement:
             first = self.op("Add", first, other, to=to if number + 1 == len(others) else "")
         return first if others or not to else self.op("Identity", first, to=to)
 
-    def layer_normalised(self, x: str, gain: str, offset: str, to: str) -> str:
+    def layer_normalisation(self, x: str, gain: str, offset: str, to: str) -> str:
         epsilon = float(self.attributes.get("epsilon", 1e-5))
         if self.opset >= _NORMALISES:
             operands = [x, gain, offset] if offset else [x, gain]
@@ -128,7 +128,7 @@ class Replacement:
         scaled = self.op("Mul", self.op("Div", less, root), gain, to="" if offset else to)
         return self.op("Add", scaled, offset, to=to) if offset else scaled
 
-    def root_normalised(self, x: str, gain: str, to: str) -> str:
+    def root_normalisation(self, x: str, gain: str, to: str) -> str:
         epsilon = float(self.attributes.get("epsilon", 1e-5))
         squares = self.mean(self.op("Mul", x, x))
         root = self.op("Sqrt", self.op("Add", squares, self.constant(epsilon)))
@@ -136,9 +136,9 @@ class Replacement:
 
     def heads(self, x: str, count: int) -> str:
         """[batch, tokens, features] as [batch, heads, tokens, features of a head]."""
-        return self.op("Transpose", self.reshaped(x, 0, 0, count, -1), perm=[0, 2, 1, 3])
+        return self.op("Transpose", self.reshape(x, 0, 0, count, -1), perm=[0, 2, 1, 3])
 
-    def attended(self, query: str, key: str, value: str, width: str, terms: Sequence[str], to: str) -> None:
+    def attention(self, query: str, key: str, value: str, width: str, terms: Sequence[str], to: str) -> None:
         """Softmax of scaled scores, times the values, heads side by side. `query`, `key`, `value`: by heads; `width`:
         what the scores are divided by the root of (empty: the attribute `scale`); `terms`: added to the scores."""
         turned = self.op("Transpose", key, perm=[0, 1, 3, 2])
@@ -153,7 +153,7 @@ class Replacement:
             masked = self._causal(masked)
         shares = self.op("Softmax", masked, axis=-1)
         joined = self.op("Transpose", self.op("MatMul", shares, value), perm=[0, 2, 1, 3])
-        self.reshaped(joined, 0, 0, -1, to=to)
+        self.reshape(joined, 0, 0, -1, to=to)
 
     def features_of(self, x: str) -> str:
         """The size of the last axis of a tensor by heads, as a number of floating point."""
@@ -164,7 +164,7 @@ class Replacement:
         """Scores of later tokens are as good as none."""
         size = self.op("Gather", self.op("Shape", scores), self.constant(3, np.int64), axis=0)
         places = self.op("Range", self.constant(0, np.int64), size, self.constant(1, np.int64))
-        later = self.op("Less", self.unsqueezed(places, 1), self.unsqueezed(places, 0))
+        later = self.op("Less", self.unsqueeze(places, 1), self.unsqueeze(places, 0))
         low = self.constant(float(self.attributes.get("mask_filter_value", _MASKED)))
         return self.op("Where", later, low, scores)
 
@@ -174,6 +174,6 @@ class Replacement:
             return ""
         if self.rank(mask) != 2:
             raise Refused("its mask is not [batch, tokens]; export it with a mask of ones and zeros")
-        apart = self.op("Sub", self.constant(1.0), self.cast(mask, 1))
+        missing = self.op("Sub", self.constant(1.0), self.cast(mask, 1))
         low = self.constant(float(self.attributes.get("mask_filter_value", _MASKED)))
-        return self.unsqueezed(self.op("Mul", apart, low), 1, 2)
+        return self.unsqueeze(self.op("Mul", missing, low), 1, 2)

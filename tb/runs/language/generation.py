@@ -19,7 +19,7 @@ from meshloom.sched.workload.language import reference
 from meshloom.sched.workload.language.graph import attended, step_graph
 from meshloom.sched.workload.language.integers import Integers, integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
-from meshloom.sched.workload.language.speculation import accepted, guessed
+from meshloom.sched.workload.language.speculation import accept, guess
 
 from ...build.builder import SIMULATORS
 from ...devices.interface import Job, Run
@@ -57,7 +57,8 @@ class Generation:
     speculate: int = 0
 
     def check(self) -> None:
-        """Raises LanguageError for an empty prompt, a character without a token, and a text beyond the context."""
+        """Raises LanguageError for an empty prompt, a character without a token, and a text or guesses beyond the
+        context."""
         if not self.prompt:
             raise LanguageError("the prompt is empty; give it a character at least")
         self.model.tokens(self.prompt)
@@ -66,6 +67,11 @@ class Generation:
             raise LanguageError(
                 f"a prompt of {len(self.prompt)} tokens and {self.tokens} new ones are {read} tokens to look at, model "
                 f"{self.model.name} looks at {context}; shorten the prompt, or take fewer --tokens"
+            )
+        if self.speculate > context - 2:
+            raise LanguageError(
+                f"{self.speculate} guesses behind a token are more than model {self.model.name} looks at in a step, "
+                f"which is {context - 1} tokens; take fewer --speculate"
             )
 
     def setting(self) -> dict[str, str | int]:
@@ -104,32 +110,33 @@ class _Generator:
     def advance(self) -> list[int]:
         """A step of prefill, or of decode; returns the tokens that it gave, none while the prompt has not been read."""
         state, prompt, chunk = self.state, len(self.generation.prompt), self.generation.chunk
-        left = len(state.tokens) - state.read
-        guess = self._guess() if left == 1 and state.read >= prompt else []
-        count = chunk if left >= chunk else 1 + len(guess)
+        left, decoding = len(state.tokens) - state.read, state.read >= prompt
+        guesses = self._guesses() if left == 1 and decoding else []
+        count = chunk if left >= chunk else 1 + len(guesses)
         step = self.step(count)
-        tokens = np.array([*state.tokens[state.read :], *guess][:count], np.int64)
+        tokens = np.array([*state.tokens[state.read :], *guesses][:count], np.int64)
         outcome = step.run(tokens, state.caches, self.execute, self.before)
         self.before = step
-        decoding = state.read >= prompt
-        given = accepted(guess, outcome.scores.argmax(axis=1)[-1 - len(guess) :].tolist())[: self._wanted]
-        kept = len(given) if guess else count  # keys and values of a wrong guess are none of the text's
-        self._add(state.decode if decoding else state.prefill, step, outcome, kept)
+        verified = outcome.scores.argmax(axis=1)[-1 - len(guesses) :].tolist()
+        new = accept(guesses, verified)[: self._wanted]
+        valid = len(new) if guesses else count  # keys and values of a wrong guess are none of the text's
+        self._add(state.decode if decoding else state.prefill, step, outcome, valid)
         state.caches = {
-            name: np.concatenate([array, outcome.new[name][:, :kept]], axis=1) for name, array in state.caches.items()
+            name: np.concatenate([array, outcome.new[name][:, :valid]], axis=1) for name, array in state.caches.items()
         }
-        state.guesses.guessed += len(guess)
-        state.guesses.accepted += len(given) - 1 if guess else 0
+        if guesses:
+            state.guesses.tokens_guessed += len(guesses)
+            state.guesses.tokens_accepted += len(new) - 1
         if state.read < len(state.tokens):
             return []
-        state.tokens += given
-        return given
+        state.tokens += new
+        return new
 
-    def _guess(self) -> list[int]:
+    def _guesses(self) -> list[int]:
         """The tokens that the next step verifies behind the last one; none if the context has no room for them, or if
         one step is enough without."""
         count, room = self.generation.speculate, self.generation.model.context - self.state.read
-        return guessed(self.state.tokens, count) if 0 < count < room and self._wanted > 1 else []
+        return guess(self.state.tokens, count) if 0 < count < room and self._wanted > 1 else []
 
     @property
     def _wanted(self) -> int:

@@ -51,8 +51,8 @@ class Checked:
 class Guesses:
     """Sums over all steps: tokens that were guessed, and those of them that the model has taken."""
 
-    guessed: int = 0
-    accepted: int = 0
+    tokens_guessed: int = 0
+    tokens_accepted: int = 0
 
 
 @dataclass

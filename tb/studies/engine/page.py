@@ -52,7 +52,7 @@ class Page:
         self.missed = study.missed(self.rows)
 
     @property
-    def unprinted(self) -> str:
+    def incomplete(self) -> str:
         """Why it is not written: a part of a study would replace a page that says more. Empty if it is."""
         left, of = len(self.quick.missing), len(self.quick.points)
         if not left or not self.full.missing:

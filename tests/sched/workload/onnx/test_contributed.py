@@ -73,6 +73,8 @@ CASES: dict[str, tuple[str, Arrays, Arrays, str, str, dict[str, Any]]] = {
     "attention, scaled": ("Attention", {"x": X}, QKV, "x w b", "y", HEADS | {"scale": 0.7}),
     "attention, biased": ("Attention", {"x": X}, QKV | {"r": normal(1, 3, 5, 5)}, "x w b - - r", "y", HEADS),
     "heads": ("MultiHeadAttention", {"q": X, "k": X[:, :4], "v": X[:, 1:]}, {}, "q k v", "y", HEADS),
+    "heads, masked": ("MultiHeadAttention", {"q": X, "k": X, "v": X, "m": MASK}, {}, "q k v - m", "y", HEADS),
+    "heads, causal": ("MultiHeadAttention", {"q": X, "k": X, "v": X}, {}, "q k v", "y", HEADS | {"unidirectional": 1}),
     "heads, offset": ("MultiHeadAttention", {"q": X, "k": X, "v": X}, QKV, "q k v b", "y", HEADS),
     "heads, biased": (
         "MultiHeadAttention", {"q": X, "k": X, "v": X}, QKV | {"r": normal(1, 3, 5, 5)}, "q k v b - r", "y", HEADS,
@@ -92,6 +94,9 @@ CASES: dict[str, tuple[str, Arrays, Arrays, str, str, dict[str, Any]]] = {
     "product": ("FusedMatMul", {"x": X}, {"w": normal(1, 7, 12)}, "x w", "y", {"transB": 1, "alpha": 0.3}),
     "product, turned": ("FusedMatMul", {"x": X}, {"w": normal(1, 5, 7)}, "x w", "y", {"transA": 1}),
     "conv": ("FusedConv", {"x": PICTURE}, CONV, "x w b", "y", {"activation": "Relu", "pads": [1] * 4}),
+    "conv, added": (
+        "FusedConv", {"x": PICTURE, "z": normal(1, 4, 4, 4)}, CONV, "x w b z", "y", {"activation": "Relu"},
+    ),
     "conv, leaky": (
         "FusedConv", {"x": PICTURE}, CONV, "x w", "y", {"activation": "LeakyRelu", "activation_params": [0.3]},
     ),
@@ -106,8 +111,8 @@ CASES: dict[str, tuple[str, Arrays, Arrays, str, str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_takes_its_place_computes_the_same(case: str, opset: int) -> None:
     kind, inputs, constants, operands, results, attributes = CASES[case]
-    asked = {name: array for name, array in constants.items() if name in operands.split()}
-    whole = model(kind, inputs, asked, operands, results, opset, **attributes)
+    operand_arrays = {name: array for name, array in constants.items() if name in operands.split()}
+    whole = model(kind, inputs, operand_arrays, operands, results, opset, **attributes)
     if "count" in results:  # what nobody reads
         del whole.graph.output[1]
     plain = without_contributed(whole, "m")
@@ -150,21 +155,21 @@ def test_what_takes_its_place_computes_the_same(case: str, opset: int) -> None:
 def test_what_does_more_is_refused(
     kind: str, operands: str, results: str, attributes: dict[str, Any], why: str
 ) -> None:
-    one = model(kind, {"x": X}, QKV, operands, results, **attributes)
+    refused = model(kind, {"x": X}, QKV, operands, results, **attributes)
     with pytest.raises(UnsupportedError, match=f"it .*{kind}.*{why}"):
-        without_contributed(one, "m")
+        without_contributed(refused, "m")
 
 
 def test_a_size_that_is_not_known_is_named() -> None:
-    one = model("FusedMatMul", {"x": X}, QKV, "x w", "y", transA=1)
-    one.graph.input[0].type.tensor_type.ClearField("shape")
+    product = model("FusedMatMul", {"x": X}, QKV, "x w", "y", transA=1)
+    product.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(UnsupportedError, match="how many dimensions 'x' has is not said"):
-        without_contributed(one, "m")
+        without_contributed(product, "m")
 
 
 def test_a_model_without_them_stays_what_it_is() -> None:
-    one = encoder().build("y")
-    assert without_contributed(one, "m") is one
+    plain = encoder().build("y")
+    assert without_contributed(plain, "m") is plain
 
 
 def fused(opset: int) -> onnx.ModelProto:

@@ -21,7 +21,7 @@ _EFFORT = {FAST: "-O1"}
 _LIBRARIES = ("-llz4", "-lz")
 
 
-def build_waved(
+def build_with_waves(
     folder: Path,
     sources: Sequence[Path],
     root: Path,
