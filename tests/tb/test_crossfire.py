@@ -51,7 +51,8 @@ THREE = ChipConfig.model_validate(
     }
     | _PLACES
 )
-#: Channels with half a word a cycle, which send packets whole, and from which tiles read by credit.
+#: One virtual channel; DRAM channels with half a word a cycle, which send packets whole, and from which tiles read by
+#: credit.
 WHOLE = ChipConfig.model_validate(
     {
         "name": "whole",
@@ -62,7 +63,7 @@ WHOLE = ChipConfig.model_validate(
             "arbitration": "weighted",
             "weights": (3, 1),
         },
-        "noc": {"data_vcs": 2, "data_depth": 3, "request_depth": 2, "route_hops": 5, "arrivals": True},
+        "noc": {"data_depth": 3, "request_depth": 2, "data_routing": "yx", "route_hops": 5, "arrivals": True},
     }
     | _PLACES
 )
@@ -97,7 +98,7 @@ def test_crossfire_over_all_ways_is_predicted_to_the_cycle(name: str) -> None:
         arrivals += sum(entry.unit is Unit.NONE for entry in timeline.executed)
         routes += sum(entry.opcode is Opcode.ROUTE for entry in timeline.executed)
     assert arrivals > 1500
-    assert routes > 300
+    assert routes > 300 or not chip.noc.route_hops
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -36,14 +36,13 @@ WAYS_YX = _variant(
     "ways_yx", ["dram core", "spm spm", "host spm"], data_vcs=2, data_depth=2, data_routing="yx", route_hops=4
 )
 
-#: One channel, YX, routes of up to 5 hops; all that crosses the chip goes by routers without a tile.
+#: One channel, YX; all that crosses the chip goes by routers without a tile.
 GAPS = _variant(
     "gaps",
     ["dram core .", "host spm  .", "dram .    spm"],
     data_depth=3,
     request_depth=2,
     data_routing="yx",
-    route_hops=5,
     arrivals=True,
 )
 
