@@ -12,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz kills audit clean
+.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz parsers kills audit clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ soak: native ## ten million flits through many meshes, 280 ahead-of-time program
 
 fuzz: native ## random programs on random chips: RTL, model, executor and checker say the same (hours; resumes)
 	$(BIN)/python -m meshloom.tb.verify.fuzz $(FUZZ)
+
+parsers: $(STAMP) ## readers of files: a million inputs that reach new branches, by Atheris (hours; resumes)
+	$(BIN)/python -m meshloom.tb.verify.parsers $(PARSERS)
 
 kills: native ## processes killed at random moments: what is resumed is what it would have been (an hour)
 	$(BIN)/python -m meshloom.tb.verify.kills $(KILLS)

@@ -51,6 +51,7 @@ class SimulatedDevice:
 
     build: Build
     keep: bool = False  #: keep the folder of the run (waves, memory images)
+    patience: float = 10.0  #: seconds that the process may take to end after its last job
     on_progress: OnProgress = lambda what: None  #: hears that the simulator is built anew
     pool: Pool | None = None  #: has simulators that wait for jobs; None: each `run` starts one
     last_folder: Path | None = field(default=None, init=False)
@@ -154,7 +155,7 @@ class SimulatedDevice:
                 finished = number == len(jobs) - 1
                 yield run
         finally:
-            stop(process, patience=10 if finished else 0)
+            stop(process, patience=self.patience if finished else 0)
 
     @contextlib.contextmanager
     def opened(self, label: str = "run") -> Generator[Callable[[Job], Run], None, None]:
@@ -172,7 +173,7 @@ class SimulatedDevice:
             keep = True  # its log is named
             raise
         finally:
-            simulator.end(patience=10 if ended else 0, keep=keep)
+            simulator.end(patience=self.patience if ended else 0, keep=keep)
 
     def _begin(self, label: str) -> Started:
         """Starts a simulator that takes jobs one by one. Raises NoDeviceError, RunsError."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import Field
 
@@ -31,6 +31,7 @@ from meshloom.sched.workload import shapes
 from meshloom.sched.workload.layers import ConvShape, WorkloadError
 
 from .interface import Importer, ImportFileError, ToolLayer, check_layer, text_of, validated
+from .plain_yaml import read_yaml
 
 TOOL = "accelforge"
 _WHAT = "a workload of one einsum and its mapping, as AccelForge reads them"
@@ -90,7 +91,7 @@ class _Layer:
 def read(path: Path, shape: ConvShape | None) -> ToolLayer:
     """The layer of a file; without `shape` its input is as large as its windows reach, without padding. Raises
     ImportFileError, MappingError, OSError."""
-    file = validated(_File, _values(path), path, _WHAT)
+    file = validated(_File, read_yaml(path, _WHAT), path, _WHAT)
     if len(file.workload.einsums) != 1:
         raise ImportFileError(
             f"{path}: workload.einsums: {len(file.workload.einsums)} einsums; a layer runs here by itself: map one"
@@ -108,27 +109,6 @@ def read(path: Path, shape: ConvShape | None) -> ToolLayer:
 
 
 ACCELFORGE = Importer("accelforge", "a layer's workload and mapping by AccelForge (LoopTree YAML)", read)
-
-
-def _values(path: Path) -> object:
-    """The file with the tag of each node as its kind. Raises ImportFileError, OSError."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """Tags are kinds of nodes."""
-
-        def construct_node(self, node: yaml.Node) -> dict[object, object]:
-            if not isinstance(node, yaml.MappingNode):
-                raise yaml.constructor.ConstructorError(None, None, f"{node.tag} has no fields", node.start_mark)
-            return {"kind": str(node.tag).removeprefix("!"), **self.construct_mapping(node, deep=True)}
-
-    for kind in (*get_args(Kind), "Nested", "Sequential", "Pipeline", "Parallel"):
-        Loader.add_constructor(f"!{kind}", Loader.construct_node)
-    try:
-        return yaml.load(text_of(path), Loader)
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ImportFileError(f"{path}: is not YAML: {reason}; it must be {_WHAT}: was it cut?") from error
 
 
 def _indices(text: str) -> list[tuple[int, str, int, str]]:

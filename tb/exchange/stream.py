@@ -31,7 +31,8 @@ from meshloom.sched.schedulers.nest.mapping import (
 from meshloom.sched.schedulers.nest.schedule import sizes_of
 from meshloom.sched.workload.layers import ConvShape
 
-from .interface import Importer, ImportFileError, M, ToolLayer, text_of, validated
+from .interface import Importer, ImportFileError, M, ToolLayer, validated
+from .plain_yaml import read_yaml
 
 TOOL = "stream-dse"
 #: Where Stream leaves its cycles, beside a mapping.
@@ -165,14 +166,7 @@ STREAM = Importer(
 
 def yaml_of(path: Path, model: type[M], what: str) -> M:
     """A YAML file as a model has it. Raises ImportFileError, OSError."""
-    import yaml
-
-    try:
-        values = yaml.safe_load(text_of(path))
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ImportFileError(f"{path}: is not YAML: {reason}; it must be {what}: was it cut?") from error
-    return validated(model, values, path, what)
+    return validated(model, read_yaml(path, what), path, what)
 
 
 def dimension_of(text: str) -> Dimension:

@@ -30,6 +30,7 @@ from meshloom.sched.schedulers.nest.schedule import sizes_of
 from meshloom.sched.workload.layers import ConvShape
 
 from .interface import Importer, ImportFileError, ToolLayer, text_of, validated
+from .plain_yaml import read_yaml
 
 TOOL = "timeloop"
 _WHAT = "a map of Timeloop: mapping, a list of target, type, factors, permutation"
@@ -71,14 +72,7 @@ class _Target:
 def read(path: Path, shape: ConvShape | None) -> ToolLayer:
     """The layer of a file, which does not say its strides: `shape` does. Raises ImportFileError, MappingError,
     OSError."""
-    import yaml
-
-    try:
-        values = yaml.safe_load(text_of(path))
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ImportFileError(f"{path}: is not YAML: {reason}; it must be {_WHAT}") from error
-    entries = validated(_File, values, path, _WHAT).mapping
+    entries = validated(_File, read_yaml(path, _WHAT), path, _WHAT).mapping
     if shape is None:
         raise ImportFileError(f"{path}: a map of Timeloop has no strides: name its layer with --workload")
     try:

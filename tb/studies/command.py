@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
-
-from meshloom.sched.support.files import WriteError
 
 from ..build.builder import BuildError
 from ..devices.interface import DeviceError
 from ..report.reporter import Reporter
 from ..runs.sweeps.cluster import ClusterError
 from .engine.index import save_index
-from .engine.measure import measure, shard
+from .engine.measure import Part, left_of, measure, shard
 from .engine.page import FOLDER, page_of, row_file, save
 from .engine.point import Point
-from .engine.rows import StudyError
+from .engine.rows import RowFile, StudyError
 from .engine.study import Study
 from .engine.tables import Table, print_table
 from .prose import save_prose
 from .registry import REGISTRY, SHIPPED
+
+#: What stops a study and no other one.
+_FAILURES = (StudyError, BuildError, DeviceError, ClusterError)
 
 
 @dataclass(frozen=True)
@@ -52,33 +54,67 @@ def points_of(study: Study, options: StudyOptions) -> Sequence[Point]:
 def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> bool:
     """Measures studies, prints them and writes their pages; whether all kept their bars. One that cannot be measured
     stops no other. Raises StudyError for a shard that is none, and if docs/claims.md refers to nothing; WriteError."""
-    planned = [(study, points_of(study, options)) for study in studies]
-    good = True
-    for study, points in planned:
-        screen.print(f"{study.name}: {study.question}", style="bold", soft_wrap=True)
-        try:
-            with Reporter(screen) as on_progress:
-                if not options.printed:
-                    jobs = 0 if study.alone else options.jobs
-                    address = None if study.alone else options.cluster
-                    file = row_file(study)
-                    measure(points, file, on_progress, jobs=jobs, address=address, retry=options.retry)
-            page = page_of(study)
-            if not page.full.all:
-                raise StudyError("none of its points is measured, so there is nothing to print")
-            page.show(screen)
-            screen.print(page.incomplete or f"page: {save(page)}", soft_wrap=True)
-        except WriteError:
-            raise
-        except (StudyError, BuildError, DeviceError, ClusterError) as error:
-            screen.print(f"{study.name}: did not run: {error}", style="red", soft_wrap=True)
-            good = False
-            continue
-        good &= not page.missed
+    points = {study.name: points_of(study, options) for study in studies}
+    bench = _Bench(screen)
+    if options.printed:
+        for study in studies:
+            bench.show(study)
+    else:
+        parts = {study.name: part for study in studies if (part := bench.part(study, points[study.name], options))}
+        alone = [[parts[study.name]] for study in studies if study.alone and study.name in parts]
+        others = [parts[study.name] for study in studies if not study.alone and study.name in parts]
+        for each in (others, *alone):
+            jobs, address = (0, None) if each is not others else (options.jobs, options.cluster)
+            bench.measure(each, jobs, address)
     if FOLDER.exists():
         save_index(SHIPPED, FOLDER)
         save_prose(FOLDER)
-    return good
+    return bench.good
+
+
+class _Bench:
+    """Studies under way. `good`: whether all that were shown have been measured, and kept their bars."""
+
+    def __init__(self, screen: Console) -> None:
+        self._screen = screen
+        self._files: dict[Path, RowFile] = {}
+        self.good = True
+
+    def part(self, study: Study, points: Sequence[Point], options: StudyOptions) -> Part | None:
+        """What is left of a study; None if that cannot be said."""
+        try:
+            file = row_file(study)
+            file = self._files.setdefault(file.path, file)  # studies may share one
+            return Part(study.name, file, left_of(points, file, options.retry), lambda: self.show(study))
+        except _FAILURES as error:
+            self._fail(study.name, error)
+            return None
+
+    def measure(self, parts: Sequence[Part], jobs: int, address: str | None) -> None:
+        """Measures what is left of some studies, and shows each when it is whole."""
+        try:
+            with Reporter(self._screen) as on_progress:
+                measure(parts, on_progress, jobs=jobs, address=address)
+        except _FAILURES as error:
+            self._fail(", ".join(part.name for part in parts), error)
+
+    def show(self, study: Study) -> None:
+        """Prints a study and writes its page."""
+        self._screen.print(f"{study.name}: {study.question}", style="bold", soft_wrap=True)
+        try:
+            page = page_of(study)
+            if not page.full.all:
+                raise StudyError("none of its points is measured, so there is nothing to print")
+            page.show(self._screen)
+            self._screen.print(page.incomplete or f"page: {save(page)}", soft_wrap=True)
+        except _FAILURES as error:
+            self._fail(study.name, error)
+            return
+        self.good &= not page.missed
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self._screen.print(f"{name}: did not run: {error}", style="red", soft_wrap=True)
+        self.good = False
 
 
 def stale(studies: Sequence[Study], screen: Console) -> None:

@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 from uuid import uuid4
 
+import numpy as np
 import typer
 
 from meshloom.sched.store import cache
@@ -40,6 +41,8 @@ _SOON, _HANGS = 20.0, 600.0
 _MARK = "MESHLOOM_KILLS"
 
 SWEEP = 'name = "s"\nchips = ["tiny"]\nworkloads = ["gemm:{m}x8x8"]\n[parameters]\nm = [4, 8, 12, 16, 20, 24]\n'
+SCENARIO = 'name = "s"\n[[network]]\nname = "ds_cnn"\narrival = [0, 5000]\n'
+_MAPPING = Path(__file__).parents[2] / "examples" / "mappings" / "zigzag" / "tiny" / "gemm_32x32x32_complete.json"
 SCHEDULER = """
 import time
 
@@ -57,13 +60,13 @@ def schedule(task):
 
 @dataclass(frozen=True)
 class KillCase:
-    """A command, of which the same is run again after a kill. `files`: what it reads; `result`: what it has left in a
-    folder, for comparison; `simulates`: it needs the simulator of chip tiny."""
+    """A command, of which the same is run again after a kill. `files`: what it reads, as text or a file to copy;
+    `result`: what it has left in a folder, for comparison; `simulates`: it needs the simulator of chip tiny."""
 
     name: str
     words: tuple[str, ...]
     result: Callable[[Path], Any]
-    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str | Path] = field(default_factory=dict[str, str | Path])
     simulates: bool = False
 
 
@@ -83,6 +86,16 @@ def _rows(folder: Path) -> Any:
     return [tuple(row.get(name) for name in names) for row in rows]
 
 
+def _fields_of(file: str, *names: str) -> Callable[[Path], Any]:
+    """Some of what results say; all but times and places."""
+
+    def fields(folder: Path) -> Any:
+        results = json.loads((folder / file).read_text(encoding="utf-8"))
+        return [results[name] for name in names]
+
+    return fields
+
+
 _TINY = ("--chip", "tiny")
 CASES = (
     KillCase("sweep", ("sweep", "s.toml", "--out", "rows", "--jobs", "2"), _points, {"s.toml": SWEEP}),
@@ -98,6 +111,40 @@ CASES = (
         ("run", "gemm:8x8x8", "gemm:4x4x4", *_TINY, "--jobs", "2", "--json", "out.json"),
         _rows,
         simulates=True,
+    ),
+    KillCase(
+        "train",
+        ("train", "digits", "--steps", "8", "--batch", "6", "--model", "--checkpoint", "c.npz", "--json", "t.json"),
+        _fields_of("t.json", "steps", "losses", "accuracy", "model_cycles", "bytes_checked", "mismatches"),
+    ),
+    KillCase(
+        "generate",
+        (
+            "generate",
+            "shakespeare",
+            "--prompt",
+            "ROMEO:",
+            "--tokens",
+            "6",
+            "--model",
+            "--checkpoint",
+            "g.npz",
+            "--json",
+            "g.json",
+        ),
+        _fields_of("g.json", "text", "float_text", "agreement", "perplexity", "prefill", "decode"),
+    ),
+    KillCase(
+        "serve",
+        ("serve", "s.toml", "--model", "--json", "s.json"),
+        _fields_of("s.json", "instances", "programs", "cores", "busy"),
+        {"s.toml": SCENARIO},
+    ),
+    KillCase(
+        "import",
+        ("import", "zigzag", "m.json", *_TINY, "--out", "s.json"),
+        _bytes_of("s.json"),
+        {"m.json": _MAPPING},
     ),
 )
 
@@ -138,6 +185,9 @@ def half_written(folder: Path) -> Iterator[str]:
                 import polars
 
                 polars.read_parquet(path)
+            elif path.suffix == ".npz":
+                with np.load(path) as arrays:
+                    _ = [arrays[name] for name in arrays]
         except Exception as error:
             yield f"{path.name} is half a file: {error}"
 
@@ -158,7 +208,8 @@ class Victim:
                 (own / name).symlink_to(shared / name)
         self.work.mkdir()
         for name, text in self.case.files.items():
-            (self.work / name).write_text(text, encoding="utf-8")
+            content = text.read_text(encoding="utf-8") if isinstance(text, Path) else text
+            (self.work / name).write_text(content, encoding="utf-8")
 
     @property
     def work(self) -> Path:

@@ -18,7 +18,7 @@ BOOT_WORDS = 64
 
 
 def chip_of(*rows: str, **changes: object) -> ChipConfig:
-    values: dict[str, object] = {"name": "served", "lanes": 8, "floorplan": rows, "programs": 8}
+    values: dict[str, object] = {"name": "served", "lanes": 8, "floorplan": rows, "programs": 8, "counters": True}
     return ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 8}} | changes)
 
 

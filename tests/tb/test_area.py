@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from meshloom.tb.build.builder import BuildError
 from meshloom.tb.compare.area import area_of
 from meshloom.tb.results.area import AreaFigures
 from meshloom.tb.studies.points.areas import TileArea
+from meshloom.tb.studies.points.runs import chip_of
 
 TINY = load("tiny")
 
@@ -90,15 +92,27 @@ def test_what_the_tool_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert area_of(TINY, measure=False) is None
 
 
+#: The smallest chip that computes anything.
+CHANGES = (("floorplan", ("dram core host",)), ("rows", 2), ("cols", 2))
+
+
+def without(text: str, module: str) -> str:
+    """RTLIL in which a module has ports and nothing in it."""
+    match = next(each for each in verilog.MODULE.finditer(text) if each[1] == module)
+    ports = re.findall(r"^  wire .*(?:in|out)put .*$", match[2], re.MULTILINE)
+    return text.replace(match[0], "\n".join((f"module \\{module}", *ports, "end")))
+
+
 @pytest.mark.slow
-def test_a_tile_is_what_it_is_by_itself() -> None:
-    """Its array apart, which makes some difference where they meet."""
-    figures = area_of(TINY, measure=True)
+def test_a_tile_is_what_it_is_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As part of a chip, whose core, which takes minutes to synthesise, is empty here."""
+    small, real = chip_of("tiny", CHANGES), verilog.rtlil
+    monkeypatch.setattr(verilog, "rtlil", lambda config: without(real(config), "tile_core"))
+    figures = area_of(small, measure=True)
     assert figures is not None
     parts = {part.name: part for part in figures.parts}
-    core = parts["core tile"].cells + parts["array block 4x4"].cells
-    assert core == pytest.approx(TileArea(TileKind.CORE, "tiny").measure(lambda what: None).cells, rel=0.03)
-    assert parts["dram tile"].cells == pytest.approx(
-        TileArea(TileKind.DRAM, "tiny").measure(lambda what: None).cells, rel=0.02
-    )
-    assert parts["core tile"].memory_bits > 8 * TINY.lanes * (TINY.core.a_words + TINY.core.b_words)
+    alone = TileArea(TileKind.DRAM, "tiny", CHANGES).measure(lambda what: None)
+    assert parts["dram tile"].cells == pytest.approx(alone.cells, rel=0.02)
+    assert parts["dram tile"].flip_flops == pytest.approx(alone.flip_flops, rel=0.02)
+    assert parts["core tile"].cells == 0
+    assert parts["data plane"].cells > 500

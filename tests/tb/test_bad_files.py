@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshloom.hw.spec.config import CHIP_FOLDER
-from meshloom.hw.spec.config import load as load_chip
-from meshloom.sched.lowering.programs import check_program
-from meshloom.sched.program.disasm import listing
 from meshloom.sched.support.reading import parse_json, parse_toml
 from meshloom.sched.support.text import bounded
-from meshloom.sched.workload import scenario, topology
-from meshloom.tb.inputs.class_names import read_names
-from meshloom.tb.inputs.numbers import read_numbers
-from meshloom.tb.results import energy, exits, saved, schema
-from meshloom.tb.results import sweep as sweeps
-from meshloom.tb.runs.sweeps import grid
+from meshloom.tb.verify.parsers.readers import PARSERS, TOPOLOGY, problem
 
 from .command_line import invoke
-from .test_results import recorded, row
 
-SWEEP = b'name = "s"\nchips = ["tiny"]\nworkloads = ["gemm:{m}x8x8"]\nwhere = ["macs > 1"]\n[parameters]\nm = [4, 8]\n'
-TOPOLOGY = b"Layer name, H, W, FH, FW, Channels, Num Filter, Strides,\nc1,8,8,3,3,2,4,1,\ng,1,4,1,4,8,8,1,\n"
-SCENARIO = (
-    b'name = "s"\n[[network]]\nname = "resnet8"\narrival = { poisson = 2.0, number = 3, seed = 1, start = 9 }\n'
-    b'[[network]]\nname = "vww"\nbatch = 4\narrival = [9, 5]\ndeadline = 100\n'
-)
+#: Findings of campaigns, as files.
+CORPUS = Path(__file__).with_name("parser_corpus")
 #: What breaks parsers.
 JUNK = (
     b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"[" * 3000, b"{" * 3000, b'{"a":' * 3000, b"9" * 5000, b"-1", b"1e999",
@@ -42,71 +26,8 @@ JUNK = (
 )  # fmt: skip
 
 
-def _arrays(form: str) -> bytes:
-    out = io.BytesIO()
-    if form == "npz":
-        np.savez_compressed(out, a=np.arange(6), b=np.arange(6))
-    else:
-        np.save(out, np.arange(6))
-    return out.getvalue()
-
-
-def _check(path: Path) -> None:
-    config, program, schedule = saved.read(path, "tiny")
-    list(listing(program, config))
-    check_program(program, config, schedule)
-
-
-READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "chip": ("toml", load_chip),
-    "sweep": ("toml", lambda path: grid.points(sweeps.read(path), path.parent)),
-    "scenario": ("toml", scenario.load),
-    "energy": ("toml", energy.load),
-    "results": ("json", schema.load),
-    "schedule": ("json", _check),
-    "image": ("bin", _check),
-    "topology": ("csv", topology.layers),
-    "labels": ("txt", read_names),
-    "npy": ("npy", lambda path: read_numbers(path, ["a", "b"])),
-    "npz": ("npz", lambda path: read_numbers(path, ["a", "b"])),
-}
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """A good file of each kind."""
-    folder = tmp_path_factory.mktemp("good")
-    result = invoke(
-        "schedule", "gemm:4x4x4", "--chip", "tiny", "--out", folder / "s.json", "--program", folder / "p.bin"
-    )
-    assert result.exit_code == 0
-    _, results = recorded(folder, row())
-    return {
-        "chip": (CHIP_FOLDER / "tiny.toml").read_bytes(),
-        "sweep": SWEEP,
-        "scenario": SCENARIO,
-        "energy": energy.DEFAULT.read_bytes(),
-        "results": results.read_bytes(),
-        "schedule": (folder / "s.json").read_bytes(),
-        "image": (folder / "p.bin").read_bytes(),
-        "topology": TOPOLOGY,
-        "labels": b"cat\ndog\n",
-        "npy": _arrays("npy"),
-        "npz": _arrays("npz"),
-    }
-
-
-def _problem(read: Callable[[Path], object], path: Path) -> str:
-    """The message of the error that reading gives, which must be one of ours; empty if there is none."""
-    try:
-        read(path)
-    except Exception as error:
-        expected = exits.expected(error)
-        if expected is None:
-            raise
-        assert len(expected[0]) < 20_000, expected[0][:300]
-        return expected[0]
-    return ""
+#: Those that take anything for what it is.
+PATIENT = ("labels", "frames")
 
 
 def _damaged(text: bytes, cuts: list[tuple[int, int, int]]) -> bytes:
@@ -122,45 +43,55 @@ DAMAGE = st.lists(
 )
 
 
-def _fuzz(kind: str, good: dict[str, bytes], folder: Path, examples: int) -> None:
-    suffix, read = READERS[kind]
-    path = folder / f"f.{suffix}"
+def _fuzz(kind: str, folder: Path, examples: int) -> None:
+    parser = PARSERS[kind]
+    path, good = parser.file(folder), list(parser.seeds())
 
     @settings(max_examples=examples, deadline=None, database=None, derandomize=True,
               suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])  # fmt: skip
-    @given(cuts=DAMAGE)
-    def run(cuts: list[tuple[int, int, int]]) -> None:
-        path.write_bytes(_damaged(good[kind], cuts))
-        _problem(read, path)
+    @given(number=st.integers(0, len(good) - 1), cuts=DAMAGE)
+    def run(number: int, cuts: list[tuple[int, int, int]]) -> None:
+        path.write_bytes(_damaged(good[number], cuts))
+        problem(parser, path)
 
     run()
 
 
-@pytest.mark.parametrize("kind", READERS)
-def test_good_files_are_read_and_damaged_ones_refused(kind: str, good: dict[str, bytes], tmp_path: Path) -> None:
-    suffix, read = READERS[kind]
-    path = tmp_path / f"f.{suffix}"
-    path.write_bytes(good[kind])
-    assert _problem(read, path) == ""
+@pytest.mark.parametrize("kind", PARSERS)
+def test_good_files_are_read_and_damaged_ones_refused(kind: str, tmp_path: Path) -> None:
+    parser = PARSERS[kind]
+    path = parser.file(tmp_path)
+    for content in parser.seeds():
+        path.write_bytes(content)
+        assert problem(parser, path) == ""
     for junk in JUNK:
         path.write_bytes(junk)
-        assert _problem(read, path) or kind == "labels", junk[:20]
-    _fuzz(kind, good, tmp_path, 15)
+        assert problem(parser, path) or kind in PATIENT, junk[:20]
+    _fuzz(kind, tmp_path, 15)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", READERS)
-def test_files_damaged_in_many_ways(kind: str, good: dict[str, bytes], tmp_path: Path) -> None:
-    _fuzz(kind, good, tmp_path, 600)
+@pytest.mark.parametrize("kind", PARSERS)
+def test_files_damaged_in_many_ways(kind: str, tmp_path: Path) -> None:
+    _fuzz(kind, tmp_path, 250)
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", PARSERS)
 def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
-    suffix, read = READERS[kind]
-    folder = tmp_path / f"folder.{suffix}"
+    parser = PARSERS[kind]
+    folder = tmp_path / f"folder.{parser.suffix}"
     folder.mkdir()
-    for path in (folder, tmp_path / f"none.{suffix}", tmp_path / f"{'n' * 300}.{suffix}"):
-        assert _problem(read, path)
+    for path in (folder, tmp_path / f"none.{parser.suffix}", tmp_path / f"{'n' * 300}.{parser.suffix}"):
+        assert problem(parser, path)
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.iterdir()), ids=lambda path: path.name)
+def test_what_a_campaign_once_failed_on(path: Path, tmp_path: Path) -> None:
+    """Findings of `make parsers`: each is named after its parser."""
+    parser = PARSERS[path.name.partition("-")[0].replace("_", " ")]
+    file = parser.file(tmp_path)
+    file.write_bytes(path.read_bytes())
+    assert problem(parser, file)
 
 
 def _hostile() -> Iterator[tuple[str, str, str]]:

@@ -24,8 +24,8 @@ from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.serving import ServedChip
 from meshloom.tb.runs.online.rtl_session import RtlSession
 
-from ..sched.lowering.test_serving_templates import served_chip
 from ..sched.network_graphs import every_kind
+from ..sched.served import FOUR
 from ..tiers import slow_but
 from .served_chip import CHIP, chip_with
 
@@ -35,15 +35,8 @@ FIRST = 3_000
 AFTER = 300
 
 
-def chip_of(name: str) -> ChipConfig:
-    """Chips with counters: one virtual channel, four; memory of a word a cycle, and of less than half."""
-    if name == CHIP.name:
-        return CHIP
-    vcs, bandwidth, latency = {"1 VC": (1, 8, 20), "4 VCs": (4, 3, 150)}[name]
-    values = served_chip(name=f"counted{vcs}").model_dump()
-    values |= {"programs": 8, "counters": True, "noc": {"data_vcs": vcs}}
-    values |= {"dram": {"bytes_per_cycle": bandwidth, "latency": latency, "words": 1 << 18}}
-    return ChipConfig.model_validate(values)
+#: Four virtual channels and memory of less than a word a cycle; one channel, and a word a cycle.
+CHIPS = {CHIP.name: CHIP, "four": FOUR}
 
 
 def script(chip: ChipConfig, seed: int) -> dict[int, Launch]:
@@ -92,11 +85,11 @@ def modelled(
     return snapshots, ends
 
 
-@pytest.mark.parametrize("name", slow_but((CHIP.name, "1 VC", "4 VCs"), CHIP.name))
+@pytest.mark.parametrize("name", slow_but(CHIPS, CHIP.name))
 def test_rtl_and_model_count_alike_at_any_moment(name: str) -> None:
     """A counter of each tile in hundreds of cycles before, while and after programs run beside each other.
     They end when the model says, though it knows nothing of who reads."""
-    chip = chip_of(name)
+    chip = CHIPS[name]
     launches = script(chip, seed=3)
     pairs: dict[int, tuple[Counted, Snapshot]] = {}
     done: dict[int, Completion] = {}

@@ -51,16 +51,8 @@ THREE = ChipConfig.model_validate(
     }
     | _PLACES
 )
-#: One channel, with all the rest.
-ONE = ChipConfig.model_validate(
-    {
-        "name": "one",
-        "dram": {"bytes_per_cycle": 4, "latency": 13},
-        "noc": {"data_depth": 3, "request_depth": 2, "data_routing": "yx", "route_hops": 5, "arrivals": True},
-    }
-    | _PLACES
-)
-#: Channels with half a word a cycle, which send packets whole, and from which tiles read by credit.
+#: One virtual channel; DRAM channels with half a word a cycle, which send packets whole, and from which tiles read by
+#: credit.
 WHOLE = ChipConfig.model_validate(
     {
         "name": "whole",
@@ -71,13 +63,15 @@ WHOLE = ChipConfig.model_validate(
             "arbitration": "weighted",
             "weights": (3, 1),
         },
-        "noc": {"data_vcs": 2, "data_depth": 3, "request_depth": 2, "route_hops": 5, "arrivals": True},
+        "noc": {"data_depth": 3, "request_depth": 2, "data_routing": "yx", "route_hops": 5, "arrivals": True},
     }
     | _PLACES
 )
-CHIPS = {"ways": WAYS, "three": THREE, "one": ONE, "whole": WHOLE}
+CHIPS = {"ways": WAYS, "three": THREE, "whole": WHOLE, "gaps": GAPS}
 #: A simulator takes a minute to build: the first tier makes do with one that other tests need, too.
 NAMES = slow_but(CHIPS, "ways")
+#: Those on which packets can go around a square of tiles.
+SQUARE = slow_but([name for name in CHIPS if name != "gaps"], "ways")
 
 
 def runs(chip: ChipConfig, jobs: list[Job]) -> list[Run]:
@@ -104,14 +98,7 @@ def test_crossfire_over_all_ways_is_predicted_to_the_cycle(name: str) -> None:
         arrivals += sum(entry.unit is Unit.NONE for entry in timeline.executed)
         routes += sum(entry.opcode is Opcode.ROUTE for entry in timeline.executed)
     assert arrivals > 1500
-    assert routes > 300
-
-
-@pytest.mark.slow
-def test_crossfire_through_routers_without_a_tile_is_predicted_to_the_cycle() -> None:
-    jobs = [crossfire(seed, GAPS, seed % 2 == 1) for seed in range(200, 212)]
-    for job, run in zip(jobs, runs(GAPS, jobs), strict=True):
-        assert exact(run, play(job.program, GAPS))
+    assert routes > 300 or not chip.noc.route_hops
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -240,7 +227,7 @@ def one_by_one(chip: ChipConfig, words: int) -> tuple[Job, dict[int, tuple[int, 
     return Job(Program(chip.digest, placed, boot, {}), [], [], 60_000), pairs
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SQUARE)
 def test_moves_on_an_idle_mesh_take_what_the_closed_form_says(name: str) -> None:
     chip = CHIPS[name]
     pairs = {words: one_by_one(chip, words) for words in WORDS}
@@ -280,7 +267,7 @@ def round_the_square(chip: ChipConfig) -> Program:
     return Program(chip.digest, placed, boot, {})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SQUARE)
 def test_what_the_checker_refuses_stands_still_on_the_chip(name: str) -> None:
     chip = CHIPS[name]
     program = round_the_square(chip)

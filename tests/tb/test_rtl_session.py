@@ -10,13 +10,13 @@ from meshloom.tb.build.builder import build
 from meshloom.tb.devices.serving import ServedChip
 from meshloom.tb.runs.online.rtl_session import RtlSession
 
-from ..sched.served import FOUR, SIX, relocate, template
+from ..sched.served import FOUR, relocate, template
 from ..sched.sessions import Scripted, serve, serve_chains
 from ..tiers import slow_but
 from .served_chip import CHIP
 
 #: The first tier makes do with a simulator that other tests need, too.
-CHIPS = {"lp4": CHIP, "four": FOUR, "six": SIX}
+CHIPS = {"lp4": CHIP, "four": FOUR}
 
 
 def serve_on_rtl(chip: ChipConfig, script: list[Scripted]) -> list[tuple[int, int]]:

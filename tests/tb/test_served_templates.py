@@ -20,8 +20,9 @@ from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.simulated import SimulatedDevice
 
-from ..sched.lowering.test_serving_templates import inputs_of, served_chip
+from ..sched.lowering.test_serving_templates import inputs_of
 from ..sched.network_graphs import every_kind
+from ..sched.served import FOUR
 from ..tiers import slow_but
 from .served_chip import CHIP
 
@@ -35,7 +36,7 @@ def windows(net: ServedNetwork, memories: functional.Memories, chip: ChipConfig)
 
 
 #: The first tier makes do with a simulator that other tests need, too.
-CHIPS = {"lp4": CHIP, "served8": served_chip()}
+CHIPS = {"lp4": CHIP, "four": FOUR}
 
 
 @pytest.mark.parametrize("name", slow_but(CHIPS, "lp4"))

@@ -36,8 +36,15 @@ WAYS_YX = _variant(
     "ways_yx", ["dram core", "spm spm", "host spm"], data_vcs=2, data_depth=2, data_routing="yx", route_hops=4
 )
 
-#: One channel; all that crosses the chip goes by routers without a tile.
-GAPS = _variant("gaps", ["dram core .", "host spm  .", "dram .    spm"], data_depth=3, request_depth=2)
+#: One channel, YX; all that crosses the chip goes by routers without a tile.
+GAPS = _variant(
+    "gaps",
+    ["dram core .", "host spm  .", "dram .    spm"],
+    data_depth=3,
+    request_depth=2,
+    data_routing="yx",
+    arrivals=True,
+)
 
 
 def movers(chip: ChipConfig, streams: Mapping[int, Sequence[Instruction]]) -> Program:

@@ -1,10 +1,11 @@
-"""Measures the points of a study: by workers on this machine or on a cluster, the most work first, resumed where
-another run has ended. A point that comes to an error stops no other."""
+"""Measures the points of studies, all together: by workers on this machine or on a cluster, the most work first,
+resumed where another run has ended. A point that comes to an error stops no other."""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -113,42 +114,64 @@ def _failed(point: Point, why: Failure, seconds: float) -> Line:
     return _line(point, seconds, error=row_error(why, point.name, TRACES).words)
 
 
-def measure(
-    points: Sequence[Point], file: RowFile, on_progress: OnEvent, *, jobs: int, address: str | None = None,
-    retry: bool = False,
-) -> int:  # fmt: skip
-    """Measures those of some points that the present code has not, and adds their lines to a file as they come; returns
-    how many they were.
+@dataclass(frozen=True)
+class Part:
+    """What is left of a study. `left`: its points that are measured; `file`: where their lines are added; `done`: heard
+    when all are there, at once if there are none."""
 
-    `jobs`: worker processes here (0: none, points are measured in this process), or `address`: of the scheduler of a
-    Dask cluster. `retry`: what came to an error is measured anew. Raises ClusterError, WriteError; an interrupt loses
-    only the points under way.
-    """
+    name: str
+    file: RowFile
+    left: Sequence[Point]
+    done: Callable[[], None] = lambda: None
+
+
+def left_of(points: Iterable[Point], file: RowFile, retry: bool = False) -> list[Point]:
+    """Those of some points that the present code has not measured. `retry`: or that came to an error. Raises
+    StudyError, and what a point raises that cannot say what decides it."""
+    points = list(points)
     left = file.missing(points)
     if retry:
         errors = [each.point for each in file.look(points).values() if each.error]
         left = list(dict.fromkeys([*left, *errors]))
-    on_progress(RowCount(rows=len(left)))
-    if not left:
-        return 0
-    left.sort(key=lambda point: -point.work)
-    far = 0
+    return left
+
+
+def measure(parts: Sequence[Part], on_progress: OnEvent, *, jobs: int, address: str | None = None) -> int:
+    """Measures what is left of some studies, all of them together, and adds their lines to their files as they come;
+    returns how many points they were. What several need is measured once.
+
+    `jobs`: worker processes here (0: none, points are measured in this process), or `address`: of the scheduler of a
+    Dask cluster. Raises ClusterError, WriteError; an interrupt loses only the points under way.
+    """
+    waiting = {part.name: {point.key for point in part.left} for part in parts}
+    points = list({point.key: point for part in parts for point in part.left}.values())
+    points.sort(key=lambda point: -point.work)
+    on_progress(RowCount(rows=len(points)))
+    for part in parts:
+        if not part.left:
+            part.done()
 
     def add(lines: Sequence[Line]) -> None:
-        nonlocal far
-        file.add(lines)
-        far += len(lines)
-        on_progress(Stage(workload=file.path.stem, what=f"{far} of {len(left)} points measured"))
+        for part in parts:
+            mine = [line for line in lines if line.key in waiting[part.name]]
+            if not mine:
+                continue
+            waiting[part.name] -= {line.key for line in mine}
+            part.file.add([line for line in mine if not part.file.has(line)])  # one file may be of several
+            far, of = len(part.left) - len(waiting[part.name]), len(part.left)
+            on_progress(Stage(workload=part.name, what=f"{far} of {of} points measured"))
+            if far == of:
+                part.file.tidy()
+                part.done()
 
-    elsewhere = [point for point in left if jobs and _importable(point)]
+    elsewhere = [point for point in points if jobs and _importable(point)]
     if elsewhere:
         with cluster.opened(min(jobs, len(elsewhere)), address) as client:
             cluster.run(client, _jobs(elsewhere), add)
-    for point in left:
+    for point in points:
         if point not in elsewhere:
             add([measured(point, lambda what, name=point.name: on_progress(Stage(name, what, passing=True)))])
-    file.tidy()
-    return len(left)
+    return len(points)
 
 
 def _importable(point: Point) -> bool:

@@ -146,6 +146,10 @@ class RowFile:
         for line in lines:
             self.lines[_name(line.kind, line.point)] = line
 
+    def has(self, line: Line) -> bool:
+        """Whether this very line has been added."""
+        return self.lines.get(_name(line.kind, line.point)) is line
+
     def tidy(self) -> None:
         """Each point once, sorted: few lines change when some are measured anew. Raises WriteError."""
         if self.lines:

@@ -67,7 +67,7 @@ LAYERS = (
 #: Layers of what ours adds and of exhaustive enumeration, which takes long.
 ADDED_LAYERS = ("resnet50/conv3_1_1", "squeezenet/fire4_expand3", "resnet50/conv2_1_2", "resnet50/conv4_1_3")
 #: Layers of each comparison in the quick study.
-QUICK = 2
+QUICK = 1
 #: What each search of a comparison may do: twice as much as one for a table.
 COMPARED = Budget(steps=200_000_000)
 #: De-duplication is compared with exhaustive enumeration where there are at most so many ready operations, and

@@ -37,8 +37,8 @@ READ = ("small", "medium")
 WAITS = (0, None, 2_000, 7_000, 70_000, 700_000)
 #: Workloads for which these are tried, and the one of the quick study.
 WAITED, QUICK = ("small3", "small7"), "small7"
-#: Cases of the quick study: those that compile least.
-QUICK_CASES = ("one core", "a network larger than memory")
+#: Cases of the quick study: what compiles least.
+QUICK_CASES = ("a network larger than memory",)
 
 
 def points(full: bool) -> list[Point]:

@@ -165,8 +165,8 @@ def test_quick_schedulers_on_odd_chips(chip: str) -> None:
             judge(kind, name, odd_chip(chip))
 
 
-#: All schedulers on all chips take twelve minutes of a processor: each has its turn on every third one.
-TURNS = 3
+#: All schedulers on all chips take twelve minutes of a processor: each has its turn on every fifth one.
+TURNS = 5
 
 
 def in_turn(kind: str, number: int, chip: ChipConfig) -> Sequence[str]:

@@ -7,7 +7,6 @@ from itertools import islice
 
 import pytest
 
-from meshloom.hw.spec.config import load
 from meshloom.sched.lowering.templates.schemes import Scheme
 from meshloom.sched.papers.layer_puzzle.samples import Alone, Draw, compiled, draws
 from meshloom.tb.studies.engine.point import Point
@@ -15,9 +14,12 @@ from meshloom.tb.studies.layer_puzzle.chunks import Pair, RtlChunk, RtlChunkPoin
 from meshloom.tb.studies.layer_puzzle.decisions import FORMS, DecisionPoint, DecisionTimes, FormTimes, FormTimesPoint
 from meshloom.tb.studies.layer_puzzle.layer_latency import CLASSES, STUDY, TEST, Error, causes_of, classes_of
 
+from ..served_chip import CHIP as SMALL
+from ..served_chip import chip_with
 from .made_rows import page_of
 
-CHIP = load("lp9")
+#: With room for all networks; its cores and meshes are those of other tests.
+CHIP = chip_with("lp4large", dram=SMALL.dram.model_dump() | {"words": 1 << 23})
 KINDS = (Scheme(), Scheme(feature=2), Scheme(output=5), Scheme(output=9), Scheme(input=2))
 
 

@@ -166,8 +166,14 @@ def test_partial_sums_are_spilled_and_come_back() -> None:
     assert any(isinstance(op, Gemm) and op["to_acc"] for op in operations)
 
 
-@pytest.mark.parametrize("name", slow_but(["flexer", "paper_static", "hybrid"], "flexer"))
-@pytest.mark.parametrize("chip_name", slow_but(["quad8", "tiny"], "quad8"))
+@pytest.mark.parametrize(
+    ("name", "chip_name"),
+    [
+        ("flexer", "quad8"),
+        pytest.param("paper_static", "tiny", marks=pytest.mark.slow),
+        pytest.param("hybrid", "tiny", marks=pytest.mark.slow),
+    ],
+)
 def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scheduler on four cores and on one; found again from the folder, without another search."""
     chip, shape = load(chip_name), parse("conv:6x6x20-20,k3,p1,relu")

@@ -105,7 +105,7 @@ def test_a_budget_of_work_finds_the_same_everywhere(
         return quick(*arguments, **more)
 
     monkeypatch.setattr(module, "attempt", now_and_then_slow)
-    for threads in (1, 2, 3, 5):
+    for threads in (2, 5):
         other = search(problem, chip, policy, "x", layers.BEST_RUNS, budget, threads=threads)
         assert replace(other, seconds=alone.seconds) == alone
 

@@ -64,7 +64,7 @@ def computes(made: NetworkSchedule, chip: ChipConfig, seed: int = 0) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.parametrize("chip", slow_but([SMALL, load("quad8"), load("pe12x14")], SMALL), ids=lambda chip: chip.name)
+@pytest.mark.parametrize("chip", slow_but([SMALL, load("pe12x14")], SMALL), ids=lambda chip: chip.name)
 def test_every_kind_of_layer(name: str, chip: ChipConfig) -> None:
     result = registry.find_network(name)(every_kind(), chip, None)
     computes(result, chip)
