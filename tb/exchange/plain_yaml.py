@@ -16,43 +16,47 @@ def read_yaml(path: Path, what: str) -> object:
     """The values of a file. `what`: what the file must be. Raises ImportFileError, OSError."""
     import yaml
 
-    text, parser = text_of(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(parser):
-        """Tags are kinds of tables."""
-
-        def construct_tagged(self, suffix: str, node: yaml.Node) -> dict[object, object]:
-            if not isinstance(node, yaml.MappingNode):
-                raise yaml.constructor.ConstructorError(None, None, f"!{suffix} has no fields", node.start_mark)
-            return {"kind": suffix, **self.construct_mapping(node, deep=True)}
-
-    Loader.yaml_multi_constructors = {**Loader.yaml_multi_constructors, "!": Loader.construct_tagged}
+    library: Any = yaml
+    text, parser = text_of(path), getattr(library, "CSafeLoader", library.SafeLoader)
+    loader: Any = type("Loader", (parser,), {})
+    loader.add_multi_constructor("!", _tagged)
     try:
         _bounded(text, parser)
-        return yaml.load(text, Loader)
+        return library.load(text, loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ImportFileError(f"{path}: is not YAML: {reason}; it must be {what}: was it cut?") from error
+
+
+def _tagged(loader: Any, suffix: str, node: Any) -> dict[object, object]:
+    """A table whose kind is a tag."""
+    from yaml import MappingNode
+    from yaml.constructor import ConstructorError
+
+    if not isinstance(node, MappingNode):
+        raise ConstructorError(None, None, f"!{suffix} has no fields", node.start_mark)
+    return {"kind": suffix, **loader.construct_mapping(node, deep=True)}
 
 
 def _bounded(text: str, parser: Any) -> None:
     """Raises ValueError for more than `MOST_LEVELS` or `MOST_VALUES`, YAMLError for what is none."""
     import yaml
 
+    library: Any = yaml
     values, anchors = [0], dict[str, int]()
     names: list[str | None] = []
-    for event in yaml.parse(text, parser):
-        if isinstance(event, yaml.CollectionStartEvent):
+    for event in library.parse(text, parser):
+        if isinstance(event, library.CollectionStartEvent):
             if len(values) > MOST_LEVELS:
                 raise ValueError(f"it is nested too deeply, more than {MOST_LEVELS} levels")
             values.append(1)
             names.append(event.anchor)
             continue
-        if isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(event, library.CollectionEndEvent):
             count, name = values.pop(), names.pop()
-        elif isinstance(event, yaml.AliasEvent):
+        elif isinstance(event, library.AliasEvent):
             count, name = anchors.get(event.anchor, 1), None
-        elif isinstance(event, yaml.ScalarEvent):
+        elif isinstance(event, library.ScalarEvent):
             count, name = 1, event.anchor
         else:
             continue

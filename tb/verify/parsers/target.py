@@ -17,7 +17,7 @@ COUNTED = ("meshloom", "tomllib", "yaml", "configparser", "csv")
 
 def main(arguments: list[str]) -> None:
     """Runs one parser with inputs that reach new branches, until libFuzzer ends the process."""
-    import atheris  # pyright: ignore[reportMissingImports]  # in an environment of its own
+    import atheris  # pyright: ignore[reportMissingModuleSource]  (in an environment of its own)
 
     engine: Any = atheris
     name, seeds, *rest = arguments

@@ -41,8 +41,6 @@ from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.inputs.golden.layer import golden
 
-from ....tiers import slow_but
-
 SHAPES = (
     "conv:12x12x40-40,k3,p1,relu",
     "conv:7x7x33-5,k5,p2",
