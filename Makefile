@@ -12,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz parsers kills audit clean
+.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz parsers kills verify-report audit clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ parsers: $(STAMP) ## readers of files: a million inputs that reach new branches,
 
 kills: native ## processes killed at random moments: what is resumed is what it would have been (an hour)
 	$(BIN)/python -m meshloom.tb.verify.kills $(KILLS)
+
+verify-report: native ## how far each block of the chip is verified: docs/results/coverage.md (minutes; FULL=1: hours)
+	$(BIN)/meshloom bench coverage $(if $(FULL),--full)
 
 audit: $(STAMP) ## what is known against locked packages, and a list of them (CycloneDX), in sim_build/audit
 	$(BIN)/python scripts/audit.py
