@@ -23,6 +23,8 @@ LOCKS = ".locks"
 _LOG = ".log"
 #: Seconds after which what a killed process was making is removed.
 _STALE = 3600
+#: Lock of who trims a folder, and when that was; how many seconds ago is lately.
+_TRIM, _LATELY = ".trim", 600
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def trim(folder: Path, limit: int, most: int | None = None) -> list[Entry]:
     from filelock import FileLock, Timeout
 
     gone: list[Entry] = []
-    with contextlib.suppress(OSError, Timeout), FileLock(folder / ".trim", timeout=0, thread_local=False):
+    with contextlib.suppress(OSError, Timeout), FileLock(folder / _TRIM, timeout=0, thread_local=False):
+        os.utime(folder / _TRIM)
         sweep(folder)
         stored = entries(folder)
         left, count = sum(entry.size for entry in stored), len(stored)
@@ -86,6 +89,14 @@ def trim(folder: Path, limit: int, most: int | None = None) -> list[Entry]:
                     left, count = left - entry.size, count - 1
                     gone.append(entry)
     return gone
+
+
+def trimmed_lately(folder: Path) -> bool:
+    """Whether a process has begun to trim a folder within the last minutes."""
+    try:
+        return abs(time.time() - (folder / _TRIM).stat().st_mtime) < _LATELY
+    except OSError:
+        return False
 
 
 def sweep(folder: Path) -> None:

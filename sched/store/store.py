@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..support.files import FORBIDDEN, FULL, write_error
 from . import use
-from .entries import LOCKS, NEW, trim
+from .entries import LOCKS, NEW, trim, trimmed_lately
 from .room import full_place
 
 MANIFEST = "manifest.json"
@@ -41,6 +41,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/+-]+")
 _PART = 64
 #: Folders of which it has been said that nothing is kept there.
 _warned: set[Path] = set()
+#: Bytes that this process has kept in each folder since it has trimmed it, or since the first ones.
+_written: dict[Path, int] = {}
 
 
 class StoreError(RuntimeError):
@@ -76,7 +78,6 @@ class Store:
 
     def __init__(self, folder: Path | None, limit: int | None = None, on_progress: OnProgress = _log.warning) -> None:
         self.folder, self._limit, self._tell = folder, limit, on_progress
-        self._written: int | None = None  # bytes since the last trim; None: there was none
 
     def get(self, name: str) -> bytes | None:
         """The value of that name; None if there is none, or only a damaged one."""
@@ -219,12 +220,14 @@ class Store:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _grown(self, size: int) -> None:
-        """Trims the folder when it may have grown by a part of its limit, and at the first value that is kept."""
+        """Trims the folder when this process may have let it grow by a part of its limit, and at the first value that
+        it keeps there if nobody has trimmed it lately: looking at thousands of entries takes longer than a schedule."""
         if self._limit is None or self.folder is None:
             return
-        before, self._written = self._written, (self._written or 0) + size
-        if before is None or self._written > self._limit // _PART:
-            self._written = 0
+        first = self.folder not in _written
+        _written[self.folder] = _written.get(self.folder, 0) + size
+        if _written[self.folder] > self._limit // _PART or (first and not trimmed_lately(self.folder)):
+            _written[self.folder] = 0
             trim(self.folder, self._limit)
 
 

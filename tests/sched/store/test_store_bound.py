@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from meshloom.sched.store import cache, use
+from meshloom.sched.store import cache, store, use
 from meshloom.sched.store.cache import SettingError
 from meshloom.sched.store.entries import Entry, entries, sweep, trim
 from meshloom.sched.store.kinds import KINDS, NUMBA, RUNS, SCHEDULES, SIMULATORS
@@ -198,3 +198,24 @@ def test_compiled_code_is_in_use_and_bounded(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "numba" / "new" / "file"))
     (tmp_path / "numba" / "new" / "file").touch()
     assert NUMBA.compiled("new") is None
+
+
+def test_a_large_folder_is_not_looked_through_for_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever keeps the first value of a process trims, if nobody has lately; then so many bytes must have come."""
+    trimmed: list[int] = []
+
+    def count(folder: Path, limit: int) -> list[Entry]:
+        trimmed.append(limit)
+        return trim(folder, limit)
+
+    monkeypatch.setattr(store, "trim", count)
+    for number in range(20):  # each asks for a store of its own
+        Store(tmp_path, 64_000).put(f"v{number}", bytes(100))
+    assert len(trimmed) == 1 + 19 * 100 // 1000
+    store._written.clear()  # another process
+    Store(tmp_path, 64_000).put("other", bytes(100))
+    assert len(trimmed) == 2
+    store._written.clear()
+    aged(tmp_path / ".trim", 3600)
+    Store(tmp_path, 64_000).put("later", bytes(100))
+    assert len(trimmed) == 3
