@@ -114,6 +114,8 @@ def check_structure(model: ModelProto, name: str) -> None:
 
     light = without_weights(model)
     inner = [node for graph in (light.graph, *light.functions) for outer in graph.node for node in nodes_within(outer)]
+    if not all(isinstance(text, str) for text in _names(light.graph, inner)):  # protobuf gives what is no text as bytes
+        raise OnnxError(f"{name}: is damaged: a name in it is no text; export or copy it again")
     own = {(function.domain, function.name) for function in light.functions}
     if any((node.domain, node.op_type) not in own and not _is_known(node) for node in inner):
         return
@@ -123,6 +125,14 @@ def check_structure(model: ModelProto, name: str) -> None:
         onnx.checker.check_model(light)  # pyright: ignore[reportUnknownMemberType]  (onnx leaves PathLike open)
     except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
         raise OnnxError(f"{name}: is not a valid ONNX model: {one_line(error)}; export it again") from error
+
+
+def _names(graph: GraphProto, nodes: Iterable[NodeProto]) -> Iterator[object]:
+    for item in (*graph.input, *graph.output, *graph.initializer):
+        yield item.name
+    for node in nodes:
+        yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
 
 
 def without_weights(model: ModelProto) -> ModelProto:
