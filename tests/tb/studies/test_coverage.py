@@ -9,6 +9,8 @@ import pytest
 
 from meshloom.hw.assembly.verilog import verilog
 from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.tb.build.builder import BuildError
+from meshloom.tb.studies.chip import coverage
 from meshloom.tb.studies.chip.coverage import STAGES, STUDY, CoveragePoint, Covered, stage
 from meshloom.tb.verify.coverage import BLOCKS, OTHER, Reach, block_of, reached, together
 
@@ -76,3 +78,15 @@ def test_stages_and_bars() -> None:
     assert [row[0] for row in first.rows] == ["router", "mover", "launches"]
     assert first.rows[2][-1] == "`launches.queue`"
     assert second.rows[0][2:] == ("30", "5,000")
+
+
+def test_what_runs_otherwise_than_predicted_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Device:
+        def run(self, jobs: list[object], label: str) -> list[object]:
+            return jobs
+
+    monkeypatch.setattr(coverage, "build_with_coverage", lambda chip, report: None)
+    monkeypatch.setattr(coverage, "SimulatedDevice", lambda build, keep, patience: Device())
+    monkeypatch.setattr(coverage, "difference", lambda sample, run, chip: "12 cycles, 13 predicted")
+    with pytest.raises(BuildError, match="a program did not run as predicted: 12 cycles, 13 predicted"):
+        CoveragePoint(0, 4).measure(lambda what: None)
