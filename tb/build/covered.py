@@ -35,9 +35,11 @@ def build_with_coverage(config: ChipConfig, on_progress: OnProgress = lambda wha
     """The simulator of a chip that counts, from the cache if it is there. Raises BuildError, StoreError."""
 
     def make(folder: Path, log: Path) -> None:
+        from meshloom.hw.assembly.verilog import EmitError
+
         try:
             _compile(folder, _sources(folder, config), log, on_progress)
-        except ToolError as error:
+        except (EmitError, ToolError) as error:
             raise BuildError(f"verilator did not build {config.name}: {error}") from error
 
     parts = ingredients(config, "verilator", False) | {"coverage": Path(__file__).read_text(encoding="utf-8")}

@@ -7,8 +7,8 @@ from typing import Any
 
 from .interface import ImportFileError, text_of
 
-#: Levels of a file, and values in it, what is named twice counted twice: no tool writes more, and neither parser nor
-#: models bear any number.
+#: Levels of a file, and values in it (what is named twice counts twice). No tool writes more. A parser crashes at some
+#: depth, and a model takes for ever at some number.
 MOST_LEVELS, MOST_VALUES = 100, 1_000_000
 
 

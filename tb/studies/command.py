@@ -13,7 +13,7 @@ from ..devices.interface import DeviceError
 from ..report.reporter import Reporter
 from ..runs.sweeps.cluster import ClusterError
 from .engine.index import save_index
-from .engine.measure import Part, left_of, measure, shard
+from .engine.measure import PendingStudy, left_of, measure, shard
 from .engine.page import FOLDER, page_of, row_file, save
 from .engine.point import Point
 from .engine.rows import RowFile, StudyError
@@ -55,24 +55,24 @@ def run(studies: Sequence[Study], options: StudyOptions, screen: Console) -> boo
     """Measures studies, prints them and writes their pages; whether all kept their bars. One that cannot be measured
     stops no other. Raises StudyError for a shard that is none, and if docs/claims.md refers to nothing; WriteError."""
     points = {study.name: points_of(study, options) for study in studies}
-    bench = _Bench(screen)
+    bench = _StudyRun(screen)
     if options.printed:
         for study in studies:
             bench.show(study)
     else:
-        parts = {study.name: part for study in studies if (part := bench.part(study, points[study.name], options))}
-        alone = [[parts[study.name]] for study in studies if study.alone and study.name in parts]
-        others = [parts[study.name] for study in studies if not study.alone and study.name in parts]
-        for each in (others, *alone):
-            jobs, address = (0, None) if each is not others else (options.jobs, options.cluster)
-            bench.measure(each, jobs, address)
+        pending = [(study, bench.pending(study, points[study.name], options)) for study in studies]
+        together = [part for study, part in pending if part is not None and not study.alone]
+        bench.measure(together, options.jobs, options.cluster)
+        for study, part in pending:
+            if part is not None and study.alone:
+                bench.measure([part], 0, None)
     if FOLDER.exists():
         save_index(SHIPPED, FOLDER)
         save_prose(FOLDER)
     return bench.good
 
 
-class _Bench:
+class _StudyRun:
     """Studies under way. `good`: whether all that were shown have been measured, and kept their bars."""
 
     def __init__(self, screen: Console) -> None:
@@ -80,17 +80,17 @@ class _Bench:
         self._files: dict[Path, RowFile] = {}
         self.good = True
 
-    def part(self, study: Study, points: Sequence[Point], options: StudyOptions) -> Part | None:
+    def pending(self, study: Study, points: Sequence[Point], options: StudyOptions) -> PendingStudy | None:
         """What is left of a study; None if that cannot be said."""
         try:
             file = row_file(study)
             file = self._files.setdefault(file.path, file)  # studies may share one
-            return Part(study.name, file, left_of(points, file, options.retry), lambda: self.show(study))
+            return PendingStudy(study.name, file, left_of(points, file, options.retry), lambda: self.show(study))
         except _FAILURES as error:
             self._fail(study.name, error)
             return None
 
-    def measure(self, parts: Sequence[Part], jobs: int, address: str | None) -> None:
+    def measure(self, parts: Sequence[PendingStudy], jobs: int, address: str | None) -> None:
         """Measures what is left of some studies, and shows each when it is whole."""
         try:
             with Reporter(self._screen) as on_progress:

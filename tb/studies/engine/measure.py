@@ -115,7 +115,7 @@ def _failed(point: Point, why: Failure, seconds: float) -> Line:
 
 
 @dataclass(frozen=True)
-class Part:
+class PendingStudy:
     """What is left of a study. `left`: its points that are measured; `file`: where their lines are added; `done`: heard
     when all are there, at once if there are none."""
 
@@ -136,7 +136,7 @@ def left_of(points: Iterable[Point], file: RowFile, retry: bool = False) -> list
     return left
 
 
-def measure(parts: Sequence[Part], on_progress: OnEvent, *, jobs: int, address: str | None = None) -> int:
+def measure(parts: Sequence[PendingStudy], on_progress: OnEvent, *, jobs: int, address: str | None = None) -> int:
     """Measures what is left of some studies, all of them together, and adds their lines to their files as they come;
     returns how many points they were. What several need is measured once.
 

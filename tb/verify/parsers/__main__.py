@@ -24,10 +24,10 @@ from pydantic import TypeAdapter
 from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key
 
-from ...build.builder import OUTPUT
+from ...build.builder import OUTPUT, ROOT
 from ..record import SoakRecord
 from . import readers
-from .readers import PARSERS, ROOT
+from .readers import PARSERS
 
 #: Of the campaign of a night: inputs for all parsers together, and how many of one are a round: what an interrupt can
 #: lose of each worker.
@@ -93,13 +93,13 @@ def record_of(plan: list[Round]) -> SoakRecord[RoundResult]:
 def tools(place: Path, say: Callable[[str], None]) -> Path:
     """The folder with Atheris, installed if need be. Raises CalledProcessError."""
     home = place / "tools"
-    stamp, wanted = home / "stamp", TOOLS.read_text(encoding="utf-8")
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+    stamp, pins = home / "stamp", TOOLS.read_text(encoding="utf-8")
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != pins:
         say(f"installing what {TOOLS.name} names into {home}")
         shutil.rmtree(home, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
         subprocess.run([*pip, "--target", str(home), "--requirement", str(TOOLS)], check=True)
-        stamp.write_text(wanted, encoding="utf-8")
+        stamp.write_text(pins, encoding="utf-8")
     return home
 
 
@@ -111,20 +111,20 @@ class Campaign:
         self.processes: set[subprocess.Popen[str]] = set()
         self.ended = False
 
-    def run(self, one: Round) -> RoundResult | None:
+    def run(self, stretch: Round) -> RoundResult | None:
         """A round; None if it was interrupted."""
-        home = self.place / one.parser.replace(" ", "_")
+        home = self.place / stretch.parser.replace(" ", "_")
         corpus, findings = home / "corpus", home / "findings"
         for folder in (corpus, findings):
             folder.mkdir(parents=True, exist_ok=True)
         before = set(findings.iterdir())
         with TemporaryDirectory() as seeds:
             options = [
-                f"-runs={one.inputs}", f"-seed={1_000 * one.seed + one.number + 1}", f"-timeout={SECONDS}",
+                f"-runs={stretch.inputs}", f"-seed={1_000 * stretch.seed + stretch.number + 1}", f"-timeout={SECONDS}",
                 f"-rss_limit_mb={MEGABYTES}", f"-max_len={BYTES}", f"-artifact_prefix={findings}/",
                 "-print_final_stats=1", "-reload=0",
             ]  # fmt: skip
-            command = [sys.executable, "-m", f"{__package__}.target", one.parser, seeds, *options, str(corpus)]
+            command = [sys.executable, "-m", f"{__package__}.target", stretch.parser, seeds, *options, str(corpus)]
             environment = os.environ | {"PYTHONPATH": str(self.atheris), "PYTHONUNBUFFERED": "1"}
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -157,23 +157,26 @@ def carry_out(
     plan: list[Round], record: SoakRecord[RoundResult], campaign: Campaign, jobs: int, say: Callable[[str], None]
 ) -> list[tuple[Round, RoundResult]]:
     """Runs what has not been done, `jobs` parsers at a time; a parser ends with its first finding. Returns findings."""
-    found: dict[str, tuple[Round, RoundResult]] = {}
-    todo = {name: [one for one in plan if one.parser == name] for name in dict.fromkeys(one.parser for one in plan)}
+    findings: dict[str, tuple[Round, RoundResult]] = {}
+    todo = {
+        name: [stretch for stretch in plan if stretch.parser == name]
+        for name in dict.fromkeys(stretch.parser for stretch in plan)
+    }
 
     def of_parser(name: str) -> None:
-        for one in todo[name]:
-            result = record.done.get(one.name)
+        for stretch in todo[name]:
+            result = record.done.get(stretch.name)
             if result is None:
                 if campaign.ended:
                     return
-                result = campaign.run(one)
+                result = campaign.run(stretch)
                 if result is None:
                     return
-                say(f"{one.name}: {result.inputs:,} inputs, {result.coverage:,} branches")
+                say(f"{stretch.name}: {result.inputs:,} inputs, {result.coverage:,} branches")
                 if not result.words:
-                    record.add(one.name, result)
+                    record.add(stretch.name, result)
             if result.words:
-                found[name] = one, result
+                findings[name] = stretch, result
                 return
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -183,12 +186,12 @@ def carry_out(
             campaign.end()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return list(found.values())
+    return list(findings.values())
 
 
-def _reported(found: list[tuple[Round, RoundResult]]) -> Iterator[str]:
-    for one, result in found:
-        yield f"{one.parser}: {result.words}\n  {result.file}\n  keep it as a test in tests/tb/parser_corpus"
+def _reported(findings: list[tuple[Round, RoundResult]]) -> Iterator[str]:
+    for stretch, result in findings:
+        yield f"{stretch.parser}: {result.words}\n  {result.file}\n  keep it as a test in tests/tb/parser_corpus"
 
 
 def main(
@@ -217,18 +220,18 @@ def main(
         record.forget()
     try:
         campaign = Campaign(place, tools(place, say))
-        found = carry_out(plan, record, campaign, jobs, say)
+        findings = carry_out(plan, record, campaign, jobs, say)
     except subprocess.CalledProcessError as error:
         say(f"error: pip could not install what {TOOLS.name} names (exit status {error.returncode})")
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         say(f"interrupted with {len(record.done)} of {len(plan)} rounds done; the same command goes on")
         raise typer.Exit(130) from None
-    count = sum(result.inputs for result in record.done.values()) + sum(result.inputs for _, result in found)
-    say(f"parsers: {count:,} inputs for {len(chosen)} parsers; {len(found)} of them with a finding")
-    for text in _reported(found):
+    count = sum(result.inputs for result in record.done.values()) + sum(result.inputs for _, result in findings)
+    say(f"parsers: {count:,} inputs for {len(chosen)} parsers; {len(findings)} of them with a finding")
+    for text in _reported(findings):
         screen.print(text, style="red", markup=False, soft_wrap=True)
-    if found:
+    if findings:
         raise typer.Exit(1)
 
 

@@ -23,6 +23,7 @@ from meshloom.sched.workload.onnx.host import fold_to_end
 from meshloom.sched.workload.onnx.load import is_float_model, load_model
 from meshloom.sched.workload.onnx.reader import read as read_network
 
+from ...build.builder import ROOT
 from ...exchange import traffic
 from ...exchange.chips import CHIP_IMPORTERS
 from ...exchange.noc_traffic import TrafficSettings
@@ -35,7 +36,6 @@ from ...results import sweep as sweeps
 from ...runs.kinds import grouped
 from ...runs.sweeps import grid
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Good files, in a checkout.
 EXAMPLES, KEPT = ROOT / "examples", ROOT / "tests" / "data" / "v0.1"
 #: Characters of a message.
@@ -69,12 +69,12 @@ def problem(parser: Parser, path: Path) -> str:
     try:
         parser.read(path)
     except Exception as error:
-        known = exits.expected(error)
-        if known is None:
+        refusal = exits.expected(error)
+        if refusal is None:
             raise
-        if not 0 < len(known[0].strip()) <= LONGEST:
-            raise UnclearError(f"{len(known[0]):,} characters: {known[0][:200]!r}") from error
-        return known[0]
+        if not 0 < len(refusal[0].strip()) <= LONGEST:
+            raise UnclearError(f"{len(refusal[0]):,} characters: {refusal[0][:200]!r}") from error
+        return refusal[0]
     return ""
 
 

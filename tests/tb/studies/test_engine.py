@@ -20,7 +20,7 @@ from meshloom.tb.results.schema import Row
 from meshloom.tb.studies import command, registry
 from meshloom.tb.studies.engine import page as pages
 from meshloom.tb.studies.engine.index import index
-from meshloom.tb.studies.engine.measure import Part, PointJob, left_of, measure, shard
+from meshloom.tb.studies.engine.measure import PendingStudy, PointJob, left_of, measure, shard
 from meshloom.tb.studies.engine.page import Page, filled, page_of, row_file
 from meshloom.tb.studies.engine.point import Inputs, Point, Report, form
 from meshloom.tb.studies.engine.rows import RowFile, Rows, StudyError
@@ -80,7 +80,7 @@ def file(folder: Path) -> RowFile:
 
 
 def here(points: Sequence[Point], file: RowFile, **more: Any) -> int:
-    return measure([Part("squares", file, left_of(points, file, **more))], lambda event: None, jobs=0)
+    return measure([PendingStudy("squares", file, left_of(points, file, **more))], lambda event: None, jobs=0)
 
 
 SOME = [Square(3), Square(5), Square(4)]
@@ -429,9 +429,9 @@ def test_studies_are_measured_together_and_shown_when_they_are_whole(file: RowFi
     """The most work first, whichever study's it is; what two need is measured once, and both get it."""
     other, heard = RowFile(file.path.with_name("others.jsonl")), list[tuple[str, list[int]]]()
 
-    def part(name: str, rows: RowFile, *numbers: int) -> Part:
+    def part(name: str, rows: RowFile, *numbers: int) -> PendingStudy:
         points = [Square(number) for number in numbers]
-        return Part(name, rows, left_of(points, rows), lambda: heard.append((name, list(Square.calls))))
+        return PendingStudy(name, rows, left_of(points, rows), lambda: heard.append((name, list(Square.calls))))
 
     parts = [part("small", file, 2, 3), part("none", file), part("large", other, 3, 6), part("same", file, 3)]
     assert measure(parts, lambda event: None, jobs=0) == 3
@@ -488,7 +488,7 @@ def test_a_row_of_a_run_comes_back_as_it_was() -> None:
 @pytest.mark.slow
 def test_workers_measure_the_same(file: RowFile) -> None:
     some = [RunPoint("tiny", name) for name in ("gemm:4x4x4", "gemm:9x5x4", "gemm:4x999999x4")]
-    assert measure([Part("runs", file, left_of(some, file))], lambda event: None, jobs=2) == 3
+    assert measure([PendingStudy("runs", file, left_of(some, file))], lambda event: None, jobs=2) == 3
     rows = Rows(some, file.look(some))
     assert rows.errors.keys() == {some[2]}
     assert all(row.rtl_cycles == row.model_cycles > 0 for row in rows.values())
