@@ -4,11 +4,11 @@ resumed where another run has ended. A point that comes to an error stops no oth
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter
@@ -177,7 +177,9 @@ def measure(parts: Sequence[PendingStudy], on_progress: OnEvent, *, jobs: int, a
 def _importable(point: Point) -> bool:
     """Whether a worker can import the class of a point: not that of a file that was named, or of a function."""
     module, _, name = place_of(point).partition(":")
-    if PathFinder.find_spec(module.partition(".")[0]) is None:
+    package = module.partition(".")[0]
+    # not by `sys.modules`, which has the file too; an editable install is there by a finder of its own
+    if not any(finder.find_spec(package, None) for finder in sys.meta_path):
         return False
     return getattr(import_module(module), name, None) is type(point)
 

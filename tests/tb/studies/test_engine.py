@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +19,7 @@ from meshloom.tb.cli.main import app
 from meshloom.tb.report.console import console
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.schema import Row
+from meshloom.tb.runs.sweeps import cluster
 from meshloom.tb.studies import command, registry
 from meshloom.tb.studies.engine import page as pages
 from meshloom.tb.studies.engine.index import index
@@ -483,6 +486,27 @@ def test_a_row_of_a_run_comes_back_as_it_was() -> None:
     value = json.loads(json.dumps(RunPoint.dump(row)))
     assert "error_percent" not in value, "it follows from others"
     assert RunPoint.load(value) == row
+
+
+def test_points_of_ours_go_to_workers_and_those_of_a_file_do_not(
+    file: RowFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the checkout is no folder of `sys.path`, as in the program `meshloom`."""
+    root = Path(__file__).parents[3]
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if Path(each or ".").resolve() != root])
+    sent: list[Point] = []
+
+    def run(client: object, jobs: Sequence[PointJob], on_done: object) -> None:
+        sent.extend(point for job in jobs for point in job.read())
+
+    monkeypatch.setattr(cluster, "opened", lambda jobs, address: nullcontext())
+    monkeypatch.setattr(cluster, "run", run)
+    ours, own = RunPoint("tiny", "gemm:4x4x4"), Square(3)
+    monkeypatch.setattr(Square, "__module__", "a_file_that_was_named")
+    monkeypatch.setitem(sys.modules, "a_file_that_was_named", sys.modules[__name__])
+    assert measure([PendingStudy("both", file, [ours, own])], lambda event: None, jobs=2) == 2
+    assert sent == [ours]
+    assert file.look([ours, own]).keys() == {own}
 
 
 @pytest.mark.slow
