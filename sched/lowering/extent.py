@@ -10,8 +10,9 @@ _OFFSET = (1 << OFFSET_BITS) - 1
 
 
 def dram_ends(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:
-    """First word of each DRAM tile after everything that tensors and operations use."""
-    ends = dict.fromkeys(chip.drams, 0)
+    """First word of each DRAM tile, that of a controller's code among them, after everything that tensors and
+    operations use."""
+    ends = dict.fromkeys(chip.channels, 0)
     for tensor in schedule.tensors:
         for piece in tensor.pieces:
             ends[piece.tile] = max(ends[piece.tile], (piece.address & _OFFSET) + piece.words)

@@ -14,11 +14,12 @@ from ..build.tools import first_line
 _ROOT = Path(__file__).resolve().parents[2]
 #: Gateware, schedulers, bench and the simulation's Verilog. Chips, networks and inputs have digests of their own.
 _SOURCES = ("*.py", "*.v", "*.sv")
+_TOPS = ("hw", "sched", "tb")
 
 
 @cache
 def code() -> str:
-    """Version, in a checkout the commit (with `-dirty` if files differ from it), and a digest of the sources."""
+    """Version, in a checkout the commit (with `-dirty` if its sources are others), and a digest of the sources."""
     parts = [metadata.version("meshloom"), _commit(), f"sources {sources()}"]
     return ", ".join(filter(None, parts))
 
@@ -28,15 +29,18 @@ def _commit() -> str:
     home = checkout()
     if home is None or not (home / ".git").exists():
         return ""
-    described = first_line("git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=12")
-    return f"commit {described}" if described else ""
+    git = ("git", "-C", str(home))
+    described = first_line(*git, "describe", "--always", "--abbrev=12")
+    # what a run writes into docs while it goes on makes no other code of it
+    changed = first_line(*git, "status", "--porcelain", "--", *_TOPS)
+    return f"commit {described}{'-dirty' if changed else ''}" if described else ""
 
 
 @cache
 def sources() -> str:
     """A digest of the sources."""
     digest = hashlib.sha256()
-    for top in ("hw", "sched", "tb"):
+    for top in _TOPS:
         for path in sorted(path for kind in _SOURCES for path in (_ROOT / top).rglob(kind)):
             digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]

@@ -369,6 +369,23 @@ def test_code_lies_behind_the_data_and_must_fit() -> None:
         lower(schedule, small)
 
 
+def test_code_lies_behind_data_in_the_channel_of_a_controller_too() -> None:
+    form = {
+        "lanes": 4,
+        "rows": 4,
+        "cols": 4,
+        "floorplan": ["dram core dtt", "host core dram"],
+        "controller_channel": True,
+    }
+    chip = ChipConfig.model_validate({"name": "channel", **form})
+    (core, _), channel = chip.cores, chip.code_channel
+    assert channel is not None
+    there, here = (Span(tile=tile, address=at, run=30) for tile, at in ((channel, 70), (core, 0)))
+    program = lower(schedule_of([Move(issuer=channel, src=there, dst=here, words=30)], chip), chip)
+    check(program, chip)
+    assert [stream.address for stream in (*program.streams, program.boot) if stream.dram_tile == channel] == [128]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_program_checker_agrees(seed: int) -> None:
     """It derives the order of events from the program alone, and finds nothing unordered."""
