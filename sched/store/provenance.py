@@ -146,13 +146,20 @@ def _imported(statements: Iterable[ast.stmt]) -> Iterator[tuple[int, tuple[str, 
 def needed(root: Path, modules: Iterable[str]) -> list[Path]:
     """The files of modules and of what they import, in the order of their names. Raises ValueError if one of
     `modules` has no file."""
-    return _Tree(root).needed(modules)
-
-
-def needed_by_each(root: Path, modules: Iterable[str]) -> dict[str, list[Path]]:
-    """The same of each module by itself; no file is read twice. Raises ValueError."""
     tree = _Tree(root)
-    return {name: tree.needed([name]) for name in modules}
+    paths: set[tuple[str, ...]] = set()
+    left: list[tuple[str, ...]] = []
+    for name in modules:
+        path = tree.file(tuple(name.split(".")))
+        if path is None:
+            raise ValueError(f"there is no module {name} below {root}")
+        left.append(path)
+    while left:
+        path = left.pop()
+        if path not in paths:
+            paths.add(path)
+            left += tree.imports(path)
+    return sorted(root.joinpath(*path) for path in paths)
 
 
 class _Tree:
@@ -162,25 +169,6 @@ class _Tree:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._folders: dict[tuple[str, ...], frozenset[str]] = {}
-        self._imports: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
-
-    def needed(self, modules: Iterable[str]) -> list[Path]:
-        """The files of modules and of what they import."""
-        paths: set[tuple[str, ...]] = set()
-        left: list[tuple[str, ...]] = []
-        for name in modules:
-            path = self.file(tuple(name.split(".")))
-            if path is None:
-                raise ValueError(f"there is no module {name} below {self._root}")
-            left.append(path)
-        while left:
-            path = left.pop()
-            if path not in paths:
-                paths.add(path)
-                if path not in self._imports:
-                    self._imports[path] = tuple(self.imports(path))
-                left += self._imports[path]
-        return sorted(self._root.joinpath(*path) for path in paths)
 
     def _names(self, folder: tuple[str, ...]) -> frozenset[str]:
         if folder not in self._folders:
