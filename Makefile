@@ -12,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz parsers kills verify-report audit clean
+.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz parsers mutate kills verify-report audit clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ fuzz: native ## random programs on random chips: RTL, model, executor and checke
 
 parsers: $(STAMP) ## readers of files: a million inputs that reach new branches, by Atheris (hours; resumes)
 	$(BIN)/python -m meshloom.tb.verify.parsers $(PARSERS)
+
+mutate: native ## mutation: a thousand small changes of the sources, each of which a test must notice (a day; resumes)
+	$(BIN)/python -m meshloom.tb.verify.mutants $(MUTATE)
 
 kills: native ## processes killed at random moments: what is resumed is what it would have been (an hour)
 	$(BIN)/python -m meshloom.tb.verify.kills $(KILLS)

@@ -38,7 +38,7 @@ CHAIN = 5
 #: Seconds after which a process is one that lives on, and a command one that hangs.
 _SOON, _HANGS = 20.0, 600.0
 #: By its value in their environment, all processes of a command are known, whoever is their parent.
-_MARK = "MESHLOOM_KILLS"
+MARK = "MESHLOOM_KILLS"
 
 SWEEP = 'name = "s"\nchips = ["tiny"]\nworkloads = ["gemm:{m}x8x8"]\n[parameters]\nm = [4, 8, 12, 16, 20, 24]\n'
 SCENARIO = 'name = "s"\n[[network]]\nname = "ds_cnn"\narrival = [0, 5000]\n'
@@ -166,7 +166,7 @@ def processes(mark: str) -> dict[int, str]:
         if not place.name.isdecimal():
             continue
         with suppress(OSError):
-            if f"{_MARK}={mark}".encode() not in (place / "environ").read_bytes().split(b"\0"):
+            if f"{MARK}={mark}".encode() not in (place / "environ").read_bytes().split(b"\0"):
                 continue
             if (place / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
                 living[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:100]
@@ -218,7 +218,7 @@ class Victim:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Starts the command."""
-        variables = {_MARK: self.mark, cache.VARIABLE: str(self.folder / "cache")}
+        variables = {MARK: self.mark, cache.VARIABLE: str(self.folder / "cache")}
         with (self.folder / "stderr").open("wb") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "meshloom.tb.cli.main", *self.case.words],

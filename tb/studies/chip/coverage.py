@@ -24,6 +24,8 @@ from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import DASH, Table, count, table
 from ..points.runs import gateware
+from . import functional
+from .functional import percent, share
 
 #: What chips and programs are drawn with; chips of the full and of the quick study, programs of each.
 SEED, CHIPS, QUICK = 1, range(12), (0,)
@@ -93,28 +95,19 @@ class CoveragePoint(Point):
         return Covered(len(samples), sum(run.cycles for run in runs), blocks)
 
 
-def points(full: bool) -> list[CoveragePoint]:
+def points(full: bool) -> list[Point]:
     """Chips, each with as many programs."""
     chips, samples = (CHIPS, SAMPLES) if full else (QUICK, QUICK_SAMPLES)
-    return [CoveragePoint(chip, samples) for chip in chips]
+    return [*(CoveragePoint(chip, samples) for chip in chips), *functional.points(chips, full)]
 
 
 def _blocks(rows: Rows) -> dict[str, Reach]:
     return together(row.blocks for _, row in rows.pairs(CoveragePoint))
 
 
-def _percent(part: int, whole: int) -> float | None:
-    return 100 * part / whole if whole else None
-
-
-def _share(part: int, whole: int) -> str:
-    value = _percent(part, whole)
-    return DASH if value is None else f"{value:.1f} %"
-
-
 def stage(reach: Reach) -> str:
     """The last stage whose bounds a block keeps; a block without lines is judged by its bits."""
-    lines, bits = (_percent(reach.lines, reach.lines_of), _percent(reach.bits, reach.bits_of))
+    lines, bits = (percent(reach.lines, reach.lines_of), percent(reach.bits, reach.bits_of))
     return next(
         name
         for name, least_lines, least_bits in STAGES
@@ -135,9 +128,9 @@ def by_block(rows: Rows) -> Table:
         "its contract": lambda name: f"`hw/{BLOCKS[name][1]}`" if name in BLOCKS else DASH,
         "proofs>": lambda name: count(_proofs(name)) if _proofs(name) else DASH,
         "lines>": lambda name: count(reaches[name].lines_of),
-        "reached>": lambda name: _share(reaches[name].lines, reaches[name].lines_of),
+        "reached>": lambda name: share(reaches[name].lines, reaches[name].lines_of),
         "bits>": lambda name: count(reaches[name].bits_of),
-        "moved>": lambda name: _share(reaches[name].bits, reaches[name].bits_of),
+        "moved>": lambda name: share(reaches[name].bits, reaches[name].bits_of),
         "stage": lambda name: stage(reaches[name]),
         "signals that rested": lambda name: ", ".join(
             f"`{signal.partition('__')[2] or signal}`" for signal in reaches[name].still[:SHOWN]
@@ -164,7 +157,7 @@ def _rows(chip: ChipConfig) -> list[str]:
 def _whole(kind: str) -> Callable[[Rows], float | None]:
     def value(rows: Rows) -> float | None:
         whole = sum(_blocks(rows).values(), Reach())
-        return _percent(getattr(whole, kind), getattr(whole, f"{kind}_of"))
+        return percent(getattr(whole, kind), getattr(whole, f"{kind}_of"))
 
     return value
 
@@ -181,14 +174,16 @@ STUDY = Study(
     name="coverage",
     title="How far each block of the chip is verified",
     question="How much of each block of the chip do random programs reach that are predicted to the cycle?",
-    answer="{{ lines }} of the lines and branches, {{ bits }} of the bits; {{ V3 }} blocks are at the last stage, "
+    answer="{{ lines }} of the lines and branches, {{ bits }} of the bits, {{ bins }} of what "
+    "instructions, units and faults can do; {{ V3 }} blocks are at the last stage, "
     "{{ V1 }} at the first.",
     about=prose(__file__),
     points=points,
-    tables=(by_block, runs),
+    tables=(by_block, functional.by_group, functional.waivers, runs),
     figures=(
         Figure("lines", "lines and branches that were reached", _whole("lines"), "{:.1f} %", Bar("at least", 98.0)),
         Figure("bits", "bits that rose and fell", _whole("bits"), "{:.1f} %", Bar("at least", 90.0)),
+        *functional.FIGURES,
         *(Figure(name, f"blocks at stage {name}", _at(name), "{:.0f}") for name, _, _ in STAGES),
     ),
 )

@@ -33,6 +33,13 @@ def random_chips(seed: int, count: int) -> list[ChipConfig]:
     return chips
 
 
+def drafts(seed: int, count: int) -> Iterator[ChipConfig]:
+    """Legal chips, each drawn by itself."""
+    random = Random(f"drafts {seed}")
+    for number in range(count):
+        yield _draft(random, f"draft{seed}_{number}")
+
+
 def choices(chip: ChipConfig) -> Mapping[str, str]:
     """What was chosen for each option, as text: numbers by what they change, not by size."""
     noc, dram, core = chip.noc, chip.dram, chip.core

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key
 
 from ...build.builder import OUTPUT, ROOT
+from ..pinned import installed
 from ..record import SoakRecord
 from . import readers
 from .readers import PARSERS
@@ -88,19 +88,6 @@ def record_of(plan: list[Round]) -> SoakRecord[RoundResult]:
         for each in plan
     }
     return SoakRecord(keys, TypeAdapter(RoundResult))
-
-
-def tools(place: Path, say: Callable[[str], None]) -> Path:
-    """The folder with Atheris, installed if need be. Raises CalledProcessError."""
-    home = place / "tools"
-    stamp, pins = home / "stamp", TOOLS.read_text(encoding="utf-8")
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != pins:
-        say(f"installing what {TOOLS.name} names into {home}")
-        shutil.rmtree(home, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
-        subprocess.run([*pip, "--target", str(home), "--requirement", str(TOOLS)], check=True)
-        stamp.write_text(pins, encoding="utf-8")
-    return home
 
 
 class Campaign:
@@ -219,7 +206,7 @@ def main(
     if fresh:
         record.forget()
     try:
-        campaign = Campaign(place, tools(place, say))
+        campaign = Campaign(place, installed(TOOLS, place / "tools", say))
         findings = carry_out(plan, record, campaign, jobs, say)
     except subprocess.CalledProcessError as error:
         say(f"error: pip could not install what {TOOLS.name} names (exit status {error.returncode})")
