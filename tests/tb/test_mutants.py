@@ -10,7 +10,7 @@ import pytest
 
 from meshloom.tb.verify.mutants import __main__ as campaign
 from meshloom.tb.verify.mutants import trial, witnesses
-from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, plan
+from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, mutant, plan
 from meshloom.tb.verify.mutants.trial import Trial, try_out
 
 _SOURCE = "def double(value: int) -> int:\n    return value * 2\n"
@@ -117,6 +117,12 @@ def test_a_change_that_never_ends_is_noticed(checkout: Path, tools: Path, monkey
     monkeypatch.setattr(trial, "_PATIENCE", 3.0)
     hanging = try_out(changed("return value * 2", "while True: pass"), tools, checkout)
     assert hanging.test == "tests/test_scale.py (hangs)"
+
+
+def test_what_cannot_be_changed_is_said(checkout: Path, tools: Path) -> None:
+    """Cosmic Ray is not there, or does not understand the file."""
+    with pytest.raises(MutantError, match=r"hw/unit/scale\.py cannot be changed: ModuleNotFoundError: No module named"):
+        mutant(Draw("hw/unit", 0, 1), tools, checkout)
 
 
 def test_what_is_no_checkout_is_said(tmp_path: Path) -> None:

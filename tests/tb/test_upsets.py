@@ -13,7 +13,8 @@ from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Cause, Unit
 from meshloom.tb.build.upsets import StatePlace, Upset, build_with_upsets, places, places_of
 from meshloom.tb.devices.interface import Fault, Run
-from meshloom.tb.verify.fuzz.samples import FuzzSample
+from meshloom.tb.verify import upsets
+from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError
 from meshloom.tb.verify.upsets import LONGEST, Outcome, UpsetDevice, drawn, outcome, outcomes, program
 
 CHIP = load("tiny")
@@ -78,6 +79,13 @@ def test_outcomes() -> None:
 def test_programs_are_short_and_compared() -> None:
     assert sample().timeline.cycles <= LONGEST
     assert sum(array.size for array in sample().words) > 1_000
+
+
+def test_a_chip_whose_programs_are_all_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upsets, "LONGEST", 10)
+    monkeypatch.setattr(upsets, "TRIES", 2)
+    with pytest.raises(OmittedError, match="no program of 8 operations takes at most 10 cycles on tiny"):
+        program(CHIP, 1)
 
 
 @pytest.mark.slow  # Icarus runs the chip for some thousand cycles, eight times
