@@ -49,11 +49,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in _FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    typing = root / ".typing" / "meshloom"
-    typing.mkdir(parents=True)
-    (typing / "__init__.py").symlink_to("../../meshloom/__init__.py")
-    for top in ("hw", "sched", "tb"):
-        (typing / top).symlink_to(f"../../{top}")
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     for module in (copies, witnesses):
         monkeypatch.setattr(module, "OUTPUT", tmp_path / "cache")

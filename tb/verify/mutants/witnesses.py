@@ -12,6 +12,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from .copies import copied
 
 #: CPU-seconds of tests, by `tests/costs.txt`, that one change is shown to at most; what a file that is not there costs.
 BUDGET, UNLISTED = 240.0, 10.0
+_PACKAGES = Path(__file__).with_name("packages.py")
 _IMPORTED = re.compile(r"meshloom\.((?:hw|sched|tb)(?:\.\w+)*)")
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); from coverage.cmdline import main; sys.exit(main())"
 
@@ -144,8 +146,11 @@ def options(path: str) -> list[str]:
     return [path, "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
 
 
-def environment(root: Path) -> dict[str, str]:
-    """Of a process whose `meshloom` lies below `root`, whatever has been installed."""
+def environment(tree: Path) -> dict[str, str]:
+    """Of a process whose packages are those of a copy, whatever has been installed."""
+    site = tree.parent / "site"
+    site.mkdir(exist_ok=True)
+    shutil.copyfile(_PACKAGES, site / "sitecustomize.py")
     return os.environ | {
-        "PYTHONPATH": str(root / ".typing"), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120",
+        "PYTHONPATH": str(site), "MESHLOOM_COPY": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120",
     }  # fmt: skip
