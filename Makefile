@@ -73,9 +73,10 @@ bench: native ## measure speed and exactness, side by side with other simulators
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
 	$(BIN)/python -m meshloom.tb.verify.prove
 
-soak: native ## ten million flits through many meshes, 280 ahead-of-time programs on four chips (minutes; resumes)
+soak: native ## ten million flits, 280 ahead-of-time programs, ten million cycles of scenarios on the RTL (an hour; resumes)
 	$(BIN)/python -m meshloom.tb.verify.noc_soak
 	$(BIN)/python -m meshloom.tb.verify.ahead_soak
+	$(BIN)/python -m meshloom.tb.verify.serving_soak $(SERVING)
 
 fuzz: native ## random programs on random chips: RTL, model, executor and checker say the same (hours; resumes)
 	$(BIN)/python -m meshloom.tb.verify.fuzz $(FUZZ)

@@ -73,7 +73,8 @@ def serve_tokens(request: ServeTokensRequest) -> None:
     and every instruction's cycles with the model. Results go to sim_build/results/ as JSON. The exit status is 1 if a
     byte or a cycle is wrong.
 
-    When you interrupt (Ctrl-C), the simulator and what searches know of layers are kept; texts begin anew.
+    When you interrupt (Ctrl-C), the steps that a simulator has run, the simulator and what searches know of layers are
+    kept: the same command goes on. In the timeline model alone texts begin anew.
     """
     from datetime import UTC, datetime
 

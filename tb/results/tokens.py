@@ -92,7 +92,8 @@ class TokenFigures(Record):
 class TokenRun(Record):
     """A scenario served by one token scheduler. `seats`, `chunk`: of the scenario; `wait`: cycles from the end of a
     step to the launch of the next. `simulator`: "" if the timeline model alone ran. `bytes_checked`: of every tensor of
-    every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not the model's."""
+    every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not the model's;
+    `kept_steps`: of the steps, those that a run which was interrupted had done."""
 
     scenario: str
     model: str
@@ -114,6 +115,7 @@ class TokenRun(Record):
     divergences: Count = 0
     first_divergence: str = ""
     cpu_seconds: float = 0.0
+    kept_steps: Count = 0
 
     @computed_field
     @property

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from meshloom.tb.verify.mutants import __main__ as campaign
-from meshloom.tb.verify.mutants import trial, witnesses
-from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, plan
+from meshloom.tb.verify.mutants import copies, trial, witnesses
+from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, mutant, plan
 from meshloom.tb.verify.mutants.trial import Trial, try_out
 
 _SOURCE = "def double(value: int) -> int:\n    return value * 2\n"
@@ -49,13 +49,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in _FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    typing = root / ".typing" / "meshloom"
-    typing.mkdir(parents=True)
-    (typing / "__init__.py").symlink_to("../../meshloom/__init__.py")
-    for top in ("hw", "sched", "tb"):
-        (typing / top).symlink_to(f"../../{top}")
     subprocess.run(["git", "init", "-q", str(root)], check=True)
-    for module in (trial, witnesses):
+    for module in (copies, witnesses):
         monkeypatch.setattr(module, "OUTPUT", tmp_path / "cache")
     return root
 
@@ -107,29 +102,46 @@ def test_a_change_is_noticed_by_a_test_that_runs_the_line(checkout: Path, tools:
     assert (unreached.killed, unreached.files, unreached.reached) == (False, 0, False)
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_without_the_change_notices_nothing(checkout: Path, tools: Path) -> None:
     (checkout / "tests" / "test_scale.py").write_text(_FILES["tests/test_scale.py"].replace("== 6", "== 7"))
     noticed = try_out(changed("* 2", "* 3"), tools, checkout)
     assert (noticed.test, noticed.files) == ("tests/test_middle.py::test_eight", 2)
 
 
+@pytest.mark.slow
 def test_a_change_that_never_ends_is_noticed(checkout: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "_PATIENCE", 3.0)
     hanging = try_out(changed("return value * 2", "while True: pass"), tools, checkout)
     assert hanging.test == "tests/test_scale.py (hangs)"
 
 
-def test_what_is_no_checkout_is_said(tmp_path: Path) -> None:
-    with pytest.raises(MutantError, match="is no checkout: fatal: not a git repository"):
-        trial.copy_of(tmp_path, tmp_path / "copy")
+def test_what_cannot_be_changed_is_said(checkout: Path, tools: Path) -> None:
+    """Cosmic Ray is not there, or does not understand the file."""
+    with pytest.raises(MutantError, match=r"hw/unit/scale\.py cannot be changed: ModuleNotFoundError: No module named"):
+        mutant(Draw("hw/unit", 0, 1), tools, checkout)
 
 
-def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget() -> None:
-    tests = witnesses.candidates("hw/noc/arbitration.py")
-    direct = ["hw/noc/arbitration.py" in test.direct for test in tests]
-    assert direct == sorted(direct, reverse=True)
-    assert direct[0]
-    assert sum(test.cost for test in tests[1:]) <= witnesses.BUDGET
+def test_what_is_no_checkout_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "OUTPUT", tmp_path / "cache")
+    with pytest.raises(MutantError, match=r"git ls-files in .* fails: fatal: not a git repository"):
+        copies.copied(tmp_path, linked=False).__enter__()
+    assert list((tmp_path / "cache" / "mutants").iterdir()) == []
+
+
+def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def names() -> list[str]:
+        witnesses.witnesses.cache_clear()
+        return [test.path for test in witnesses.candidates("hw/unit/scale.py", checkout)]
+
+    assert names() == ["tests/test_scale.py", "tests/test_middle.py"]
+    (checkout / "tests" / "costs.txt").write_text("# first tier, all\n   200    300 tests/test_scale.py\n")
+    assert names() == ["tests/test_scale.py", "tests/test_middle.py"]
+    (checkout / "tests" / "costs.txt").write_text("   200 300 tests/test_scale.py\n   41 42 tests/test_middle.py\n")
+    assert names() == ["tests/test_scale.py"]
+    assert [test.path for test in witnesses.importers("sched/user.py", checkout)] == []
 
 
 def test_a_report_names_what_no_test_noticed(tmp_path: Path) -> None:

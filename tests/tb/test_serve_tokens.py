@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.config import load as load_chip
+from meshloom.sched.store.store import Store
 from meshloom.sched.workload.language.graph import batch_graph
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError
@@ -22,8 +24,9 @@ from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.results.past import past
 from meshloom.tb.results.tokens import TokenResults, TokenRun
 from meshloom.tb.runs.language.generation import Generation, generate
+from meshloom.tb.runs.tokens.kept import KeptSteps
 from meshloom.tb.runs.tokens.serve import serve
-from meshloom.tb.runs.tokens.step import BatchStep, cache_names, check_seats, no_caches
+from meshloom.tb.runs.tokens.step import BatchOutcome, BatchStep, cache_names, check_seats, no_caches
 
 from ..sched.language_models import entries, random_model
 from .command_line import invoke, results_in
@@ -188,6 +191,62 @@ def test_an_interrupt_says_how_far_it_came(folder: Path, monkeypatch: pytest.Mon
     assert shown.exit_code == 130
     assert "interrupted while two was served by chunked, after 0 steps; kept: the simulator" in shown.stderr
     assert not Path("a.json").exists()
+
+
+def test_an_interrupted_run_on_the_rtl_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs on the device only what it has not run, ends as an undisturbed one does, and leaves nothing behind."""
+    store = Store(folder / "kept")
+    monkeypatch.setattr("meshloom.tb.runs.tokens.serve.KeptSteps", partial(KeptSteps, store=store))
+    scenario, ran, real = load(folder / "two.toml"), list[tuple[int, ...]](), BatchStep.run
+
+    def counted(self: BatchStep, *some: Any) -> Any:
+        if len(ran) == stop:
+            raise KeyboardInterrupt
+        ran.append(self.news)
+        return real(self, *some)
+
+    monkeypatch.setattr(BatchStep, "run", counted)
+    stop = -1
+    whole = served(scenario, "chunked", "verilator")
+    assert (whole.kept_steps, len(ran)) == (0, len(whole.steps))
+    assert list((folder / "kept").glob("tokens-*")) == []
+    ran.clear()
+    stop = 3
+    with pytest.raises(KeyboardInterrupt, match=r"after 3 steps; kept: these steps, the simulator, .* again to go on"):
+        served(scenario, "chunked", "verilator")
+    assert len(list((folder / "kept").glob("tokens-*"))) == 3
+    stop = -1
+    again = served(scenario, "chunked", "verilator")
+    assert (again.kept_steps, len(ran)) == (3, len(whole.steps))
+    assert list((folder / "kept").glob("tokens-*")) == []
+    aside = {"kept_steps", "cpu_seconds"}
+    assert again.model_dump(exclude=aside) == whole.model_dump(exclude=aside)
+
+
+def test_kept_steps_are_of_one_run_model_and_chip(tmp_path: Path) -> None:
+    model = random_model()
+    kept = KeptSteps(integers(model), load_chip("tiny"), {"verilator": "5"}, Store(tmp_path))
+    texts = [(model.tokens("abc"), no_caches(model))]
+    name = kept.name((4,), texts)
+    new = {each: np.ones((model.width, 3), np.int8) for each in cache_names(model)}
+    outcome = BatchOutcome(
+        model_cycles=9, rtl_cycles=9, bytes_checked=5, scores=(np.arange(4, dtype=np.int8),), new=(new,)
+    )
+    kept.put(name, outcome)
+    assert kept.get(name) is None, "of this run itself: it runs again"
+    other = replace(kept, _own=set(), _old=set())
+    back = other.get(name)
+    assert back is not None
+    assert (back.rtl_cycles, back.bytes_checked, other.number) == (9, 5, 1)
+    np.testing.assert_array_equal(back.scores[0], outcome.scores[0])
+    assert back.new[0].keys() == new.keys()
+    assert name != kept.name((4, 1), texts)
+    assert name != kept.name((4,), [(model.tokens("abd"), no_caches(model))])
+    assert name != replace(kept, tools={"verilator": "6"}).name((4,), texts)
+    assert name != replace(kept, chip=load_chip("quad8")).name((4,), texts)
+    (file,) = tmp_path.glob("tokens-*")
+    file.write_bytes(file.read_bytes()[:200])
+    assert replace(kept, _own=set(), _old=set()).get(name) is None, "half of it is nothing"
 
 
 @pytest.mark.slow

@@ -18,11 +18,13 @@ from meshloom.sched.workload.language.integers import Integers, integers
 from meshloom.sched.workload.language.model import LanguageModel, load
 from meshloom.sched.workload.texts import TextScenario
 
+from ...build.builder import SIMULATORS
 from ...devices.interface import Job, Run
 from ...devices.registry import find as find_device
 from ...results.tokens import TextRow, TokenFigures, TokenRun, TokenStepRow
 from ..training.machine import on_device
-from .step import BatchStep, Caches, check_seats, no_caches
+from .kept import KeptSteps, Texts
+from .step import BatchOutcome, BatchStep, Caches, check_seats, no_caches
 
 OnProgress = Callable[[str], None]
 #: How steps are scheduled: no other scheduler knows what stays in DRAM.
@@ -83,11 +85,12 @@ class _StepCost:
 @dataclass
 class _Executor:
     """Runs steps. Without `execute` in the timeline model: then no token is computed, since times do not depend on
-    them. `prompts`: tokens of each text."""
+    them. `prompts`: tokens of each text; `kept`: steps that an interrupted run has done."""
 
     steps: Steps
     prompts: Sequence[NDArray[np.int64]]
     execute: Callable[[Job], Run] | None
+    kept: KeptSteps | None = None
     costs: list[_StepCost] = field(default_factory=list[_StepCost])
     written: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     bytes_checked: int = 0
@@ -122,7 +125,7 @@ class _Executor:
 
     def _on_device(self, step: BatchStep, reads: Sequence[Reads], execute: Callable[[Job], Run]) -> _StepCost:
         pairs = [(self._tokens(read), self._caches.get(read.text, no_caches(self.steps.model))) for read in reads]
-        outcome = step.run(pairs, execute)
+        outcome = self._outcome(step, pairs, execute)
         for read, (_, caches), new, scores in zip(reads, pairs, outcome.new, outcome.scores, strict=True):
             self._caches[read.text] = {
                 name: np.concatenate([array, new[name]], axis=1) for name, array in caches.items()
@@ -136,6 +139,16 @@ class _Executor:
         if outcome.divergences and not self.first_divergence:
             self.first_divergence = at + outcome.first_divergence
         return _StepCost(outcome.rtl_cycles, outcome.model_cycles, step.dram_bytes)
+
+    def _outcome(self, step: BatchStep, texts: Texts, execute: Callable[[Job], Run]) -> BatchOutcome:
+        if self.kept is None:
+            return step.run(texts, execute)
+        name = self.kept.name(step.news, texts)
+        outcome = self.kept.get(name)
+        if outcome is None:
+            outcome = step.run(texts, execute)
+            self.kept.put(name, outcome)
+        return outcome
 
     def _tokens(self, read: Reads) -> NDArray[np.int64]:
         """The tokens of a text that a step reads."""
@@ -176,16 +189,24 @@ def serve(
     wait = decision_cycles + least_wait(chip)
     with contextlib.ExitStack() as stack:
         execute = None
+        kept: dict[str, KeptSteps] = {}
         if device is not None:
             for scenario in scenarios:  # what does not fit is said before a simulator is built
                 steps[scenario.model].of((scenario.chunk,))
             kind = find_device(device)
             execute = stack.enter_context(on_device(kind.open(chip, False, on_progress))).execute
-        return tuple(
-            _Serving(scenario, steps[scenario.model], name, execute, device or "", wait).served()
+            if device in SIMULATORS:  # what a board does now it need not do the next time
+                kept = {name: KeptSteps(each.numbers, chip, kind.tools()) for name, each in steps.items()}
+        runs = tuple(
+            _Serving(
+                scenario, steps[scenario.model], name, execute, device or "", wait, kept.get(scenario.model)
+            ).served()
             for scenario in scenarios
             for name in schedulers
         )
+        for each in kept.values():
+            each.forget()
+        return runs
 
 
 @dataclass
@@ -198,11 +219,13 @@ class _Serving:
     execute: Callable[[Job], Run] | None
     device: str
     wait: int
+    kept: KeptSteps | None = None
 
     def served(self) -> TokenRun:
         """Serves it."""
         scenario, model = self.scenario, self.steps.model
-        executor = _Executor(self.steps, _prompts(scenario, model), self.execute)
+        executor = _Executor(self.steps, _prompts(scenario, model), self.execute, self.kept)
+        before = self.kept.number if self.kept else 0
         drive = TokenDrive(
             executor, token_scheduler(self.scheduler), scenario.seats, scenario.chunk, self.wait,
             lambda step: self.steps.on_progress(
@@ -212,13 +235,16 @@ class _Serving:
         try:
             texts = drive.run(scenario.requests)
         except KeyboardInterrupt:
+            some, then = ("these steps, ", " to go on") if self.kept else ("", ": texts begin anew")
             raise KeyboardInterrupt(
-                f"while {scenario.name} was served by {self.scheduler}, after {len(drive.steps)} steps; kept: the "
-                "simulator, and how layers are scheduled. Run it again: texts begin anew"
+                f"while {scenario.name} was served by {self.scheduler}, after {len(drive.steps)} steps; kept: {some}"
+                f"the simulator, and how layers are scheduled. Run it again{then}"
             ) from None
-        return self._results(executor, drive.steps, texts)
+        return self._results(executor, drive.steps, texts, self.kept.number - before if self.kept else 0)
 
-    def _results(self, executor: _Executor, steps: Sequence[TokenStep], texts: Sequence[ServedText]) -> TokenRun:
+    def _results(
+        self, executor: _Executor, steps: Sequence[TokenStep], texts: Sequence[ServedText], kept: int
+    ) -> TokenRun:
         scenario, chip, model = self.scenario, self.steps.chip, self.steps.model
         metrics = measure(texts, steps)
         figures = asdict(metrics) | {"texts": len(texts)}
@@ -246,6 +272,7 @@ class _Serving:
             divergences=executor.divergences,
             first_divergence=executor.first_divergence,
             cpu_seconds=executor.cpu_seconds,
+            kept_steps=kept,
         )
 
 

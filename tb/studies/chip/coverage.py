@@ -12,23 +12,19 @@ from meshloom.hw.spec.config import ChipConfig
 
 from ...build.builder import BuildError
 from ...build.covered import COUNTS, build_with_coverage
-from ...build.synthesis import tools
 from ...devices.simulated import SimulatedDevice
 from ...verify.coverage import BLOCKS, Reach, reached, together
-from ...verify.fuzz.campaign import SampleBatch
-from ...verify.fuzz.chips import random_chips
-from ...verify.fuzz.samples import FuzzSample, OmittedError, difference, draw
+from ...verify.fuzz.samples import difference
 from ...verify.prove.catalogue import PROOFS
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
 from ..engine.tables import DASH, Table, count, table
-from ..points.runs import gateware
 from . import functional
-from .functional import percent, share
+from .functional import RandomChipPoint, percent, share
 
-#: What chips and programs are drawn with; chips of the full and of the quick study, programs of each.
-SEED, CHIPS, QUICK = 1, range(12), (0,)
+#: Chips of the full and of the quick study, programs of each.
+CHIPS, QUICK = range(12), (0,)
 SAMPLES, QUICK_SAMPLES = 200, 40
 #: Seconds that a simulator may take to write what it has counted.
 PATIENCE = 120.0
@@ -48,17 +44,10 @@ class Covered:
 
 
 @dataclass(frozen=True)
-class CoveragePoint(Point):
-    """Random programs of all kinds on a random chip (number `chip` of the seed's)."""
+class CoveragePoint(RandomChipPoint):
+    """How much of a random chip random programs reach."""
 
     row: ClassVar[Any] = Covered
-    chip: int
-    samples: int
-
-    @property
-    def config(self) -> ChipConfig:
-        """The chip."""
-        return random_chips(SEED, self.chip + 1)[self.chip]
 
     @property
     def name(self) -> str:
@@ -69,18 +58,12 @@ class CoveragePoint(Point):
         return 100.0 + 2.0 * self.samples
 
     def inputs(self) -> Inputs:
-        more = (("chip", self.config.digest), ("gateware", gateware()), ("tools", tools()))
-        return Inputs(("tb.verify.fuzz.samples", "tb.verify.coverage", "tb.build.covered"), more)
+        return Inputs(("tb.verify.fuzz.samples", "tb.verify.coverage", "tb.build.covered"), self.decides)
 
     def measure(self, report: Report) -> Covered:
         """Raises BuildError, DeviceError; BuildError too if a program did not run as predicted."""
         chip = self.config
-        samples: list[FuzzSample] = []
-        for origin in SampleBatch(chip, "verilator", SEED, 0, self.samples).origins:
-            try:
-                samples.append(draw(origin, chip))
-            except OmittedError:
-                continue
+        samples = [sample for _, sample in self.drawn()]
         report("building a simulator that counts")
         device = SimulatedDevice(build_with_coverage(chip, report), keep=True, patience=PATIENCE)
         report("running programs")

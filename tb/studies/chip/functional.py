@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from ...devices.simulated import SimulatedDevice
 from ...verify.functional import GROUPS, FunctionalCoverage, bins, raised, reached, together, waiver, wrong_programs
 from ...verify.fuzz.campaign import SampleBatch
 from ...verify.fuzz.chips import drafts, pairs_of, random_chips
-from ...verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, difference, draw
+from ...verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, difference, draw
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure
@@ -33,10 +33,9 @@ MISSING = 12
 
 
 @dataclass(frozen=True)
-class FunctionalPoint(Point):
-    """What random programs bring about on a random chip, and how as many that the checker refuses end."""
+class RandomChipPoint(Point):
+    """Random programs of all kinds (`samples`) on a random chip (number `chip` of the seed's)."""
 
-    row: ClassVar[Any] = FunctionalCoverage
     chip: int
     samples: int
 
@@ -44,6 +43,26 @@ class FunctionalPoint(Point):
     def config(self) -> ChipConfig:
         """The chip."""
         return random_chips(SEED, self.chip + 1)[self.chip]
+
+    @property
+    def decides(self) -> tuple[tuple[str, str], ...]:
+        """What decides its row besides code."""
+        return (("chip", self.config.digest), ("gateware", gateware()), ("tools", tools()))
+
+    def drawn(self) -> Iterator[tuple[SampleKey, FuzzSample]]:
+        """The programs that are drawn; those that are omitted are left out."""
+        for origin in SampleBatch(self.config, "verilator", SEED, 0, self.samples).origins:
+            try:
+                yield origin, draw(origin, self.config)
+            except OmittedError:
+                continue
+
+
+@dataclass(frozen=True)
+class FunctionalPoint(RandomChipPoint):
+    """What random programs bring about on a random chip, and how as many that the checker refuses end."""
+
+    row: ClassVar[Any] = FunctionalCoverage
 
     @property
     def name(self) -> str:
@@ -54,19 +73,14 @@ class FunctionalPoint(Point):
         return 60.0 + 0.2 * self.samples
 
     def inputs(self) -> Inputs:
-        more = (("chip", self.config.digest), ("gateware", gateware()), ("tools", tools()))
-        return Inputs(("tb.verify.fuzz.samples", "tb.verify.functional"), more)
+        return Inputs(("tb.verify.fuzz.samples", "tb.verify.functional"), self.decides)
 
     def measure(self, report: Report) -> FunctionalCoverage:
         """Raises BuildError, DeviceError; BuildError too if a program did not run as predicted."""
         chip = self.config
         counts: dict[str, dict[str, int]] = {group: dict.fromkeys(names, 0) for group, names in bins(chip).items()}
         samples: list[FuzzSample] = []
-        for origin in SampleBatch(chip, "verilator", SEED, 0, self.samples).origins:
-            try:
-                sample = draw(origin, chip)
-            except OmittedError:
-                continue
+        for origin, sample in self.drawn():
             samples.append(sample)
             if origin.kind is ProgramKind.DAMAGED:
                 continue  # whose tags need not tell instructions apart

@@ -286,6 +286,5 @@ STUDY = Study(
     pictures={PLOT: draw},
     remarks=lost,
     paper="dtt",
-    alone=True,
     versions=_versions,
 )

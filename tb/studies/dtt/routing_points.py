@@ -85,6 +85,7 @@ class PlanTimed(Point):
     port_load: float
     repeats: int
     row: ClassVar[Any] = PlanFigures
+    alone: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -131,6 +132,7 @@ class BesideNetworkx(Point):
     port_load: float
     repeats: int
     row: ClassVar[Any] = Beside
+    alone: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

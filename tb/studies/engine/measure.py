@@ -164,7 +164,7 @@ def measure(parts: Sequence[PendingStudy], on_progress: OnEvent, *, jobs: int, a
                 part.file.tidy()
                 part.done()
 
-    elsewhere = [point for point in points if jobs and _importable(point)]
+    elsewhere = [point for point in points if jobs and not point.alone and _importable(point)]
     if elsewhere:
         with cluster.opened(min(jobs, len(elsewhere)), address) as client:
             cluster.run(client, _jobs(elsewhere), add)

@@ -30,10 +30,12 @@ class Inputs:
 class Point(ABC):
     """A question. Subclasses are frozen dataclasses of what JSON can say; all fields tell points apart.
 
-    `row`: the type of the answer, a dataclass or model that JSON can say.
+    `row`: the type of the answer, a dataclass or model that JSON can say. `alone`: it measures time that others would
+    change, so it is measured after all that workers do.
     """
 
     row: ClassVar[Any]
+    alone: ClassVar[bool] = False
 
     @abstractmethod
     def measure(self, report: Report) -> Any:

@@ -87,7 +87,7 @@ class Study:
     `pictures`: name of a file beside the page, and what draws it. `remarks`: sentences below the tables. `paper`: whose
     study it is, by the folder in `sched/papers`; without that it is not listed. `store`: the file of rows that it
     shares with other studies; empty: its own. `alone`: its points are measured one after the other in this process,
-    since they measure time. `versions`: of tools, besides those of every page.
+    since they measure time (single points: `Point.alone`). `versions`: of tools, besides those of every page.
     """
 
     name: str

@@ -107,6 +107,7 @@ class SearchPoint(Point):
     arch: str
     network: str
     row: ClassVar[Any] = SearchTime
+    alone: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -398,5 +399,4 @@ STUDY = Study(
     checks=incomplete,
     pictures={"flexer_policies.svg": draw},
     paper="flexer",
-    alone=True,
 )

@@ -125,5 +125,4 @@ STUDY = Study(
     ),
     checks=wrong,
     paper="gradient",
-    alone=True,
 )

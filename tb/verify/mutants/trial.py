@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,18 +12,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
-from meshloom.sched.store.kinds import BLOCKS, MESHES, SCHEDULES, SIMULATORS, SYNTHESIS
-
-from ...build.builder import OUTPUT, ROOT
+from ...build.builder import ROOT
 from ..kills import MARK, processes
-from .drawing import Mutant, MutantError
+from .copies import copied
+from .drawing import Mutant
 from .witnesses import Witness, baseline, candidates, environment, options
 
-#: What of the cache tests may use again: all that is named by its content. A copy's own entries go with it.
-_SHARED = (*(kind.name for kind in (SIMULATORS, BLOCKS, MESHES, SCHEDULES, SYNTHESIS)), "artefacts", "native", "numba")
 #: Seconds until a test counts as hanging (gateware is compiled first), and a whole file; bytes a process may address.
 _HANGS, _HANGS_HW, _PATIENCE, _MEMORY = 60, 300, 900.0, 16 << 30
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -54,40 +49,12 @@ class Trial:
         return bool(self.test)
 
 
-def copy_of(root: Path, place: Path) -> None:
-    """A checkout's files at another place, with links to what is compiled. Raises MutantError."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=root, capture_output=True, check=False)
-    if listed.returncode:
-        raise MutantError(f"{root} is no checkout: {listed.stderr.decode(errors='replace').strip()}")
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        source, target = root / name, place / name
-        if source.is_file() or source.is_symlink():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target, follow_symlinks=False)
-    for name in _SHARED:
-        if (OUTPUT / name).is_dir():
-            shutil.copytree(OUTPUT / name, place / "sim_build" / name, copy_function=_linked, symlinks=True)
-
-
-def _linked(source: str, target: str, *, follow_symlinks: bool = True) -> None:
-    with suppress(FileNotFoundError):  # an entry that another process has just removed
-        try:
-            os.link(source, target, follow_symlinks=follow_symlinks)
-        except OSError:
-            shutil.copy2(source, target, follow_symlinks=follow_symlinks)
-
-
 def try_out(mutant: Mutant, tools: Path, root: Path = ROOT) -> Trial:
     """Shows a change to tests until one notices it: to those that import its source, then to those that are known to
     run the line. A test that fails without the change, too, notices nothing. Raises MutantError, OSError."""
     software = not mutant.file.startswith("hw/")
-    place = OUTPUT / "mutants"
-    place.mkdir(parents=True, exist_ok=True)
     asked, reached = 0, False
-    with TemporaryDirectory(prefix="tree_", dir=place, ignore_cleanup_errors=True) as folder:
-        tree = Path(folder, "checkout")
-        copy_of(root, tree)
+    with copied(root, linked=True) as tree:
         (tree / mutant.file).write_text(mutant.source, encoding="utf-8")
         noticed = ""
         for test in candidates(mutant.file, root):

@@ -12,23 +12,25 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache as kept
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from meshloom.sched.store import provenance
+from meshloom.sched.store import cache, provenance
 from meshloom.sched.store.kinds import SOAK
 from meshloom.sched.store.store import key
 
 from ...build.builder import OUTPUT, ROOT
+from .copies import copied
 
 #: CPU-seconds of tests, by `tests/costs.txt`, that one change is shown to at most; what a file that is not there costs.
 BUDGET, UNLISTED = 240.0, 10.0
+_PACKAGES = Path(__file__).with_name("packages.py")
 _IMPORTED = re.compile(r"meshloom\.((?:hw|sched|tb)(?:\.\w+)*)")
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); from coverage.cmdline import main; sys.exit(main())"
 
@@ -51,7 +53,7 @@ def _costs(root: Path) -> Mapping[str, float]:
     return {line.split()[2]: float(line.split()[0]) for line in lines if line and line[0] != "#"}
 
 
-@cache
+@kept
 def _imports(path: Path, root: Path) -> frozenset[str]:
     """Sources that a file imports itself."""
     result = set[str]()
@@ -69,13 +71,13 @@ def _imports(path: Path, root: Path) -> frozenset[str]:
     return frozenset(result)
 
 
-@cache
+@kept
 def witnesses(root: Path = ROOT) -> tuple[Witness, ...]:
     """All files of tests."""
     costs, result = _costs(root), list[Witness]()
-    names = [path.relative_to(root).as_posix() for path in sorted((root / "tests").rglob("test_*.py"))]
-    modules = [name.removesuffix(".py").replace("/", ".") for name in names]
-    for name, files in zip(names, provenance.needed_by_each(root, modules).values(), strict=True):
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        name = path.relative_to(root).as_posix()
+        files = provenance.needed(root, [name.removesuffix(".py").replace("/", ".")])
         own = [file for file in files if file.is_relative_to(root / "tests")]
         needs = {file.relative_to(root).as_posix() for file in files if file not in own}
         direct = {source for file in own for source in _imports(file, root)}
@@ -117,15 +119,16 @@ def baseline(test: Witness, tools: Path, root: Path = ROOT) -> Baseline:
     entry, store = key("mutants-baseline", test=test.path, content=json.dumps(content)), SOAK.store(OUTPUT)
     if (text := store.get(entry)) is not None:
         return Baseline(**json.loads(text))
-    with TemporaryDirectory(prefix="meshloom_") as folder:
-        data, settings, out = Path(folder, "data"), Path(folder, "settings"), Path(folder, "lines.json")
-        settings.write_text(f"[run]\nsource = {root / 'sched'}, {root / 'tb'}\n[report]\nignore_errors = true\n")
+    with copied(root, linked=False) as tree:
+        data, settings, out = (tree.parent / each for each in ("data", "settings", "lines.json"))
+        settings.write_text(f"[run]\nsource = {tree / 'sched'}, {tree / 'tb'}\n[report]\nignore_errors = true\n")
+        variables = environment(tree) | {cache.VARIABLE: str(OUTPUT)}  # what is compiled serves others, too
         common = [sys.executable, "-c", _RUN, str(tools)]
         run = ["run", f"--data-file={data}", f"--rcfile={settings}", "-m", "pytest", *options(test.path)]
-        done = subprocess.run([*common, *run], cwd=root, env=environment(root), capture_output=True, check=False)
+        done = subprocess.run([*common, *run], cwd=tree, env=variables, capture_output=True, check=False)
         report = ["json", f"--data-file={data}", f"--rcfile={settings}", "-o", str(out), "-q"]
-        subprocess.run([*common, *report], cwd=root, env=environment(root), capture_output=True, check=False)
-        lines = dict(_lines(json.loads(out.read_text()), root)) if out.is_file() else {}
+        subprocess.run([*common, *report], cwd=tree, env=variables, capture_output=True, check=False)
+        lines = dict(_lines(json.loads(out.read_text()), tree)) if out.is_file() else {}
     result = Baseline(done.returncode == 0, lines)
     store.put(entry, json.dumps({"passes": result.passes, "lines": result.lines}).encode())
     return result
@@ -143,8 +146,11 @@ def options(path: str) -> list[str]:
     return [path, "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
 
 
-def environment(root: Path) -> dict[str, str]:
-    """Of a process whose `meshloom` lies below `root`, whatever has been installed."""
+def environment(tree: Path) -> dict[str, str]:
+    """Of a process whose packages are those of a copy, whatever has been installed."""
+    site = tree.parent / "site"
+    site.mkdir(exist_ok=True)
+    shutil.copyfile(_PACKAGES, site / "sitecustomize.py")
     return os.environ | {
-        "PYTHONPATH": str(root / ".typing"), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120",
+        "PYTHONPATH": str(site), "MESHLOOM_COPY": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120",
     }  # fmt: skip

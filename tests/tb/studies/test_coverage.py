@@ -12,7 +12,9 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.studies.chip import coverage
 from meshloom.tb.studies.chip.coverage import STAGES, STUDY, CoveragePoint, Covered, stage
+from meshloom.tb.studies.chip.functional import Crossed, CrossedPoint, FunctionalPoint
 from meshloom.tb.verify.coverage import BLOCKS, OTHER, Reach, block_of, reached, together
+from meshloom.tb.verify.functional import FunctionalCoverage
 
 from .made_rows import page_of
 
@@ -90,3 +92,23 @@ def test_what_runs_otherwise_than_predicted_counts_for_nothing(monkeypatch: pyte
     monkeypatch.setattr(coverage, "difference", lambda sample, run, chip: "12 cycles, 13 predicted")
     with pytest.raises(BuildError, match="a program did not run as predicted: 12 cycles, 13 predicted"):
         CoveragePoint(0, 4).measure(lambda what: None)
+
+
+def test_bins_that_no_program_has_reached_are_named_and_waivers_have_reasons() -> None:
+    bins = {"faults": {"SHAPE in core": 3, "LATE in core": 0, "PARITY in core": 0}, "units": {"a for b": 1}}
+    point, crossed = FunctionalPoint(0, 300), CrossedPoint(20, 2_000)
+    page = page_of(STUDY, {point: FunctionalCoverage(200, 300, 120, bins), crossed: Crossed(90, 100)})
+    assert (page.texts["bins"], page.texts["crossed"]) == ("66.7 %", "90.0 %")
+    assert page.missed == [
+        "bins that programs reached: 66.7 %, not at least 98.0 %",
+        "pairs of choices that 20 chips cross: 90.0 %, not at least 98.0 %",
+    ]
+    groups, waived = page.tables
+    assert [(row[1:]) for row in groups.rows] == [("1", "100.0 %", "0", "-"), ("2", "50.0 %", "1", "LATE in core")]
+    assert [row[0] for row in waived.rows] == ["PARITY in core"]
+    assert "test_flips.py" in waived.rows[0][1]
+
+
+def test_pairs_of_choices_of_a_few_chips() -> None:
+    row = CrossedPoint(2, 20).measure(lambda what: None)
+    assert 300 < row.pairs < row.possible

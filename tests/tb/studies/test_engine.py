@@ -23,10 +23,10 @@ from meshloom.tb.runs.sweeps import cluster
 from meshloom.tb.studies import command, registry
 from meshloom.tb.studies.engine import page as pages
 from meshloom.tb.studies.engine.index import index
-from meshloom.tb.studies.engine.measure import PendingStudy, PointJob, left_of, measure, shard
+from meshloom.tb.studies.engine.measure import PendingStudy, PointJob, _line, left_of, measure, shard
 from meshloom.tb.studies.engine.page import Page, filled, page_of, row_file
 from meshloom.tb.studies.engine.point import Inputs, Point, Report, form
-from meshloom.tb.studies.engine.rows import RowFile, Rows, StudyError
+from meshloom.tb.studies.engine.rows import Line, RowFile, Rows, StudyError
 from meshloom.tb.studies.engine.study import Bar, Figure, Study
 from meshloom.tb.studies.engine.tables import Table, mean_ratio, ratio, table
 from meshloom.tb.studies.points.runs import RunPoint, chip_of
@@ -507,6 +507,17 @@ def test_points_of_ours_go_to_workers_and_those_of_a_file_do_not(
     assert measure([PendingStudy("both", file, [ours, own])], lambda event: None, jobs=2) == 2
     assert sent == [ours]
     assert file.look([ours, own]).keys() == {own}
+    sent.clear()
+    here = list[Point]()
+    monkeypatch.setattr(RunPoint, "alone", True)
+
+    def measured_here(point: Point, report: Report) -> Line:
+        here.append(point)
+        return _line(point, 0.0, error="not now")
+
+    monkeypatch.setattr("meshloom.tb.studies.engine.measure.measured", measured_here)
+    assert measure([PendingStudy("timed", file, [ours])], lambda event: None, jobs=2) == 1
+    assert (sent, here) == ([], [ours]), "what measures time has the machine to itself"
 
 
 @pytest.mark.slow

@@ -1,0 +1,109 @@
+"""Bits that flip in registers and memories: where they can, what comes of it, a simulator that ends with one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from meshloom.hw.spec.config import load
+from meshloom.hw.spec.isa import Cause, Unit
+from meshloom.tb.build.upsets import StatePlace, Upset, build_with_upsets, places, places_of
+from meshloom.tb.devices.interface import Fault, Run
+from meshloom.tb.verify import upsets
+from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError
+from meshloom.tb.verify.upsets import LONGEST, Outcome, UpsetDevice, drawn, outcome, outcomes, program
+
+CHIP = load("tiny")
+_VERILOG = r"""
+module chip(clk);
+  wire [3:0] net;
+  reg [7:0] count = 8'h00;
+  reg [31:0] _1_;
+  reg [15:0] store [3:0];
+  \unit$1  one (
+    .clk(clk)
+  );
+  \unit$1  \two$2  (
+    .clk(clk)
+  );
+endmodule
+
+module \unit$1 (clk);
+  reg \flag$3  = 1'h0;
+endmodule
+"""
+
+
+@cache
+def sample() -> FuzzSample:
+    return program(CHIP, 1)
+
+
+def test_registers_and_memories_of_all_instances_are_found() -> None:
+    assert places(_VERILOG) == [
+        StatePlace("", "count", "chip", 8, 1),
+        StatePlace("", "store", "chip", 16, 4),
+        StatePlace("one", r"\flag$3 ", r"\unit$1", 1, 1),
+        StatePlace(r"\two$2 ", r"\flag$3 ", r"\unit$1", 1, 1),
+    ]
+    assert places(_VERILOG)[3].path == r"bench.dut.\two$2 .\flag$3 "
+
+
+def test_each_bit_is_as_likely_as_another() -> None:
+    some = [StatePlace("", "a", "m", 30, 1), StatePlace("", "b", "m", 10, 1), StatePlace("", "c", "m", 8, 100)]
+    registers = drawn(some, False, 500, 4_000, "any")
+    counts = Counter(upset.place for upset in registers)
+    assert counts.keys() == {0, 1}
+    assert 2.6 < counts[0] / counts[1] < 3.4
+    assert {upset.bit for upset in registers if upset.place == 1} == set(range(10))
+    assert all(1 <= upset.cycle < 500 for upset in registers)
+    assert {upset.place for upset in drawn(some, True, 500, 20, "any")} == {2}
+
+
+def test_outcomes() -> None:
+    timeline = sample().timeline
+    words = [array.copy() for array in sample().words]
+    good = Run(timeline.cycles, None, words, [], {}, 0.0, "icarus")
+    assert outcome(sample(), good, CHIP) is Outcome.LATE, "its records are missing"
+    wrong = replace(good, memory=[words[0] ^ np.uint8(1), *words[1:]])
+    assert outcome(sample(), wrong, CHIP) is Outcome.SILENT
+    for cause, what in ((Cause.STALLED, Outcome.STOPPED), (Cause.PARITY, Outcome.NAMED)):
+        fault = Fault(cause, CHIP.host, Unit.NONE, 0, 0)
+        assert outcome(sample(), replace(good, fault=fault, memory=[]), CHIP) is what
+
+
+def test_programs_are_short_and_compared() -> None:
+    assert sample().timeline.cycles <= LONGEST
+    assert sum(array.size for array in sample().words) > 1_000
+
+
+def test_a_chip_whose_programs_are_all_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upsets, "LONGEST", 10)
+    monkeypatch.setattr(upsets, "TRIES", 2)
+    with pytest.raises(OmittedError, match="no program of 8 operations takes at most 10 cycles on tiny"):
+        program(CHIP, 1)
+
+
+@pytest.mark.slow  # Icarus runs the chip for some thousand cycles, eight times
+def test_flips_happen_and_a_simulator_that_ends_goes_on_with_the_others() -> None:
+    build = build_with_upsets(CHIP)
+    some = places_of(build)
+
+    def at(path: str, bit: int, cycle: int) -> Upset:
+        (number,) = (number for number, place in enumerate(some) if place.path.strip() == f"bench.dut.{path}")
+        return Upset(number, 0, bit, cycle)
+
+    cycles = sample().timeline.cycles
+    flips = [
+        at("tile_1.front_mover.address", 20, 300),
+        at("tile_16.host_port.go", 0, 200),
+        at("tile_1.front_matrix.since", 3, cycles + 50_000),  # never
+        at("tile_1.front_vector.waited", 2, 40),
+    ]
+    results = dict(outcomes(UpsetDevice(build), sample(), flips))
+    assert flips[2] not in results
+    assert results.keys() == {flips[0], flips[1], flips[3]}
