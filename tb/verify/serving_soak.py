@@ -42,7 +42,7 @@ CHIPS: dict[str, dict[str, object]] = {
     "lp4turns": {"dram": {"words": 1 << 18, "bytes_per_cycle": 3, "latency": 60, "arbitration": "round_robin"}},
 }
 #: An estimator that needs no training.
-_OPTIONS = dict.fromkeys(("veltair", "layer_puzzle"), ":estimator=fair")
+_OPTIONS: dict[str, str] = dict.fromkeys(("veltair", "layer_puzzle"), ":estimator=fair")
 NETWORKS = ("resnet8", "ds_cnn", "vww")
 #: Requests of a scenario, at least and at most; cycles between two, at most.
 REQUESTS, GAP = (2, 12), 60_000
@@ -110,7 +110,7 @@ def problem(results: ScenarioResults) -> str:
     late = [row for row in results.programs if row.error_percent]
     if late:
         return f"{len(late)} programs do not take the cycles that are predicted, the first {late[0].layer}"
-    lost = [row.instance for row in results.instances if row.end is None or not row.bytes_checked]
+    lost = [row.number for row in results.instances if row.end is None or not row.bytes_checked]
     return f"request {lost[0]} did not end" if lost else ""
 
 

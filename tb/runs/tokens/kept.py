@@ -79,7 +79,9 @@ class KeptSteps:
 
     def forget(self) -> None:
         """All that this run has kept or used goes."""
-        for name in self._old | self._own if self.store is not None else ():
+        if self.store is None:
+            return
+        for name in self._old | self._own:
             self.store.drop(name)
 
 
@@ -92,11 +94,11 @@ def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 def _written(outcome: BatchOutcome) -> bytes:
     numbers = {each.name: getattr(outcome, each.name) for each in fields(StepComparison)}
-    arrays = {f"scores {text}": scores for text, scores in enumerate(outcome.scores)}
+    arrays: dict[str, NDArray[Any]] = {f"scores {text}": scores for text, scores in enumerate(outcome.scores)}
     arrays |= {f"new {text} {name}": array for text, new in enumerate(outcome.new) for name, array in new.items()}
     arrays["numbers"] = np.frombuffer(json.dumps(numbers).encode(), np.uint8)
     file = io.BytesIO()
-    np.savez(file, **arrays)
+    np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
 

@@ -22,7 +22,7 @@ from ..points.runs import gateware
 
 SEED = 1
 #: Flips of a point, and points of each kind: of the full and of the quick study.
-FLIPS, BATCHES, QUICK = 40, 25, 1
+FLIPS, BATCHES, QUICK = 30, 33, 1
 #: The built-in chip, and random ones by number.
 CHIP, RANDOM = "tiny", (0, 2)
 KINDS = ("registers", "memories")
@@ -56,11 +56,11 @@ class UpsetPoint(Point):
 
     @property
     def work(self) -> float:
-        return 2.0 * FLIPS
+        return 4.0 * FLIPS
 
     def inputs(self) -> Inputs:
         more = (("chip", self.config.digest), ("gateware", gateware()), ("icarus", simulator_version("icarus")))
-        return Inputs(("tb.verify.upsets",), more)
+        return Inputs(("tb.verify.upsets",), (*more, ("flips", str(FLIPS))))
 
     def measure(self, report: Report) -> Flipped:
         """Raises BuildError, DeviceError, OmittedError."""

@@ -27,4 +27,4 @@ class CopiedPackages:
 
 
 if __name__ == "sitecustomize":
-    sys.meta_path.insert(0, CopiedPackages)  # pyright: ignore[reportArgumentType]  (a class will do)
+    sys.meta_path.insert(0, CopiedPackages)

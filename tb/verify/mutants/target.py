@@ -13,13 +13,15 @@ import json
 import random
 import sys
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import parso  # pyright: ignore[reportMissingImports]  (in an environment of its own)
-from cosmic_ray.ast import ast_nodes, get_ast  # pyright: ignore[reportMissingImports]
-from cosmic_ray.mutating import mutate_code  # pyright: ignore[reportMissingImports]
-from cosmic_ray.plugins import get_operator  # pyright: ignore[reportMissingImports]
+# in an environment of its own, so nothing is known of their types
+tree: Any = import_module("parso.python.tree")
+syntax: Any = import_module("cosmic_ray.ast")
+mutating: Any = import_module("cosmic_ray.mutating")
+plugins: Any = import_module("cosmic_ray.plugins")
 
 #: Changes that look like a mistake that somebody could make, by the names that Cosmic Ray gives them.
 OPERATORS = (
@@ -53,7 +55,7 @@ class LeaveOut:
 
     def mutate(self, node: Any, index: int) -> Any:
         """The node instead."""
-        return parso.python.tree.Keyword("pass", node.start_pos, node.get_first_leaf().prefix)
+        return tree.Keyword("pass", node.start_pos, node.get_first_leaf().prefix)
 
 
 class TurnRound:
@@ -69,13 +71,13 @@ class TurnRound:
     def mutate(self, node: Any, index: int) -> Any:
         """The node instead."""
         inside = node.children[1].get_code().strip()
-        node.children[1] = parso.python.tree.Name(f"~(({inside}).bool())", node.children[1].start_pos)
+        node.children[1] = tree.Name(f"~(({inside}).bool())", node.children[1].start_pos)
         return node
 
 
 def operators() -> dict[str, Any]:
     """All operators by name."""
-    return {name: get_operator(f"core/{name}")() for name in OPERATORS} | {
+    return {name: plugins.get_operator(f"core/{name}")() for name in OPERATORS} | {
         "LeaveOut": LeaveOut(), "TurnRound": TurnRound()
     }  # fmt: skip
 
@@ -103,11 +105,12 @@ def without_effect(source: str) -> list[Span]:
 
 def places(source: str) -> dict[Position, list[tuple[str, int]]]:
     """The changes of a source by the place where they begin: operator, and which of its occurrences."""
-    tree, idle = get_ast(source), without_effect(source)
+    parsed: Any = syntax.get_ast(source)
+    idle = without_effect(source)
     result: dict[Position, list[tuple[str, int]]] = {}
     for name, operator in operators().items():
         occurrence = 0
-        for node in ast_nodes(tree):
+        for node in syntax.ast_nodes(parsed):
             for begin, _ in operator.mutation_positions(node):
                 if not any(first <= begin < last for first, last in idle):
                     result.setdefault(begin, []).append((name, occurrence))
@@ -122,7 +125,7 @@ def main(file: str, seed: str) -> None:
     while choices:
         begin = rng.choice(list(choices))
         name, occurrence = rng.choice(choices.pop(begin))
-        changed = mutate_code(source, operators()[name], occurrence)
+        changed: str | None = mutating.mutate_code(source, operators()[name], occurrence)
         if changed is None or ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source)):
             continue
         pairs = zip(source.splitlines(), changed.splitlines(), strict=False)

@@ -10,9 +10,9 @@ from .made_rows import page_of
 
 def test_points_of_both_kinds() -> None:
     quick, full = points(False), points(True)
-    assert {(point.chip, point.kind) for point in quick} == {(CHIP, "registers"), (CHIP, "memories")}
+    assert quick == [UpsetPoint(CHIP, "registers", 0), UpsetPoint(CHIP, "memories", 0)]
     assert set(quick) <= set(full)
-    assert FLIPS * len(full) == 6_000
+    assert FLIPS * len(full) > 5_000
 
 
 def test_shares_by_kind_and_blocks_with_most_silent_flips_first() -> None:
