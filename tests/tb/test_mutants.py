@@ -147,14 +147,14 @@ def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget(
 def test_a_report_names_what_no_test_noticed(tmp_path: Path) -> None:
     known = tmp_path / "equivalent.toml"
     known.write_text(
-        '[[equivalent]]\nfile = "hw/a/b.py"\nbefore = "x = 1"\nafter = "x = 2"\nreason = "nobody reads x"\n'
+        '[[equivalent]]\nfile = "sched/a/b.py"\nbefore = "x = 1"\nafter = "x = 2"\nreason = "nobody reads x"\n'
     )
-    seen = Trial("hw/a/b.py", "AddNot", 3, "if a:", "if not a:", "tests/test_b.py::test_a", 1, True)
-    equal = Trial("hw/a/b.py", "NumberReplacer", 5, "x = 1", "x = 2", "", 2, True)
-    missed = Trial("hw/a/b.py", "NumberReplacer", 6, "y = 1", "y = 2", "", 2, False)
-    lines = list(campaign.report({"hw/a": [seen, equal, missed]}, campaign.equivalents(known)))
-    assert lines[1].split() == ["hw/a", "3", "1", "1", "50.0"]
-    assert lines[2:] == ["hw/a/b.py:6: 2 files of tests asked, none known to run the line\n  - y = 1\n  + y = 2"]
+    seen = Trial("sched/a/b.py", "AddNot", 3, "if a:", "if not a:", "tests/test_b.py::test_a", 1, True)
+    equal = Trial("sched/a/b.py", "NumberReplacer", 5, "x = 1", "x = 2", "", 2, True)
+    missed = Trial("sched/a/b.py", "NumberReplacer", 6, "y = 1", "y = 2", "", 2, False)
+    lines = list(campaign.report({"sched/a": [seen, equal, missed]}, campaign.equivalents(known)))
+    assert lines[1].split() == ["sched/a", "3", "1", "1", "50.0"]
+    assert lines[2:] == ["sched/a/b.py:6: 2 files of tests asked, none known to run the line\n  - y = 1\n  + y = 2"]
 
 
 def test_equivalent_changes_are_of_sources_that_there_are() -> None:

@@ -9,6 +9,7 @@ compiled ones: of gateware, all files of tests that need the source are asked.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import re
@@ -17,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache as kept
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def _costs(root: Path) -> Mapping[str, float]:
     return {line.split()[2]: float(line.split()[0]) for line in lines if line and line[0] != "#"}
 
 
-@kept
+@functools.cache
 def _imports(path: Path, root: Path) -> frozenset[str]:
     """Sources that a file imports itself."""
     result = set[str]()
@@ -71,7 +71,7 @@ def _imports(path: Path, root: Path) -> frozenset[str]:
     return frozenset(result)
 
 
-@kept
+@functools.cache
 def witnesses(root: Path = ROOT) -> tuple[Witness, ...]:
     """All files of tests."""
     costs, result = _costs(root), list[Witness]()
