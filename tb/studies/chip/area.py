@@ -13,8 +13,9 @@ from ..engine.tables import Table, count, share, table
 from ..points.areas import AreaPoint, TileArea, UnitArea
 from ..points.runs import Changes
 
-#: The chip whose tiles are measured, with and without what serving takes: small cores are quickly synthesised.
-CHIP = "nine8"
+#: The chips whose tiles are measured, with and without what serving takes: small cores are quickly synthesised, those
+#: of the quick study most of all.
+CHIP, QUICK = "nine8", "tiny"
 KINDS = (TileKind.HOST, TileKind.DRAM, TileKind.SPM, TileKind.CORE)
 _PROGRAMS, _COUNTERS = ("programs", 9), ("counters", True)
 #: What a line of the table adds to the chip.
@@ -28,25 +29,31 @@ VARIANTS: Mapping[str, Changes] = {
 ALL = "all tiles"
 
 
-def _parts(variant: str) -> dict[str, AreaPoint]:
+def _parts(variant: str, chip: str) -> dict[str, AreaPoint]:
     changes = VARIANTS[variant]
-    tiles = {f"{kind.value} tile": TileArea(kind, CHIP, changes) for kind in KINDS}
-    return {"mover of a core": UnitArea("mover", CHIP, changes), **tiles}
+    tiles = {f"{kind.value} tile": TileArea(kind, chip, changes) for kind in KINDS}
+    return {"mover of a core": UnitArea("mover", chip, changes), **tiles}
+
+
+def _chip(rows: Rows) -> str:
+    """Which of the chips the rows are of: the larger one's if there are both."""
+    return CHIP if any(point in rows for point in _parts("", CHIP).values()) else QUICK
 
 
 def points(full: bool) -> list[AreaPoint]:
-    """Every part by every variant; quick: as it is, and with both."""
-    variants = list(VARIANTS) if full else ["", "programs, counters"]
-    return [point for variant in variants for point in _parts(variant).values()]
+    """Every part by every variant; quick: of a smaller chip, as it is, and with both."""
+    variants, chip = (list(VARIANTS), CHIP) if full else (["", "programs, counters"], QUICK)
+    return [point for variant in variants for point in _parts(variant, chip).values()]
 
 
 def _areas(rows: Rows, variant: str) -> dict[str, Area]:
     """By part, all tiles at the end; none if one is not known."""
-    parts = _parts(variant)
+    chip = _chip(rows)
+    parts = _parts(variant, chip)
     if not all(point in rows for point in parts.values()):
         return {}
     areas: dict[str, Area] = {part: rows[point] for part, point in parts.items()}
-    tiles = [areas[f"{kind.value} tile"] for kind in load(CHIP).tiles.values()]
+    tiles = [areas[f"{kind.value} tile"] for kind in load(chip).tiles.values()]
     areas[ALL] = Area(sum(each.cells for each in tiles), sum(each.flip_flops for each in tiles))
     return areas
 
@@ -67,8 +74,8 @@ def cells(rows: Rows) -> Table:
         "of them flip-flops>": lambda each: count(areas[each[1]][each[0]].flip_flops),
         "more>": lambda each: share(more(rows, *each), sign="+") if each[1] else "",
     }
-    items = [(part, variant) for part in (*_parts(""), ALL) for variant in areas]
-    title = f"Tiles of {CHIP} without routers and memories (Yosys `synth`, generic cells)"
+    items = [(part, variant) for part in (*_parts("", CHIP), ALL) for variant in areas]
+    title = f"Tiles of {_chip(rows)} without routers and memories (Yosys `synth`, generic cells)"
     return table(title, columns, items)
 
 

@@ -105,10 +105,15 @@ def _search(layer: str, chip: ChipConfig) -> LayerSearch:
     return search_of(same(shape_of(layer)), chip, BUDGET)
 
 
-def convolutions(network: str) -> list[str]:
+def convolutions(network: str, every: int = 1) -> list[str]:
     """The layers of a network, as the paper shows them: not those that are fully connected, whose weights come once
-    whatever the schedule."""
-    return [name for name in layers_of(network) if shape_of(name).in_h * shape_of(name).in_w > 1]
+    whatever the schedule. Of these the first, and each so many further ones."""
+    return [name for name in layers_of(network) if shape_of(name).in_h * shape_of(name).in_w > 1][::every]
+
+
+def sampled(name: str, every: int) -> str:
+    """What a network is called of which a point has not every convolution."""
+    return f"{name}, one convolution of {every}" if every > 1 else name
 
 
 @dataclass(frozen=True)
@@ -140,21 +145,23 @@ class NetworkGain:
 
 @dataclass(frozen=True)
 class AssumedNetwork(Point):
-    """The convolutions of a network on an architecture under an assumption; `timeline`: they are played, too."""
+    """The convolutions of a network on an architecture under an assumption; `timeline`: they are played, too; `every`:
+    see `convolutions`."""
 
     network: str
     arch: str
     assumption: str
     timeline: bool = False
+    every: int = 1
     row: ClassVar[Any] = NetworkGain
 
     @property
     def name(self) -> str:
-        return f"{self.network} on {self.arch}: {self.assumption}"
+        return f"{sampled(self.network, self.every)} on {self.arch}: {self.assumption}"
 
     @property
     def work(self) -> float:
-        return 30.0 if self.timeline else 10.0
+        return (150.0 if self.timeline else 50.0) / self.every
 
     def inputs(self) -> Inputs:
         assumption = ASSUMPTIONS[self.assumption]
@@ -167,7 +174,7 @@ class AssumedNetwork(Point):
         chip, policies = assumption.chip(self.arch), assumption.policies()
         estimates: list[SpotPair] = []
         decisions: list[SpotPair] = []
-        for layer in convolutions(self.network):
+        for layer in convolutions(self.network, self.every):
             report(layer)
             search = _search(layer, chip)
             static, flexer = (search.choices(policy)[0] for policy in policies)
@@ -232,18 +239,20 @@ WeighedGain = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class WeighedNetwork(Point):
-    """Figure 9 (c): the convolutions of a network when words count for more, over `paper_static`."""
+    """Figure 9 (c): the convolutions of a network when words count for more, over `paper_static`; `every`: see
+    `convolutions`."""
 
     network: str
+    every: int = 1
     row: ClassVar[Any] = WeighedGain
 
     @property
     def name(self) -> str:
-        return f"{self.network}: words count for more"
+        return f"{sampled(self.network, self.every)}: words count for more"
 
     @property
     def work(self) -> float:
-        return 40.0
+        return 200.0 / self.every
 
     def inputs(self) -> Inputs:
         return Inputs(_MADE_BY, (("chip", chip_of(ARCH).digest), ("weight", f"{WEIGHED}, {BUDGET}")))
@@ -252,7 +261,7 @@ class WeighedNetwork(Point):
         """Raises DoesNotFit."""
         policies = {"paper_static": PAPER_STATIC, "flexer": PAPER, "weighed": Policy(by_words=WEIGHED)}
         sums = {name: [0, 0] for name in policies}
-        for layer in convolutions(self.network):
+        for layer in convolutions(self.network, self.every):
             report(layer)
             search = _search(layer, ASSUMPTIONS[next(iter(ASSUMPTIONS))].chip(ARCH))
             for name, policy in policies.items():

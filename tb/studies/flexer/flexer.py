@@ -20,6 +20,8 @@ from ..engine.values import with_settings
 from . import plots, reuse
 from .layers import (
     ARCHS,
+    EVERY,
+    QUICK,
     Cost,
     LayerCost,
     LayerPoint,
@@ -46,10 +48,10 @@ _SHOWN = ("paper_static", "loop_order", "flexer", "hybrid")
 
 
 def points(full: bool) -> list[Point]:
-    """Quick: SqueezeNet on one architecture, and what Figures 9 (b), 10 and 11 need."""
-    layers = points_of(ARCHS) if full else points_of([FIGURE_9], ["squeezenet"])
+    """Quick: a third of SqueezeNet on one architecture, and of what Figures 9 (b), 10 and 11 need one layer."""
+    layers = points_of(ARCHS) if full else points_of([FIGURE_9], [QUICK], EVERY)
     weighed = [LayerPoint(FIGURE_9, layer) for layer in WEIGHED]
-    return [*layers, *weighed, *(PolicyPoint(FIGURE_9, layer, TRANSFERS) for layer in WEIGHED), *reuse.points()]
+    return [*layers, *weighed, *(PolicyPoint(FIGURE_9, layer, TRANSFERS) for layer in WEIGHED), *reuse.points(full)]
 
 
 class _Network:

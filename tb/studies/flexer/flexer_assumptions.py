@@ -5,7 +5,8 @@ H. Min, J. Kwon, B. Egger, "Flexer: Out-of-Order Scheduling for Multi-NPUs" (CGO
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from math import log
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from .assumed import (
     NetworkGain,
     Tilings,
     WeighedNetwork,
+    sampled,
 )
 from .layers import ARCHS, NETWORKS
 
@@ -36,6 +38,8 @@ NETWORK = "vgg16"
 ON_RTL = ("vgg16/conv3_1", "vgg16/conv4_2", "resnet50/conv3_1_1", "squeezenet/fire3_expand1")
 #: Layers of Figure 1, and tilings that the quick study shows of the first.
 LAYERS, FEW = ("resnet50/conv3_1_1", "vgg16/conv4_2"), 40
+#: Of so many convolutions of a network the quick study has one.
+EVERY = 4
 PLOT = "flexer_assumptions.svg"
 #: The paper's best: of a network, of a layer.
 PAPER_NETWORK, PAPER_LAYER = 1.67, 2.17
@@ -45,14 +49,21 @@ _QUICK = _NAMES[0], _NAMES[2], _NAMES[-1]
 
 
 def points(full: bool) -> list[Point]:
-    """Quick: three assumptions, SqueezeNet, two layers on the RTL, a few tilings of one layer."""
+    """Quick: three assumptions, SqueezeNet, a part of the convolutions, two layers on the RTL, a few tilings of one
+    layer."""
+    every = 1 if full else EVERY
     names, networks, archs = (_NAMES, NETWORKS, ARCHS) if full else (_QUICK, ("squeezenet",), (ARCH,))
     runs, assumed = (ON_RTL, _NAMES) if full else (ON_RTL[2:], _QUICK[:2])
     return [
-        *(AssumedNetwork(NETWORK, ARCH, name, timeline=True) for name in names),
-        *(AssumedNetwork(network, arch, one.name) for arch in archs for network in networks for one in EVERYWHERE),
+        *(AssumedNetwork(NETWORK, ARCH, name, True, every) for name in names),
+        *(
+            AssumedNetwork(network, arch, one.name, every=every)
+            for arch in archs
+            for network in networks
+            for one in EVERYWHERE
+        ),
         *(AssumedRun(layer, name) for name in assumed for layer in runs),
-        *(WeighedNetwork(network) for network in networks),
+        *(WeighedNetwork(network, every) for network in networks),
         *([Tilings(layer) for layer in LAYERS] if full else [Tilings(LAYERS[0], shown=FEW)]),
     ]
 
@@ -61,27 +72,36 @@ def _cells(gain: Gain) -> tuple[str, str, str]:
     return f"{gain.network:.2f}", f"{gain.layer:.2f}", f"{gain.words:.2f}"
 
 
+def _every(rows: Rows, points: Iterable[AssumedNetwork | WeighedNetwork]) -> int:
+    """Of how many convolutions the rows are to have one: 1 if there is one of these points, whole."""
+    return 1 if any(point in rows for point in points) else EVERY
+
+
 def _one_by_one(rows: Rows) -> dict[str, tuple[NetworkGain, Gain]]:
     """By assumption, what it comes to on one network, and of that the timeline model's."""
     points = {name: AssumedNetwork(NETWORK, ARCH, name, timeline=True) for name in _NAMES}
-    gains = {name: rows[point] for name, point in points.items() if point in rows}
-    return {name: (gain, gain.timeline) for name, gain in gains.items() if gain.timeline}
+    every = _every(rows, points.values())
+    gains = {name: rows.get(replace(point, every=every)) for name, point in points.items()}
+    return {name: (gain, gain.timeline) for name, gain in gains.items() if gain and gain.timeline}
 
 
 def _everywhere(rows: Rows) -> Iterator[tuple[str, str, list[Gain]]]:
     """Of each network on each architecture, what those assumptions come to that are tried everywhere."""
     for arch in ARCHS:
         for network in NETWORKS:
-            gains = [rows.get(AssumedNetwork(network, arch, one.name)) for one in EVERYWHERE]
+            points = [AssumedNetwork(network, arch, one.name) for one in EVERYWHERE]
+            every = _every(rows, points)
+            gains = [rows.get(replace(point, every=every)) for point in points]
             if all(gains):
-                yield arch, network, [gain.estimate for gain in gains if gain]
+                yield arch, sampled(network, every), [gain.estimate for gain in gains if gain]
 
 
 def one_by_one(rows: Rows) -> Table:
     """Every assumption, layer by layer."""
     cells = [(name, *_cells(gain.estimate), *_cells(timeline)) for name, (gain, timeline) in _one_by_one(rows).items()]
     columns = ("estimate: network>", "best layer>", "words>", "timeline: network>", "best layer>", "words>")
-    title = f"{NETWORK} on {ARCH}: convolutions, speed-up of flexer over paper_static"
+    whole = [AssumedNetwork(NETWORK, ARCH, name, timeline=True) for name in _NAMES]
+    title = f"{sampled(NETWORK, _every(rows, whole))} on {ARCH}: convolutions, speed-up of flexer over paper_static"
     return Table(title, ("assumed", *columns), cells)
 
 
@@ -112,9 +132,10 @@ def on_rtl(rows: Rows) -> Table:
 def weighed(rows: Rows) -> Table:
     """Figure 9 (c): networks when words count for more."""
     cells = [
-        (network, *(f"{value:.2f}" for name in ("flexer", "weighed") for value in gain[name]))
+        (sampled(network, every), *(f"{value:.2f}" for name in ("flexer", "weighed") for value in gain[name]))
         for network in NETWORKS
-        if (gain := rows.get(WeighedNetwork(network))) is not None
+        for every in (_every(rows, [WeighedNetwork(network)]),)
+        if (gain := rows.get(WeighedNetwork(network, every))) is not None
     ]
     columns = ("network", "cycles x words: speed-up>", "words>", f"cycles x words^{WEIGHED:.0f}: speed-up>", "words>")
     return Table(f"End to end on {ARCH} when words count for more (Figure 9 (c)): over paper_static", columns, cells)

@@ -22,6 +22,8 @@ from ..points.runs import chip_of
 
 NETWORKS = ("vgg16", "resnet50", "squeezenet", "yolov2")
 ARCHS = tuple(f"arch{number}" for number in range(1, 9))
+#: The network of the quick study, of whose layers it has one of so many.
+QUICK, EVERY = "squeezenet", 3
 #: The two baselines, the paper's scheduler, and ours (the best of these and of `Policy`s of our own).
 SCHEDULERS = ("paper_static", "loop_order", "flexer", "hybrid")
 #: What a search may do for a layer: so many steps of work, one to two seconds of a thread.
@@ -140,9 +142,10 @@ class LayerCost:
         return ratio_of(self.costs, pair, words)
 
 
-def points_of(archs: Sequence[str], networks: Sequence[str] = NETWORKS) -> list[LayerPoint]:
-    """All layers of networks that are scheduled differently, on architectures."""
-    names = dict.fromkeys(first_names()[same(shape_of(layer))] for each in networks for layer in layers_of(each))
+def points_of(archs: Sequence[str], networks: Sequence[str] = NETWORKS, every: int = 1) -> list[LayerPoint]:
+    """Layers of networks that are scheduled differently, on architectures: of so many of a network one."""
+    layers = [layer for each in networks for layer in layers_of(each)[::every]]
+    names = dict.fromkeys(first_names()[same(shape_of(layer))] for layer in layers)
     return [LayerPoint(arch, name) for arch in archs for name in names]
 
 
@@ -159,14 +162,18 @@ def layer_costs(rows: Rows) -> list[LayerCost]:
 
 
 def complete(costs: Sequence[LayerCost]) -> list[LayerCost]:
-    """Those of networks of which all layers are known on an architecture."""
-    return [
-        layer
-        for some in grouped(costs, lambda one: one.arch).values()
-        for network, layers in grouped(some, lambda one: one.network).items()
-        if len(layers) == len(layers_of(network))
-        for layer in layers
-    ]
+    """Those of networks of which all layers are known on an architecture; of the network of the quick study also if
+    those of its sample are, under a name that says so."""
+    whole: list[LayerCost] = []
+    for some in grouped(costs, lambda one: one.arch).values():
+        for network, layers in grouped(some, lambda one: one.network).items():
+            if len(layers) == len(layers_of(network)):
+                whole += layers
+            elif network == QUICK:
+                sample = [one for one in layers if one.layer in layers_of(QUICK)[::EVERY]]
+                if len(sample) == len(layers_of(QUICK)[::EVERY]):
+                    whole += [replace(one, network=f"{QUICK}, one layer of {EVERY}") for one in sample]
+    return whole
 
 
 def ratio_of(costs: Mapping[str, Cost], pair: Pair, words: bool) -> float:

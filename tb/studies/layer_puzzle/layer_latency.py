@@ -39,16 +39,18 @@ CLASSES = (1, 2, 5, 10, 15, 25, 50, 100)
 
 
 def points(full: bool) -> Sequence[Point]:
-    """Quick: two chunks for tests, one of them once more; times and versions whole."""
-    test, again = (TEST, TEST[:AGAIN]) if full else (TEST[:QUICK], TEST[:1])
+    """Quick: two chunks for tests, one of them once more and on the RTL; decisions on one chip; versions whole."""
+    one = TEST[QUICK - 1 : QUICK]
+    test, again, rtl = (TEST, TEST[:AGAIN], TEST) if full else (TEST[:QUICK], one, one)
+    chips = (CHIP, OTHER) if full else (CHIP,)
     chunks = [*test, *(TRAIN if full else ())]
     return [
         *(ChunkPoint(CHIP, number) for number in chunks),
         *(ChunkPoint(OTHER, number) for number in range(OTHER_CHUNKS if full else 0)),
         *(AgainPoint(CHIP, number) for number in again),
-        *(RtlChunkPoint(CHIP, number) for number in test[: None if full else 1]),
+        *(RtlChunkPoint(CHIP, number) for number in rtl),
         FormTimesPoint(CHIP),
-        *(DecisionPoint(chip, scheduler) for chip in (CHIP, OTHER) for scheduler in SCHEDULERS),
+        *(DecisionPoint(chip, scheduler) for chip in chips for scheduler in SCHEDULERS),
         *(VersionPoint(CHIP, name, batch) for name in NETWORKS for batch in BATCHES),
     ]
 

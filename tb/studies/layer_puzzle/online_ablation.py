@@ -27,7 +27,7 @@ VARIANTS = {
     "lookahead:ahead=no,beside=no,reserve=no,pace=no,deadlines=no": "all but the order by cost",
 }
 #: Workloads of the quick study, and of the full one.
-QUICK, FULL = ("small7",), tuple(f"small{index}" for index in range(EACH))
+QUICK, FULL = ("small3",), tuple(f"small{index}" for index in range(EACH))
 
 
 def points(full: bool) -> list[Point]:

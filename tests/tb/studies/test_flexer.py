@@ -11,7 +11,9 @@ from meshloom.tb.studies.engine.point import Point
 from meshloom.tb.studies.flexer.flexer import FIGURE_9, STUDY, TRANSFERS, WEIGHED, points
 from meshloom.tb.studies.flexer.layers import (
     ARCHS,
+    EVERY,
     NETWORKS,
+    QUICK,
     LayerCosts,
     LayerPoint,
     PolicyPoint,
@@ -61,6 +63,17 @@ def test_networks_are_shown_where_all_of_their_layers_are_known() -> None:
     assert (page.texts["net_flexer_static"], page.texts["layer_words_flexer_loops"]) == ("2.00", "2.00")
     assert (page.texts["share_flexer"], page.texts["share_nest"]) == ("100 %", "0 %")
     assert page.missed == []
+
+
+def test_the_sample_of_the_quick_study_is_shown_as_a_sample() -> None:
+    some: dict[Point, object] = {
+        point: LayerCosts(COSTS, "flexer") for point in points(False) if isinstance(point, LayerPoint)
+    }
+    (line,) = page_of(STUDY, some).tables[0].rows
+    layers = len(layers_of(QUICK)[::EVERY])
+    assert line[:3] == (FIGURE_9, f"{QUICK}, one layer of {EVERY}", f"{layers * 300:,}")
+    some.pop(next(iter(some)))
+    assert "End to end" not in str([table.title for table in page_of(STUDY, some).tables])
 
 
 def test_a_hybrid_that_is_worse_than_another_is_named() -> None:

@@ -20,6 +20,7 @@ from meshloom.tb.studies.flexer.assumed import (
     Scatter,
     Tilings,
     WeighedNetwork,
+    convolutions,
     gain_of,
 )
 from meshloom.tb.studies.flexer.flexer_assumptions import ON_RTL, STUDY, points
@@ -97,3 +98,19 @@ def test_tilings_have_so_many_operations_at_most() -> None:
 def test_the_quick_study_is_of_all_tables() -> None:
     kinds = {type(point) for point in points(False)}
     assert kinds == {type(point) for point in points(True)} == {AssumedNetwork, AssumedRun, WeighedNetwork, Tilings}
+
+
+def test_a_sample_of_a_network_is_called_one() -> None:
+    gain = Gain(1.5, 2.0, 1.0)
+    few: dict[Point, object] = {
+        point: NetworkGain(gain, gain if point.timeline else None)
+        for point in points(False)
+        if isinstance(point, AssumedNetwork)
+    }
+    one_by_one, everywhere = page_of(STUDY, few).tables
+    assert one_by_one.title.startswith("vgg16, one convolution of 4 on arch5")
+    assert [row[1] for row in everywhere.rows] == ["squeezenet, one convolution of 4"]
+    page = page_of(STUDY, few | network(NAMES[0], 1.02, 1.07))
+    assert page.tables[0].title.startswith("vgg16 on arch5")
+    assert [row[0] for row in page.tables[0].rows] == [NAMES[0]]
+    assert len(convolutions("vgg16", 4)) == 4 < len(convolutions("vgg16"))
