@@ -137,13 +137,13 @@ def test_copies_of_killed_campaigns_go_and_others_stay(checkout: Path, tmp_path:
         (place / name / "checkout").mkdir(parents=True)
     for name in ("tree_killed", "tree_used"):
         os.utime(place / name, (1, 1))
-    taken = use.take(place / "tree_used")
-    assert taken is not None
+    hold = use.take(place / "tree_used")
+    assert hold is not None
     os.utime(place / "tree_used", (1, 1))
     with copies.copied(checkout, linked=False) as tree:
         assert {path.name for path in place.glob("tree_*")} == {"tree_used", "tree_new", tree.parent.name}
         assert use.in_use(tree.parent)
-    taken.release()
+    hold.release()
 
 
 def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget(

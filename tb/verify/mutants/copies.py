@@ -35,7 +35,7 @@ def copied(root: Path, linked: bool) -> Generator[Path]:
         with suppress(OSError):  # another process may be at it, or about to take one that it has just made
             if time.time() - old.stat().st_mtime > _NEW:
                 use.remove(old)
-    with TemporaryDirectory(prefix="tree_", dir=place, ignore_cleanup_errors=True) as folder, _used(Path(folder)):
+    with TemporaryDirectory(prefix="tree_", dir=place, ignore_cleanup_errors=True) as folder, _in_use(Path(folder)):
         tree = Path(folder, "checkout")
         _copy(root, tree)
         if linked:
@@ -46,13 +46,13 @@ def copied(root: Path, linked: bool) -> Generator[Path]:
 
 
 @contextmanager
-def _used(folder: Path) -> Generator[None]:
-    taken = use.take(folder)
+def _in_use(folder: Path) -> Generator[None]:
+    hold = use.take(folder)
     try:
         yield
     finally:
-        if taken is not None:
-            taken.release()
+        if hold is not None:
+            hold.release()
 
 
 def _copy(root: Path, tree: Path) -> None:
