@@ -6,13 +6,16 @@ SIM ?= verilator
 SCHEDULER ?= loop_order
 WAVES ?= 0
 JOBS ?= $(shell nproc)
+BOARD ?= ulx3s
+# What was given on the command line, or else another default.
+given = $(if $(filter command%,$(origin $(1))),$($(1)),$(2))
 OUT ?= sim_build/verilog/$(basename $(notdir $(CHIP)))
 
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bench prove soak fuzz parsers mutate kills verify-report audit clean
+.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bitstream bench prove netlist soak fuzz parsers mutate kills verify-report audit clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -67,11 +70,18 @@ docs: $(STAMP) ## the documentation as a site, in sim_build/site; a broken link 
 verilog: $(STAMP) ## write the synthesisable Verilog of a chip and its manifest (CHIP, OUT)
 	$(BIN)/meshloom verilog --chip $(CHIP) --out $(OUT)
 
+bitstream: $(STAMP) ## a chip on an FPGA board: synthesised, placed, routed, packed (BOARD, CHIP, CLOCK in MHz; half an hour)
+	$(BIN)/meshloom bitstream --board $(BOARD) $(if $(CLOCK),--clock $(CLOCK)) --out $(call given,OUT,sim_build/bitstream/$(BOARD)) \
+		--chip $(call given,CHIP,examples/boards/fpga4.toml)
+
 bench: native ## measure speed and exactness, side by side with other simulators
 	$(BIN)/meshloom bench
 
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
 	$(BIN)/python -m meshloom.tb.verify.prove
+
+netlist: native ## a layer on the netlist of a chip after synthesis, and its modules proven equal to theirs (minutes; NETLIST="--chip ...")
+	$(BIN)/python -m meshloom.tb.verify.netlist $(NETLIST)
 
 soak: native ## ten million flits, 280 ahead-of-time programs, ten million cycles of scenarios on the RTL (an hour; resumes)
 	$(BIN)/python -m meshloom.tb.verify.noc_soak

@@ -77,6 +77,10 @@ LISTED = {
         "List what programs can run on: the simulators, and devices of installed packages, with their versions.",
     ),
     "board": Listed("board", "Run a board with this chip in a simulator: its UART is behind a TCP port."),
+    "bitstream": Listed(
+        "bitstream",
+        "Synthesise, place and route a chip with its link for an FPGA board: a bitstream, and how the chip lies there.",
+    ),
     "check": Listed(
         "saved",
         "Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and, if "

