@@ -39,7 +39,7 @@ ON_RTL = ("vgg16/conv3_1", "vgg16/conv4_2", "resnet50/conv3_1_1", "squeezenet/fi
 #: Layers of Figure 1, and tilings that the quick study shows of the first.
 LAYERS, FEW = ("resnet50/conv3_1_1", "vgg16/conv4_2"), 40
 #: Of so many convolutions of a network the quick study has one.
-EVERY = 4
+EVERY = 8
 PLOT = "flexer_assumptions.svg"
 #: The paper's best: of a network, of a layer.
 PAPER_NETWORK, PAPER_LAYER = 1.67, 2.17

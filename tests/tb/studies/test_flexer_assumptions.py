@@ -108,9 +108,9 @@ def test_a_sample_of_a_network_is_called_one() -> None:
         if isinstance(point, AssumedNetwork)
     }
     one_by_one, everywhere = page_of(STUDY, few).tables
-    assert one_by_one.title.startswith("vgg16, one convolution of 4 on arch5")
-    assert [row[1] for row in everywhere.rows] == ["squeezenet, one convolution of 4"]
+    assert one_by_one.title.startswith("vgg16, one convolution of 8 on arch5")
+    assert [row[1] for row in everywhere.rows] == ["squeezenet, one convolution of 8"]
     page = page_of(STUDY, few | network(NAMES[0], 1.02, 1.07))
     assert page.tables[0].title.startswith("vgg16 on arch5")
     assert [row[0] for row in page.tables[0].rows] == [NAMES[0]]
-    assert len(convolutions("vgg16", 4)) == 4 < len(convolutions("vgg16"))
+    assert len(convolutions("vgg16", 8)) == 2 < len(convolutions("vgg16"))
