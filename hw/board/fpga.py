@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.build import ResourceError
+from amaranth.build import ResourceError  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
 from amaranth.hdl import ClockDomain, ClockSignal, Elaboratable, Instance, Module, ResetSignal, Signal
 from amaranth.lib import io
 
@@ -30,7 +30,9 @@ class Fpga(Elaboratable):
         m = Module()
         m.domains.sync = ClockDomain("sync")
         m.domains.start = ClockDomain("start", reset_less=True)
-        m.submodules.oscillator = oscillator = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
+        m.submodules.oscillator = oscillator = io.Buffer(
+            io.Direction.Input, platform.request(platform.default_clk, dir="-")
+        )
         locked = Signal()
         ports = {"i_clkin": oscillator.i, "o_clkout0": ClockSignal("start"), "o_locked": locked}
         m.submodules.pll = Instance("pll", **ports)
@@ -42,8 +44,11 @@ class Fpga(Elaboratable):
         m.d.comb += [ClockSignal().eq(ClockSignal("start")), ResetSignal().eq(left != 0)]
         m.submodules.board = board = self._board
         uart = platform.request("uart", 0, dir="-")
-        m.submodules.rx, m.submodules.tx = rx, tx = io.Buffer("i", uart.rx), io.Buffer("o", uart.tx)
-        m.submodules.light = light = io.Buffer("o", _light(platform))
+        m.submodules.rx, m.submodules.tx = rx, tx = (
+            io.Buffer(io.Direction.Input, uart.rx),
+            io.Buffer(io.Direction.Output, uart.tx),
+        )
+        m.submodules.light = light = io.Buffer(io.Direction.Output, _light(platform))
         m.d.comb += [board.rx.eq(rx.i), tx.o.eq(board.tx), light.o.eq(board.busy)]
         return m
 

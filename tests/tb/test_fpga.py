@@ -128,6 +128,11 @@ def test_a_report_is_read() -> None:
     assert plain("board.chip.x_LUT4_Z_3_PFUMX_Z_C0_LUT4_Z") == "board.chip.x"
 
 
+def test_a_report_without_a_clock_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"nextpnr's report has no clock"):
+        layout_of(REPORT | {"fmax": {}}, NETLIST, TOP)
+
+
 TOOL = """
 import json, pathlib, sys
 

@@ -31,6 +31,8 @@ PINS = Path(__file__).with_name("requirements.txt")
 CLOCKS = (5.0, 200.0)
 #: By how much of a bit's time sender and receiver of a UART may differ.
 DRIFT = 0.02
+#: The other one rips up and routes again for hours where memories and carries are dense.
+_ROUTER = ("--router", "router2")
 BITSTREAM, RESULT = f"{TOP}.bit", "layout.json"
 _CODE = (Path(__file__), Path(boards.__file__), Path(layout.__file__), Path(prepare.__file__))
 _INSTALLED = tuple(
@@ -143,9 +145,12 @@ def _make(request: BitstreamRequest, folder: Path, log: Path, on_progress: OnPro
     )
     on_progress("placing and routing (ten minutes and more)")
     files = ["--json", f"{TOP}.json", "--lpf", f"{TOP}.lpf", "--textcfg", f"{TOP}.config", "--report", "report.json"]
-    work.tool("nextpnr_ecp5", [*request.target.device, *files, "--seed", str(request.seed), "--timing-allow-fail"])
+    work.tool(
+        "nextpnr_ecp5", [*request.target.device, *files, "--seed", str(request.seed), "--timing-allow-fail", *_ROUTER]
+    )
     work.tool("ecppack", ["--compress", "--input", f"{TOP}.config", "--bit", BITSTREAM])
-    result = layout_of(*(json.loads((folder / name).read_text()) for name in ("report.json", f"{TOP}.json")), TOP)
+    report, netlist = (json.loads((folder / name).read_text()) for name in ("report.json", f"{TOP}.json"))
+    result = layout_of(report, netlist, TOP)
     (folder / RESULT).write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         if path.name not in (BITSTREAM, RESULT):
