@@ -80,7 +80,7 @@ bench: native ## measure speed and exactness, side by side with other simulators
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
 	$(BIN)/python -m meshloom.tb.verify.prove
 
-netlist: native ## a layer on the netlist of a chip after synthesis, and its modules proven equal to theirs (minutes; NETLIST="--chip ...")
+netlist: native ## a layer on the netlist of a chip after synthesis, and its modules proven equal to theirs (half an hour; NETLIST="--module mover")
 	$(BIN)/python -m meshloom.tb.verify.netlist $(NETLIST)
 
 soak: native ## ten million flits, 280 ahead-of-time programs, ten million cycles of scenarios on the RTL (an hour; resumes)

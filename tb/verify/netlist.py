@@ -28,8 +28,8 @@ from ..build.synthesis import yosys
 
 #: What runs, on which chip, unless others are named.
 WORKLOAD, CHIP = "gemm:8x8x8", str(ROOT / "examples" / "boards" / "fpga4.toml")
-#: Gates after synthesis up to which a module is proven equal: beyond it takes more than a minute.
-GATES = 2_000
+#: Bits of wires up to which a module is proven equal, or of memories: beyond it takes more than a minute.
+BITS = 2_000
 #: Everything but memories, which stay arrays, in gates of two inputs, multiplexers and flip-flops.
 _SYNTHESIS = (
     "synth -flatten -top {top} -run begin:fine; opt -fast -full; opt -undriven -fine; techmap; opt; abc; opt_clean"
@@ -42,17 +42,19 @@ _PROOF = (
     "equiv_make gold gate both; hierarchy -top both; equiv_simple -undef; equiv_induct -undef; "
     "tee -o status.txt equiv_status"
 )
-_MODULE = re.compile(r"^module (\S+?)\s*\(", re.MULTILINE)
+_MODULE = re.compile(r"^module (\S+?)\s*\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"\w+")
 #: Routers of a plane and what is in them are the same but for their place: one of each stands for all.
 _PLACE = re.compile(r"_\d+_\d+")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of a module: `gates` of its netlist; `points` where both were compared, and how many are not `proven`."""
+    """Of a module: `bits` of its wires; `points` where it was compared with its netlist, and how many of these are
+    `unproven`."""
 
     module: str
-    gates: int
+    bits: int
     points: int
     unproven: int
 
@@ -78,13 +80,25 @@ def modules(text: str) -> list[str]:
     return sorted(names.values())
 
 
-def equal(text: str, module: str, most: int = GATES) -> Verdict | None:
-    """Whether a module is equal to its netlist; None if it has more gates than `most`. Raises BuildError."""
+def part(text: str, module: str) -> str:
+    """Of a chip's Verilog a module and those that it is made of: Yosys reads these in a moment."""
+    bodies = {match[1]: match[0] for match in _MODULE.finditer(text)}
+    names, left = {module}, [module]
+    while left:
+        more = bodies.keys() & set(_WORD.findall(bodies[left.pop()])) - names
+        names |= more
+        left += sorted(more)
+    return "\n".join(body for name, body in bodies.items() if name in names) + "\n"
+
+
+def equal(text: str, module: str, most: int = BITS) -> Verdict | None:
+    """Whether a module of a Verilog text is equal to its netlist; None if it is larger than `most` (`BITS`). Raises
+    BuildError."""
     with tempfile.TemporaryDirectory(prefix="meshloom_") as place:
         folder = Path(place)
-        (folder / "chip.v").write_text(text, encoding="utf-8")
-        gates = _gates(folder, module)
-        if gates > most:
+        (folder / "chip.v").write_text(part(text, module), encoding="utf-8")
+        bits = _bits(folder, module)
+        if bits > most:
             return None
         yosys(_PROOF.format(top=module), folder, module)
         status = (folder / "status.txt").read_text(encoding="utf-8")
@@ -92,19 +106,19 @@ def equal(text: str, module: str, most: int = GATES) -> Verdict | None:
         r"Found (\d+) \$equiv cells.*?Of those cells (\d+) are proven and (\d+) are unproven", status, re.DOTALL
     )
     points, unproven = (int(count[1]), int(count[3])) if count else (0, 0)
-    return Verdict(module, gates, points, unproven)
+    return Verdict(module, bits, points, unproven)
 
 
-def _gates(folder: Path, module: str) -> int:
-    """Of the netlist, memories as flip-flops. A module with large memories has no netlist: their bits count."""
-    look = f"read_verilog chip.v; hierarchy -top {module}; proc; flatten; opt_clean; tee -o before.txt stat"
-    yosys(look, folder, module)
+def _bits(folder: Path, module: str) -> int:
+    """Of wires, or of memories if these are more: as flip-flops they would be as many."""
+    yosys(
+        f"read_verilog chip.v; hierarchy -top {module}; proc; flatten; opt_clean; tee -o before.txt stat",
+        folder,
+        module,
+    )
     text = (folder / "before.txt").read_text(encoding="utf-8")
-    bits = re.search(r"(\d+) memory bits", text)
-    if bits and int(bits[1]) > GATES:
-        return int(bits[1])
-    wires = re.search(r"(\d+) wire bits", text)
-    return int(wires[1]) if wires else 0
+    counts = re.findall(r"(\d+) (?:memory|wire) bits", text)
+    return max(map(int, counts), default=0)
 
 
 def run_netlist(folder: Path) -> str:
@@ -200,7 +214,7 @@ def main(
         proven += verdict.passed
         failures += not verdict.passed
         words = "equal" if verdict.passed else f"NOT PROVEN at {verdict.unproven} of {verdict.points} points"
-        typer.echo(f"{name:<50} {verdict.gates:>6,} {words}")
+        typer.echo(f"{name:<50} {verdict.bits:>6,} bits  {words}")
     typer.echo(f"{proven} modules are equal to their netlists, {large} are too large to be tried")
     raise typer.Exit(int(failures > 0))
 

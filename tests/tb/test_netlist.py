@@ -8,14 +8,15 @@ import pytest
 
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.verify import netlist
-from meshloom.tb.verify.netlist import Verdict, equal, modules, printed, run_netlist
+from meshloom.tb.verify.netlist import Verdict, equal, modules, part, printed, run_netlist
 
 COUNTER = """
 module part_0_1 (input clk, input up, output reg [3:0] level, output low);
   assign low = level < 4'd3 & ~up;
   always @(posedge clk) level <= up ? level + 1 : level ^ 4'd5;
 endmodule
-module part_1_0 (input clk); endmodule
+module part_1_0 (input clk);
+endmodule
 module queue (input clk, input [2:0] at, input [7:0] data, output reg [7:0] read);
   reg [7:0] words [0:7];
   always @(posedge clk) begin words[at] <= data; read <= words[at + 3'd1]; end
@@ -32,8 +33,15 @@ def test_a_module_is_equal_to_its_netlist(module: str) -> None:
     verdict = equal(COUNTER, module)
     assert verdict is not None
     assert verdict.passed
-    assert verdict.gates > 0
+    assert verdict.bits > 4
     assert equal(COUNTER, module, most=2) is None
+
+
+def test_a_module_is_read_with_those_that_it_is_made_of() -> None:
+    text = COUNTER + "\nmodule both (input clk); queue first(.clk(clk)); endmodule\n"
+    text = text.replace("; endmodule", ";\nendmodule")
+    assert modules(part(text, "both")) == ["both", "queue"]
+    assert modules(part(text, "queue")) == ["queue"]
 
 
 def test_a_netlist_that_computes_something_else_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
