@@ -34,9 +34,10 @@ BITS = 2_000
 _SYNTHESIS = (
     "synth -flatten -top {top} -run begin:fine; opt -fast -full; opt -undriven -fine; techmap; opt; abc; opt_clean"
 )
-#: Both sides have their memories as flip-flops, so that these correspond.
+#: Both sides have their memories as flip-flops, so that these correspond, and nets that are one in a netlist are one.
 _PROOF = (
-    "read_verilog chip.v; hierarchy -top {top}; proc; flatten; opt_clean; memory; opt_clean; design -save gold; "
+    "read_verilog chip.v; hierarchy -top {top}; proc; flatten; opt_clean; memory; opt -full; opt_clean; "
+    "design -save gold; "
     "synth -top {top}; tee -o count.txt stat; design -stash gate; "
     "design -copy-from gold -as gold {top}; design -copy-from gate -as gate {top}; "
     "equiv_make gold gate both; hierarchy -top both; equiv_simple -undef; equiv_induct -undef; "
