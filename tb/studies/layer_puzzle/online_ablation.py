@@ -35,10 +35,14 @@ def points(full: bool) -> list[Point]:
     return with_networks(ServedPoint(CHIP, name, each) for name in (FULL if full else QUICK) for each in VARIANTS)
 
 
+def _workloads(rows: Rows) -> list[str]:
+    """Those that some variant has served."""
+    return list(dict.fromkeys(point.workload for point in rows if isinstance(point, ServedPoint)))
+
+
 def _means(rows: Rows) -> dict[str, Scores]:
-    """Of each variant that has served all workloads."""
-    names = dict.fromkeys(point.workload for point in rows.points if isinstance(point, ServedPoint))
-    means: dict[str, Scores] = {}
+    """Of each variant that has served all that others have."""
+    names, means = _workloads(rows), dict[str, Scores]()
     for variant in VARIANTS:
         served = [look(rows, ServedPoint(CHIP, name, variant)) for name in names]
         mean = mean_of([row.model for row in served if row is not None])
@@ -57,7 +61,8 @@ def variants(rows: Rows) -> Table:
         "SLA missed, %>": lambda each: f"{100 * each[1].sla:.1f}",
         "PE use, %>": lambda each: f"{100 * each[1].use:.1f}",
     }
-    return table("Each part switched off", columns, _means(rows).items())
+    title = f"Each part switched off; workloads: {', '.join(_workloads(rows))}"
+    return table(title, columns, _means(rows).items())
 
 
 def _score(variant: str, metric: str) -> Callable[[Rows], float | None]:
