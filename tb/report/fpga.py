@@ -10,7 +10,7 @@ from rich.table import Table
 from .console import percent
 
 if TYPE_CHECKING:
-    from ..build.fpga.layout import Layout
+    from ..build.fpga.layout import FpgaLayout
 
 #: Kinds of cells by nextpnr's names, for people; the others are not shown.
 _KINDS = {
@@ -25,7 +25,7 @@ _KINDS = {
 _HOPS, _DEPTH = 8, 4
 
 
-def layout_tables(layout: Layout, clock: float) -> Iterator[Table]:
+def layout_tables(layout: FpgaLayout, clock: float) -> Iterator[Table]:
     """Of what there is, what is used; by part; and the longest path's longest hops."""
     whole = _table(f"Used; {layout.fmax:.2f} MHz at most, {clock:g} asked for", ("cells",), ("used", "of", "share"))
     for kind, name in _KINDS.items():

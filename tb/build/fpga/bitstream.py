@@ -22,7 +22,7 @@ from ..synthesis import tools, yosys
 from ..tools import check_room
 from . import boards, layout, prepare
 from .boards import BOARDS, FpgaBoard
-from .layout import Layout, layout_of
+from .layout import FpgaLayout, layout_of
 from .prepare import TOP
 
 #: What the flow needs beside our own dependencies.
@@ -83,7 +83,7 @@ class Bitstream:
     """What came out: the bitstream's file, in the cache, and how the design lies on the FPGA."""
 
     file: Path
-    layout: Layout
+    layout: FpgaLayout
 
 
 def bitstream(request: BitstreamRequest, on_progress: OnProgress = lambda what: None) -> Bitstream:
@@ -114,7 +114,7 @@ def bitstream(request: BitstreamRequest, on_progress: OnProgress = lambda what: 
         folder = SYNTHESIS.store(OUTPUT, on_progress).build(recipe)[0]
     except StoreError as error:
         raise BuildError(str(error)) from error
-    result = Layout.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
+    result = FpgaLayout.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
     if result.fmax < request.clock:
         raise BuildError(
             f"chip {request.chip.name} runs at {result.fmax:.2f} MHz at most on {request.board}, not at "

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FpgaBoard:
-    """`what`: for people; `platform`: module and class of its definition in amaranth-boards; `oscillator`: its clock in
+    """`platform`: module and class of its definition in amaranth-boards; `oscillator`: its clock in
     MHz; `device`: nextpnr's options for its FPGA; `block_ram`: bytes that its block RAM holds; `family`: its cells are
     Yosys' `synth_<family>`."""
 
-    what: str
     platform: str
     oscillator: float
     device: tuple[str, ...]
@@ -20,13 +19,13 @@ class FpgaBoard:
     family: str = "ecp5"
 
 
-def _ecp5(what: str, platform: str, oscillator: float, size: str, package: str, speed: int) -> FpgaBoard:
+def _ecp5(platform: str, oscillator: float, size: str, package: str, speed: int) -> FpgaBoard:
     """With the largest ECP5, which has 208 blocks of 2 KiB."""
-    return FpgaBoard(what, platform, oscillator, (f"--{size}", "--package", package, "--speed", str(speed)), 208 << 11)
+    return FpgaBoard(platform, oscillator, (f"--{size}", "--package", package, "--speed", str(speed)), 208 << 11)
 
 
 #: By name.
 BOARDS: Mapping[str, FpgaBoard] = {
-    "ulx3s": _ecp5("ULX3S, LFE5U-85F", "ulx3s:ULX3S_85F_Platform", 25, "85k", "CABGA381", 6),
-    "ecpix5": _ecp5("ECPIX-5, LFE5UM5G-85F", "ecpix5:ECPIX585Platform", 100, "um5g-85k", "CABGA554", 8),
+    "ulx3s": _ecp5("ulx3s:ULX3S_85F_Platform", 25, "85k", "CABGA381", 6),
+    "ecpix5": _ecp5("ecpix5:ECPIX585Platform", 100, "um5g-85k", "CABGA554", 8),
 }

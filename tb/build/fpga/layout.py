@@ -39,7 +39,7 @@ class Hop(_Record):
     cell: str
 
 
-class Part(_Record):
+class FpgaPart(_Record):
     """What one part of the design takes, with all below it: LUTs, flip-flops, block RAMs of 18 kbit, multipliers."""
 
     name: str
@@ -49,24 +49,24 @@ class Part(_Record):
     multipliers: int
 
 
-class Layout(_Record):
+class FpgaLayout(_Record):
     """`fmax`: the highest clock in MHz at which nextpnr's worst-case delays allow each path; `cells`: by nextpnr's
     kinds; `path`: the longest within the chip's clock; `parts`: by name, the top's first."""
 
     fmax: float
     cells: dict[str, Used]
     path: tuple[Hop, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[FpgaPart, ...]
 
 
-def layout_of(report: Mapping[str, Any], netlist: Mapping[str, Any], top: str) -> Layout:
+def layout_of(report: Mapping[str, Any], netlist: Mapping[str, Any], top: str) -> FpgaLayout:
     """From nextpnr's report and the netlist that it placed, both as JSON says them. Raises ValueError for a report in
     which no clock was measured."""
     clocks = {name: each["achieved"] for name, each in report["fmax"].items()}
     if not clocks:
         raise ValueError("nextpnr's report has no clock")
     clock = min(clocks, key=lambda name: clocks[name])
-    return Layout(
+    return FpgaLayout(
         fmax=clocks[clock],
         cells={kind: Used(**numbers) for kind, numbers in report["utilization"].items() if numbers["used"]},
         path=tuple(_hops(report["critical_paths"], clock)),
@@ -87,7 +87,7 @@ def plain(name: str) -> str:
     return _ADDED.sub("", name)
 
 
-def _parts(cells: Mapping[str, Any], top: str) -> Iterator[Part]:
+def _parts(cells: Mapping[str, Any], top: str) -> Iterator[FpgaPart]:
     sums: dict[str, Counter[str]] = {}
     for name, cell in cells.items():
         kind = cell["type"]
@@ -98,6 +98,6 @@ def _parts(cells: Mapping[str, Any], top: str) -> Iterator[Part]:
     for name, number in sorted(sums.items(), key=lambda each: (each[0] != top, each[0])):
         luts, others = number["LUT"], [number[kind] for kind in _OTHERS]
         if luts or any(others):
-            yield Part(
+            yield FpgaPart(
                 name=name, luts=luts, flip_flops=others[0], block_rams=others[1], multipliers=others[2]
             )  # fmt: skip
