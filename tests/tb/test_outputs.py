@@ -19,6 +19,9 @@ import typer
 from meshloom.hw.assembly import verilog
 from meshloom.sched.workload import trainable
 from meshloom.tb.build import verilog_files
+from meshloom.tb.build.fpga import bitstream as bitstreams
+from meshloom.tb.build.fpga.bitstream import Bitstream, BitstreamRequest
+from meshloom.tb.build.fpga.layout import FpgaLayout
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.language import LanguageResults
@@ -110,6 +113,7 @@ OUTPUTS = {
     ("export-chip", "--out"): [Output("export-chip tiny --as zigzag", "--out", "out", file="tiny.yaml")],
     ("noc replay", "--json"): [Output(f"noc replay {TRAFFIC}", "--json", "a.json")],
     ("export", "--out"): [Output("export gemm:4x4x4 --chip tiny", "--out", "out", file="program.bin", read=True)],
+    ("bitstream", "--out"): [Output("bitstream --chip tiny", "--out", "out", file="tiny.bit")],
     ("verilog", "--out"): [Output("verilog --chip tiny", "--out", "out", file="tiny.v")],
     ("schemas", "--out"): [Output("schemas", "--out", "out", file="chip.schema.json")],
     **{(name, "--json"): [Output(name, "--json", "a.json")] for name in LISTS},
@@ -166,6 +170,7 @@ def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_f
     monkeypatch.setattr(verilog, "files", lambda config: {"tiny.v": "module chip();\nendmodule\n", "tiny.json": "{}\n"})
     monkeypatch.setattr(verilog_files, "OUTPUT", tmp_path_factory.mktemp("kept"))  # it is nobody's Verilog
     monkeypatch.setattr(serving, "serve", lambda *result, **options: SimpleNamespace(results=SERVED))
+    monkeypatch.setattr(bitstreams, "bitstream", placed)
     (folder / "texts.toml").write_text('name = "t"\nmodel = "shakespeare"\n[[request]]\nprompt = 1\noutput = 1\n')
     monkeypatch.setattr(tokens, "serve", lambda *result, **options: (TEXTS,))
     monkeypatch.setattr(training, "train", trained)
@@ -180,6 +185,12 @@ def point(key: str) -> PointRow:
     figures = {"cycles": 100, "dram_bytes": 64}
     plain = {"key": key, "chip": "tiny", "scheduler": "s", "workload": key, "measure": "model", "status": "predicted"}
     return PointRow.model_validate(plain | figures)
+
+
+def placed(request: BitstreamRequest, _: Callable[[str], None]) -> Bitstream:
+    file = Path(bitstreams.BITSTREAM).absolute()
+    file.write_bytes(bytes(64))
+    return Bitstream(file, FpgaLayout(fmax=request.clock, cells={}, path=(), parts=()))
 
 
 def evaluated(client: object, batches: Sequence[Batch], on_done: Callable[[Done], None]) -> None:

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from meshloom.hw.spec.exact import Exact
 
 #: LUTs of four inputs that a cell of the netlist takes.
 _LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
@@ -20,7 +22,7 @@ _OTHERS = ("TRELLIS_FF", "DP16KD", "MULT18X18D")
 LEVELS = 4
 
 
-class _Record(BaseModel):
+class _Record(Exact):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
