@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Const, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Const, Instance, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..host_link.counters import Ask
+from ..host_link.reset_unit import ResetUnit
 from ..noc.link import Plane
 from ..noc.mesh import Gates, VcMesh
 from ..spec.config import ChipConfig, TileKind
 from ..spec.contracts import COUNT_WIRES
 from ..spec.isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
 from ..wiring.axi import AXI4Lite, AXI4LitePort
+from ..wiring.clocking import in_domain
 from .core_tile import ProbePort
 from .tile import Tile, dram_bus
 
@@ -67,8 +69,14 @@ class Chip(wiring.Component):
         if not self.gated:
             gates = dict.fromkeys(planes, Gates.NONE)
         meshes = {name: VcMesh(plane, gates[name], counted=name == "data") for name, plane in planes.items()}
+        # all but the unit itself is reset by it
+        inner = ClockDomain("inner", local=True)
+        inner.clk, inner.rst = Signal(name="clk"), Signal(name="rst")
+        m.domains += inner
+        m.submodules.reset_unit = reset = ResetUnit(len(config.channels), self.gated)
+        m.d.comb += [inner.clk.eq(ClockSignal()), inner.rst.eq(reset.reset)]
         for plane, mesh in meshes.items():
-            m.submodules[f"{plane}_plane"] = mesh
+            m.submodules[f"{plane}_plane"] = in_domain(mesh, "inner")
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal(), "ask": Signal()}
         moved = Signal(len(config.tiles))  # one bit per tile
         ask = Signal(Ask.size, name="counter_ask")
@@ -79,7 +87,7 @@ class Chip(wiring.Component):
         for number, (tile, kind) in enumerate(config.tiles.items()):
             ports: dict[str, Any] = {
                 "i_clk": ClockSignal(),
-                "i_rst": ResetSignal(),
+                "i_rst": inner.rst,
                 "i_tile": tile,
                 "i_host": config.host,
                 **{f"i_{name}": signal for name, signal in clock.items()},
@@ -105,12 +113,14 @@ class Chip(wiring.Component):
             ports["i_links"] = meshes["data"].counts(tile).as_value()
             if kind is TileKind.DRAM:
                 ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
+                ports |= {"i_quiesce": reset.quiesce, "o_quiesced": reset.quiesced[drams[tile]]}
             if kind is TileKind.CORE and self.observed:
                 ports |= _members("seen", ProbePort(config), getattr(self, f"seen_{cores[tile]}"))
             if kind is TileKind.HOST:
                 ports |= _members("bus", AXI4Lite(address_bits=8).flip(), self.bus)
                 ports |= {"o_irq": self.irq, "i_any_moved": moved, "o_count": meshes["data"].count}
                 ports |= {f"o_{name}_out": signal for name, signal in clock.items()}
+                ports |= {"o_reset_wanted": reset.wanted, "i_settled": reset.settled, "o_released": reset.released}
                 if config.counters:
                     ports |= {"o_counter_ask_out": ask, "i_counter_data": chain[0]}
             m.submodules[f"tile_{tile}"] = Instance(tile_module(kind), **ports)

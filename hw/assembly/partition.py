@@ -1,8 +1,9 @@
 """A chip taken apart: its tiles and meshes as modules of their own, and the wires between them.
 
-`hw.assembly.chip.Chip` is nothing but wires between tiles and meshes, whose outputs are functions of registers
-(`hw.assembly.tile.Tile` names the exceptions). So a simulator can compile each kind of tile once, however many of them
-there are, and carry the wires' values from one to the other once a cycle.
+`hw.assembly.chip.Chip` is nothing but wires between tiles, meshes and the reset unit, whose outputs are functions of
+registers (`hw.assembly.tile.Tile` names the exceptions; the reset follows its pin, which a bench sets between cycles).
+So a simulator can compile each kind of tile once, however many of them there are, and carry the wires' values from one
+to the other once a cycle.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class Tile(wiring.Component):
     from each other. With one channel `data_in.ready` follows `post_out.ready` (a notify has to leave first), and the
     arriving flit in dram tiles (a burst needs a place at the port) and where arrivals are recorded (a tail needs one in
     the queue). In chips with an ahead-of-time controller `request_in.ready` follows what arrives as data.
-    `bus.awready` and `bus.wready` answer a write when both of its parts are there.
+    `bus.awready` and `bus.wready` answer a write when both of its parts are there. `quiesce` and `quiesced` of a dram
+    tile, `reset_wanted`, `settled` and `released` of the host tile: to and from the chip's `ResetUnit`.
     """
 
     tile: Signal
@@ -92,7 +93,9 @@ class Tile(wiring.Component):
     request_out: stream.Interface
     post_in: stream.Interface
     post_out: stream.Interface
-    axi: AXI4Port  # dram tiles only
+    axi: AXI4Port  # this and the next two: dram tiles only
+    quiesce: Signal
+    quiesced: Signal
     seen: PortObject  # observed core tiles only
     bus: AXI4LitePort  # this and the following: host tiles only
     irq: Signal
@@ -102,6 +105,9 @@ class Tile(wiring.Component):
     go_out: Signal
     trace_out: Signal
     ask_out: Signal
+    reset_wanted: Signal
+    settled: Signal
+    released: Signal
     counting: Signal  # this and the following: chips with `counters` only
     counter_ask: data.View  # Ask
     counter_in: Signal
@@ -133,12 +139,13 @@ class Tile(wiring.Component):
             members[f"{plane}_in"] = In(flit)
             members[f"{plane}_out"] = Out(flit)
         if kind is TileKind.DRAM:
-            members["axi"] = Out(dram_bus(config))
+            members |= {"axi": Out(dram_bus(config)), "quiesce": In(1), "quiesced": Out(1)}
         if self.observed:
             members["seen"] = Out(ProbePort(config))
         if kind is TileKind.HOST:
             members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1), "any_moved": In(len(config.tiles))}
             members |= {"count": Out(1), "now_out": Out(32), "go_out": Out(1), "trace_out": Out(1), "ask_out": Out(1)}
+            members |= {"reset_wanted": Out(1), "settled": In(1), "released": Out(1)}
         if config.counters:
             members |= {"counting": In(1), "counter_ask": In(Ask)}
             members |= {"counter_in": In(COUNT_WIRES), "counter_out": Out(COUNT_WIRES)}
@@ -330,6 +337,7 @@ class Tile(wiring.Component):
     def _dram(self, m: Module, port: DramPort, mover: Mover, delivery: DataReceiver) -> stream.Interface:
         """Connects the DRAM port to the mover and the delivered packets; returns its stream of write notices."""
         connect(m, port.axi, flipped(self.axi))
+        m.d.comb += [port.quiesce.eq(self.quiesce), self.quiesced.eq(port.quiesced)]
         connect(m, mover.run, port.read_run)
         connect(m, port.read_data, mover.run_data)
         m.d.comb += mover.run_level.eq(port.read_level)
@@ -385,6 +393,9 @@ class Tile(wiring.Component):
             self.go_out.eq(host.go),
             self.trace_out.eq(host.trace),
             self.ask_out.eq(host.ask),
+            self.reset_wanted.eq(host.reset_wanted),
+            self.released.eq(host.released),
+            host.settled.eq(self.settled),
         ]
         if self.config.programs:
             fetch = data.View(FetchLayout, mover.forward.payload.code)

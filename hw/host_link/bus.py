@@ -35,12 +35,12 @@ class WriteAccess:
         return (old & ~self.mask) | self.value
 
 
-def serve_writes(m: Module, bus: AXI4LitePort) -> WriteAccess:
-    """The write channels; responses come from `good`."""
+def serve_writes(m: Module, bus: AXI4LitePort, closed: Value) -> WriteAccess:
+    """The write channels; responses come from `good`. While the bus is `closed` nothing is taken."""
     taken, good, value = Signal(), Signal(), Signal(len(bus.wdata))
     mask = Cat(*(strobe.replicate(_BYTE) for strobe in bus.wstrb))
     m.d.comb += [
-        taken.eq(bus.awvalid & bus.wvalid & ~bus.bvalid),
+        taken.eq(bus.awvalid & bus.wvalid & ~bus.bvalid & ~closed),
         bus.awready.eq(taken),
         bus.wready.eq(taken),
         value.eq(bus.wdata & mask),
@@ -52,11 +52,14 @@ def serve_writes(m: Module, bus: AXI4LitePort) -> WriteAccess:
     return WriteAccess(taken, value, bus.wstrb.all(), good, mask)
 
 
-def serve_reads(m: Module, bus: AXI4LitePort, readable: Mapping[Register, Value | int]) -> dict[Register, Signal]:
-    """The read channels. Returns for each register a strobe, set in the cycle in which it is read."""
+def serve_reads(
+    m: Module, bus: AXI4LitePort, readable: Mapping[Register, Value | int], closed: Value
+) -> dict[Register, Signal]:
+    """The read channels. Returns for each register a strobe, set in the cycle in which it is read. While the bus is
+    `closed` nothing is taken."""
     with m.If(bus.rvalid & bus.rready):
         m.d.sync += bus.rvalid.eq(0)
-    m.d.comb += bus.arready.eq(~bus.rvalid)
+    m.d.comb += bus.arready.eq(~bus.rvalid & ~closed)
     strobes = {register: Signal(name=f"read_{register.name.lower()}") for register in readable}
     with m.If(bus.arvalid & bus.arready):
         m.d.sync += [bus.rvalid.eq(1), bus.rresp.eq(Response.OKAY)]

@@ -18,6 +18,10 @@ After either fires, every tile reports what its parts wait for (`isa.STATE`). Al
 `reporter.report_cycles` after the irq; REPORTS is the number of unread ones, REPORT_LOW and REPORT_HIGH hold the first
 of them, and reading REPORT_HIGH advances to the next.
 
+CONTROL.reset ends whatever goes on and resets the chip, once DRAM has finished its bursts (`host_link.reset_unit`):
+STATUS.resetting until then, and nothing can be started. In the last cycles the bus takes nothing. Then all registers
+are as after a reset.
+
 `irq` is set while IRQ_STATUS has a bit that IRQ_ENABLE has, too. What a write cannot do is refused as `host_link.bus`
 says, and STATUS.refused remembers it: also a start that cannot be, and a launch that would be lost.
 """
@@ -92,7 +96,7 @@ class HostPort(wiring.Component):
     which needs its clock while `commanding`: they reach every tile and change a few times in a run. `post`: semaphore
     posts that arrive while `serving` such a run; `idle`: the host's stream can be started; `cleared`: the host's mover
     sends a FETCH with `clear` to that tile. `counting`: tiles count; `counter_ask`, `counter_data`: to all links, and
-    from the first of them.
+    from the first of them. `reset_wanted`, `settled` and `released`: to and from the chip's `ResetUnit`.
     """
 
     bus: AXI4LitePort
@@ -108,6 +112,9 @@ class HostPort(wiring.Component):
     ask: Signal
     irq: Signal
     commanding: Signal
+    reset_wanted: Signal
+    settled: Signal
+    released: Signal
     post: stream.Interface  # this and the following: chips with `programs` only
     idle: Signal
     serving: Signal
@@ -136,6 +143,9 @@ class HostPort(wiring.Component):
                 "irq": Out(1),
                 "commanding": Out(1),
                 "counting": Out(1),
+                "reset_wanted": Out(1),
+                "settled": In(1),
+                "released": Out(1),
             }
             | (
                 {"post": In(stream.Signature(PostFlit)), "idle": In(1), "serving": Out(1), "cleared": In(TileStrobe)}
@@ -165,8 +175,11 @@ class HostPort(wiring.Component):
         counters = CounterReader(self.config) if self.config.counters else None
         m.d.comb += self.counting.eq(running & (trace | counted))
 
-        ready = self.ready & ~running & ~faulted
-        write = serve_writes(m, self.bus)
+        ready = self.ready & ~running & ~faulted & ~self.reset_wanted
+        closed = Signal()  # of the bus; a register, so that what it offers follows no input
+        m.d.sync += closed.eq(self.reset_wanted & self.settled)
+        m.d.sync += self.released.eq(closed & ~self.bus.bvalid & ~self.bus.rvalid)
+        write = serve_writes(m, self.bus, closed)
         start, serve = self._registers(m, write, program, trace, ready, launches)
         refused = Signal()
         with m.If(write.taken & ~write.good):
@@ -179,6 +192,7 @@ class HostPort(wiring.Component):
         next_one = Signal()
         waiting, oldest = self._reports(m, next_one)
         status = {"running": running, "done": done, "fault": faulted, "ready": ready, "refused": refused}
+        status["resetting"] = self.reset_wanted
         readable: dict[Register, Value | int] = {
             Register.ID: ID_VALUE,
             Register.CONFIG: int(self.config.digest[-8:], 16),
@@ -204,7 +218,7 @@ class HostPort(wiring.Component):
         self._interrupt(m, write, start, pending, readable)
         if counters is not None:
             self._serve_counters(m, counters, write, readable)
-        read = serve_reads(m, self.bus, readable)
+        read = serve_reads(m, self.bus, readable, closed)
         m.d.comb += next_one.eq(read[Register.REPORT_HIGH])
         if counters is not None:
             m.d.comb += counters.next_one.eq(read[Register.COUNT_VALUE])
@@ -289,7 +303,12 @@ class HostPort(wiring.Component):
                         m.d.sync += signal.eq(value)
             with m.Case(int(Register.CONTROL)):
                 control = data.View(CONTROL.layout(), write.value)
-                m.d.comb += [start.eq(control.start & ready), write.good.eq(start | ~control.start)]
+                m.d.comb += [
+                    start.eq(control.start & ready & ~control.reset),
+                    write.good.eq(start | ~control.start | control.reset),
+                ]
+                with m.If(control.reset):
+                    m.d.sync += self.reset_wanted.eq(1)
                 with m.If(start):
                     m.d[self._command] += trace.eq(control.trace)
                 if launches is not None:

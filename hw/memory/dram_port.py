@@ -40,6 +40,9 @@ class DramPort(wiring.Component):
       to be reported is not reported.
 
     - `blocked_status`: whether bursts wait for their response, for the host when it asks.
+    - While `quiesce` is set, no run and no head is accepted. Bursts that have been accepted are finished as AXI wants
+      it: words that arrive are dropped, words that are still missing go out with a WSTRB of 0, nobody is notified.
+      `quiesced` is set once nothing is on its way, a cycle later. Both last until the port is reset.
 
     All AXI outputs are functions of registers. In cycles without `active` no register changes.
     """
@@ -54,6 +57,8 @@ class DramPort(wiring.Component):
     fault_offset: Signal
     fault_write: Signal
     blocked_status: data.View  # BlockedStatus
+    quiesce: Signal
+    quiesced: Signal
     active: Signal
     axi: AXI4Port
     read_ahead: Signal  # if DRAM is shared by tile only
@@ -75,6 +80,8 @@ class DramPort(wiring.Component):
                 "fault_offset": Out(OFFSET_BITS),
                 "fault_write": Out(1),
                 "blocked_status": Out(BlockedStatus),
+                "quiesce": In(1),
+                "quiesced": Out(1),
                 "active": Out(1),
                 "axi": Out(AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)),
             }
@@ -82,14 +89,16 @@ class DramPort(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        self._open: list[Value] = []  # what is on its way
         reads = self._read(m)
         writes = self._write(m)
         self._report(m, reads, writes)
+        m.d.sync += self.quiesced.eq(self.quiesce & ~Cat(self._open).any())
         streams = [self.read_run, self.read_data, self.write_head, self.write_data, self.written]
         channels = [getattr(self.axi, f"{channel}valid") for channel in ("ar", "r", "aw", "w", "b")]
         valid = [port.valid for port in streams]
         # a fault that has not been raised yet coincides with a word on `read_data`, or with `written`
-        m.d.comb += self.active.eq(Cat(valid, channels, self._late).any())
+        m.d.comb += self.active.eq(Cat(valid, channels, self._late, self.quiesce).any())
         return m
 
     def _read(self, m: Module) -> tuple[Signal, Signal]:
@@ -108,8 +117,9 @@ class DramPort(wiring.Component):
             self.read_data.payload.eq(beats.r_data),
             self.read_data.valid.eq(beats.r_rdy),
             self.read_level.eq(beats.r_level),
-            beats.r_en.eq(self.read_data.ready),
+            beats.r_en.eq(self.read_data.ready | self.quiesce),
         ]
+        self._open += [axi.arvalid, reads.r_rdy]
 
         bad = Signal()
         offset = Signal(OFFSET_BITS)
@@ -129,7 +139,7 @@ class DramPort(wiring.Component):
         axi, head = self.axi, self.write_head.payload
         queued = data.StructLayout({"offset": OFFSET_BITS, "notice": Notice})
         m.submodules.writes = writes = fifo.SyncFIFO(width=queued.size, depth=DRAM_BURSTS)
-        m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 1, depth=PORT_WORDS)
+        m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 2, depth=PORT_WORDS)
         left = Signal(WORDS_BITS)  # words of the burst that have not arrived yet
         oldest = data.View(queued, writes.r_data)
         self._address(m, "aw", self.write_head, writes.w_rdy & (left == 0))
@@ -137,17 +147,18 @@ class DramPort(wiring.Component):
             writes.w_en.eq(self.write_head.valid & self.write_head.ready),
             writes.w_data.eq(Cat(head.offset, head.notify_tile, head.notify_sem, head.notify)),
             self.write_data.ready.eq((left != 0) & words.w_rdy),
-            words.w_en.eq(self.write_data.valid & (left != 0)),
-            words.w_data.eq(Cat(self.write_data.payload, left == 1)),
+            words.w_en.eq((self.write_data.valid | self.quiesce) & (left != 0)),
+            words.w_data.eq(Cat(self.write_data.payload, left == 1, ~self.quiesce)),
             Cat(axi.wdata, axi.wlast).eq(words.r_data),
-            axi.wstrb.eq((1 << self.lanes) - 1),
+            axi.wstrb.eq(words.r_data[-1].replicate(self.lanes)),
             axi.wvalid.eq(words.r_rdy),
             words.r_en.eq(axi.wready),
         ]
         with m.If(writes.w_en):
             m.d.sync += left.eq(head.words)
-        with m.Elif(self.write_data.valid & self.write_data.ready):
+        with m.Elif(words.w_en & words.w_rdy):
             m.d.sync += left.eq(left - 1)
+        self._open += [axi.awvalid, writes.r_rdy, left != 0]  # a response is there after all words
 
         bad = Signal()
         offset = Signal(OFFSET_BITS)
@@ -162,10 +173,10 @@ class DramPort(wiring.Component):
             axi.bready.eq(~answered),
             self.written.valid.eq(answered),
             self.written.payload.eq(oldest.notice),
-            writes.r_en.eq(answered & self.written.ready),
+            writes.r_en.eq(answered & (self.written.ready | self.quiesce)),
         ]
         m.d.sync += [
-            answered.eq(Mux(answered, ~self.written.ready, axi.bvalid)),
+            answered.eq(Mux(answered, ~(self.written.ready | self.quiesce), axi.bvalid)),
             bad.eq(axi.bvalid & axi.bready & axi.bresp[1]),
         ]
         with m.If(axi.bvalid & axi.bready):
@@ -179,7 +190,7 @@ class DramPort(wiring.Component):
         offset = Signal(OFFSET_BITS, name=f"{channel}_offset")
         length = Signal(WORDS_BITS - 1, name=f"{channel}_length")
         m.d.comb += [
-            runs.ready.eq(may & (~valid | getattr(self.axi, f"{channel}ready"))),
+            runs.ready.eq(may & ~self.quiesce & (~valid | getattr(self.axi, f"{channel}ready"))),
             getattr(self.axi, f"{channel}addr").eq(Cat(Const(0, shift), offset)),
             getattr(self.axi, f"{channel}len").eq(length),
             getattr(self.axi, f"{channel}size").eq(shift),

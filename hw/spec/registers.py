@@ -125,6 +125,7 @@ CONTROL = Format(
         Field("serve", 1, "with it: no program yet; programs are launched, and `stop` ends the run"),
         Field("stop", 1, "1 = end such a run"),
         Field("count", 1, "with `start`: busy cycles are counted (`Counted`); with `trace` they are in any case"),
+        Field("reset", 1, "1 = end whatever goes on, let DRAM finish, and reset the chip; goes before `start`"),
     ),
     WIDTH,
 )
@@ -138,6 +139,7 @@ STATUS = Format(
         Field("full", 1, "the launch queue takes no more"),
         Field("lost", 1, "completions have been lost"),
         Field("refused", 1, "a write has been answered with SLVERR since the last start of a run"),
+        Field("resetting", 1, "`CONTROL`.reset has been written, and DRAM has not finished its bursts"),
     ),
     WIDTH,
 )

@@ -39,6 +39,7 @@ BLOCKS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "launches": (r"tile_host__launches(__\w+)?", "host_link/launches.py", ()),
     "counters": (r"tile_\w+__counter\w*", "host_link/counters.py", ()),
     "host port": (r"tile_host__host_port(__\w+)?", "host_link/host.py", ()),
+    "reset unit": (r"chip__reset_unit", "host_link/reset_unit.py", ()),
     "tile": (r"tile_(core|dram|spm|host)", "assembly/tile.py", ()),
     "chip": (r"chip", "assembly/chip.py", ()),
 }  # fmt: skip

@@ -1,10 +1,13 @@
-"""The DRAM port beside a memory that answers when the test says so: which faults are told when, when it may sleep."""
+"""The DRAM port beside a memory that answers when the test says so: which faults are told when, when it may sleep, how
+it comes to rest."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
 from typing import Any
 
 import pytest
@@ -27,18 +30,23 @@ Log = list[tuple[int, int]]
 @dataclass
 class Outcome:
     """Transfers at both sides of the port: (cycle, payload) of each stream, and of each AXI channel by its name; faults
-    as (cycle, first word, whether it was a write)."""
+    as (cycle, first word, whether it was a write); words of each burst by its address channel; WSTRB of each word that
+    was written; the cycles in which the port says that it is at rest."""
 
     streams: dict[str, Log] = field(default_factory=dict)
     axi: dict[str, Log] = field(default_factory=lambda: {channel: [] for channel in ("ar", "aw", "w", "r", "b")})
     faults: list[tuple[int, int, bool]] = field(default_factory=list)
+    lengths: dict[str, list[int]] = field(default_factory=lambda: {"ar": [], "aw": []})
+    strobes: list[int] = field(default_factory=list)
+    quiesced: list[int] = field(default_factory=list)
 
 
 @dataclass
 class _Memory:
     """The other end of AXI: takes addresses and words, and answers in order, each when the mood of its channel agrees.
     A word that is read holds its own address.
-    Bursts from a word in `refused` on are answered with SLVERR, all others with OKAY."""
+    Bursts from a word in `refused` on are answered with SLVERR, all others with OKAY. What stands on a channel that it
+    has not taken must stay."""
 
     port: DramPort
     out: Outcome
@@ -49,6 +57,7 @@ class _Memory:
     written: int = 0  # bursts whose words have all come, maybe before their address
     answers: deque[int] = field(default_factory=deque)  # responses of bursts that have both
     offered: dict[str, bool] = field(default_factory=lambda: {"r": False, "b": False})
+    kept: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # offers to the memory
 
     def set(self, cycle: int, context: Any) -> None:
         axi: Any = self.port.axi
@@ -65,6 +74,14 @@ class _Memory:
 
     def look(self, cycle: int, context: Any) -> None:
         axi: Any = self.port.axi
+        if context.get(self.port.quiesced):
+            self.out.quiesced.append(cycle)
+        for channel, names in (("ar", ("addr", "len")), ("aw", ("addr", "len")), ("w", ("data", "strb", "last"))):
+            offer = [int(context.get(getattr(axi, channel + name))) for name in ("valid", *names)]
+            assert channel not in self.kept or offer == self.kept[channel], f"{channel} changed in cycle {cycle}"
+            waits = offer[0] and not context.get(getattr(axi, f"{channel}ready"))
+            self.kept = {name: value for name, value in self.kept.items() if name != channel}
+            self.kept |= {channel: offer} if waits else {}
         went = [name for name in self.out.axi
                 if context.get(getattr(axi, f"{name}valid")) and context.get(getattr(axi, f"{name}ready"))]  # fmt: skip
         payloads = {"ar": axi.araddr, "aw": axi.awaddr, "w": axi.wdata, "r": axi.rdata, "b": axi.bresp}
@@ -75,6 +92,13 @@ class _Memory:
             self.beats.extend((first + i, self._response(first), int(i == last)) for i in range(last + 1))
         if "aw" in went:
             self.addressed.append(self._response(context.get(axi.awaddr) // CONFIG.lanes))
+        for name in self.out.lengths.keys() & set(went):
+            self.out.lengths[name].append(int(context.get(getattr(axi, f"{name}len"))) + 1)
+        if "w" in went:
+            self.out.strobes.append(int(context.get(axi.wstrb)))
+            total = len(self.out.strobes)  # addresses may come later than words: all that are there are right
+            ends = list(accumulate(self.out.lengths["aw"]))
+            assert total > ends[-1] or (total in ends) == bool(context.get(axi.wlast)) if ends else True
         self.written += "w" in went and context.get(axi.wlast)
         if self.written and self.addressed:
             self.written -= 1
@@ -96,10 +120,11 @@ def run(
     refused: Sequence[int] = (),
     cycles: int = 120,
     gated: bool = False,
+    quiesce: int | None = None,
     **moods: Mood,
 ) -> Outcome:
     """Reads and writes runs as soon as the port takes them. `moods`: when a stream (by its name) or an AXI channel is
-    willing; R and B answer then at the earliest."""
+    willing; R and B answer then at the earliest. From cycle `quiesce` on the port is to come to rest."""
     port, out = DramPort(CONFIG), Outcome()
     memory = _Memory(port, out, frozenset(refused), {name: moods.get(name, always) for name in out.axi})
     words = [100 * at + i for at, count in writes for i in range(count)]
@@ -111,7 +136,8 @@ def run(
         ),
         "write_data": back_to_back(port.write_data, words),
     }
-    sinks = {"read_data": Sink(port.read_data), "written": Sink(port.written)}
+    fickle = quiesce is not None  # what is dropped is withdrawn
+    sinks = {name: Sink(getattr(port, name), fickle=fickle) for name in ("read_data", "written")}
     streams: dict[str, Source | Sink] = {**sources, **sinks}
     for name, mood in moods.items():
         stream = streams.get(name)
@@ -120,7 +146,12 @@ def run(
         elif stream is not None:
             stream.ready = mood
     faults = Strobe(port.fault, {"offset": port.fault_offset, "write": port.fault_write})
-    simulate(port, cycles, list(sources.values()), list(sinks.values()), [faults], memory.set, memory.look, gated=gated)
+
+    def set_all(cycle: int, context: Any) -> None:
+        memory.set(cycle, context)
+        context.set(port.quiesce, quiesce is not None and cycle >= quiesce)
+
+    simulate(port, cycles, list(sources.values()), list(sinks.values()), [faults], set_all, memory.look, gated=gated)
     out.streams = {name: [(cycle, 0) for cycle in source.taken] for name, source in sources.items()}
     out.streams |= {name: sink.got for name, sink in sinks.items()}
     out.faults = [(cycle, seen["offset"], bool(seen["write"])) for cycle, seen in faults.seen]
@@ -215,3 +246,33 @@ def test_when_it_is_not_active_nothing_changes(seed: int) -> None:
     assert [word for _, word in result[0].streams["read_data"]] == words
     assert len(result[0].streams["written"]) == 3
     assert sorted(fault[1:] for fault in result[0].faults) == [(64, False), (71, True)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_comes_to_rest_in_the_middle_of_bursts(seed: int) -> None:
+    """Whoever stalls, and although nobody takes what is read, brings the words that are missing, or takes notices: all
+    that has an address is finished, nothing new begins, and no word is written that has not come."""
+    rng, begin = Random(seed), 5 + 11 * seed
+    rare, full = rng.choice([0.2, 0.5, 1.0]), (1 << CONFIG.lanes) - 1
+    moods = {name: steady(100 * seed + i, rare) for i, name in enumerate(("r", "b", "ar", "aw", "w"))}
+    missing = rng.randrange(40)  # words come in this many cycles
+
+    def dead(cycle: int) -> bool:
+        return cycle < begin
+
+    reads, writes = [(20 * i, 1 + 3 * i) for i in range(12)], [(20 * i + 9, 2 + 3 * i) for i in range(12)]
+    out = run(
+        reads, writes, cycles=1800, gated=seed % 2 == 1, quiesce=begin,
+        read_data=dead, written=dead, write_data=lambda cycle: cycle < missing, **moods,
+    )  # fmt: skip
+    taken = {name: [at for _, at in out.axi[name]] for name in out.axi}
+    assert len(out.lengths["ar"]) == len([cycle for cycle, _ in out.streams["read_run"] if cycle < begin])
+    assert len(out.lengths["aw"]) == len([cycle for cycle, _ in out.streams["write_head"] if cycle < begin])
+    assert len(out.streams["read_run"]) + len(out.streams["write_head"]) < 24, "something was left to do"
+    assert len(taken["r"]) == sum(out.lengths["ar"])
+    assert len(taken["w"]) == sum(out.lengths["aw"])
+    assert len(taken["b"]) == len(taken["aw"])
+    came = [cycle for cycle, _ in out.streams["write_data"] if cycle < begin]
+    assert out.strobes == [full] * len(came) + [0] * (len(out.strobes) - len(came))
+    ends = [cycle for log in out.axi.values() for cycle, _ in log]
+    assert out.quiesced == list(range(max([*ends, begin]) + 1 + (max(ends) >= begin), 1800))

@@ -13,7 +13,7 @@ from meshloom.hw.host_link.host import HostPort
 from meshloom.hw.host_link.reporter import most_reports
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import INSTRUCTIONS, POST, STATE, BlockedOn, Cause, Opcode, Part, Unit
-from meshloom.hw.spec.registers import FAULT_WHO, ID_VALUE, IRQ, MEANINGS, STATUS, Register
+from meshloom.hw.spec.registers import CONTROL, FAULT_WHO, ID_VALUE, IRQ, MEANINGS, STATUS, Register
 from meshloom.hw.wiring.axi import Response
 
 from .unit_bench import Mood, always, never, simulate, sometimes
@@ -59,6 +59,8 @@ class Outcome:
     trace: list[int] = field(default_factory=list)
     ask: list[int] = field(default_factory=list)
     counting: list[int] = field(default_factory=list)
+    reset_wanted: list[int] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
 
 
 def run(
@@ -75,12 +77,15 @@ def run(
     cleared: Mapping[int, int] | None = None,
     counts: Callable[[int, int, int], int] | None = None,
     early: bool = False,
+    settled: Mood = never,
+    served: bool = True,
 ) -> Outcome:
     """Performs accesses one after another. `early`: holds the address of the next one while the response to the one
     before still stands. `ended`: cycles in which END is executed; `faults`: posts that arrive;
     `moved`: when some tile shows progress; `idle`: when the host's stream is; `cleared`: cycles in which it sends a
     FETCH with `clear`, and to which tile. `counts(which, position, now)`: what the counters of the tiles show, by their
-    position in the chain and the cycle of the run."""
+    position in the chain and the cycle of the run. `settled`: DRAM is at rest, after a reset was asked for. Without
+    `served` accesses need not be answered."""
     unit = HostPort(config or load("tiny"))
     bus = unit.bus
     out = Outcome()
@@ -93,6 +98,7 @@ def run(
         context.set(unit.ready, cycle >= ready_from)
         context.set(unit.ended, cycle in ended)
         context.set(unit.moved, moved(cycle))
+        context.set(unit.settled, settled(cycle))
         report = (faults or {}).get(cycle)
         context.set(unit.fault.valid, report is not None)
         if report is not None:
@@ -129,7 +135,7 @@ def run(
         context.set(bus.rready, patient and accesses[answered].data is None)
 
     def after(cycle: int, context: Any) -> None:
-        for name in ("now", "go", "irq", "trace", "ask", "counting"):
+        for name in ("now", "go", "irq", "trace", "ask", "counting", "reset_wanted", "released"):
             getattr(out, name).append(context.get(getattr(unit, name)))
         if context.get(unit.start.valid):
             fetch = INSTRUCTIONS[Opcode.FETCH].unpack(context.get(unit.start.fetch.as_value()))
@@ -155,7 +161,7 @@ def run(
                 out.accepted.append(cycle)
 
     simulate(unit, cycles, before=before, after=after)
-    assert len(out.answered) == len(accesses), "an access was never answered"
+    assert len(out.answered) == len(accesses) or not served, "an access was never answered"
     return out
 
 
@@ -394,6 +400,43 @@ def test_after_a_fault_nothing_starts_until_reset() -> None:
     out = run([*program(), Access(50, Register.CONTROL, 1), Access(60, Register.STATUS)], faults={40: REPORT})
     assert len(out.starts) == 1
     assert out.values == [FAULT | REFUSED]
+
+
+RESET = CONTROL.pack({"reset": 1, "start": 1})
+
+
+def test_a_reset_is_asked_for_and_nothing_starts_any_more() -> None:
+    """From any state; it goes before a start of the same write, and STATUS says so."""
+    accesses = [Access(20, Register.CONTROL, RESET), Access(30, Register.CONTROL, 1), Access(40, Register.STATUS)]
+    out = run([*program(control=0), *accesses])
+    assert out.starts == []
+    assert out.reset_wanted == [0] * 21 + [1] * 79
+    assert out.refused == [6]
+    assert out.values == [STATUS.pack({"resetting": 1, "refused": 1})]
+    assert not any(out.released)
+    after = run([*program(), Access(60, Register.CONTROL, RESET)], faults={40: REPORT})
+    assert after.reset_wanted == [0] * 61 + [1] * 39
+
+
+def test_a_reset_without_its_byte_is_none() -> None:
+    out = run([Access(0, Register.CONTROL, RESET, strobes=0xE), Access(10, Register.STATUS)])
+    assert (out.values, any(out.reset_wanted)) == ([READY], False)
+
+
+@pytest.mark.parametrize("late", [50, 53, 60])
+def test_the_bus_is_finished_and_takes_no_more_once_dram_is_at_rest(late: int) -> None:
+    """The response that is open when DRAM comes to rest is there until it is taken; then the host is released."""
+    accesses = [Access(20, Register.CONTROL, RESET), Access(48, Register.STATUS), Access(49, Register.STATUS)]
+    out = run(accesses, settled=lambda cycle: cycle >= 49, willing=lambda cycle: cycle < 45 or cycle >= late,
+              served=False)  # fmt: skip
+    assert out.accepted == [20, 48]
+    assert out.answered == [21, late]
+    assert out.released == [0] * (late + 2) + [1] * (98 - late)
+
+
+def test_without_anything_open_the_host_is_released_at_once() -> None:
+    out = run([Access(20, Register.CONTROL, RESET)], settled=lambda cycle: cycle >= 24)
+    assert out.released == [0] * 26 + [1] * 74
 
 
 def test_posts_that_are_no_faults_and_faults_outside_a_run() -> None:

@@ -54,7 +54,7 @@ PLAYED = """\
 #include "meshloom_driver.h"
 unsigned char board_dram[1 << 16];
 static uint32_t written[64];
-static int started;
+static int started = BEGUN;
 uint32_t board_read(uint32_t address)
 {
     if (address == MESHLOOM_ID) return MESHLOOM_CHIP_ID;
@@ -68,6 +68,7 @@ void board_write(uint32_t address, uint32_t value)
 {
     uint32_t i;
     written[address / 4] = value;
+    if (address == MESHLOOM_CONTROL && value == MESHLOOM_CONTROL_RESET) started = 0;
     if (address != MESHLOOM_CONTROL || value != 1u) return;
     started = written[MESHLOOM_PROGRAM_COUNT / 4] == MESHLOOM_RUN_PROGRAM_COUNT;
     for (i = 0; i < MESHLOOM_OUTPUTS; i++)
@@ -163,7 +164,13 @@ def played(folder: Path, *, compiler: str = "gcc", **values: object) -> list[int
     place = folder.parent / "played"
     (place / "board.h").write_text(BOARD)
     (place / "main.c").write_text(PLAYED)
-    defaults = {"OTHER": 0, "READY": "MESHLOOM_STATUS_READY", "ENDS": "MESHLOOM_STATUS_DONE", "WRONG": (1 << 16) - 1}
+    defaults = {
+        "OTHER": 0,
+        "BEGUN": 0,
+        "READY": "MESHLOOM_STATUS_READY",
+        "ENDS": "MESHLOOM_STATUS_DONE",
+        "WRONG": (1 << 16) - 1,
+    }
     options = [f"-D{name}={value}" for name, value in (defaults | values).items()]
     sources = ("meshloom_driver.c", "meshloom_image.c", "main.c")
     flags = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", '-DMESHLOOM_BOARD="board.h"']
@@ -175,6 +182,7 @@ def played(folder: Path, *, compiler: str = "gcc", **values: object) -> list[int
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_the_driver_passes_a_chip_that_is_right(compiler: str, small: Path) -> None:
     assert played(small, compiler=compiler)[:2] == [0, 123]
+    assert played(small, compiler=compiler, BEGUN=1)[:2] == [0, 123], "in the middle of something, it is reset"
     assert len((small / "meshloom_driver.c").read_text().splitlines()) <= 200
 
 

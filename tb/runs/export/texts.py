@@ -66,6 +66,8 @@ def header(manifest: ExportManifest, ranges: int, outputs: int) -> str:
 /* Byte addresses of registers, and bits of STATUS. */
 {registers}
 {bits}
+/* What CONTROL takes to reset the chip. */
+#define MESHLOOM_CONTROL_RESET {CONTROL.pack({"reset": 1}):#x}u
 /* The tile in FAULT_WHO. */
 #define MESHLOOM_FAULT_TILE(who) (((who) >> {at}) & {(1 << width) - 1:#x}u)
 

@@ -76,20 +76,25 @@ void meshloom_load(void)
     }
 }
 
-int meshloom_start(struct meshloom_report *report)
+int meshloom_reset(struct meshloom_report *report)
 {
     uint32_t polls = 0;
 
+    MESHLOOM_WRITE(MESHLOOM_CONTROL, MESHLOOM_CONTROL_RESET);
     while (!(MESHLOOM_READ(MESHLOOM_STATUS) & MESHLOOM_STATUS_READY))
         if (++polls >= MESHLOOM_READY_POLLS)
             return fail(report, MESHLOOM_NOT_READY);
+    return 1;
+}
+
+void meshloom_start(void)
+{
     MESHLOOM_WRITE(MESHLOOM_PROGRAM_TILE, MESHLOOM_RUN_PROGRAM_TILE);
     MESHLOOM_WRITE(MESHLOOM_PROGRAM_ADDR, MESHLOOM_RUN_PROGRAM_ADDR);
     MESHLOOM_WRITE(MESHLOOM_PROGRAM_COUNT, MESHLOOM_RUN_PROGRAM_COUNT);
     MESHLOOM_WRITE(MESHLOOM_WATCHDOG, MESHLOOM_RUN_WATCHDOG);
     MESHLOOM_WRITE(MESHLOOM_STALL_LIMIT, MESHLOOM_RUN_STALL_LIMIT);
     MESHLOOM_WRITE(MESHLOOM_CONTROL, MESHLOOM_RUN_CONTROL);
-    return 1;
 }
 
 int meshloom_wait(struct meshloom_report *report)
@@ -148,10 +153,11 @@ enum meshloom_result meshloom_run(struct meshloom_report *report)
     static const struct meshloom_report blank;
 
     *report = blank; /* its result is MESHLOOM_PASS */
-    if (!meshloom_check_chip(report))
+    if (!meshloom_check_chip(report) || !meshloom_reset(report))
         return report->result;
     meshloom_load();
-    if (!meshloom_start(report) || !meshloom_wait(report) || !meshloom_compare(report))
+    meshloom_start();
+    if (!meshloom_wait(report) || !meshloom_compare(report))
         return report->result;
     return MESHLOOM_PASS;
 }

@@ -7,7 +7,7 @@
 enum meshloom_result {
     MESHLOOM_PASS,        /* every byte is right */
     MESHLOOM_WRONG_CHIP,  /* `actual` is what ID or CONFIG read, instead of `expected` */
-    MESHLOOM_NOT_READY,   /* the chip does not get ready to start: it has stopped with a fault, and wants a reset */
+    MESHLOOM_NOT_READY,   /* the chip does not get ready to start: DRAM has not answered all that it was asked */
     MESHLOOM_FAULT,       /* it stopped: `fault_who`, `fault_value` */
     MESHLOOM_TIMEOUT,     /* it did not end within MESHLOOM_POLLS looks at STATUS */
     MESHLOOM_WRONG_BYTE   /* byte `address` of `channel` is `actual` instead of `expected` */
@@ -24,10 +24,12 @@ struct meshloom_report {
     uint32_t actual;
 };
 
-/* Steps of a run, in this order; each says whether it went well, and `report` why not. */
+/* Steps of a run, in this order; each says whether it went well, and `report` why not. The reset ends whatever the chip
+ * was doing, once its DRAM is at rest, so that a run does not depend on the one before. */
 int meshloom_check_chip(struct meshloom_report *report);
+int meshloom_reset(struct meshloom_report *report);
 void meshloom_load(void);
-int meshloom_start(struct meshloom_report *report);
+void meshloom_start(void);
 int meshloom_wait(struct meshloom_report *report);
 int meshloom_compare(struct meshloom_report *report);
 
