@@ -40,9 +40,9 @@ class DramPort(wiring.Component):
       to be reported is not reported.
 
     - `blocked_status`: whether bursts wait for their response, for the host when it asks.
-    - While `quiesce` is set, no run and no head is accepted. Bursts that have been accepted are finished as AXI wants
-      it: words that arrive are dropped, words that are still missing go out with a WSTRB of 0, nobody is notified.
-      `quiesced` is set once nothing is on its way, a cycle later. Both last until the port is reset.
+    - From the cycle after `quiesce` is set, no run and no head is accepted. Bursts that have been accepted are finished
+      as AXI wants it: words that arrive are dropped, words that are still missing go out with a WSTRB of 0, nobody is
+      notified. `quiesced` is set once nothing is on its way, a cycle later. Both last until the port is reset.
 
     All AXI outputs are functions of registers. In cycles without `active` no register changes.
     """
@@ -90,10 +90,12 @@ class DramPort(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._open: list[Value] = []  # what is on its way
+        self._rest = Signal(name="rest")  # what is offered follows no input
+        m.d.sync += self._rest.eq(self.quiesce)
         reads = self._read(m)
         writes = self._write(m)
         self._report(m, reads, writes)
-        m.d.sync += self.quiesced.eq(self.quiesce & ~Cat(self._open).any())
+        m.d.sync += self.quiesced.eq(self._rest & ~Cat(self._open).any())
         streams = [self.read_run, self.read_data, self.write_head, self.write_data, self.written]
         channels = [getattr(self.axi, f"{channel}valid") for channel in ("ar", "r", "aw", "w", "b")]
         valid = [port.valid for port in streams]
@@ -117,7 +119,7 @@ class DramPort(wiring.Component):
             self.read_data.payload.eq(beats.r_data),
             self.read_data.valid.eq(beats.r_rdy),
             self.read_level.eq(beats.r_level),
-            beats.r_en.eq(self.read_data.ready | self.quiesce),
+            beats.r_en.eq(self.read_data.ready | self._rest),
         ]
         self._open += [axi.arvalid, reads.r_rdy]
 
@@ -147,8 +149,8 @@ class DramPort(wiring.Component):
             writes.w_en.eq(self.write_head.valid & self.write_head.ready),
             writes.w_data.eq(Cat(head.offset, head.notify_tile, head.notify_sem, head.notify)),
             self.write_data.ready.eq((left != 0) & words.w_rdy),
-            words.w_en.eq((self.write_data.valid | self.quiesce) & (left != 0)),
-            words.w_data.eq(Cat(self.write_data.payload, left == 1, ~self.quiesce)),
+            words.w_en.eq((self.write_data.valid | self._rest) & (left != 0)),
+            words.w_data.eq(Cat(self.write_data.payload, left == 1, ~self._rest)),
             Cat(axi.wdata, axi.wlast).eq(words.r_data),
             axi.wstrb.eq(words.r_data[-1].replicate(self.lanes)),
             axi.wvalid.eq(words.r_rdy),
@@ -173,10 +175,10 @@ class DramPort(wiring.Component):
             axi.bready.eq(~answered),
             self.written.valid.eq(answered),
             self.written.payload.eq(oldest.notice),
-            writes.r_en.eq(answered & (self.written.ready | self.quiesce)),
+            writes.r_en.eq(answered & (self.written.ready | self._rest)),
         ]
         m.d.sync += [
-            answered.eq(Mux(answered, ~(self.written.ready | self.quiesce), axi.bvalid)),
+            answered.eq(Mux(answered, ~(self.written.ready | self._rest), axi.bvalid)),
             bad.eq(axi.bvalid & axi.bready & axi.bresp[1]),
         ]
         with m.If(axi.bvalid & axi.bready):
@@ -190,7 +192,7 @@ class DramPort(wiring.Component):
         offset = Signal(OFFSET_BITS, name=f"{channel}_offset")
         length = Signal(WORDS_BITS - 1, name=f"{channel}_length")
         m.d.comb += [
-            runs.ready.eq(may & ~self.quiesce & (~valid | getattr(self.axi, f"{channel}ready"))),
+            runs.ready.eq(may & ~self._rest & (~valid | getattr(self.axi, f"{channel}ready"))),
             getattr(self.axi, f"{channel}addr").eq(Cat(Const(0, shift), offset)),
             getattr(self.axi, f"{channel}len").eq(length),
             getattr(self.axi, f"{channel}size").eq(shift),

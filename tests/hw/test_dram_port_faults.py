@@ -266,13 +266,13 @@ def test_it_comes_to_rest_in_the_middle_of_bursts(seed: int) -> None:
         read_data=dead, written=dead, write_data=lambda cycle: cycle < missing, **moods,
     )  # fmt: skip
     taken = {name: [at for _, at in out.axi[name]] for name in out.axi}
-    assert len(out.lengths["ar"]) == len([cycle for cycle, _ in out.streams["read_run"] if cycle < begin])
-    assert len(out.lengths["aw"]) == len([cycle for cycle, _ in out.streams["write_head"] if cycle < begin])
+    assert len(out.lengths["ar"]) == len([cycle for cycle, _ in out.streams["read_run"] if cycle <= begin])
+    assert len(out.lengths["aw"]) == len([cycle for cycle, _ in out.streams["write_head"] if cycle <= begin])
     assert len(out.streams["read_run"]) + len(out.streams["write_head"]) < 24, "something was left to do"
     assert len(taken["r"]) == sum(out.lengths["ar"])
     assert len(taken["w"]) == sum(out.lengths["aw"])
     assert len(taken["b"]) == len(taken["aw"])
-    came = [cycle for cycle, _ in out.streams["write_data"] if cycle < begin]
+    came = [cycle for cycle, _ in out.streams["write_data"] if cycle <= begin]
     assert out.strobes == [full] * len(came) + [0] * (len(out.strobes) - len(came))
     ends = [cycle for log in out.axi.values() for cycle, _ in log]
     assert out.quiesced == list(range(max([*ends, begin]) + 1 + (max(ends) >= begin), 1800))
