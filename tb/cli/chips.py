@@ -26,11 +26,15 @@ def verilog(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder to write to.", show_default="sim_build/verilog/<chip>"),
     ] = None,
+    system: Annotated[
+        bool,
+        typer.Option("--system", help="Also the chip with AXI ports as tools know them, for FuseSoC and Vivado."),
+    ] = False,
 ) -> None:
     """Write the chip as synthesisable Verilog, with a manifest of its ports and parameters."""
     from meshloom.hw.spec.config import load
 
-    from ..build.verilog_files import emit_verilog
+    from ..build.verilog_files import emit_system, emit_verilog
     from ..report.console import console
     from ..report.progress import Working
 
@@ -38,6 +42,7 @@ def verilog(
     folder = out or Path("sim_build") / "verilog" / config.name
     with Working(console(stderr=True), f"{config.name}: writing its Verilog"):
         paths = emit_verilog(config, folder)
+        paths += emit_system(config, folder) if system else ()
     for path in paths:
         console().print(str(path), markup=False, soft_wrap=True)
 
