@@ -1,4 +1,4 @@
-"""`meshloom bitstream`: a chip on an FPGA board."""
+"""`meshloom bitstream` and `meshloom load`: a chip on an FPGA board."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from .outputs import check_places, put
 app = typer.Typer()
 
 
+Board = Annotated[str, typer.Option("--board", metavar="NAME", help="The FPGA board.")]
+
+
 @app.command(epilog=examples("meshloom bitstream --board ulx3s --chip examples/boards/fpga4.toml --out fpga"))
 def bitstream(
     chip: Chip,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")],
-    board: Annotated[str, typer.Option("--board", metavar="NAME", help="The FPGA board.")] = "ulx3s",
+    board: Board = "ulx3s",
     clock: Annotated[float, typer.Option("--clock", metavar="MHZ", help="The chip's clock.")] = 12.5,
     baud: Annotated[int, typer.Option("--baud", min=1, metavar="N", help="Bits a second of the UART.")] = 500_000,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Where placing begins.")] = 1,
@@ -51,6 +54,18 @@ def bitstream(
     for place in places:
         console().print(str(place), markup=False, soft_wrap=True)
     load_it = (
-        f"openFPGALoader -b {board} {places[0]}; then meshloom run WORKLOAD --chip {chip} --device serial:PORT@{baud}"
+        f"meshloom load {places[0]} --board {board}; then meshloom run WORKLOAD --chip {chip} "
+        f"--device serial:PORT@{baud}"
     )
     console(stderr=True).print(f"to the board with {load_it}", style="dim", markup=False, soft_wrap=True)
+
+
+@app.command(epilog=examples("meshloom load fpga/fpga4.bit --board ulx3s"))
+def load(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made by `meshloom bitstream`.", show_default=False)],
+    board: Board = "ulx3s",
+) -> None:
+    """Load a bitstream onto an FPGA board, by openFPGALoader. The board keeps it until it loses power."""
+    from ..build.fpga.load import load as load_onto
+
+    load_onto(file, board)

@@ -81,6 +81,9 @@ LISTED = {
         "bitstream",
         "Synthesise, place and route a chip with its link for an FPGA board: a bitstream, and how the chip lies there.",
     ),
+    "load": Listed(
+        "bitstream", "Load a bitstream onto an FPGA board, by openFPGALoader. The board keeps it until it loses power."
+    ),
     "check": Listed(
         "saved",
         "Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and, if "

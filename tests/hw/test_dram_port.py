@@ -105,7 +105,10 @@ def bench_verilog(setting: Setting) -> str:
     word = 8 * setting.lanes
     signature = AXI4(address_bits=ADDRESS_BITS, data_bits=word)
     signals = ["reg clk = 0;", "reg rst = 0;", "wire protocol_error;"]
-    port, model = [".clk(clk)", ".rst(rst)", ".quiesce(1'b0)"], [".clk(clk)", ".rst(rst)", ".protocol_error(protocol_error)"]
+    port, model = (
+        [".clk(clk)", ".rst(rst)", ".quiesce(1'b0)"],
+        [".clk(clk)", ".rst(rst)", ".protocol_error(protocol_error)"],
+    )
     for name, member in signature.members.items():
         signals.append(f"wire [{Shape.cast(member.shape).width - 1}:0] {name};")
         port.append(f".axi__{name}({name})")

@@ -38,7 +38,7 @@ from .command_line import invoke, results_in, row
 COMMANDS = (
     "init", "run", "runs", "explain", "compare", "report", "serve", "schedule", "schedulers", "verilog", "chips",
     "workloads", "devices", "check", "disasm", "bench", "studies", "cache", "schemas",
-    "doctor", "export", "board", "bitstream",
+    "doctor", "export", "board", "bitstream", "load",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -20,6 +21,7 @@ from meshloom.tb.build.fpga.boards import BOARDS
 from meshloom.tb.build.fpga.layout import layout_of, plain
 from meshloom.tb.build.fpga.prepare import TOP
 from meshloom.tb.build.synthesis import yosys
+from meshloom.tb.results.exits import Exit
 
 from .command_line import invoke
 
@@ -233,3 +235,46 @@ def test_boards_have_oscillators_and_devices_of_their_own() -> None:
     assert {name: board.oscillator for name, board in BOARDS.items()} == {"ulx3s": 25, "ecpix5": 100}
     assert len({board.device for board in BOARDS.values()}) == len(BOARDS)
     assert flow.PINS.is_file()
+
+
+LOADER = """#!/bin/sh
+echo "$@" > {folder}/arguments
+exit {status}
+"""
+
+
+@pytest.fixture
+def loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Path]:
+    """A loader on the path that notes what it is to do, and ends with a status; no other program is there."""
+
+    def stand_in(status: int) -> Path:
+        path = tmp_path / "openFPGALoader"
+        path.write_text(LOADER.format(folder=tmp_path, status=status))
+        path.chmod(0o755)
+        return tmp_path / "arguments"
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return stand_in
+
+
+def test_a_bitstream_is_loaded(loader: Callable[[int], Path], tmp_path: Path) -> None:
+    file = tmp_path / "fpga4.bit"
+    arguments = loader(0)
+    for name, words in ((file, "is no file; `meshloom bitstream` makes one"), (tmp_path, "is no file")):
+        shown = invoke("load", str(name))
+        assert (shown.exit_code, words in shown.output) == (Exit.TOOL, True)
+    file.write_bytes(b"bits")
+    assert invoke("load", str(file), "--board", "ecpix5").exit_code == Exit.OK
+    assert arguments.read_text().split() == ["-b", "ecpix5", str(file)]
+    assert "unknown board 'nexys': known are ulx3s, ecpix5" in invoke("load", str(file), "--board", "nexys").output
+
+
+def test_without_a_loader_or_a_board_it_is_one_error(loader: Callable[[int], Path], tmp_path: Path) -> None:
+    file = tmp_path / "fpga4.bit"
+    file.write_bytes(b"bits")
+    shown = invoke("load", str(file))
+    assert (shown.exit_code, "openFPGALoader is not on the path: install it" in shown.output) == (Exit.TOOL, True)
+    loader(3)
+    shown = invoke("load", str(file))
+    assert shown.exit_code == Exit.TOOL
+    assert shown.output.splitlines()[-1].endswith("onto ulx3s: it ended with status 3")

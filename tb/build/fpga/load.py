@@ -1,0 +1,29 @@
+"""A bitstream onto a board, by openFPGALoader, which is no package of PyPI: the system must have it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from ..builder import BuildError
+from .boards import BOARDS
+
+LOADER = "openFPGALoader"
+
+
+def load(file: Path, board: str) -> None:
+    """Configures the board's FPGA until it loses power. What the loader prints goes where ours goes. Raises BuildError:
+    for a board that is not known, a file that is not there, without a loader, and when that fails."""
+    if board not in BOARDS:
+        raise BuildError(f"unknown board {board!r}: known are {', '.join(BOARDS)}")
+    if not file.is_file():
+        raise BuildError(f"{file}: is no file; `meshloom bitstream` makes one")
+    program = shutil.which(LOADER)
+    if program is None:
+        raise BuildError(
+            f"{LOADER} is not on the path: install it (`apt-get install openfpgaloader`, `brew install openfpgaloader`)"
+        )
+    done = subprocess.run([program, "-b", board, str(file.absolute())], check=False)
+    if done.returncode:
+        raise BuildError(f"{LOADER} could not load {file} onto {board}: it ended with status {done.returncode}")
