@@ -17,6 +17,12 @@ module part_0_1 (input clk, input up, output reg [3:0] level, output low);
 endmodule
 module part_1_0 (input clk);
 endmodule
+module twins (input clk, input ready, input wanted, input valid, output moves, output busy, output blocked);
+  wire offers = wanted & valid;
+  assign moves = busy ? offers : 1'h0;
+  assign busy = ready & offers;
+  assign blocked = wanted & ~busy;
+endmodule
 module queue (input clk, input [2:0] at, input [7:0] data, output reg [7:0] read);
   reg [7:0] words [0:7];
   always @(posedge clk) begin words[at] <= data; read <= words[at + 3'd1]; end
@@ -25,11 +31,12 @@ endmodule
 
 
 def test_modules_that_differ_in_their_place_alone_count_once() -> None:
-    assert modules(COUNTER) == ["part_0_1", "queue"]
+    assert modules(COUNTER) == ["part_0_1", "queue", "twins"]
 
 
-@pytest.mark.parametrize("module", ["part_0_1", "queue"])
+@pytest.mark.parametrize("module", ["part_0_1", "queue", "twins"])
 def test_a_module_is_equal_to_its_netlist(module: str) -> None:
+    """Also one whose outputs are the same net."""
     verdict = equal(COUNTER, module)
     assert verdict is not None
     assert verdict.passed
