@@ -34,8 +34,8 @@ BITS = 2_000
 _SYNTHESIS = (
     "synth -flatten -top {top} -run begin:fine; opt -fast -full; opt -undriven -fine; techmap; opt; abc; opt_clean"
 )
-#: Both sides have their memories as flip-flops, so that these correspond. Nets that are one in a netlist are one in both,
-#: but for ports: an output that is another's net gets a buffer, else one of the two is compared with itself.
+#: Both sides have their memories as flip-flops, so that these correspond. Nets that are one in a netlist are one in
+#: both, but for ports: an output that is another's net gets a buffer, else one of the two is compared with itself.
 _PROOF = (
     "read_verilog chip.v; hierarchy -top {top}; proc; flatten; opt_clean; memory; opt -full; opt_clean; "
     "insbuf; design -save gold; "
