@@ -22,7 +22,7 @@ BLOCKS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "sender": (r"tile_\w+__sender", "memory/packetiser.py", ()),
     "request queue": (r"tile_\w+__taker(__\w+)?", "memory/dispatch.py", ("dram-queues-",)),
     "mover": (r"tile_\w+__mover(__\w+)?", "memory/mover.py", ()),
-    "DRAM port": (r"tile_dram__port(__\w+)?", "memory/dram_port.py", ("dram-turns-",)),
+    "DRAM port": (r"tile_dram__port(__\w+)?", "memory/dram_port.py", ("dram-turns-", "dram-rest")),
     "memory bank": (r"tile_\w+__bank(__\w+)?", "memory/bank.py", ()),
     "array": (r"array_\d+x\d+|tile_core__matrix__array__(array|skew)", "core/array.py", ()),
     "array edges": (r"tile_core__matrix__array(__[ab]_edge)?", "core/edge.py", ()),

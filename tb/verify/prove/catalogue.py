@@ -1,4 +1,5 @@
-"""Everything that is proved of the network, and everything that is broken on purpose and must be refuted."""
+"""Everything that is proved of the network and of DRAM's port; everything that is broken on purpose and must be
+refuted."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from types import ModuleType
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.router import Router
 
-from . import arbiter, buffer, mesh, mutants, router, sharing
+from . import arbiter, buffer, mesh, mutants, port, router, sharing
 from .engine import Bench, Netlist
 from .mutants import Mutant, mutated
 from .surroundings import plane
@@ -122,6 +123,7 @@ def _sharing() -> Iterator[Proof]:
     for depth, tile in ((1, 0), (2, 1), (3, 2)):
         name = f"dram-queues-{depth}-of-{tile}"
         yield Proof(name, partial(sharing.queues, depth, tile), quick=depth == 2, depth=depth + 3)
+    yield Proof("dram-rest", port.resting, quick=True, depth=10)
 
 
 def _router(claim: Callable[[Router], Bench], x: int, y: int, of: Plane) -> Bench:
@@ -189,6 +191,9 @@ def _refutations() -> Iterator[Refutation]:
     def of_queues(modules: Modules) -> Bench:
         return sharing.queues(2, 1, modules["arbitration"])
 
+    def of_port(modules: Modules) -> Bench:
+        return port.resting(modules["dram_port"])
+
     def of_router(claim: Callable[[Router], Bench], of: Plane, modules: Modules) -> Bench:
         return claim(modules["router"].Router(1, 0, of))
 
@@ -222,6 +227,8 @@ def _refutations() -> Iterator[Refutation]:
     ):
         name = f"broken-{subject}-{mutant.name}-{breaks.split(':')[0].replace(' ', '-')}"
         yield Refutation(name, mutant, make, above, breaks, quick=quick)
+    for mutant in (mutants.BEGINS_AT_REST, mutants.LEAVES_WRITES):
+        yield Refutation(f"broken-dram-rest-{mutant.name}-at-rest", mutant, of_port, (), "at rest", quick=True)
 
 
 #: All proofs and refutations, by name.

@@ -17,41 +17,42 @@ from types import ModuleType
 
 from .engine import ProveError
 
-_NOC = "meshloom.hw.noc."
-
 
 @dataclass(frozen=True)
 class Mutant:
-    """`changes`: module of the NoC to (words, words instead) pairs, each of which must occur there exactly once."""
+    """`changes`: module of `package` (in `hw`) to (words, words instead) pairs, each of which must occur there exactly
+    once."""
 
     name: str
     meaning: str
     changes: Mapping[str, Sequence[tuple[str, str]]]
+    package: str = "noc"
 
 
 @contextmanager
 def mutated(mutant: Mutant, *rebuilt: str) -> Generator[Mapping[str, ModuleType]]:
-    """The mutant's modules of the NoC, and the modules `rebuilt` on top of them, by name; gone afterwards.
+    """The mutant's modules, and the modules `rebuilt` on top of them, by name; gone afterwards.
 
     Raises ProveError when the words to be replaced are not there: the mutant has to follow its source.
     """
+    package = f"meshloom.hw.{mutant.package}."
     names = [*mutant.changes, *(name for name in rebuilt if name not in mutant.changes)]
-    originals = {name: importlib.import_module(_NOC + name) for name in names}
+    originals = {name: importlib.import_module(package + name) for name in names}
     types: dict[str, ModuleType] = {}
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         try:
             for name in names:
                 path = Path(folder) / f"{name}.py"
                 path.write_text(_changed(mutant, name, Path(str(originals[name].__file__)).read_text()))
-                spec = importlib.util.spec_from_file_location(_NOC + name, path)
+                spec = importlib.util.spec_from_file_location(package + name, path)
                 if spec is None or spec.loader is None:
                     raise ProveError(f"{path} cannot be imported")
-                types[name] = sys.modules[_NOC + name] = importlib.util.module_from_spec(spec)
+                types[name] = sys.modules[package + name] = importlib.util.module_from_spec(spec)
                 spec.loader.exec_module(types[name])
             yield types
         finally:
             for name, module in originals.items():
-                sys.modules[_NOC + name] = module
+                sys.modules[package + name] = module
 
 
 def _changed(mutant: Mutant, name: str, text: str) -> str:
@@ -119,10 +120,22 @@ WAITS_FOR_ALL = Mutant(
     "a round ends when nobody asks, instead of nobody that has credit",
     {"arbitration": [("ends.eq(~solvent.any())", "ends.eq(~self.asking.any())")]},
 )
+BEGINS_AT_REST = Mutant(
+    "begins-at-rest",
+    "a DRAM port that is to come to rest still takes what it is asked for",
+    {"dram_port": [("runs.ready.eq(may & ~self._rest & (", "runs.ready.eq(may & (")]},
+    "memory",
+)
+LEAVES_WRITES = Mutant(
+    "leaves-writes",
+    "a DRAM port counts as at rest although words of a burst are missing",
+    {"dram_port": [("self._open += [axi.awvalid, writes.r_rdy, left != 0]", "self._open += [axi.awvalid]")]},
+    "memory",
+)
 ANY_ROUTES = Mutant("any-routes", "not a mutant: packets choose their routes, which may form cycles", {})
 _ALL = (
     *(MIXED_ORDER, ANY_ROUTES, IGNORES_FULL, IGNORES_READY, UNFAIR, LETS_GO, GRANTS_NOBODY),
-    *(IGNORES_ROOM, NEVER_PAYS, WAITS_FOR_ALL),
+    *(IGNORES_ROOM, NEVER_PAYS, WAITS_FOR_ALL, BEGINS_AT_REST, LEAVES_WRITES),
 )
 #: All of them, by name.
 MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in _ALL}

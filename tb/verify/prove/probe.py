@@ -48,6 +48,8 @@ class Inside:
         for name in memories:
             part: Any = getattr(module.submodules, name, None)
             memory: Any = part if _is_memory(part) else getattr(part, "storage", None)
+            if part is not None and memory is None:  # the library's queues have it once they are elaborated
+                memory = getattr(elaborated(part).submodules, "storage", None)
             if not _is_memory(memory):
                 missing.append(name)
                 continue
