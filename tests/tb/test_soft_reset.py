@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.registers import CONTROL, IRQ, STATUS, Register
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.build.builder import build
@@ -18,8 +19,14 @@ from meshloom.tb.runs.runner import prepare
 from ..tiers import slow_but
 from .served_chip import CHIP
 
-#: Reads and writes both channels of DRAM nearly all the time.
-WORKLOAD = "gemm:40x64x64"
+#: Small enough for Icarus, with memories beside DRAM that no layer fits into.
+SMALL = ChipConfig.model_validate({
+    "name": "small", "lanes": 4, "floorplan": ["dram core", "host dram"], "programs": 1, "trace_records": 16,
+    "core": {"a_words": 64, "b_words": 64, "acc_words": 32, "out_words": 32, "vec_words": 16},
+    "dram": {"words": 1 << 13, "bytes_per_cycle": 3, "latency": 30},
+})  # fmt: skip
+#: A chip, and a layer that reads and writes both channels of its DRAM nearly all the time.
+CASES = {"verilator": (CHIP, "gemm:40x64x64"), "icarus": (SMALL, "gemm:24x24x24")}
 RESET = CONTROL.pack({"reset": 1})
 #: Registers that keep what is written, and what they hold after any reset.
 KEPT = {
@@ -31,7 +38,7 @@ KEPT = {
 
 def begin(chip: ServedChip, job: Job) -> None:
     """Loads the job and starts it."""
-    needed, boot = loads(job, CHIP, anew=True), job.program.boot
+    needed, boot = loads(job, chip.config, anew=True), job.program.boot
     chip.load([(tile, at, words) for tile, parts in needed.segments.items() for at, words in parts])
     chip.write(Register.PROGRAM_TILE, boot.dram_tile)
     chip.write(Register.PROGRAM_ADDR, boot.address)
@@ -61,12 +68,13 @@ def reset(chip: ServedChip) -> int:
     return resetting
 
 
-@pytest.mark.parametrize("simulator", slow_but(("verilator", "icarus"), "verilator"))
+@pytest.mark.parametrize("simulator", slow_but(CASES, "verilator"))
 def test_a_run_after_a_reset_is_as_the_first(simulator: str) -> None:
     """Programs that come and go, and a run, each reset at random cycles; Icarus' DRAM is not reset with the chip."""
     rng = Random(3)
-    with ServedChip(build(CHIP, simulator)) as chip:
-        job = prepare(find(WORKLOAD)[0], CHIP, "loop_order:effort=0.01").job(CHIP)
+    config, workload = CASES[simulator]
+    with ServedChip(build(config, simulator)) as chip:
+        job = prepare(find(workload)[0], config, "loop_order:effort=0.01").job(config)
         reset(chip)  # it was serving
         right = outcome(chip, job)
         looks = [reset(chip)]
