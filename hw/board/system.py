@@ -66,12 +66,33 @@ module {TOP} #(
 ) (
 {_listed(ports)}
 );
+{_checks(config)}\
 {_lines(body)}\
   chip chip (
 {_listed(pins)}
   );
 endmodule
 """
+
+
+def _checks(config: ChipConfig) -> str:
+    """What says in a simulation, at its begin, that a parameter cannot be."""
+    last, size = BURST_BYTES - 1, config.dram.words * config.lanes
+    rules = [("ADDRESS_BITS < 32 || ADDRESS_BITS > 64", "ADDRESS_BITS is %0d and must be 32 to 64", "ADDRESS_BITS")]
+    for index in range(len(config.channels)):
+        base = f"BASE_{index}"
+        rules += [
+            (f"({base} & 64'd{last}) != 0", f"{base} is 0x%0x and must be a multiple of {BURST_BYTES}", base),
+            (
+                f"ADDRESS_BITS < 64 && ({base} + 64'd{size - 1}) >> ADDRESS_BITS != 0",
+                f"{base} is 0x%0x: {size} bytes from there on need more than ADDRESS_BITS",
+                base,
+            ),
+        ]
+    lines = "".join(
+        f'    if ({wrong}) begin $display("{TOP}: {words}", {value}); $finish; end\n' for wrong, words, value in rules
+    )
+    return f"  // synthesis translate_off\n  initial begin\n{lines}  end\n  // synthesis translate_on\n"
 
 
 def _clock(config: ChipConfig) -> Iterator[str]:

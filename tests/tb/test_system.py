@@ -124,6 +124,28 @@ def test_it_runs_with_its_dram_at_a_base(folder: Path) -> None:
     assert done.stdout == f"PASS: 64 bytes, {cycles} cycles (predicted {cycles})\n"
 
 
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        (".ADDRESS_BITS(24)", "ADDRESS_BITS is 24 and must be 32 to 64"),
+        (".BASE_0(64'h8000_0800)", "BASE_0 is 0x80000800 and must be a multiple of 4096"),
+        (".BASE_1(64'hfffff000)", "BASE_1 is 0xfffff000: 4194304 bytes from there on need more than ADDRESS_BITS"),
+        (".BASE_1(64'hfffff000), .ADDRESS_BITS(33)", ""),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_named(parameters: str, words: str, folder: Path) -> None:
+    Path("top.v").write_text(files(TWO)["two_axi.v"].replace("  chip chip (", "  inner chip ("))
+    pins = ", ".join(
+        re.findall(r"^    \.(axi_\d__\w+|bus__\w+|clk|rst|irq)\(", Path("top.v").read_text(), re.MULTILINE)
+    )
+    Path("inner.v").write_text(f"module inner({pins}); input {pins}; endmodule\n")
+    Path("bench.v").write_text(f"module bench; {TOP} #({parameters}) dut(.aclk(1'b0), .aresetn(1'b0)); endmodule\n")
+    build = ["iverilog", "-g2005", "-s", "bench", "-o", "bench.vvp", "bench.v", "top.v", "inner.v"]
+    subprocess.run(build, check=True)
+    done = subprocess.run(["vvp", "-n", "bench.vvp"], check=True, capture_output=True, text=True)
+    assert done.stdout == (f"{TOP}: {words}\n" if words else "")
+
+
 @pytest.mark.parametrize("clock", [None, 12.5])
 def test_the_clock_of_the_description_is_that_of_the_script(clock: float | None) -> None:
     chip = TINY.model_copy(update={"clock_mhz": clock})
