@@ -32,15 +32,3 @@ def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, ...]:
         paths.append(folder / name)
         write_atomically(paths[-1], content)
     return tuple(paths)
-
-
-def emit_system(config: ChipConfig, folder: Path) -> tuple[Path, ...]:
-    """Writes what takes the Verilog into a system (`hw.board.system.files`) beside it; returns the paths. Raises
-    WriteError."""
-    from meshloom.hw.board.system import files
-
-    paths: list[Path] = []
-    for name, content in files(config).items():
-        paths.append(folder / name)
-        write_atomically(paths[-1], content.encode())
-    return tuple(paths)

@@ -34,7 +34,7 @@ def verilog(
     """Write the chip as synthesisable Verilog, with a manifest of its ports and parameters."""
     from meshloom.hw.spec.config import load
 
-    from ..build.verilog_files import emit_system, emit_verilog
+    from ..build.verilog_files import emit_verilog
     from ..report.console import console
     from ..report.progress import Working
 
@@ -42,7 +42,10 @@ def verilog(
     folder = out or Path("sim_build") / "verilog" / config.name
     with Working(console(stderr=True), f"{config.name}: writing its Verilog"):
         paths = emit_verilog(config, folder)
-        paths += emit_system(config, folder) if system else ()
+        if system:
+            from ..build.fpga.system import emit_system
+
+            paths += emit_system(config, folder)
     for path in paths:
         console().print(str(path), markup=False, soft_wrap=True)
 

@@ -144,7 +144,13 @@ def test_a_fetch_without_clear_to_a_running_stream_is_still_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "unit", "seed"), [(4, Unit.MOVER, 1), (16, Unit.MATRIX, 2), (64, Unit.VECTOR, 3), (8, Unit.MOVER, 4)]
+    ("lanes", "unit", "seed"),
+    [
+        (4, Unit.MOVER, 1),
+        pytest.param(16, Unit.MATRIX, 2, marks=pytest.mark.slow),
+        (64, Unit.VECTOR, 3),
+        pytest.param(8, Unit.MOVER, 4, marks=pytest.mark.slow),
+    ],
 )
 def test_streams_that_are_ended_at_random(lanes: int, unit: Unit, seed: int) -> None:
     """Sixty streams one after another, each ended by the next. What each has issued until then are its own first

@@ -40,6 +40,7 @@ def assembly(request: pytest.FixtureRequest) -> Assembly:
     return Assembly(config, partition(config, observed=True, loops=True))
 
 
+@pytest.mark.slow  # converts the tiles meanwhile
 def test_meshes_that_cannot_be_converted_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the process that converts them, in its own words."""
     monkeypatch.setattr(ChipConfig, "model_dump", lambda self, **how: {"name": "none"})

@@ -154,6 +154,7 @@ def test_source_routes_go_where_they_say_in_closed_form(vcs: int) -> None:
             assert packet[0] >> FIELD.first_bit & 3 == Turn.EJECT, "what is left of the route is its end"
 
 
+@pytest.mark.slow
 def test_routed_and_unrouted_packets_mix_in_random_traffic() -> None:
     """Detours by west-first turns on one channel, dimension order on the other: no circle of waiting."""
     mesh = VcMesh(Plane(3, 3, BITS, 2, 2, routes=FIELD))

@@ -11,6 +11,7 @@ from meshloom.hw.core import vector_golden
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.spec.isa import WHOLE_PAIRS, Cause, Pair, Region, VectorOp, YWalk, address
 
+from ..tiers import slow_but
 from .vector_bench import CHIPS, COUNTS, FORMAT, ONE, Vec, chip, complete, random_memories, run
 
 LINE = {"in_w": 6, "x_plane": 6, "out_w": 6, "pixels": 6}
@@ -129,7 +130,7 @@ def _nothing_behind(memories: CoreMemories, op: int) -> CoreMemories:
     return replace(memories, **longer)
 
 
-@pytest.mark.parametrize("name", ["odd memories", "3 windows"])
+@pytest.mark.parametrize("name", slow_but(["odd memories", "3 windows"], "odd memories"))
 def test_what_lies_past_a_memory_counts_for_nothing(name: str) -> None:
     """Each VEC that reads past the end of a memory, behind one that reads the last words of all memories (which then
     stand at their ports): its results are those of the words that are there."""

@@ -71,6 +71,7 @@ def test_threads_are_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
         VERILATOR.open(CHIP, False, lambda what: None)
 
 
+@pytest.mark.slow  # builds two simulators
 def test_a_block_is_compiled_once_for_all_chips_that_have_it() -> None:
     """The same chip under another name has another digest, which its host can be asked for: nothing else is new."""
     renamed = ChipConfig.model_validate(CHIP.model_dump() | {"name": "renamed"})

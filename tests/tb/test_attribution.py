@@ -34,6 +34,7 @@ from meshloom.tb.devices.readout import Record
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.results.legend import GROUPS
 
+from ..tiers import slow_but
 from .hand_made import CHIP, CORE, DRAM
 
 QUAD = load("quad16")
@@ -409,7 +410,7 @@ def long_program(
     return schedule, Program("", placed, boot, tags), records, places
 
 
-@pytest.mark.parametrize("turns", [1, TAGS])
+@pytest.mark.parametrize("turns", slow_but([1, TAGS], TAGS))
 def test_records_of_long_programs_find_their_instructions(turns: int) -> None:
     """With `turns` = 65534 the two cores issue operations with the same tags one after the other."""
     count = TAGS + 300

@@ -81,6 +81,7 @@ def request(**changes: Any) -> BitstreamRequest:
     return BitstreamRequest(**({"chip": CHIP, "board": "ulx3s", "clock": 12.5, "baud": 500_000} | changes))
 
 
+@pytest.mark.slow  # writes the chip's Verilog, and checks it in Yosys
 def test_a_top_has_the_boards_pins_and_the_chips_ports(tmp_path: Path) -> None:
     from meshloom.hw.assembly.verilog import verilog
 

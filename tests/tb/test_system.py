@@ -43,6 +43,7 @@ def test_ports_have_the_names_that_tools_look_for() -> None:
     assert re.findall(r"parameter \[63:0\] (\w+)", text) == ["BASE_0", "BASE_1"]
 
 
+@pytest.mark.slow  # a linter reads the chip's Verilog
 def test_the_files_of_tools_name_what_is_there(folder: Path) -> None:
     """All in one folder, that of the Verilog."""
     done = invoke("verilog", "--chip", "tiny", "--out", "there", "--system")

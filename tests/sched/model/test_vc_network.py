@@ -22,7 +22,7 @@ MESHES = [
     (3, 2, 2, "yx", 60),
     (2, 3, 3, "xy", 60),
     (3, 3, 4, "yx", 50),
-    (4, 3, 4, "xy", 40),
+    pytest.param(4, 3, 4, "xy", 40, marks=pytest.mark.slow),
 ]
 
 

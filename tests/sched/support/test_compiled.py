@@ -48,6 +48,7 @@ print(doubled(value), sum(doubled.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.slow  # several compile the same
 def test_processes_that_compile_at_once_do_not_mix_up_what_they_keep(tmp_path: Path) -> None:
     """numba by itself gives two new forms one name, and a later process runs that of the wrong types."""
     (tmp_path / "doubled.py").write_text(MODULE)

@@ -41,6 +41,8 @@ from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.inputs.golden.layer import golden
 
+from ....tiers import slow_but
+
 SHAPES = (
     "conv:12x12x40-40,k3,p1,relu",
     "conv:7x7x33-5,k5,p2",
@@ -115,7 +117,7 @@ def proven(schedule: Schedule, chip: ChipConfig, name: str) -> None:
     check(lower(schedule, chip), chip, schedule)
 
 
-@pytest.mark.parametrize("kind", ["flexer", "static", "nest"])
+@pytest.mark.parametrize("kind", slow_but(["flexer", "static", "nest"], "flexer", "static"))
 @pytest.mark.parametrize("name", SHAPES)
 def test_random_choices_compute_the_layer(name: str, kind: str) -> None:
     """On cramped chips: all bytes right in either order of the operations, and DRAM traffic as counted."""

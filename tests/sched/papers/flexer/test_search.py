@@ -144,7 +144,7 @@ def test_a_schedule_is_given_up_when_its_work_exceeds_a_limit() -> None:
 
 
 @pytest.mark.parametrize("threads", slow_but([1, 3], 3))
-@pytest.mark.parametrize("budget", [None, Budget(steps=12_000_000)], ids=str)
+@pytest.mark.parametrize("budget", [pytest.param(None, marks=pytest.mark.slow), Budget(steps=12_000_000)], ids=str)
 def test_interrupted_search_goes_on(budget: Budget | None, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted again and again, in both halves of a search: what it has found is not done again, and the result is
     that of a whole one."""
