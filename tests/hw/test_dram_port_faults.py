@@ -239,7 +239,7 @@ def test_when_it_is_not_active_nothing_changes(seed: int) -> None:
     reads, writes = [(64 * i, 1 + i) for i in range(3)], [(64 * i + 7, 1 + i) for i in range(3)]
     result = []
     for gated in (False, True):
-        moods = {name: steady(100 * seed + i, rare) for i, name in enumerate(names)}
+        moods: dict[str, Any] = {name: steady(100 * seed + i, rare) for i, name in enumerate(names)}
         result.append(run(reads, writes, refused=[64, 71], cycles=900, gated=gated, **moods))
     assert result[0] == result[1]
     words = [at + i for at, count in reads for i in range(count)]  # each holds its own address
@@ -254,7 +254,7 @@ def test_it_comes_to_rest_in_the_middle_of_bursts(seed: int) -> None:
     that has an address is finished, nothing new begins, and no word is written that has not come."""
     rng, begin = Random(seed), 5 + 11 * seed
     rare, full = rng.choice([0.2, 0.5, 1.0]), (1 << CONFIG.lanes) - 1
-    moods = {name: steady(100 * seed + i, rare) for i, name in enumerate(("r", "b", "ar", "aw", "w"))}
+    moods: dict[str, Any] = {name: steady(100 * seed + i, rare) for i, name in enumerate(("r", "b", "ar", "aw", "w"))}
     missing = rng.randrange(40)  # words come in this many cycles
 
     def dead(cycle: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from types import ModuleType
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data
 
 from meshloom.hw.memory import dram_port
 from meshloom.hw.spec.config import ChipConfig
@@ -128,8 +127,7 @@ def _words(top: Module, inner: Inside, left: Signal) -> tuple[Value, Value]:
     word is a last one if none is to come."""
     level, first, end = (inner[f"words.{name}"] for name in ("level", "consume", "produce"))
     rows = inner.rows("words")
-    layout = data.StructLayout({"data": 8 * _CHIP.lanes, "last": 1, "written": 1})
-    last = [data.View(layout, row).last for row in rows]
+    last = [row[_CHIP.word_bits] for row in rows]  # behind the word
     count = len(rows)
     waits = [Mux(end > first, (first <= row) & (row < end), (first <= row) | (row < end)) & (level != 0)
              for row in range(count)]  # fmt: skip
