@@ -21,8 +21,8 @@ _KINDS = {
     "MULT18X18D": "multipliers",
     "EHXPLLL": "PLLs",
 }
-#: Hops of the longest path that are shown, and how deep parts are.
-_HOPS, _DEPTH = 8, 4
+#: Hops of the longest path that are shown, how deep parts are, and the least share of all LUTs that one has.
+_HOPS, _DEPTH, _LEAST = 8, 4, 0.01
 
 
 def layout_tables(layout: FpgaLayout, clock: float) -> Iterator[Table]:
@@ -34,9 +34,10 @@ def layout_tables(layout: FpgaLayout, clock: float) -> Iterator[Table]:
             share = percent(100 * one.used / one.available, 1)
             whole.add_row(name, f"{one.used:,}", f"{one.available:,}", share)
     yield whole
-    parts = _table("By part, with all below it", ("part",), ("LUT4", "flip-flops", "block RAMs", "multipliers"))
+    title = "By part, with all below it; of 1 % and more (layout.json has all)"
+    parts = _table(title, ("part",), ("LUT4", "flip-flops", "block RAMs", "multipliers"))
     for part in layout.parts:
-        if part.name.count(".") < _DEPTH:
+        if part.name.count(".") < _DEPTH and part.luts >= _LEAST * layout.parts[0].luts:
             numbers = part.luts, part.flip_flops, part.block_rams, part.multipliers
             parts.add_row(part.name, *(f"{number:,}" for number in numbers))
     yield parts
