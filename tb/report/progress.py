@@ -23,8 +23,10 @@ from rich.table import Column
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Seconds between two lines of a log, and those after which one says what takes so long.
+#: Seconds between two lines of a log, at least, and those after which one says what takes so long.
 EVERY, SOON = 10.0, 2.0
+#: What takes long is told less often: after this share of the time that it has taken.
+_SHARE = 0.1
 
 
 def whole() -> Column:
@@ -37,18 +39,24 @@ def folded() -> Column:
     return Column(no_wrap=False, overflow="fold")
 
 
+def pause(seconds: float) -> float:
+    """Seconds until the next line of what has gone on for so many."""
+    return max(EVERY, _SHARE * seconds)
+
+
 class _Pulse(Thread):
-    """Calls `beat(seconds)` when it has run for `SOON` seconds, and then every `EVERY`."""
+    """Calls `beat(seconds)` when it has run for `SOON` seconds, and then after each `pause`."""
 
     def __init__(self, beat: Callable[[float], None]) -> None:
         super().__init__(daemon=True)
         self._beat, self._over = beat, Event()
 
     def run(self) -> None:
-        began, pause = time.monotonic(), SOON
-        while not self._over.wait(pause):
-            pause = EVERY
-            self._beat(time.monotonic() - began)
+        began, wait = time.monotonic(), SOON
+        while not self._over.wait(wait):
+            seconds = time.monotonic() - began
+            wait = pause(seconds)
+            self._beat(seconds)
 
     def stop(self) -> None:
         self._over.set()

@@ -62,6 +62,13 @@ def test_a_log_hears_of_what_takes_long(hasty: None) -> None:
     assert text_of(console) == ended
 
 
+def test_a_log_of_an_hour_has_some_dozens_of_lines() -> None:
+    seconds, lines = progress.SOON, 1
+    while seconds < 3600:
+        seconds, lines = seconds + progress.pause(seconds), lines + 1
+    assert 30 < lines < 60
+
+
 def test_a_log_hears_nothing_of_what_is_quick() -> None:
     console = log()
     with Working(console, "writing"):
