@@ -124,7 +124,7 @@ def _pins(config: ChipConfig, index: int) -> Iterator[str]:
         wire = f"m_axi_{index}_{name}"
         if name in ("awaddr", "araddr"):
             wire = f"{name[:2]}_{index}"
-        elif name.endswith("id") and not name.endswith("valid"):
+        elif name in ("awid", "arid", "bid", "rid"):
             wire = "" if member.flow is Out else "1'b0"
         yield f".axi_{index}__{name}({wire})"
 

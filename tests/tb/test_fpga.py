@@ -17,7 +17,7 @@ from meshloom.hw.spec.config import load
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.build.fpga import bitstream as flow
 from meshloom.tb.build.fpga.bitstream import BITSTREAM, BitstreamRequest, bitstream
-from meshloom.tb.build.fpga.boards import BOARDS
+from meshloom.tb.build.fpga.boards import BOARDS, BoardError
 from meshloom.tb.build.fpga.layout import layout_of, plain
 from meshloom.tb.build.fpga.prepare import TOP
 from meshloom.tb.build.synthesis import yosys
@@ -112,7 +112,7 @@ def test_a_top_has_the_boards_pins_and_the_chips_ports(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_board_can_do_is_refused_before_anything_is_made(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(BuildError, match=words.replace("(", r"\(")):
+    with pytest.raises(BoardError, match=words.replace("(", r"\(")):
         bitstream(request(**changes))
 
 
@@ -263,7 +263,7 @@ def test_a_bitstream_is_loaded(loader: Callable[[int], Path], tmp_path: Path) ->
     arguments = loader(0)
     for name, words in ((file, "is no file; `meshloom bitstream` makes one"), (tmp_path, "is no file")):
         shown = invoke("load", str(name))
-        assert (shown.exit_code, words in shown.output) == (Exit.TOOL, True)
+        assert (shown.exit_code, words in shown.output) == (Exit.BAD_INPUT, True)
     file.write_bytes(b"bits")
     assert invoke("load", str(file), "--board", "ecpix5").exit_code == Exit.OK
     assert arguments.read_text().split() == ["-b", "ecpix5", str(file)]

@@ -70,11 +70,10 @@ def test_the_files_of_tools_name_what_is_there(folder: Path) -> None:
 
 
 def adapter(chip: ChipConfig) -> str:
-    """The module `chip` again, around `chip_axi`: addresses less the base, which must be there, and IDs as they are
-    asked for; answers have other IDs."""
-    ports = [(way, width, name) for way, width, name in re.findall(
-        r"^  (input|output) (\[\d+:0\] )?(\S+);$", (module(Path("chip/tiny.v").read_text(), "chip")), re.MULTILINE
-    )]  # fmt: skip
+    """The module `chip` again, around `chip_axi`: addresses less the base, and past all memory if that was not in it or
+    if the ID is another; answers have other IDs."""
+    text = module(Path(f"chip/{chip.name}.v").read_text(), "chip")
+    ports = re.findall(r"^  (input|output) (\[\d+:0\] )?(\S+);$", text, re.MULTILINE)
     wires, pins = list[str](), [".aclk(clk)", ".aresetn(~rst)", ".irq(irq)"]
     for _, _, name in ports:
         if name.startswith("bus__"):
@@ -85,13 +84,15 @@ def adapter(chip: ChipConfig) -> str:
             if signal in ("awaddr", "araddr"):
                 wires.append(f"  wire [{BITS - 1}:0] {pin};")
                 wires.append(f"  wire [{BITS - 1}:0] {pin}_less = {pin} - {BITS}'d{BASE};")
-                wires.append(f"  assign {name} = {pin}_less[31:0] | {{32{{|{pin}_less[{BITS - 1}:32]}}}};")
+                wrong = f"|{pin}_less[{BITS - 1}:32] || {pin[:-4]}id != 4'd{ID}"
+                wires.append(f"  assign {name} = {pin}_less[31:0] | {{32{{{wrong}}}}};")
                 pins.append(f".{pin}({pin})")
             elif signal in ("awid", "arid"):
-                wires.append(f"  wire [3:0] {pin}; assign {name} = {pin} != 4'd{ID};")
+                wires.append(f"  wire [3:0] {pin};")
                 pins.append(f".{pin}({pin})")
             else:
-                pins.append(f".{pin}({'4' + chr(39) + 'd9' if signal in ('bid', 'rid') else name})")
+                value = "4'd9" if signal in ("bid", "rid") else name
+                pins.append(f".{pin}({value})")
     parameters = f".BASE_0(64'd{BASE}), .ADDRESS_BITS({BITS}), .ID_BITS(4), .ID(4'd{ID})"
     return "\n".join([
         f"module chip({', '.join(name for _, _, name in ports)});",

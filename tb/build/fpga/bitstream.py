@@ -21,7 +21,7 @@ from ..builder import OUTPUT, BuildError
 from ..synthesis import tools, yosys
 from ..tools import check_room
 from . import boards, layout, prepare
-from .boards import BOARDS, FpgaBoard
+from .boards import BoardError, FpgaBoard, board
 from .layout import FpgaLayout, layout_of
 from .prepare import TOP
 
@@ -53,25 +53,23 @@ class BitstreamRequest:
 
     @property
     def target(self) -> FpgaBoard:
-        """Raises BuildError."""
-        if self.board not in BOARDS:
-            raise BuildError(f"unknown board {self.board!r}: known are {', '.join(BOARDS)}")
-        return BOARDS[self.board]
+        """Raises BoardError."""
+        return board(self.board)
 
     @property
     def divisor(self) -> int:
-        """Cycles of a bit. Raises BuildError."""
+        """Cycles of a bit. Raises BoardError."""
         least, most = CLOCKS
         if not least <= self.clock <= most:
-            raise BuildError(f"a clock of {self.clock:g} MHz: the PLL makes {least:g} to {most:g} MHz")
+            raise BoardError(f"a clock of {self.clock:g} MHz: the PLL makes {least:g} to {most:g} MHz")
         exact = self.clock * 1e6 / self.baud
         divisor = round(exact)
         if divisor < LEAST_DIVISOR:
-            raise BuildError(
+            raise BoardError(
                 f"{self.baud} baud: a bit needs {LEAST_DIVISOR} cycles, and of {self.clock:g} MHz has {exact:.3g}"
             )
         if abs(exact - divisor) > DRIFT * exact:
-            raise BuildError(
+            raise BoardError(
                 f"{self.baud} baud are {exact:.2f} cycles of {self.clock:g} MHz: take a rate or a clock that makes a "
                 "whole number of it"
             )
@@ -87,17 +85,18 @@ class Bitstream:
 
 
 def bitstream(request: BitstreamRequest, on_progress: OnProgress = lambda what: None) -> Bitstream:
-    """From the cache if it is there. Raises BuildError, also for a chip that does not fit or is too slow."""
+    """From the cache if it is there. Raises BoardError, and BuildError, also for a chip that does not fit or is too
+    slow."""
     from meshloom.hw.board.ram import check
 
     target, divisor = request.target, request.divisor
     try:
         check(request.chip)
     except ValueError as error:
-        raise BuildError(f"chip {request.chip.name} has no board: {error}") from error
+        raise BoardError(f"chip {request.chip.name} has no board: {error}") from error
     dram = len(request.chip.channels) * request.chip.dram.words * request.chip.lanes
     if dram > target.block_ram:
-        raise BuildError(
+        raise BoardError(
             f"chip {request.chip.name} has {dram:,} bytes of DRAM, and {request.board} {target.block_ram:,} bytes of "
             "block RAM for all: take a smaller dram.words"
         )

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+class BoardError(ValueError):
+    """A board, or what it is to run, that cannot be: nothing has been made."""
+
+
 @dataclass(frozen=True)
 class FpgaBoard:
     """`platform`: module and class of its definition in amaranth-boards; `oscillator`: its clock in
@@ -29,3 +33,10 @@ BOARDS: Mapping[str, FpgaBoard] = {
     "ulx3s": _ecp5("ulx3s:ULX3S_85F_Platform", 25, "85k", "CABGA381", 6),
     "ecpix5": _ecp5("ecpix5:ECPIX585Platform", 100, "um5g-85k", "CABGA554", 8),
 }
+
+
+def board(name: str) -> FpgaBoard:
+    """The board of that name. Raises BoardError."""
+    if name not in BOARDS:
+        raise BoardError(f"unknown board {name!r}: known are {', '.join(BOARDS)}")
+    return BOARDS[name]

@@ -7,18 +7,18 @@ import subprocess
 from pathlib import Path
 
 from ..builder import BuildError
-from .boards import BOARDS
+from . import boards
+from .boards import BoardError
 
 LOADER = "openFPGALoader"
 
 
 def load(file: Path, board: str) -> None:
-    """Configures the board's FPGA until it loses power. What the loader prints goes where ours goes. Raises BuildError:
-    for a board that is not known, a file that is not there, without a loader, and when that fails."""
-    if board not in BOARDS:
-        raise BuildError(f"unknown board {board!r}: known are {', '.join(BOARDS)}")
+    """Configures the board's FPGA until it loses power. What the loader prints goes where ours goes. Raises BoardError
+    for a board that is not known and a file that is not there, BuildError without a loader, and when that fails."""
+    boards.board(board)
     if not file.is_file():
-        raise BuildError(f"{file}: is no file; `meshloom bitstream` makes one")
+        raise BoardError(f"{file}: is no file; `meshloom bitstream` makes one")
     program = shutil.which(LOADER)
     if program is None:
         raise BuildError(

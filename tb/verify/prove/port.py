@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from meshloom.hw.memory import dram_port
 from meshloom.hw.spec.config import ChipConfig
@@ -16,12 +16,12 @@ from meshloom.hw.spec.contracts import DRAM_BURSTS
 from .engine import Bench, Shown
 from .probe import Inside
 
-#: Bits of counters of bursts and words, which never wrap.
+#: Bits of counters of bursts, which never wrap.
 _BITS = 6
 _CHIP = ChipConfig.model_validate({"name": "small", "lanes": 4, "floorplan": ["dram core host"]})
 
 
-class _Port:
+class _OpenPort:
     """A port with free inputs; its two sides, and counts of what is open at the memory's."""
 
     def __init__(self, source: ModuleType) -> None:
@@ -35,9 +35,9 @@ class _Port:
         top.d.comb += unit.write_data.valid.eq(self.free("word_comes"))
         top.d.comb += unit.read_data.ready.eq(self.free("word_taken"))
         top.d.comb += unit.written.ready.eq(self.free("notice_taken"))
-        self.told = Signal(name="told")  # for good
-        top.d.sync += self.told.eq(self.told | self.free("tell"))
-        top.d.comb += unit.quiesce.eq(self.told)
+        self.asked = Signal(name="asked")  # to come to rest, for good
+        top.d.sync += self.asked.eq(self.asked | self.free("ask"))
+        top.d.comb += unit.quiesce.eq(self.asked)
         for name in ("arready", "rvalid", "rlast", "awready", "wready", "bvalid"):
             top.d.comb += getattr(unit.axi, name).eq(self.free(name))
         self.reads, self.addressed, self.complete = (
@@ -71,8 +71,8 @@ class _Port:
 
 
 def resting(source: ModuleType = dram_port) -> Bench:
-    """The DRAM port of a small chip, told at any time to come to rest."""
-    port = _Port(source)
+    """The DRAM port of a small chip, asked at any time to come to rest."""
+    port = _OpenPort(source)
     top, unit, inner, axi = port.top, port.unit, port.inner, port.unit.axi
     rest, left, answered = inner["rest"], inner["left"], inner["answered"]
     rested = Signal(name="rested")  # in the cycle before
@@ -86,14 +86,14 @@ def resting(source: ModuleType = dram_port) -> Bench:
     opened = Cat(port.reads, port.addressed, port.complete, axi.arvalid, axi.awvalid, axi.wvalid, left).any()
     properties["at rest nothing is open"] = ~unit.quiesced | ~opened
     reads, writes = inner["reads.level"], inner["writes.level"]
-    lasts, tidy = _words(top, inner, left)
+    lasts, tidy = _words(inner, left)
     invariants: dict[str, Value] = {
         "reads": (reads == port.reads + axi.arvalid) & (reads <= DRAM_BURSTS),
         "writes": (writes == port.addressed + axi.awvalid + answered) & (writes <= DRAM_BURSTS),
         "words": writes - answered == port.complete + lasts + (left != 0),
         "buffered words": tidy,
-        "a head that waits has its words still to come": ~answered | (writes != 0),
-        "rest": (~rest | port.told) & (~rested | rest) & (~unit.quiesced | rest),
+        "a response that waits is one of a burst": ~answered | (writes != 0),
+        "rest": (~rest | port.asked) & (~rested | rest) & (~unit.quiesced | rest),
         "quiesced": ~unit.quiesced | ~Cat(reads, writes, left, inner["words.level"]).any(),
         "few are open": (port.reads <= DRAM_BURSTS) & (port.addressed <= DRAM_BURSTS) & (port.complete <= DRAM_BURSTS),
     }
@@ -102,14 +102,14 @@ def resting(source: ModuleType = dram_port) -> Bench:
         "answers to writes": ~axi.bvalid | ((port.addressed != 0) & (port.complete != 0)),
     }
     shown = {
-        "told": port.told, "rest": rest, "quiesced": unit.quiesced, "reads open": port.reads,
+        "asked to rest": port.asked, "rest": rest, "quiesced": unit.quiesced, "reads open": port.reads,
         "writes addressed": port.addressed, "writes complete": port.complete, "words to come": left,
         "AR": port.moves("ar"), "AW": port.moves("aw"), "W": port.moves("w"), "B": port.moves("b"),
     }  # fmt: skip
     witnesses = {
         "rest in the middle of a write": rest & axi.wvalid & ~axi.wstrb.any(),
         "a read is open at rest": rest & (port.reads != 0),
-        "all is at rest after something": unit.quiesced & ~Cat(inner["reads.consume"] == 0).all(),
+        "all is at rest after something": unit.quiesced & (inner["reads.consume"] != 0),
     }
     return Bench(
         top,
@@ -122,7 +122,7 @@ def resting(source: ModuleType = dram_port) -> Bench:
     )
 
 
-def _words(top: Module, inner: Inside, left: Signal) -> tuple[Value, Value]:
+def _words(inner: Inside, left: Signal) -> tuple[Value, Value]:
     """Of the words that wait for W: how many are the last of a burst; and whether the buffer is in order: its newest
     word is a last one if none is to come."""
     level, first, end = (inner[f"words.{name}"] for name in ("level", "consume", "produce"))
@@ -131,7 +131,7 @@ def _words(top: Module, inner: Inside, left: Signal) -> tuple[Value, Value]:
     count = len(rows)
     waits = [Mux(end > first, (first <= row) & (row < end), (first <= row) | (row < end)) & (level != 0)
              for row in range(count)]  # fmt: skip
-    lasts = sum((is_last & waiting for is_last, waiting in zip(last, waits, strict=True)), start=Signal(2) & 0)
+    lasts = sum((is_last & waiting for is_last, waiting in zip(last, waits, strict=True)), start=Const(0, 2))
     newest = Cat(*(last[row] & (end == (row + 1) % count) for row in range(count))).any()
     order = (first < count) & (end < count) & (level <= count)
     distance = Mux(end >= first, end - first, end + count - first)
