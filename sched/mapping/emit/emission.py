@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshloom.hw.spec.config import ChipConfig
@@ -11,7 +12,7 @@ from ...workload.layers import ConvShape
 from ..memory.staging import Staging
 from ..memory.tensors import Tensors, ramp_edges
 from ..nodes import Node
-from ..tiling.plan import plan
+from ..tiling.plan import CorePlan, plan
 from ..tiling.problem import pose
 from ..tiling.tiles import Candidate, parts
 from .core import Core
@@ -28,11 +29,15 @@ class Emission:
     tensors: tuple[Tensor, ...]
 
 
-def emit(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 0) -> Emission:
-    """All operations of a candidate. Raises DoesNotFit when some tile of it does not fit its memory."""
+def emit(
+    shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 0, plans: Sequence[CorePlan] | None = None
+) -> Emission:
+    """All operations of a candidate. `plans`: of its parts, if they are known. Raises DoesNotFit when some tile of it
+    does not fit its memory."""
     problem = pose(shape, chip)
-    work = parts(problem, chip, candidate)
-    plans = [plan(problem, chip, candidate, part) for part in work]
+    if plans is None:
+        plans = [plan(problem, chip, candidate, part) for part in parts(problem, chip, candidate)]
+    work = [one.part for one in plans]
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
     tensors = Tensors(problem, chip, candidate, work, ramp_edges(problem, pieces))
     fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}

@@ -8,6 +8,7 @@ same on every machine.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -15,13 +16,15 @@ from typing import TypeVar
 
 from meshloom.hw.spec.config import ChipConfig
 
+from ...ir.hazards import dependences
 from ...ir.schedule import Prediction, Schedule
-from ...mapping.emit.emission import emit, to_schedule
+from ...mapping.emit.emission import Emission, emit, to_schedule
 from ...mapping.play.replay import replay
 from ...mapping.tiling.problem import DoesNotFit, pose
 from ...mapping.tiling.space import best
 from ...mapping.tiling.tiles import Candidate
 from ...workload.layers import ConvShape
+from .alike import Alike
 
 #: Candidates of the closed form that are looked at more closely, at most.
 POOL = 1000
@@ -37,9 +40,6 @@ VARIANTS = tuple(
     for inputs in ((False, False), (True, False), (False, True))
     for values in product((False, True), repeat=4)
 )
-
-#: Predictions from which it learns at a time.
-AT_ONCE = 1
 
 Predict = Callable[[Schedule, ChipConfig], Prediction]
 _T = TypeVar("_T")
@@ -77,36 +77,52 @@ class _Searcher:
 
     def __init__(self, shape: ConvShape, chip: ChipConfig, scale: int, predict: Predict | None, effort: float) -> None:
         self.shape, self.chip, self.scale, self.predict = shape, chip, scale, predict
+        self.problem = pose(shape, chip)
+        self.alike = Alike(self.problem, chip)
         self.replayed: dict[Candidate, Ranked | None] = {}
         self.predicted: dict[Candidate, Ranked] = {}
+        # by the first candidate of those that are the same schedule
+        self.emissions: dict[Candidate, Emission] = {}
+        self.schedules: dict[Candidate, Schedule] = {}
         self.error: DoesNotFit | None = None
         self.replay_budget, self.model_budget = REPLAY_BUDGET * effort, MODEL_BUDGET * effort
         self.replay_left, self.model_left = self.replay_budget, self.model_budget
 
     def replay(self, candidate: Candidate, closed_form: float) -> Ranked | None:
-        """Judges a candidate by replay; None if a tile of it does not fit after all."""
+        """Judges a candidate by replay; None if a tile of it does not fit after all. One that is the same schedule as
+        one before counts as much, and is not made again."""
         if candidate not in self.replayed:
             try:
-                nodes = emit(self.shape, self.chip, candidate).nodes
+                first = self.alike.first(candidate)
+                if first is candidate:
+                    plans = self.alike.plans(candidate)
+                    self.emissions[candidate] = emit(self.shape, self.chip, candidate, self.scale, plans)
             except DoesNotFit as error:
                 self.error, self.replayed[candidate] = error, None
                 return None
-            self.replay_left -= max(len(nodes), LEAST)
-            self.replayed[candidate] = Ranked(candidate, closed_form, replay(nodes, self.chip), len(nodes))
+            judged = self.replayed.get(first)
+            if judged is None:
+                nodes = self.emissions[candidate].nodes
+                judged = Ranked(candidate, closed_form, replay(nodes, self.chip), len(nodes))
+            self.replay_left -= max(judged.operations, LEAST)
+            self.replayed[candidate] = replace(judged, candidate=candidate, closed_form=closed_form)
         return self.replayed[candidate]
 
-    def model(self, ranked: Ranked) -> None:
-        """Has a candidate predicted by the model."""
-        if self.predict is None or ranked.candidate in self.predicted:
-            return
-        schedule = to_schedule(emit(self.shape, self.chip, ranked.candidate, self.scale), self.shape, self.chip)
-        schedule = schedule.model_copy(update={"predicted": self.predict(schedule, self.chip)})
+    def _model(self, ranked: Ranked) -> int:
+        """Has a candidate predicted by the model; its cycles."""
+        assert self.predict is not None
+        first = self.alike.first(ranked.candidate)
+        schedule = self.schedules.get(first)
+        if schedule is None:
+            schedule = to_schedule(self.emissions.pop(first), self.shape, self.chip)
+            schedule = schedule.model_copy(update={"predicted": self.predict(schedule, self.chip)})
+            self.schedules[first] = schedule
         self.model_left -= max(ranked.operations, LEAST)
-        self.predicted[ranked.candidate] = replace(ranked, schedule=schedule)
+        predicted = self.predicted[ranked.candidate] = replace(ranked, schedule=schedule)
+        return predicted.cycles
 
     def run(self) -> Search:
-        problem = pose(self.shape, self.chip)
-        pool, space = best(problem, self.chip, POOL, self.shape.name)
+        pool, space = best(self.problem, self.chip, POOL, self.shape.name)
         for turn in _turns(pool, lambda entry: (*kind_of(entry.candidate), entry.candidate.order)):
             if self.replay_left < self.replay_budget / 2 and self._leaders():
                 break
@@ -128,24 +144,30 @@ class _Searcher:
 
     def _predict_best(self, leave: float) -> None:
         """Predicts the most promising replays until only `leave` of the budget is left."""
-        while self.predict:
-            # A replay errs alike for candidates of a kind; a kind that has not been predicted yet is believed.
-            trust: dict[Hashable, float] = {}
-            for ranked in self.predicted.values():
-                kind = kind_of(ranked.candidate)
-                trust[kind] = min(trust.get(kind, 9.0), ranked.cycles / ranked.replayed)
-            leaders = [ranked for ranked in self._leaders() if ranked.candidate not in self.predicted]
-            limit = HOPELESS * self._leaders()[0].replayed
-            hopeful = [ranked for ranked in leaders if ranked.replayed <= limit or not self.predicted]
-            if not hopeful:
+        if self.predict is None:
+            return
+        # A replay errs alike for candidates of a kind; a kind that has not been predicted yet is believed.
+        trust: dict[Hashable, float] = {}
+        for ranked in self.predicted.values():
+            kind = kind_of(ranked.candidate)
+            trust[kind] = min(trust.get(kind, 9.0), ranked.cycles / ranked.replayed)
+        leaders = self._leaders()
+        limit = HOPELESS * leaders[0].replayed
+        queues: dict[Hashable, deque[tuple[int, Ranked]]] = {}  # those of each kind, the best first
+        for place, ranked in enumerate(leaders):
+            if ranked.replayed <= limit and ranked.candidate not in self.predicted:
+                queues.setdefault(kind_of(ranked.candidate), deque()).append((place, ranked))
+        while queues:
+            # of equals the one whose replay is shorter
+            kind = min(queues, key=lambda kind: (queues[kind][0][1].replayed * trust.get(kind, 1.0), queues[kind][0][0]))
+            _, ranked = queues[kind][0]
+            if self.model_left - ranked.operations < leave and self.predicted:
                 return
-            score = {
-                ranked.candidate: ranked.replayed * trust.get(kind_of(ranked.candidate), 1.0) for ranked in hopeful
-            }
-            for ranked in sorted(hopeful, key=lambda ranked: score[ranked.candidate])[:AT_ONCE]:
-                if self.model_left - ranked.operations < leave and self.predicted:
-                    return
-                self.model(ranked)
+            cycles = self._model(ranked)
+            trust[kind] = min(trust.get(kind, 9.0), cycles / ranked.replayed)
+            queues[kind].popleft()
+            if not queues[kind]:
+                del queues[kind]
 
     def _ranked(self) -> list[Ranked]:
         done = sorted(self.predicted.values(), key=lambda ranked: ranked.cycles)
@@ -167,10 +189,11 @@ def _turns(entries: Iterable[_T], kind: Callable[[_T], Hashable]) -> Iterator[_T
 
 
 def timeline(schedule: Schedule, chip: ChipConfig) -> Prediction:
-    """The timeline model's prediction."""
-    from ...lowering.predict import predict
+    """The timeline model's prediction. What the search emits is valid; who runs it looks at it once more."""
+    from ...lowering.predict import lowered, prediction
 
-    return predict(schedule, chip)
+    done = lowered(schedule, chip, dependences(schedule.operations, chip))
+    return prediction(schedule, done.program, done.timeline)
 
 
 def search(
