@@ -7,8 +7,9 @@ of several dependences on one class only the latest is kept."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import IntEnum
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -55,6 +56,10 @@ class Dependence(NamedTuple):
     on: int
     event: Event
     overwrite: bool
+
+
+#: A dependence from a tuple of its fields; the millions of a search are made without a call into Python.
+_dependence: Callable[[tuple[int, Event, bool]], Dependence] = partial(tuple.__new__, Dependence)
 
 
 def unit_of(op: Operation) -> Unit:
@@ -280,9 +285,8 @@ def _latest(waiting: NDArray[np.int64], events: Sequence[Event], count: int) -> 
     owners, keys, sources = owners[last], keys[last], sources[last]
     turns = np.lexsort((why, -sources, owners))
     owners, keys, sources = owners[turns], keys[turns], sources[turns]
-    all_of = [
-        Dependence(on, events[key // 2], key % 2 == 1) for on, key in zip(sources.tolist(), keys.tolist(), strict=True)
-    ]
+    of_class = [events[number] for number in (keys // 2).tolist()]
+    all_of = list(map(_dependence, zip(sources.tolist(), of_class, (keys % 2 == 1).tolist(), strict=True)))
     starts = np.flatnonzero(np.diff(owners, prepend=-1))
     stops = np.append(starts[1:], len(owners))
     for owner, start, stop in zip(owners[starts].tolist(), starts.tolist(), stops.tolist(), strict=True):

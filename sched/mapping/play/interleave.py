@@ -15,13 +15,14 @@ can be computed in its place. So results can be sent `at_once` instead. Units ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
 from meshloom.hw.spec.isa import REQUEST_FLITS, Unit
 
+from ...ir.dependences import Words
 from ...ir.schedule import Operation
 from ..nodes import Node
 from .estimate import REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES
@@ -54,10 +55,12 @@ class Interleaver:
         in_order: bool = False,
         operations: Sequence[Operation] | None = None,
         like: Interleaver | None = None,
+        words: Iterable[Words] | None = None,
     ) -> None:
-        """`operations`: what the nodes are in a schedule, if that is known; `like`: another list, whose operations
-        differ only in who issues them, and need not be looked at again."""
-        self.waits, self.nodes, self.in_order = Waits(nodes, chip, operations, like and like.waits), nodes, in_order
+        """`operations`: what the nodes are in a schedule, and `words`: what these read and write, if that is known;
+        `like`: another list, whose operations differ only in who issues them, and need not be looked at again."""
+        self.waits = Waits(nodes, chip, operations, like and like.waits, words)
+        self.nodes, self.in_order = nodes, in_order
         self._runs: dict[tuple[int, bool], Interleaved] = {}
         # Cycles of computing that lie before each operation in its stream, and the first use of what a move brings.
         self.turns: dict[tuple[int, Unit], list[int]] = {}  # compute operations, by stream

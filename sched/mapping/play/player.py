@@ -7,12 +7,12 @@ issued when and what it occupies (`interleave`, and `flexer.order` for out-of-or
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from meshloom.hw.spec.config import ChipConfig
 
-from ...ir.dependences import Depends
+from ...ir.dependences import Depends, Words
 from ...ir.schedule import Operation
 from ..nodes import Node
 from .estimate import START_CYCLES, pipeline_cycles
@@ -31,8 +31,10 @@ class Waits:
         chip: ChipConfig,
         operations: Sequence[Operation] | None = None,
         like: Waits | None = None,
+        words: Iterable[Words] | None = None,
     ) -> None:
-        """`operations`: if they are known; `like`: another list, whose operations differ only in who issues them."""
+        """`operations`, and `words` that they read and write: if they are known; `like`: another list, whose
+        operations differ only in who issues them."""
         self.nodes, self.chip = nodes, chip
         self.operations = operations or [node.operation() for node in nodes]
         if like is not None:
@@ -40,7 +42,7 @@ class Waits:
                 like.depends, like.on_end, like.on_read, like.missing,
             )  # fmt: skip
             return
-        self.depends = Depends(self.operations, chip)
+        self.depends = Depends(self.operations, chip, words)
         self.on_end: list[list[int]] = [[] for _ in nodes]
         self.on_read: list[list[int]] = [[] for _ in nodes]
         self.missing = [0] * len(nodes)

@@ -56,7 +56,7 @@ class NetworkOptions(Options):
     )
     effort: Literal["quick", "default", "thorough"] = Field(
         default="default",
-        description="without refine: up to 6 schedules (quick), as many as usual, or 8 times as many (thorough)",
+        description="without refine: up to 7 schedules (quick), as many as usual, or 8 times as many (thorough)",
     )
 
 

@@ -42,7 +42,7 @@ from .storage import SMALL_SHARE, Between
 #: others: of these so many only while they have no more operations together than `WORK`, but `LEAST` in any case.
 USUAL, FEW, LEAST, WORK = 34, 8, 4, 16_000
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
-QUICK, THOROUGH_FACTOR = 6, 8
+QUICK, THOROUGH_FACTOR = 7, 8
 #: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
 #: some have been tried before.
 _AT_ONCE, _DRAWS = (2, 4), 4
@@ -60,13 +60,13 @@ HOPELESS = 1.03
 @dataclass(frozen=True)
 class _Played:
     """A schedule: the cycles that list scheduling foresees, how many operations it has, the cycles that it takes (None:
-    it has not been played), and its layers, those first for which arrays wait longest, and those that could be made as
-    if they were alone."""
+    it has not been played), and its layers, those first for which arrays wait longest (None: nobody has looked, since
+    it was not the best), and those that could be made as if they were alone."""
 
     estimate: int
     operations: int = 0
     cycles: int | None = None
-    worst: tuple[str, ...] = ()
+    worst: tuple[str, ...] | None = None
     alone: tuple[str, ...] = ()
 
 
@@ -186,19 +186,24 @@ def with_effort(
 def _quick(
     graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, sharing: SharingOptions
 ) -> NetworkSchedule:
-    """One schedule, or where depthwise convolutions can be fused the best of those that do so and do not."""
-    sent = _sent(graph, _SENDERS)
-    start = replace(sharing, whole=True, pushed=sent)
+    """One schedule; where depthwise convolutions can be fused the best of a few: who sends, all fused or none, room for
+    tensors where some have none, and the pairs before which arrays wait longest."""
+    start = replace(sharing, whole=True, pushed=_sent(graph, _SENDERS))
     fusible = pairs(graph, chip, sharing)
     if not fusible:
         return schedule(graph, chip, progress, memory, start)
     wide = expansions(graph, chip, fusible)
     search = _SharingSearch(graph, chip, progress, memory, QUICK, {first: name for name, first in wide.items()})
-    for pushed in (frozenset[tuple[str, TileKind]](), sent):
-        search.try_(replace(start, pushed=pushed))
-        search.try_(replace(search.best, pushed=pushed, apart=frozenset(fusible)))
+    search.try_(replace(start, pushed=frozenset()))
+    search.try_(replace(start, pushed=_sent(graph, _SENDERS[:1])))
+    search.try_(replace(search.best, apart=frozenset(fusible)))
+    if search.result is None or search.result.spilled:  # maps that are large: what there is room for decides
+        search.try_(replace(search.best, staging=SMALL_SHARE))
+        if sharing.between is Between.WHOLE:
+            search.try_(replace(search.best, between=Between.PLANES))
     residuals = frozenset(name for name, first in wide.items() if first not in fusible)
-    search.try_(replace(search.best, apart=frozenset(), expanded=residuals))
+    if residuals:
+        search.try_(replace(search.best, apart=frozenset(), expanded=residuals))
     search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
@@ -305,7 +310,7 @@ class _SharingSearch:
         key = "refined", self._form, *_decisive(sharing)
         played = self.memory.get(key, _PLAYED) if self.memory else None
         result: NetworkSchedule | None = None
-        if played is None or (played.cycles is None and not self._hopeless(played.estimate)):
+        if played is None or not self._enough(played):
             try:
                 progress = self.progress if first else None
                 result = schedule(self.graph, self.chip, progress, self.memory, sharing, self._reuse)
@@ -317,9 +322,9 @@ class _SharingSearch:
                 played, result = self._play(result)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
-        if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
+        if played.cycles is not None and self._better(played.cycles):
             self.best, self.result, self._best = sharing, result, played
-            self.worst, self.alone = played.worst, played.alone
+            self.worst, self.alone = played.worst or (), played.alone
         if first and self._work is not None:
             compared = max(LEAST, self._work // played.operations)
             self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
@@ -348,6 +353,15 @@ class _SharingSearch:
                 sharing = replace(sharing, **changes)
             self.try_(sharing)
 
+    def _better(self, cycles: int) -> bool:
+        return self._best is None or cycles < (self._best.cycles or 0)
+
+    def _enough(self, played: _Played) -> bool:
+        """Whether what is known of a schedule will do, now that it is compared with the best."""
+        if played.cycles is None:
+            return self._hopeless(played.estimate)
+        return played.worst is not None or not self._better(played.cycles)
+
     def _hopeless(self, estimate: int) -> bool:
         return self._best is not None and estimate > HOPELESS * self._best.estimate
 
@@ -360,7 +374,9 @@ class _SharingSearch:
         if self._best and self.result and operations == self.result.schedule.operations:
             return self._best, result
         done = lowered(result.schedule, self.chip, self._reuse.needs(operations))
-        predicted = prediction(result.schedule, done.program, done.timeline)
-        worst = _waits(result, predicted, self.chip, self._owners)
-        played = _Played(result.estimate, len(operations), predicted.cycles, worst, result.alone)
+        cycles, worst = done.timeline.cycles, None
+        if self._better(cycles):  # only the best is asked what to change
+            predicted = prediction(result.schedule, done.program, done.timeline)
+            worst = _waits(result, predicted, self.chip, self._owners)
+        played = _Played(result.estimate, len(operations), cycles, worst, result.alone)
         return played, replace(result, lowered=done)

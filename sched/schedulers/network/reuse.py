@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from meshloom.hw.spec.config import ChipConfig
 
+from ...ir.dependences import Words, words_of
 from ...ir.hazards import Dependence, reordered
 from ...ir.schedule import Operation
 from ...mapping.emit.expansion import Expansion
@@ -37,11 +39,19 @@ class Laid:
     """A layer's operations where they lie in the memories of the cores. `origin`: the same for all that differ only in
     who issues what; `emitted`: what they were made of."""
 
-    __slots__ = ("emitted", "nodes", "operations", "origin")
+    __slots__ = ("_words", "emitted", "nodes", "operations", "origin")
 
     def __init__(self, nodes: list[Node], emitted: list[Node], origin: Laid | None = None) -> None:
         self.nodes, self.emitted, self.origin = nodes, emitted, origin or self
         self.operations = [node.operation() for node in nodes]
+        self._words: list[Words] | None = None
+
+    def words(self, chip: ChipConfig) -> list[Words]:
+        """What each operation reads and writes, whoever issues it."""
+        origin = self.origin
+        if origin._words is None:
+            origin._words = [words_of(operation, chip) for operation in origin.operations]
+        return origin._words
 
 
 class Reuse:
@@ -118,7 +128,8 @@ class Reuse:
         lists = self._lists.items()
         like = next((other for some, other in lists if [one.origin for one in some] == origins), None)
         self.listed += 0 if like else len(nodes)
-        interleaver = Interleaver(nodes, chip, operations=operations, like=like)
+        words = chain.from_iterable(one.words(chip) for one in laid)
+        interleaver = Interleaver(nodes, chip, operations=operations, like=like, words=words)
         _put(self._lists, exact, interleaver, _LISTS)
         self._latest = interleaver
         return interleaver
