@@ -31,7 +31,9 @@ def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
 
 def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
     """Words of each region that the tile's mover can read."""
-    trace = {Region.TRACE: config.trace_records * config.trace_words, Region.STATS: stats_words(config)}
+    trace = {Region.STATS: stats_words(config)}
+    if config.trace_records:
+        trace[Region.TRACE] = config.trace_records * config.trace_words
     regions = memory_regions(config, kind)
     if kind is TileKind.CORE and not config.core.operand_sources:  # the array needs the port of operand memories
         regions = {region: regions[region] for region in (Region.ACC, Region.OUT, Region.VEC)}

@@ -179,7 +179,12 @@ class Tile(wiring.Component):
         computing = units[1:]
         semaphores = sleepers.add(
             "semaphores",
-            Semaphores(config.semaphores, posts=3 + len(units) + len(computing), takers=len(units)),
+            Semaphores(
+                config.semaphores,
+                posts=3 + len(units) + len(computing),
+                takers=len(units),
+                checked=2 + len(units),
+            ),
         )
         arrivals = int(config.noc.arrivals)
         records = 1 + len(units) + len(computing)
@@ -205,7 +210,7 @@ class Tile(wiring.Component):
         self._progress(m, parts)
         self._count(m, parts)
         if kind is TileKind.HOST:
-            self._host(m, parts, checks)
+            self._host(m, parts, checks, reporter)
         sleepers.finish()
         return m
 
@@ -370,8 +375,9 @@ class Tile(wiring.Component):
         domain = gated_domain(m, "moved", moving | self.moved, self.gated)
         m.d[domain] += self.moved.eq(moving)
 
-    def _host(self, m: Module, parts: TileParts, checks: PostChecks) -> None:
-        """Connects the host's registers, which can start the mover's stream as a FETCH does."""
+    def _host(self, m: Module, parts: TileParts, checks: PostChecks, reporter: Reporter) -> None:
+        """Connects the host's registers, which can start the mover's stream as a FETCH does. The stream's END does not
+        end a run of which a fault of this tile is still to be reported."""
         front, mover, semaphores = parts.fronts[0], parts.mover, parts.semaphores
         commanding = Signal()
         command = gated_domain(m, "command", commanding, self.gated)
@@ -383,7 +389,7 @@ class Tile(wiring.Component):
         m.d.comb += [
             host.tile.eq(self.tile),
             host.ready.eq(semaphores.ready),
-            host.ended.eq(mover.ended),
+            host.ended.eq(mover.ended & (checks.serving | ~reporter.owes)),
             host.moved.eq(self.any_moved.any()),
             host.fault.valid.eq(self.post_in.valid & self.post_in.ready & ~checks.refused.valid),
             host.fault.payload.eq(self.post_in.payload.data),

@@ -117,7 +117,8 @@ def connect_posts(
         flipped.eq(tile.post_in.payload.data.xor()),
         cut.eq(~tile.post_in.payload.last),
         wrong.eq(flipped | cut | (arrived.dst_tile != tile.tile)),
-        plane.valid.eq(tile.post_in.valid & ~arrived.fault & ~wrong & ~checks.serving),
+        plane.valid.eq(tile.post_in.valid & ~checks.serving),
+        semaphores.void.eq(arrived.fault | wrong),
         plane.payload.sem.eq(arrived.sem),
         plane.payload.n.eq(arrived.n),
         # faults, too, wait for their turn at the semaphores: `ready` is then a function of registers

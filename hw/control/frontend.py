@@ -16,8 +16,9 @@ what it has loaded, requested and offered. Code that is still on its way is swal
 stream requests none. A stream with `rights` (`hw.wiring.rights`) whose SYNC or FETCH would reach another tile than its
 program's is a RIGHTS fault.
 
-`waited_total` and `blocked_total` count cycles of instructions that have been taken: waiting for a semaphore or a fire
-time, and ready while the unit was not. In cycles without `active` no register changes.
+`waited_total` and `blocked_total` count cycles: waiting for a semaphore or a fire time, of instructions that have been
+offered (a cycle later), and ready while the unit was not, of those that have been taken. In cycles without `active` no
+register changes.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class _Loaded:
         #: The header is the same in every format; the other fields are those of a SYNC.
         self.head = data.View(SyncLayout, self.code)
         self.since = Signal(32)  # first cycle in which it could fire
+        self.fired = Signal()  # it has in the cycle before this one
         self.waited = Signal(WAITED_BITS)
         self.taken = Signal()  # the semaphore has been taken
         self.begun = Signal(32)
@@ -301,13 +303,17 @@ class FrontEnd(wiring.Component):
         self._ended: Value = self.clear if self.config.programs else Const(0)
         m.d.comb += [loaded.code.eq(read.data.as_value()), read.addr.eq(consumed)]
         m.d.sync += loaded.clock.eq(self.now + 1)
-        active = loaded.moving | loaded.timing | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid
+        active = loaded.moving | loaded.timing | loaded.fired
+        active |= self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid
         if self.config.programs:
             active |= self.clear
         m.d.comb += [
             self.active.eq(active),
             self.progress.eq(loaded.going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
         ]
+        m.d.sync += loaded.fired.eq(0)
+        with m.If(loaded.fired & self.counting):
+            m.d.sync += self.waited_total.eq(self.waited_total + (loaded.begun - 1 - loaded.since)[:32])
         blocked_status = self.blocked_status
         wrong = self._decode(m, loaded)
 
@@ -445,8 +451,7 @@ class FrontEnd(wiring.Component):
             loaded.begun.eq(self.now + 1),
             loaded.waited.eq(Mux(elapsed[WAITED_BITS:].any(), (1 << WAITED_BITS) - 1, elapsed)),
         ]
-        with m.If(self.counting):
-            m.d.sync += self.waited_total.eq(self.waited_total + elapsed)
+        m.d.sync += loaded.fired.eq(1)
         with m.If(loaded.head.opcode == Opcode.SYNC):
             m.d.sync += [loaded.sent.eq(0), loaded.posted.eq(0), loaded.traced.eq(0)]
             m.next = "SYNC"

@@ -4,7 +4,9 @@ Contract: one update a cycle, posts before takes and lower-numbered ports first,
 never delays a post. A post accepted in cycle t can be taken from cycle t + 1 on. After reset the block clears its
 counters, one a cycle (`count` rounded up to a power of two), and accepts nothing until `ready`; so it does from the
 cycle after `clear` on. A post past
-`SEMAPHORE_MAX` or to a semaphore that does not exist is dropped and reported as a fault.
+`SEMAPHORE_MAX` or to a semaphore that does not exist is dropped and reported as a fault. A post of the port `checked`
+is accepted like any other, and is nothing if `void` is set then: what says so is late in a cycle, and nobody else's
+turn depends on it.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ class Semaphores(wiring.Component):
     fault: FaultPort
     ready: Signal
     clear: Signal
+    void: Signal  # with a port that is `checked` only
     active: Signal
 
-    def __init__(self, count: int, posts: int, takers: int) -> None:
-        self.count, self.posts, self.takers = count, posts, takers
+    def __init__(self, count: int, posts: int, takers: int, checked: int | None = None) -> None:
+        self.count, self.posts, self.takers, self.checked = count, posts, takers, checked
         super().__init__(
             {f"post_{i}": In(stream.Signature(SemPost)) for i in range(posts)}
             | {f"take_{i}": In(TakeSignature()) for i in range(takers)}
             | {"fault": Out(FaultSignature()), "ready": Out(1), "clear": In(1), "active": Out(1)}
+            | ({} if checked is None else {"void": In(1)})
         )
 
     def post(self, port: int) -> stream.Interface:
@@ -56,8 +60,11 @@ class Semaphores(wiring.Component):
         seen = values.read_port(domain="comb")
         posts = [self.post(i) for i in range(self.posts)]
         earlier = ~self.ready
-        for port in posts:
+        void = Signal(name="is_void")
+        for number, port in enumerate(posts):
             m.d.comb += port.ready.eq(~earlier)
+            if number == self.checked:
+                m.d.comb += void.eq(port.valid & ~earlier & self.void)
             with m.If(port.valid & ~earlier):
                 m.d.comb += [post.eq(port.payload), posting.eq(1)]
             earlier = earlier | port.valid
@@ -65,14 +72,14 @@ class Semaphores(wiring.Component):
         fits = Signal()
         m.d.comb += [seen.addr.eq(post.sem), total.eq(seen.data + post.n)]
         m.d.comb += fits.eq((post.sem < self.count) & (total <= SEMAPHORE_MAX))
-        with m.If(posting & ~fits):
+        with m.If(posting & ~fits & ~void):
             m.d.comb += [
                 self.fault.valid.eq(1),
                 self.fault.cause.eq(Mux(post.sem < self.count, Cause.SEMAPHORE_OVERFLOW, Cause.SEMAPHORE_RANGE)),
                 self.fault.value.eq(post.sem),
             ]
         with m.If(posting):
-            m.d.comb += [write.addr.eq(post.sem), write.data.eq(total), write.en.eq(fits)]
+            m.d.comb += [write.addr.eq(post.sem), write.data.eq(total), write.en.eq(fits & ~void)]
 
         taken = earlier
         for i in range(self.takers):

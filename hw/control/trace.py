@@ -3,10 +3,13 @@
 One record per cycle is taken, lower-numbered ports first, until the memory is full; later ones are counted and
 dropped. Records are stored oldest first from word 0 of region TRACE. Region STATS holds the `Counter`s as little-endian
 32-bit numbers, P / 4 to a word (P is at least 4), the first one lowest; the rest of the last word is 0.
+
+With `trace_records` = 0 there is no region TRACE, all of STATS is 0, and records are taken and dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from amaranth.hdl import Cat, Module, Signal
@@ -94,6 +97,8 @@ class Trace(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
+        if not config.trace_records:
+            return self._counts_only(m)
         words, depth = config.trace_words, config.trace_records
         slot = max(8 * TRACE_BYTES, config.word_bits)
         m.submodules.records = records = memory.Memory(shape=slot, depth=depth, init=[])
@@ -104,10 +109,7 @@ class Trace(wiring.Component):
             self.total(counter) if counter in TOTALS else Signal(32, name=f"counter_{counter.name.lower()}")
             for counter in Counter
         ]
-        for i, counter in enumerate(STROBED):
-            m.d.comb += self.counts[i].eq(counters[counter])
-            with m.If(self.count[i]):
-                m.d.sync += counters[counter].eq(counters[counter] + 1)
+        self._count(m, [counters[counter] for counter in STROBED])
         offered = [self.record(i).valid for i in range(self.ports)]
         m.d.comb += self.active.eq(Cat(offered, self.count, self.read.valid).any())
 
@@ -145,4 +147,18 @@ class Trace(wiring.Component):
             m.d.comb += self.read_data.eq(stat)
         with m.Else():
             m.d.comb += self.read_data.eq(read.data.word_select(lane, config.word_bits) if words > 1 else read.data)
+        return m
+
+    def _count(self, m: Module, counters: Sequence[Signal]) -> None:
+        """Counts strobes."""
+        for i, counter in enumerate(counters):
+            m.d.comb += self.counts[i].eq(counter)
+            with m.If(self.count[i]):
+                m.d.sync += counter.eq(counter + 1)
+
+    def _counts_only(self, m: Module) -> Module:
+        """What is left without records: `counts`, which the host may read (`ChipConfig.counters`)."""
+        self._count(m, [Signal(32, name=f"counter_{counter.name.lower()}") for counter in STROBED])
+        m.d.comb += [self.record(i).ready.eq(1) for i in range(self.ports)]
+        m.d.comb += self.active.eq(self.count.any())
         return m

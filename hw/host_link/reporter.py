@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -42,12 +42,13 @@ def report_cycles(config: ChipConfig) -> int:
 class Reporter(wiring.Component):
     """Sends the first of the faults `fault_0`...; on `ask` sends the states of `parts` (`blocked_status_0`...).
 
-    A fault raised in cycle t is offered in t + 1; of several in one cycle the lowest-numbered is sent. Faults are
-    accepted while `go` is set, and one until reset. `ask` stays set once raised: the first state is offered 1 cycle
-    later, then one every two cycles; a part that waits for nothing takes one cycle. A latched fault is sent first, once
-    more, because its report may have been lost. After `clear` another fault is accepted. `free`: one raised now is
-    reported. `offender`: the tile for which `fault_0` was raised, if it is not this one. In cycles without `active` no
-    register changes.
+    A fault raised in cycle t is offered in t + 2 (what raises faults is late in a cycle: it ends at a register of each
+    port); of several in one cycle the lowest-numbered is sent. Faults are accepted while `go` is set, and one until
+    reset. `ask` stays set once raised: the first state is offered 1 cycle later, then one every two cycles; a part that
+    waits for nothing takes one cycle. A latched fault is sent first, once more, because its report may have been lost.
+    After `clear` another fault is accepted. `free`: one raised now is reported. `owes`: a fault has been accepted whose
+    report has not left, or a state is being sent. `offender`: the tile for which `fault_0` was raised, if it is not
+    this one. In cycles without `active` no register changes.
     """
 
     tile: Signal
@@ -57,6 +58,7 @@ class Reporter(wiring.Component):
     clear: Signal
     offender: data.View
     free: Signal
+    owes: Signal
     send: stream.Interface
     active: Signal
 
@@ -66,7 +68,8 @@ class Reporter(wiring.Component):
             {"tile": In(8), "host": In(8), "go": In(1), "ask": In(1), "clear": In(1)}
             | {f"fault_{i}": In(FaultReport) for i in range(len(self.faults))}
             | {f"blocked_status_{i}": In(BlockedStatus) for i in range(len(self.parts))}
-            | {"offender": In(data.StructLayout({"valid": 1, "tile": 8})), "free": Out(1)}
+            | {"offender": In(data.StructLayout({"valid": 1, "tile": 8}))}
+            | {"free": Out(1), "owes": Out(1)}
             | {"send": Out(stream.Signature(PostFlit)), "active": Out(1)}
         )
 
@@ -87,32 +90,44 @@ class Reporter(wiring.Component):
         turn = Signal(range(len(self.parts) + 2))
         asked = Signal()
         raised = Signal()
-        faults = [self.fault(i) for i in range(len(self.faults))]
+        noted = Signal(len(self.faults))  # the accepted faults of the cycle before; what they say is in `faults`
+        faults = [Signal(FaultReport, name=f"noted_{i}") for i in range(len(self.faults))]
+        whose = Signal(8)
         m.d.comb += [
             self.send.valid.eq(reporting),
             self.send.payload.eq(report),
             asked.eq(self.ask & (turn != len(self.parts) + 1)),
-            raised.eq(Cat(fault.valid for fault in faults).any()),
-            self.active.eq(raised | reporting | asked | self.clear),
-            self.free.eq(~seen & self.go),
+            raised.eq(Cat(self.fault(i).valid for i in range(len(faults))).any()),
+            self.owes.eq(noted.any() | reporting),
+            self.active.eq(raised | self.owes | asked | self.clear),
+            self.free.eq(~seen & ~noted.any() & self.go),
         ]
+        for i, fault in enumerate(faults):
+            arriving = self.fault(i)
+            m.d.sync += noted[i].eq(arriving.valid & self.free)
+            with m.If(arriving.valid):
+                m.d.sync += [fault[name].eq(arriving[name]) for name in FaultReport.members if name != "valid"]
+        with m.If(self.fault(0).valid):
+            m.d.sync += whose.eq(Mux(self.offender.valid, self.offender.tile, self.tile))
         with m.If(self.clear):
             m.d.sync += seen.eq(0)
+        with m.Elif(noted.any()):
+            m.d.sync += seen.eq(1)
         with m.If(self.send.ready):
             m.d.sync += reporting.eq(0)
-        with m.If(raised & self.free):
-            m.d.sync += [seen.eq(1), reporting.eq(1)]
+        with m.If(noted.any()):
+            m.d.sync += reporting.eq(1)
             m.d.sync += [report.dst_tile.eq(self.host), report.fault.eq(1), report.tile.eq(self.tile)]
-            for unit, fault in reversed(list(zip(self.faults, faults, strict=True))):
-                with m.If(fault.valid):
+            for i, (unit, fault) in reversed(list(enumerate(zip(self.faults, faults, strict=True)))):
+                with m.If(noted[i]):
                     m.d.sync += [
                         report.cause.eq(fault.cause),
                         report.unit.eq(int(unit)),
                         report.tag.eq(fault.tag),
                         report.value.eq(fault.value),
                     ]
-            with m.If(faults[0].valid & self.offender.valid):
-                m.d.sync += report.tile.eq(self.offender.tile)
+            with m.If(noted[0]):
+                m.d.sync += report.tile.eq(whose)
         with m.Elif(asked & ~reporting):
             m.d.sync += [turn.eq(turn + 1), report.dst_tile.eq(self.host), report.fault.eq(1)]
             m.d.sync += report.tile.eq(self.tile)

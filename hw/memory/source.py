@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..spec.config import OFFSET_BITS
@@ -46,7 +46,8 @@ class SourceGenerator(MoverPorts):
         # how many words are requested at once, and whether they are taken
         count = Signal(16)
         step = Signal()
-        past = self._past(m, run, count)
+        burst = Signal(7)
+        past = self._past(m, run, count, burst)
         m.d.comb += [self.read.payload.region.eq(run.region), self.read.payload.offset.eq(run.offset)]
         arriving = Signal()
         reading = Signal()
@@ -55,7 +56,6 @@ class SourceGenerator(MoverPorts):
         m.d.comb += local_go.eq(run.active & ~past & (queues.words.w_level + arriving < LOCAL_FIFO))
         m.d.sync += arriving.eq(0)
         if self.has_dram:
-            burst = Signal(7)
             longest = self.config.packet_words
             shorter = Signal(16)
             dram_active = Signal()
@@ -185,8 +185,9 @@ class SourceGenerator(MoverPorts):
             ]
         return description
 
-    def _past(self, m: Module, run: _SourceRun, count: Signal) -> Signal:
-        """Whether any of the next `count` words is outside a readable region."""
+    def _past(self, m: Module, run: _SourceRun, count: Signal, burst: Signal) -> Signal:
+        """Whether any of the next `count` words is outside a readable region. Of DRAM they are the fewest of three
+        numbers (of the run, of the MOVE, of the `burst`), each of which is compared: so it is not waited for which."""
         limit = Signal(24)
         with m.Switch(run.region):
             for number, depth in self.depths.items():
@@ -197,7 +198,11 @@ class SourceGenerator(MoverPorts):
         known = Signal()
         m.d.comb += known.eq(sum((run.region == int(number) for number in self.depths), start=0) != 0)
         past = Signal()
-        m.d.comb += past.eq(~known | (run.offset + count > limit + 1))
+        m.d.comb += past.eq(~known | (run.offset + 1 > limit + 1))
+        if self.has_dram:
+            with m.If(run.region == Region.MAIN):
+                numbers = (run.run_left, run.left, burst)
+                m.d.comb += past.eq(Cat(run.offset + number > self.depths[Region.MAIN] for number in numbers).all())
         if self.config.programs:
             with m.If(self._abroad(run, count)):
                 m.d.comb += past.eq(1)

@@ -94,8 +94,9 @@ class RequestTaker(wiring.Component):
 
     A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; one with a `fire_at` of f, in
     cycle f + 1. If f is past when the MOVE reaches the front of the queue, that is a LATE fault. A request of the wrong
-    length or parity is a fault and is dropped. `blocked_status`: why the queue is blocked, for the host when it asks.
-    `timed`: the first MOVE in the queue waits for its fire time.
+    length is a fault with its last flit, one of the wrong parity in the cycle after; both are dropped.
+    `blocked_status`: why the queue is blocked, for the host when it asks. `timed`: the first MOVE in the queue waits
+    for its fire time.
 
     In chips with `programs`, `given` offers every FETCH, also one for no unit, which is to end the tile's streams
     (`isa.FETCH`); MOVEs have no fire times there (`hw.wiring.rights`)."""
@@ -156,13 +157,13 @@ class RequestTaker(wiring.Component):
         fired = Signal()
         due = Signal()  # the fire time has come (`fired`), or there is none
         seen = Signal(range(REQUEST_FLITS))
-        full = Signal()  # `code` holds a whole request
-        odd = Signal()
-        flipped = Signal()  # parity so far (`odd`), and including this flit
-        m.d.comb += flipped.eq((odd & (seen != 0)) ^ self.flit.payload.data.xor())
+        whole = Signal()  # `code` holds a request
+        odd = Signal()  # parity so far
+        full = Signal()  # `code` holds a request as it was sent
+        m.d.comb += full.eq(whole & ~odd)
         m.d.comb += [
             self.active.eq(
-                self.flit.valid | full | (queue.active if isinstance(queue, RequestQueues) else queue.r_rdy)
+                self.flit.valid | whole | (queue.active if isinstance(queue, RequestQueues) else queue.r_rdy)
             ),
             due.eq(1 if self.config.programs or self.shared else fired | (first.fire_at == 0)),
             self.move.valid.eq(queue.r_rdy & due),
@@ -171,28 +172,28 @@ class RequestTaker(wiring.Component):
             queue.w_data.eq(Cat(code, *(head[name] for name in ROUTE_BODY.offsets if layout["route"].width))),
             queue.w_en.eq(full & ~head.fetch & ~elsewhere),
             passed.eq(head.fetch | Mux(elsewhere, pushed, queue.w_rdy)),
-            self.flit.ready.eq(~full | passed),
+            self.flit.ready.eq(~whole | odd | passed),
         ]
         for i in self.pushed:
             port, mine = self.push(i), Signal(name=f"for_{i}")
             m.d.comb += [mine.eq(full & ~head.fetch & (head.unit == i)), port.valid.eq(mine), port.payload.eq(code)]
             with m.If(mine):
                 m.d.comb += [elsewhere.eq(1), pushed.eq(port.ready)]
-        with m.If(full & passed):
-            m.d.sync += full.eq(0)
+        with m.If(odd | passed):
+            m.d.sync += whole.eq(0)
         with m.If(self.flit.valid & self.flit.ready):
             with m.If(seen == 0):
                 m.d.sync += head.eq(self.flit.payload.data)
             with m.Else():
                 m.d.sync += code.eq(Cat(code[REQUEST_FLIT_BITS:], self.flit.payload.data))
-            m.d.sync += [seen.eq(seen + 1), odd.eq(flipped)]
+            m.d.sync += [seen.eq(seen + 1), odd.eq((odd & (seen != 0)) ^ self.flit.payload.data.xor())]
             with m.If(self.flit.payload.last):
-                m.d.sync += [seen.eq(0), full.eq((seen == REQUEST_FLITS - 1) & ~flipped)]
+                m.d.sync += [seen.eq(0), whole.eq(seen == REQUEST_FLITS - 1)]
                 with m.If(seen != REQUEST_FLITS - 1):
                     m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH), self.fault.value.eq(seen)]
-                with m.Elif(flipped):
-                    m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.PARITY)]
-                    m.d.comb += self.fault.value.eq(head.dst_tile)
+        with m.If(whole & odd):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.PARITY)]
+            m.d.comb += self.fault.value.eq(head.dst_tile)
         with m.If(self.move.ready):
             m.d.sync += fired.eq(0)
         with m.If(queue.r_rdy & ~due):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -175,17 +175,32 @@ class Output(wiring.Component):
 
 
 def round_robin_grant(m: Module, name: str, asking: Value, before: Value) -> Signal:
-    """One-hot round robin: the first of those `asking` that follows the one-hot `before`; 0 if none asks."""
+    """One-hot round robin: the first of those `asking` that follows the one-hot `before`; 0 if none asks.
+
+    Without a carry: an FPGA has carries in chains of their own, which takes longer than a few gates and keeps what is
+    before and after apart."""
     count = len(asking)
     asks, later = Signal(count, name=name), Signal(count, name=f"{name}_later")
     pool, next_ = Signal(count, name=f"{name}_pool"), Signal(count, name=f"{name}_next")
+    passed = _spread(m, f"{name}_passed", before, count, lambda bits, by: bits >> by)
+    behind = _spread(m, f"{name}_behind", (pool << 1)[:count], count, lambda bits, by: (bits << by)[:count])
     m.d.comb += [
         asks.eq(asking),
-        later.eq(asks & ~(before | (before - 1))),
+        later.eq(asks & ~passed),
         pool.eq(Mux(later.any(), later, asks)),
-        next_.eq(pool & -pool),
+        next_.eq(pool & ~behind),
     ]
     return next_
+
+
+def _spread(m: Module, name: str, bits: Value, count: int, move: Callable[[Value, int], Value]) -> Value:
+    """The bits that are set and all that `move` leads to from there, of `count`."""
+    by = 1
+    while by < count:
+        further = Signal(count, name=f"{name}_{by}")
+        m.d.comb += further.eq(bits | move(bits, by))
+        bits, by = further, 2 * by
+    return bits
 
 
 def _encoded(one_hot: Value) -> list[Value]:

@@ -47,8 +47,9 @@ MOST_WEIGHT = 16
 MOST_POINTS = 12
 #: Bytes of one instruction.
 INSTRUCTION_BYTES = 32
-#: Bytes of one trace record.
+#: Bytes of one trace record, and the fewest that the trace memory of a tile holds, if it has one.
 TRACE_BYTES = 16
+LEAST_RECORDS = 16
 #: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
 NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights")
@@ -164,8 +165,10 @@ class ChipConfig(_Frozen):
     but the first ring, between those of data. `programs`: how many may run at the same time, each on cores of its own,
     launched and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's
     registers show busy cycles of cores, DRAM channels and links at any time. `clock_mhz`: at which it is to run, by
-    which cycles are also told as time (none: they are not); it changes no gateware, no cycle and no `digest`. Raises
-    pydantic's ValidationError (wrapped into `ConfigError` by `load`).
+    which cycles are also told as time (none: they are not); it changes no gateware, no cycle and no `digest`.
+    `trace_records`: of each tile; 0 = none, and no counters of a run either (region STATS is zeros): smaller, as fast,
+    and of a run its bytes and its cycles can be compared, but no instruction's. Raises pydantic's ValidationError
+    (wrapped into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
@@ -182,7 +185,7 @@ class ChipConfig(_Frozen):
     controller_instructions: Annotated[int, Field(ge=4, le=1024)] = 256
     controller_channel: bool = False
     mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
-    trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
+    trace_records: Annotated[int, Field(ge=0, le=1 << 20)] = 4096
     programs: Annotated[int, Field(ge=0, le=31)] = 0
     counters: bool = False
     product_register: bool = False
@@ -253,8 +256,7 @@ class ChipConfig(_Frozen):
         for field in ("ring_instructions", "controller_instructions"):
             if (value := getattr(self, field)) & (value - 1):
                 raise ValueError(f"{field} = {value} must be a power of two")
-        if self.trace_records & (self.trace_records - 1):
-            raise ValueError(f"trace_records = {self.trace_records} must be a power of two")
+        self._check_trace(count)
         if self.dram.bytes_per_cycle > self.lanes:
             raise ValueError(
                 f"dram.bytes_per_cycle = {self.dram.bytes_per_cycle} exceeds one word a cycle ({self.lanes} bytes); "
@@ -262,6 +264,26 @@ class ChipConfig(_Frozen):
             )
         self._check_arbitration()
         return self
+
+    def _check_trace(self, count: Counter[TileKind]) -> None:
+        records = self.trace_records
+        if records & (records - 1):
+            raise ValueError(f"trace_records = {records} must be a power of two")
+        if 0 < records < LEAST_RECORDS:
+            raise ValueError(
+                f"trace_records = {records} are fewer than a run makes; set at least {LEAST_RECORDS}, or 0 for a chip "
+                "without traces"
+            )
+        if not records and self.noc.arrivals:
+            raise ValueError(
+                "noc.arrivals = true leaves a trace record for each packet, and trace_records = 0 keeps none; set "
+                "trace_records, or arrivals = false"
+            )
+        if not records and count[TileKind.DTT]:
+            raise ValueError(
+                'trace_records = 0 on a floorplan with a "dtt" tile: that its packets arrive when planned is known by '
+                "trace records; set trace_records, or leave the controller out"
+            )
 
     def _check_arbitration(self) -> None:
         dram = self.dram

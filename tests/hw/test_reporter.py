@@ -24,6 +24,7 @@ PARTS = parts_of(TileKind.CORE)
 class Outcome:
     sent: list[tuple[int, int]] = field(default_factory=list)  #: cycle, flit
     free: list[int] = field(default_factory=list)  #: of every cycle: a fault raised now is reported
+    owes: list[int] = field(default_factory=list)  #: of every cycle: a report has not left
 
     @property
     def faults(self) -> list[tuple[int, dict[str, int]]]:
@@ -52,6 +53,7 @@ def run(
     unit = Reporter(SOURCES, PARTS)
     sink = Sink(unit.send, send)
     free: list[int] = []
+    owes: list[int] = []
 
     def before(cycle: int, context: Any) -> None:
         context.set(unit.go, cycle < stop)
@@ -70,22 +72,29 @@ def run(
 
     def note(_cycle: int, context: Any) -> None:
         free.append(context.get(unit.free))
+        owes.append(context.get(unit.owes))
 
     simulate(unit, cycles, [], [sink], before=before, after=note, constant=constant, gated=gated)
-    return Outcome(sink.got, free)
+    return Outcome(sink.got, free, owes)
 
 
 def fault(cause: Cause, number: int) -> dict[str, int]:
     return {"cause": int(cause), "tag": 0x100 + number, "value": 0x2000000 + number}
 
 
-def test_the_first_fault_is_sent_in_the_next_cycle_and_no_other() -> None:
+def test_the_first_fault_is_sent_two_cycles_later_and_no_other() -> None:
     """Of two in one cycle that of the lower port."""
     first = {2: fault(Cause.SHAPE, 2), 1: fault(Cause.ADDRESS, 1)}
     out = run({7: first, 8: {0: fault(Cause.LATE, 0)}, 30: {1: fault(Cause.BUS, 3)}})
     ((cycle, sent),) = out.faults
     message = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE} | fault(Cause.ADDRESS, 1)
-    assert (cycle, sent) == (8, dict.fromkeys(POST.offsets, 0) | message)
+    assert (cycle, sent) == (9, dict.fromkeys(POST.offsets, 0) | message)
+
+
+def test_a_report_is_owed_from_the_cycle_after_the_fault_until_it_has_left() -> None:
+    """Of a fault that is not accepted, nothing is."""
+    out = run({at: {1: fault(Cause.SHAPE, at)} for at in (7, 8, 30)}, send=lambda cycle: cycle >= 12)
+    assert out.owes == [int(8 <= cycle <= 12) for cycle in range(60)]
 
 
 def test_a_fault_outside_of_a_run_is_not_heard() -> None:
@@ -97,7 +106,7 @@ def test_after_clear_another_fault_is_sent(gated: bool) -> None:
     """Not the one in between, and none by itself."""
     raised = {at: {1: fault(Cause.SHAPE, at)} for at in (7, 10, 21, 22, 40)}
     out = run(raised, clear=lambda cycle: cycle in (20, 30), gated=gated)
-    assert [(cycle, sent["tag"]) for cycle, sent in out.faults] == [(8, 0x107), (22, 0x115), (41, 0x128)]
+    assert [(cycle, sent["tag"]) for cycle, sent in out.faults] == [(9, 0x107), (23, 0x115), (42, 0x128)]
     assert out.free == [int(cycle <= 7 or 21 <= cycle <= 21 or 31 <= cycle <= 40) for cycle in range(60)]
 
 
@@ -105,7 +114,7 @@ def test_a_tile_that_clears_itself_reports_every_fault_that_is_held_until_it_is_
     """As dram tiles do: the next one can be raised in the second cycle after the first was taken."""
     raised = {at: {0: fault(Cause.RIGHTS, at)} for at in range(7, 11)}
     out = run(raised, send=lambda cycle: cycle >= 9, clear=lambda cycle: cycle == 9)
-    assert [(cycle, sent["tag"]) for cycle, sent in out.faults] == [(9, 0x107), (11, 0x10A)]
+    assert [(cycle, sent["tag"]) for cycle, sent in out.faults] == [(9, 0x107), (12, 0x10A)]
 
 
 def test_nothing_is_heard_outside_of_a_run_and_that_is_said() -> None:

@@ -96,6 +96,34 @@ def test_nothing_is_taken_until_the_counters_are_clear(count: int, clearing: int
     assert granted == [clearing + 1, clearing + 2]  # ... and the waits come after it
 
 
+def test_a_void_post_takes_its_turn_and_counts_for_nothing() -> None:
+    """Neither does it count, nor is it a fault, whatever it says; another port's post waits for it all the same."""
+    unit = Semaphores(8, posts=3, takers=1, checked=1)
+    first = back_to_back(unit.post(1), [post(2, 1), post(2, 15), post(2, 15), post(9, 1)], start=20)
+    second = back_to_back(unit.post(2), [post(2, 5)], start=20)
+    taker = Taker([(2, 6)], start=20)
+    take = unit.take(0)
+    accepted: list[tuple[int, int]] = []
+
+    def drive(cycle: int, context: Any) -> None:
+        context.set(unit.void, cycle >= 21)
+        context.set(take.sem, 2)
+        context.set(take.n, 6)
+        context.set(take.valid, cycle >= 20 and not taker.granted)
+
+    def note(cycle: int, context: Any) -> None:
+        for port in (1, 2):
+            if context.get(unit.post(port).valid) and context.get(unit.post(port).ready):
+                accepted.append((cycle, port))
+        if context.get(take.grant):
+            taker.granted.append(cycle)
+
+    faults = faults_of(unit.fault)
+    simulate(unit, 40, [first, second], [], [faults], drive, note)
+    assert accepted == [(20, 1), (21, 1), (22, 1), (23, 1), (24, 2)]
+    assert (taker.granted, faults.seen) == ([25], [])
+
+
 def test_reset_clears_what_was_there() -> None:
     inner = Semaphores(8, posts=1, takers=1)
     reset = Signal()

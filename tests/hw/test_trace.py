@@ -172,3 +172,27 @@ def test_an_answer_stays_until_the_next_read() -> None:
     simulate(unit, 12, before=before, after=lambda cycle, context: seen.append(context.get(unit.read_data)))
     assert seen[4:8] == [11] * 4
     assert seen[8:] == [22] * 4
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_without_records_all_are_taken_and_statistics_are_zero(lanes: int) -> None:
+    """Every port at once; what the mover does is still counted, for the host."""
+    unit = Trace(chip(lanes, 0), 3)
+    rng = random.Random(lanes)
+    sources = [back_to_back(unit.record(i), [record(rng, tag) for tag in range(20)]) for i in range(3)]
+    reads = [(Region.STATS, i) for i in range(stats_words(unit.config))]
+    reader = Reader(unit, reads, 30)
+    counts: list[int] = []
+
+    def before(cycle: int, context: Any) -> None:
+        context.set(unit.enable, 1)
+        context.set(unit.count, 0b101 if cycle < 7 else 0)
+        reader.before(cycle, context)
+
+    def after(cycle: int, context: Any) -> None:
+        counts[:] = [context.get(unit.counts[i]) for i in range(len(STROBED))]
+        reader.after(cycle, context)
+
+    simulate(unit, reader.cycles, sources, [], [], before, after, gated=True)
+    assert all(source.taken == list(range(20)) for source in sources)
+    assert (reader.words, counts) == ([0] * len(reads), [7, 0, 7])

@@ -101,7 +101,7 @@ GRANTS_NOBODY = Mutant(
     "the next in turn is granted, whether it asks or not",
     {
         "output_unit": [
-            ("next_.eq(pool & -pool)", "next_.eq(Mux(asks.any(), (before << 1) | before[-1] | ~before.any(), 0))")
+            ("next_.eq(pool & ~behind)", "next_.eq(Mux(asks.any(), (before << 1) | before[-1] | ~before.any(), 0))")
         ]
     },
 )
