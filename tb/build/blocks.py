@@ -87,8 +87,9 @@ def _unit(block: Block, config: ChipConfig, own: Sequence[str]) -> Iterator[str]
     yield "  end"
     for name in seen:  # the trace hands them out, and the link to the host's reader of counters takes them
         yield f"  always @(edge {LOOK}) taken_{pin(name)} = {pin(name)};"
-        looking = ["own.tracer.is_stat", *(f"own.{gate}.enable" for gate in own if gate == COUNTER)]
-        yield f"  assign {LOOKS} = {' | '.join(looking)};"
+        looking = [f"own.{gate}.enable" for gate in own if gate == COUNTER]
+        looking += ["own.tracer.is_stat"] * bool(config.trace_records)
+        yield f"  assign {LOOKS} = {' | '.join(looking) or 0};"
     for name in known:  # as a register of the block: what follows from it is known when the cycle has been done
         yield f"  always @(edge {WAKE} or edge {TICK}) taken_{pin(name)} <= {pin(name)};"
     held = {*taken, *seen, *known}

@@ -12,7 +12,7 @@ from meshloom.sched.program.names import Names, opcode_name, tile_name, unit_nam
 from meshloom.sched.program.program import Program
 
 from ..devices.interface import Run
-from ..devices.readout import records_expected
+from ..devices.readout import records_expected, untraced
 from .records import InstructionPlace, Match, Timed, label_of
 
 
@@ -22,14 +22,18 @@ class Completeness(TypedDict, total=False):
     records_expected: int
     records_compared: int
     record_problem: str
+    untraced: str
 
 
 def completeness(match: Match, run: Run, program: Program, schedule: Schedule, chip: ChipConfig) -> Completeness:
     """How many trace records were expected and how many were compared with their prediction. If some are missing or
     wrong, the reason: which tile, how many, the first instruction without a record, and the fix. Empty after a fault.
+    On a chip without trace records: what cannot be said (`untraced`).
     """
     if run.fault is not None:
         return {}
+    if why := untraced(chip):
+        return {"untraced": why}
     from meshloom.hw.control.trace import Counter
 
     due = records_expected(program, chip)

@@ -1,4 +1,5 @@
-"""The program that brings traces and counters home: one MOVE per tile and region, into DRAM after everything else."""
+"""The program that brings traces and counters home: one MOVE per tile and region, into DRAM after everything else. A
+chip without trace records has none to bring."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Readout:
-    """Where everything lands: (tile, region, first word in DRAM, words), and the stream that moves it."""
+    """Where everything lands: (tile, region, first word in DRAM, words), and the stream that moves it, which has no
+    instructions if there is nothing."""
 
     dram_tile: int
     first: int
@@ -82,6 +84,8 @@ def records_expected(program: Program, chip: ChipConfig) -> dict[int, int]:
 def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -> Readout:
     """Plans the readout into the first DRAM tile from word `free_from` on. Raises ProgramError when it doesn't fit."""
     dram = chip.drams[0]
+    if not chip.trace_records:
+        return Readout(dram, free_from, 0, (), Stream(chip.host, Unit.MOVER, dram, free_from, ()))
     expected = records_expected(program, chip)
     sizes = [
         (tile, region, words)
@@ -186,9 +190,12 @@ def _unpack(slots: NDArray[np.uint64]) -> dict[str, NDArray[np.uint64]]:
 
 
 def shortage(counters: dict[int, list[int]], chip: ChipConfig) -> str:
-    """Which tile's trace memory was too small in a run, and the mend; empty if none was."""
+    """Which tile's trace memory was too small in a run, and the mend; empty if none was. Of a chip without trace
+    records: that it has none."""
     from meshloom.hw.control.trace import Counter
 
+    if not chip.trace_records:
+        return untraced(chip)
     tile = max(counters, key=lambda tile: counters[tile][Counter.RECORDS], default=chip.host)
     needed = counters[tile][Counter.RECORDS] if counters else 0
     if needed <= chip.trace_records:
@@ -196,4 +203,14 @@ def shortage(counters: dict[int, list[int]], chip: ChipConfig) -> str:
     return (
         f"{tile_name(chip, tile)} made {needed} trace records and keeps {chip.trace_records}, the others are lost; set "
         f"trace_records = {1 << (needed - 1).bit_length()} in chip {chip.name}"
+    )
+
+
+def untraced(chip: ChipConfig) -> str:
+    """What cannot be said of a run on a chip without trace records; empty for other chips."""
+    if chip.trace_records:
+        return ""
+    return (
+        f"chip {chip.name} keeps no trace records: its bytes and its cycles in all were compared, and which "
+        "instruction takes longer than the model says cannot be told; set trace_records for that"
     )

@@ -203,7 +203,8 @@ class SimulatedDevice:
         needed = loads(job, chip, anew=number == 0)  # nobody has been there before the first job of a process
         first = chip.drams[0]
         plan = readout.plan(job.program, chip, stats_words(chip), needed.free[first])
-        needed.segments[first].append((plan.stream.address, plan.stream.code(chip)))
+        if plan.words:
+            needed.segments[first].append((plan.stream.address, plan.stream.code(chip)))
         for index, tile in enumerate(chip.channels):
             write_image(folder / f"job{number}_{index}.bin", needed.segments[tile])
         return plan, needed
@@ -294,8 +295,10 @@ class SimulatedDevice:
             for tile, at, words in job.outputs:
                 first, data = dumps[tile]
                 memory.append(data[at - first : at - first + words])
-            traced = read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
-            records, counters, damage = readout.parse(plan, traced, chip)
+            damage = ""
+            if plan.words:
+                traced = read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
+                records, counters, damage = readout.parse(plan, traced, chip)
             shortage = readout.shortage(counters, chip) or damage
         states = folder / f"job{number}_states.out"
         blocked_status = parse_states(states.read_text()) if states.exists() else ()

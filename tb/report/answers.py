@@ -123,9 +123,10 @@ def answer(graph: Graph, figures: tuple[OutputFigures, ...]) -> str:
 
 
 def lines(row: Row) -> list[str]:
-    """What a network said, and what is to be known of its file, in sentences."""
+    """What a network said, and what is to be known of its file, in sentences; and what cannot be said of a run."""
+    untraced = [f"{row.workload}: {row.untraced}"] * bool(row.untraced)
     if row.network is None:
-        return []
+        return untraced
     head = f"{row.workload}, {row.network.picture}: " if row.network.picture else f"{row.workload}: "
     texts: list[str] = []
     for output in row.network.outputs:
@@ -138,7 +139,7 @@ def lines(row: Row) -> list[str]:
             texts.append(f"{head}output {output.name} {list(output.shape)}{place}{noise}")
     if row.network.detector is not None:
         texts += [f"{head}{line}" for line in _detector_lines(row.network.detector)]
-    return texts + [f"{head}{note}" for note in row.network.notes]
+    return [*texts, *(f"{head}{note}" for note in row.network.notes), *untraced]
 
 
 def _detector_lines(figures: DetectorFigures) -> list[str]:

@@ -125,6 +125,7 @@ class Row(Record):
     records_expected: Count = 0  #: trace records that the program must make
     records_compared: Count = 0  #: those that were compared with their prediction
     record_problem: str = ""  #: why some are missing or wrong, and the fix
+    untraced: str = ""  #: why no instruction was compared with the model, if the chip keeps no trace records
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None
     network: NetworkFigures | None = None
@@ -257,7 +258,7 @@ class Row(Record):
     def _divergence(self) -> str:
         first = self.first_divergence
         if first is None:
-            return ""
+            return f"; {self.untraced}" * bool(self.untraced)
         label = f" ({first.label})" if first.label else ""
         return (
             f"; first divergence at tile {first.tile}, {first.unit}, tag {first.tag}{label}: predicted "

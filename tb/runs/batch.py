@@ -179,7 +179,7 @@ class _Batch:
         update["chip_digest"] = self.config.digest
         update |= {"settings": settings, "area": self.area}
         if self.options.links:
-            update |= link_figures(result, item.program, self.config, not row.record_problem)
+            update |= link_figures(result, item.program, self.config, not (row.record_problem or row.untraced))
         if row.rtl_cycles and not row.faults:
             # of all that was computed and moved, however long it took
             estimate = energy(row, item.schedule, item.program, self.config, self.energies)

@@ -328,7 +328,8 @@ def row(
             failure = f"what the cores computed is not what the schedule says: {error}"
             if why := traced.get("record_problem"):
                 failure += f"; {why}"
-        if prepared.described and not traced.get("record_problem"):  # only complete records explain the cycles
+        explained = not (traced.get("record_problem") or traced.get("untraced"))
+        if prepared.described and explained:  # only complete records explain the cycles
             layers, shares = figures(prepared, run, chip, feed.snr_db)
         outputs, detector, problems = _outputs(prepared, feed, title, run, tensors)
         notes += problems

@@ -89,7 +89,7 @@ def row_of(
     faults = records.fault_reports(run, program, schedule, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     traced = completeness(match, run, program, schedule, chip)
-    whole = not faults and not traced.get("record_problem")
+    whole = not (faults or traced.get("record_problem") or traced.get("untraced"))
     return Row(
         workload=plan.name,
         chip=chip.name,

@@ -113,6 +113,8 @@ class BoardDevice:
     def _readout(self, job: Job, needed: Loads) -> tuple[readout.Readout | None, str]:
         """The program that fetches the records, which is added to what is `needed`; or why there is none."""
         chip = self.config
+        if why := readout.untraced(chip):
+            return None, why
         try:
             plan = readout.plan(job.program, chip, stats_words(chip), needed.free[chip.drams[0]])
         except ProgramError as error:

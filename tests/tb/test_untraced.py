@@ -1,0 +1,88 @@
+"""A chip without trace records: bytes and cycles in all are compared, and the row says what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.contracts import stats_words
+from meshloom.hw.spec.isa import Region
+from meshloom.sched.checker.accesses import region_words
+from meshloom.sched.workload.catalog import find
+from meshloom.tb.compare.links import LinksError, congestion
+from meshloom.tb.devices import readout
+from meshloom.tb.devices.interface import Run
+from meshloom.tb.devices.registry import find as find_device
+from meshloom.tb.report.answers import lines
+from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.runs.kinds.layers import LayerRun
+from meshloom.tb.runs.runner import prepare
+
+from .test_soft_reset import SMALL
+
+#: The same chip, with what reads counters while it runs, as it is and without traces.
+TRACED = SMALL.model_copy(update={"name": "traced", "counters": True, "trace_records": 256})
+CHIP = ChipConfig.model_validate(TRACED.model_dump(mode="json") | {"name": "untraced", "trace_records": 0})
+WORKLOAD = "gemm:12x9x7"
+SAYS = "chip untraced keeps no trace records: its bytes and its cycles in all were compared"
+
+
+def prepared(chip: ChipConfig) -> LayerRun:
+    run = prepare(find(WORKLOAD)[0], chip, "loop_order:effort=0.01")
+    assert isinstance(run, LayerRun)
+    return run
+
+
+def row_of(run: Run, item: LayerRun, chip: ChipConfig) -> Row:
+    return item.row(run, chip)
+
+
+def as_planned(item: LayerRun, chip: ChipConfig, **more: Any) -> Run:
+    """What a device returns that writes what is right, in the cycles of the model."""
+    job = item.job(chip)
+    memory = [np.zeros((words, chip.lanes), np.uint8) for _, _, words in job.outputs]
+    return replace(
+        Run(item.timeline.cycles, None, memory, [], {}, 1.0, "somewhere", readout.untraced(chip)), **more
+    )  # fmt: skip
+
+
+def test_nothing_is_fetched_and_nobody_can_read_it() -> None:
+    item = prepared(CHIP)
+    plan = readout.plan(item.program, CHIP, stats_words(CHIP), 100)
+    assert (plan.words, plan.parts, plan.stream.instructions) == (0, (), ())
+    assert region_words(CHIP, CHIP.cores[0], Region.TRACE, "src") == 0
+    assert region_words(CHIP, CHIP.cores[0], Region.STATS, "src") == stats_words(CHIP)
+
+
+def test_the_row_says_what_cannot_be_said() -> None:
+    """Its cycles count as ever; without records there is no figure that needs them, and no congestion of links."""
+    item = prepared(CHIP)
+    row = row_of(as_planned(item, CHIP), item, CHIP)
+    assert (row.records_expected, row.records_compared, row.record_problem, row.arrays) == (0, 0, "", None)
+    assert row.untraced.startswith(SAYS)
+    assert lines(row) == [f"{row.workload}: {row.untraced}"]
+    right = row.model_copy(update={"mismatches": 0})
+    assert right.status is Status.PASSED
+    slow = right.model_copy(update={"rtl_cycles": 2 * right.rtl_cycles})
+    assert slow.status is Status.MODEL
+    assert slow.reason.endswith(row.untraced)
+    with pytest.raises(LinksError, match="keeps no trace records"):
+        congestion(as_planned(item, CHIP), item.program, CHIP)
+    assert readout.untraced(TRACED) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_a_chip_without_traces_takes_the_same_cycles(simulator: str) -> None:
+    """Gated in Verilator, not gated in Icarus; twice in a row."""
+    item = prepared(CHIP)
+    device = find_device(simulator).open(CHIP, False, print)
+    rows = [row_of(run, item, CHIP) for run in device.run([item.job(CHIP), item.job(CHIP)])]
+    for row in rows:
+        assert (row.status, row.rtl_cycles, row.mismatches) == (Status.PASSED, item.timeline.cycles, 0), row.reason
+        assert row.untraced.startswith(SAYS)
+        assert row.rtl_cycles == prepared(TRACED).timeline.cycles
