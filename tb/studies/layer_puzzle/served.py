@@ -24,14 +24,14 @@ from ..engine.rows import Rows
 from ..points.runs import DEVICE, chip_of, gateware
 
 #: What decides what happens, besides the scheduler; with what these import, such as the compiler.
-_DECIDE = (
+DECIDE = (
     *(f"sched.schedulers.online.{name}" for name in ("drive", "instances", "metrics")),
     "sched.model.modelled",
     "sched.papers.layer_puzzle.estimator",
     "tb.runs.online.serve",
 )
 #: What else decides for schedulers that ask the trained estimator.
-_FOREST = "sched/papers/layer_puzzle/congestion.npz"
+FOREST = "sched/papers/layer_puzzle/congestion.npz"
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _scenarios(chip: str) -> dict[str, Scenario]:
 
 
 @cache
-def _digest(file: str) -> str:
+def digest_of(file: str) -> str:
     return hashlib.sha256(Path(ROOT, file).read_bytes()).hexdigest()
 
 
@@ -213,8 +213,8 @@ class ServedPoint(Point):
         folder = "schedulers.online" if scheduler == "lookahead" else "papers.layer_puzzle"
         more = [("chip", chip_of(self.chip).digest), ("scenario", repr(self.scenario)), ("options", repr(options))]
         more += [("gateware", gateware())] * self.rtl
-        more += [("forest", _digest(_FOREST))] * (options.get("estimator") == "forest")
-        return Inputs((*_DECIDE, f"sched.{folder}.{scheduler}"), tuple(more))
+        more += [("forest", digest_of(FOREST))] * (options.get("estimator") == "forest")
+        return Inputs((*DECIDE, f"sched.{folder}.{scheduler}"), tuple(more))
 
     def measure(self, report: Report) -> Served:
         """Raises ServingError, WindowError, CheckError, DeviceError."""

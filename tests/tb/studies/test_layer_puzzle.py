@@ -65,7 +65,7 @@ def test_all_that_decides_a_row_is_in_its_key(monkeypatch: pytest.MonkeyPatch) -
     forest = ServedPoint("lp4", "small0", "layer_puzzle:estimator=forest")
     keys = [PREMA.key, forest.key]
     assert len({*keys, *(one.key for one in others)}) == 6
-    monkeypatch.setattr(served, "_digest", lambda file: "changed")
+    monkeypatch.setattr(served, "digest_of", lambda file: "changed")
     assert PREMA.key == keys[0]
     assert forest.key != keys[1]
     monkeypatch.setattr(served, "_scenarios", lambda chip: {"small0": Scenario("small0", (Request("ds_cnn"),))})
