@@ -11,6 +11,7 @@ import typer
 from ..api.options import Chip, Clock, MemoryLimit, Network, OnlineScheduler, TimeLimit, examples
 from ..api.request import limited, refuse_other_kind
 from .conclude import conclude
+from .fields import Set, with_fields
 from .outputs import STDOUT, check_places
 from .requests import filled
 
@@ -30,6 +31,7 @@ class ServeRequest:
         Path, typer.Argument(metavar="SCENARIO.toml", help="Networks, batches, arrivals and deadlines.")
     ]
     chip: Chip = "lp9"
+    set: Set = None
     clock: Clock = None
     scheduler: OnlineScheduler = "lookahead"
     time_limit: TimeLimit = None
@@ -61,6 +63,7 @@ class ServeRequest:
     epilog=examples(
         "meshloom serve examples/scenarios/mixed.toml",
         "meshloom serve examples/scenarios/mixed.toml --scheduler lookahead:deadlines=no --model",
+        "meshloom serve examples/scenarios/mixed.toml --set dram.arbitration=round_robin --model",
         "meshloom serve my_scenario.toml --chip lp25 --scheduler my_scheduler.py:decide --json out.json",
     )
 )
@@ -89,7 +92,7 @@ def serve(request: ServeRequest) -> None:
     from ..report.gantt import SUFFIXES
     from ..results.scenario import results_path
 
-    config = at_clock(load_chip(request.chip), request.clock)
+    config = at_clock(with_fields(load_chip(request.chip), request.set), request.clock)
     scenario = load(request.scenario, zoo.names())
     device, gantt = None if request.model else request.device, request.gantt
     if device is not None and device not in SIMULATORS:

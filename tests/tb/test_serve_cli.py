@@ -23,7 +23,7 @@ from meshloom.tb.runs.online import networks, recorded
 from meshloom.tb.runs.online import serve as runtime
 from meshloom.tb.runs.online.rtl_session import RtlSession
 
-from .served_chip import CHIP
+from .served_chip import CHIP, chip_with
 
 ONE = 'name = "one"\n[[network]]\nname = "resnet8"\n'
 
@@ -78,6 +78,15 @@ def test_stages_are_told_without_a_terminal(folder: Path) -> None:
     assert left(folder) == {".json", ".svg"}
 
 
+def test_a_field_of_the_chip_may_have_another_value(folder: Path) -> None:
+    fields = ("--set", "dram.arbitration=round_robin", "--set", "dram.latency=25")
+    shown = invoke("one.toml", "--model", "--json", "-", *fields)
+    served = json.loads(shown.stdout)["scenario"]
+    assert served["chip_digest"] == chip_with("lp4", dram=CHIP.dram.model_dump() | {
+        "arbitration": "round_robin", "latency": 25
+    }).digest  # fmt: skip
+
+
 def test_json_on_stdout_is_alone_there(folder: Path) -> None:
     shown = invoke("one.toml", "--model", "--json", "-")
     assert json.loads(shown.stdout)["scenario"]["name"] == "one"
@@ -107,6 +116,13 @@ def test_eighty_columns_hold_every_cell(folder: Path, monkeypatch: pytest.Monkey
         (ONE + "deadline_factor = -0.5\n", [], "deadline_factor = -0.5 must be at least 0"),
         (ONE + 'arrival = { trace = "t.csv" }\n', [], "t.csv never names resnet8; did you mean resnet5?"),
         (ONE, ["--chip", "lp99"], "unknown chip 'lp99'"),
+        (ONE, ["--set", "dram.arbitration"], "--set dram.arbitration: give FIELD=VALUE"),
+        (
+            ONE,
+            ["--set", "dram.arbitration=fair"],
+            'dram.arbitration = "fair" must be "fifo", "round_robin" or "weighted"',
+        ),
+        (ONE, ["--set", "drum.words=1"], "drum.words: there is no table drum"),
         (ONE, ["--scheduler", "pream"], "did you mean prema?"),
         (ONE, ["--scheduler", "prema:periode=3"], "no option 'periode' for serving; did you mean period?"),
         (ONE, ["--scheduler", "mine.py:decide"], "there is no file mine.py"),

@@ -16,6 +16,7 @@ import numpy as np
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.schedulers.online.registry import chosen
+from meshloom.sched.support.garbage import uncollected
 from meshloom.sched.workload.arrivals import Poisson
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.sched.workload.workload_sets import FACTORS
@@ -202,14 +203,12 @@ class AssumedPoint(Point):
         """What has to be compiled: for fixed parallelisations, all versions too, which give deadlines."""
         kinds = dict.fromkeys(("all", getattr(chosen(self.scheduler)[1], "schemes", "all")))
         arbitration = self.setting.arbitration
-        return tuple(
-            NetworkTimesPoint(*each, arbitration, kind) for kind in kinds for each in self.scenario.networks
-        )
+        return tuple(NetworkTimesPoint(*each, arbitration, kind) for kind in kinds for each in self.scenario.networks)
 
     @property
     def work(self) -> float:
         """Some seconds for each million cycles of the networks alone."""
-        return 0.006 * sum(KILOCYCLES[each.network] * each.batch for each in self.scenario.requests)
+        return 0.005 * sum(KILOCYCLES[each.network] * each.batch for each in self.scenario.requests)
 
     def inputs(self) -> Inputs:
         scheduler, options = self.scheduler.partition(":")[0], chosen(self.scheduler)[1].model_dump()
@@ -224,7 +223,8 @@ class AssumedPoint(Point):
     def measure(self, report: Report) -> Lives:
         """Raises ServingError, WindowError, CheckError."""
         chip = self.setting.chip
-        results = serve(self.scenario, chip, self.scheduler, device=None, on_progress=report).results
+        with uncollected():
+            results = serve(self.scenario, chip, self.scheduler, device=None, on_progress=report).results
         compiled = compile_networks(self.scenario, chip, report)
         times = {key: _alone(one, len(chip.cores)) for key, one in compiled.items()}
         return lives_of(results, times)

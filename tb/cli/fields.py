@@ -1,0 +1,44 @@
+"""`--set FIELD=VALUE`: a chip with another value in a field."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from meshloom.hw.spec.config import ChipConfig
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Another value for a field of the chip, named as in its file: dram.arbitration=round_robin. May be "
+        "given several times.",
+        show_default="the chip as it is",
+    ),
+]
+
+
+def with_fields(chip: ChipConfig, texts: Iterable[str] | None) -> ChipConfig:
+    """The chip with other values in some fields. Raises ConfigError."""
+    from ..inputs.chips import changed
+
+    changes = dict(map(_field, texts or ()))
+    return changed(chip, changes) if changes else chip
+
+
+def _field(text: str) -> tuple[str, Any]:
+    """Name and value. Raises ConfigError without a name or a value."""
+    from meshloom.hw.spec.config import ConfigError
+
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not name or not value:
+        raise ConfigError(f"--set {text}: give FIELD=VALUE, such as dram.arbitration=round_robin")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except ValueError:  # a word without quotation marks
+        return name, value
