@@ -25,9 +25,7 @@ class Depends:
     before it overwrites. Both are sets of indices of earlier operations, and they are disjoint. `writers` and
     `readers`: those of the words that it overwrites, be they in `data` or not."""
 
-    def __init__(
-        self, operations: Sequence[Operation], chip: ChipConfig, words: Iterable[Words] | None = None
-    ) -> None:
+    def __init__(self, operations: Sequence[Operation], chip: ChipConfig, words: Iterable[Words] | None = None) -> None:
         """`words`: what each operation reads and writes, if that is known."""
         self._chip = chip
         self._memories: dict[tuple[int, int], WordMap] = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import IntEnum
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class Dependence(NamedTuple):
 
 
 #: A dependence from a tuple of its fields; the millions of a search are made without a call into Python.
-_dependence: Callable[[tuple[int, Event, bool]], Dependence] = partial(tuple.__new__, Dependence)
+_dependence: Callable[[tuple[int, Event, bool]], Dependence] = partial(cast("Any", tuple.__new__), Dependence)
 
 
 def unit_of(op: Operation) -> Unit:
@@ -285,8 +285,11 @@ def _latest(waiting: NDArray[np.int64], events: Sequence[Event], count: int) -> 
     owners, keys, sources = owners[last], keys[last], sources[last]
     turns = np.lexsort((why, -sources, owners))
     owners, keys, sources = owners[turns], keys[turns], sources[turns]
-    of_class = [events[number] for number in (keys // 2).tolist()]
-    all_of = list(map(_dependence, zip(sources.tolist(), of_class, (keys % 2 == 1).tolist(), strict=True)))
+    on: list[int] = sources.tolist()
+    classes: list[int] = (keys // 2).tolist()
+    overwrite: list[bool] = (keys % 2 == 1).tolist()
+    fields = zip(on, [events[number] for number in classes], overwrite, strict=True)
+    all_of = list(map(_dependence, fields))
     starts = np.flatnonzero(np.diff(owners, prepend=-1))
     stops = np.append(starts[1:], len(owners))
     for owner, start, stop in zip(owners[starts].tolist(), starts.tolist(), stops.tolist(), strict=True):

@@ -37,19 +37,22 @@ class Alike:
         return result
 
     def plans(self, candidate: Candidate) -> list[CorePlan]:
-        """The plans of a candidate that is a first one."""
-        return self._plans[candidate]
+        """The plans of a candidate's cores. Raises DoesNotFit."""
+        plans = self._plans.get(candidate)
+        if plans is None:
+            work = self._work(candidate)
+            plans = self._plans[candidate] = [plan(self.problem, self.chip, candidate, part) for part in work]
+        return plans
 
     def _of_plans(self, candidate: Candidate) -> Candidate:
-        plans = [plan(self.problem, self.chip, candidate, part) for part in self._work(candidate)]
-        c = candidate
+        plans, c = self.plans(candidate), candidate
         rest = c.parts_m, c.parts_n, c.x_spm, c.w_spm, c.late, c.strip, c.fair
         some = self._by_plans.setdefault(rest, [])
         for others, first in some:
             if others == plans:
+                del self._plans[candidate]
                 return first
         some.append((plans, candidate))
-        self._plans[candidate] = plans
         return candidate
 
     def _work(self, candidate: Candidate) -> list[Part]:

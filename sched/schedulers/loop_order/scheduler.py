@@ -159,7 +159,9 @@ class _Searcher:
                 queues.setdefault(kind_of(ranked.candidate), deque()).append((place, ranked))
         while queues:
             # of equals the one whose replay is shorter
-            kind = min(queues, key=lambda kind: (queues[kind][0][1].replayed * trust.get(kind, 1.0), queues[kind][0][0]))
+            kind = min(
+                queues, key=lambda kind: (queues[kind][0][1].replayed * trust.get(kind, 1.0), queues[kind][0][0])
+            )
             _, ranked = queues[kind][0]
             if self.model_left - ranked.operations < leave and self.predicted:
                 return

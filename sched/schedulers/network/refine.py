@@ -193,17 +193,19 @@ def _quick(
     if not fusible:
         return schedule(graph, chip, progress, memory, start)
     wide = expansions(graph, chip, fusible)
-    search = _SharingSearch(graph, chip, progress, memory, QUICK, {first: name for name, first in wide.items()})
+    owners = {first: name for name, first in wide.items()}
+    search = _SharingSearch(graph, chip, progress, memory, QUICK, owners, hopeless=1.0)
     search.try_(replace(start, pushed=frozenset()))
-    search.try_(replace(start, pushed=_sent(graph, _SENDERS[:1])))
     search.try_(replace(search.best, apart=frozenset(fusible)))
+    residuals = frozenset(name for name, first in wide.items() if first not in fusible)
+    if residuals:
+        search.try_(replace(search.best, apart=frozenset(), expanded=residuals))
     if search.result is None or search.result.spilled:  # maps that are large: what there is room for decides
         search.try_(replace(search.best, staging=SMALL_SHARE))
         if sharing.between is Between.WHOLE:
             search.try_(replace(search.best, between=Between.PLANES))
-    residuals = frozenset(name for name, first in wide.items() if first not in fusible)
-    if residuals:
-        search.try_(replace(search.best, apart=frozenset(), expanded=residuals))
+    for senders in (_SENDERS[:1], _SENDERS):
+        search.try_(replace(search.best, pushed=_sent(graph, senders)), hopeless=HOPELESS)
     search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
@@ -279,14 +281,16 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
 class _SharingSearch:
     """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
     could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`; `work`:
-    operations that they may have together (None: any number), but `LEAST` are compared in any case."""
+    operations that they may have together (None: any number), but `LEAST` are compared in any case; `hopeless`: see
+    `HOPELESS`; where less than that will do, two schedules that are not played count as one."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
-        owners: Mapping[str, str], work: int | None = None,
+        owners: Mapping[str, str], work: int | None = None, hopeless: float = HOPELESS,
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
-        self.left, self.most = most, most
+        self.left, self.most, self.hopeless = most, most, hopeless
+        self._refused = 0
         self._owners, self._work = owners, work
         self.best = SharingOptions()
         self.result: NetworkSchedule | None = None
@@ -297,11 +301,12 @@ class _SharingSearch:
         self._form = form(graph)
         self._reuse = Reuse()
 
-    def try_(self, sharing: SharingOptions) -> None:
+    def try_(self, sharing: SharingOptions, hopeless: float | None = None) -> None:
         """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if there is none yet
         and this one has no room."""
         if not self.left or sharing in self._tried:
             return
+        self._limit = self.hopeless if hopeless is None else hopeless
         first = self._best is None
         self._tried.add(sharing)
         self.left -= 1
@@ -325,6 +330,9 @@ class _SharingSearch:
         if played.cycles is not None and self._better(played.cycles):
             self.best, self.result, self._best = sharing, result, played
             self.worst, self.alone = played.worst or (), played.alone
+        if played.cycles is None and self.hopeless < HOPELESS:  # made and not played: half the work
+            self._refused ^= 1
+            self.left += self._refused
         if first and self._work is not None:
             compared = max(LEAST, self._work // played.operations)
             self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
@@ -363,7 +371,7 @@ class _SharingSearch:
         return played.worst is not None or not self._better(played.cycles)
 
     def _hopeless(self, estimate: int) -> bool:
-        return self._best is not None and estimate > HOPELESS * self._best.estimate
+        return self._best is not None and estimate > self._limit * self._best.estimate
 
     def _play(self, result: NetworkSchedule) -> tuple[_Played, NetworkSchedule]:
         """What a schedule takes, and the schedule with its program; not played if it cannot be the best, or is the best

@@ -194,7 +194,7 @@ def test_model_decides_among_the_leaders() -> None:
         request.append(made)
         return Prediction(cycles=1000 - len(request))
 
-    made = schedule(shape, chip, predict=predict, effort=EFFORT)
+    made = schedule(shape, chip, predict=predict, effort=0.2)
     assert len(request) > 1
     assert made.operations == request[-1].operations
     assert made.predicted == Prediction(cycles=1000 - len(request))
