@@ -92,21 +92,27 @@ class _Searcher:
         """Judges a candidate by replay; None if a tile of it does not fit after all. One that is the same schedule as
         one before counts as much, and is not made again."""
         if candidate not in self.replayed:
-            try:
-                first = self.alike.first(candidate)
-                if first is candidate:
-                    plans = self.alike.plans(candidate)
-                    self.emissions[candidate] = emit(self.shape, self.chip, candidate, self.scale, plans)
-            except DoesNotFit as error:
-                self.error, self.replayed[candidate] = error, None
-                return None
-            judged = self.replayed.get(first)
-            if judged is None:
-                nodes = self.emissions[candidate].nodes
-                judged = Ranked(candidate, closed_form, replay(nodes, self.chip), len(nodes))
-            self.replay_left -= max(judged.operations, LEAST)
-            self.replayed[candidate] = replace(judged, candidate=candidate, closed_form=closed_form)
+            self.replayed[candidate] = self._replay(candidate, closed_form)
         return self.replayed[candidate]
+
+    def _replay(self, candidate: Candidate, closed_form: float) -> Ranked | None:
+        try:
+            first = self.alike.first(candidate)
+            if first is candidate:
+                plans = self.alike.plans(candidate)
+                self.emissions[candidate] = emit(self.shape, self.chip, candidate, self.scale, plans)
+        except DoesNotFit as error:
+            self.error = error
+            return None
+        if first is candidate:
+            nodes = self.emissions[candidate].nodes
+            judged = Ranked(candidate, closed_form, replay(nodes, self.chip), len(nodes))
+        elif (like := self.replayed[first]) is not None:
+            judged = replace(like, candidate=candidate, closed_form=closed_form)
+        else:
+            return None
+        self.replay_left -= max(judged.operations, LEAST)
+        return judged
 
     def _model(self, ranked: Ranked) -> int:
         """Has a candidate predicted by the model; its cycles."""

@@ -286,10 +286,11 @@ class _SharingSearch:
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
-        owners: Mapping[str, str], work: int | None = None, hopeless: float = HOPELESS,
+        owners: Mapping[str, str], work: int | None = None, hopeless: float | None = None,
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
-        self.left, self.most, self.hopeless = most, most, hopeless
+        self.left, self.most = most, most
+        self.hopeless = self._limit = HOPELESS if hopeless is None else hopeless
         self._refused = 0
         self._owners, self._work = owners, work
         self.best = SharingOptions()
