@@ -1,4 +1,4 @@
-"""A gate on what a search for a network's schedule does, in work instead of seconds: a change that makes it dearer says
+"""A gate on what a search for the schedule of a network or a layer does, in work instead of seconds: a change that makes it dearer says
 so here.
 
 The counts are the same on every machine. A search that does less than nine tenths of what stands here has become
@@ -17,9 +17,11 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.nodes import Node
 from meshloom.sched.mapping.play.replay import replay
+from meshloom.sched.schedulers.loop_order import scheduler
 from meshloom.sched.schedulers.network import conv, refine
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
 from meshloom.sched.workload import zoo
+from meshloom.sched.workload.catalog import find
 
 from ....tiers import slow_but
 
@@ -44,6 +46,13 @@ MOST = {
     ("resnet8", "quad16"): SearchWork(8, 6_312, 5, 51, 3_884),
     ("ds_cnn", "quad16"): SearchWork(34, 29_016, 18, 56, 7_234),
     ("resnet8", "pe12x14"): SearchWork(8, 7_332, 8, 75, 6_812),
+}
+#: Layer and chip to the schedules that its search emits, and that the timeline model plays.
+MOST_OF_LAYERS = {
+    ("gemm:8x8x9", "quad16"): (46, 14),
+    ("gemm:16x16x16", "tiny"): (51, 13),
+    ("gemm:64x64x64", "quad16"): (42, 11),
+    ("resnet8/conv1", "pe12x14"): (207, 54),
 }
 
 
@@ -84,3 +93,13 @@ def test_a_search_does_no_more_than_before(case: tuple[str, str], counts: Counte
     for what, limit in vars(most).items():
         assert getattr(work, what) <= limit, f"{what}: the search has become dearer: {work}"
         assert getattr(work, what) >= 0.9 * limit, f"{what}: the search has become cheaper; lower the table: {work}"
+
+
+@pytest.mark.parametrize("case", slow_but(MOST_OF_LAYERS), ids="-".join)
+def test_a_layers_search_does_no_more_than_before(case: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    total, (name, chip) = Counter[str](), case
+    monkeypatch.setattr(scheduler, "emit", watched(scheduler.emit, lambda _: total.update(emitted=1)))
+    predict = watched(scheduler.timeline, lambda _: total.update(played=1))
+    scheduler.search(find(name)[0].shape, load(chip), predict=predict)
+    for what, limit in zip(("emitted", "played"), MOST_OF_LAYERS[case], strict=True):
+        assert 0.9 * limit <= total[what] <= limit, f"{what}: cheaper or dearer than before: {total}"
