@@ -72,7 +72,7 @@ def layout_of(report: Mapping[str, Any], netlist: Mapping[str, Any], top: str) -
         fmax=clocks[clock],
         cells={kind: Used(**numbers) for kind, numbers in report["utilization"].items() if numbers["used"]},
         path=tuple(_hops(report["critical_paths"], clock)),
-        parts=tuple(_parts(netlist["modules"][top]["cells"], top)),
+        parts=tuple(parts_of(netlist["modules"][top]["cells"], top)),
     )
 
 
@@ -89,7 +89,8 @@ def plain(name: str) -> str:
     return _ADDED.sub("", name)
 
 
-def _parts(cells: Mapping[str, Any], top: str) -> Iterator[FpgaPart]:
+def parts_of(cells: Mapping[str, Any], top: str) -> Iterator[FpgaPart]:
+    """What each part of a netlist takes, the whole first; its name is `top`."""
     sums: dict[str, Counter[str]] = {}
     for name, cell in cells.items():
         kind = cell["type"]

@@ -1,0 +1,143 @@
+"""What a chip takes of an FPGA, by part and by feature, and which paths limit its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...build.fpga.layout import FpgaPart
+from ..engine.point import Point
+from ..engine.rows import Rows
+from ..engine.study import Bar, Figure, Study, prose
+from ..engine.tables import DASH, Table, count, share, table
+from ..points.fpga import EstimatePoint, PlacedPoint
+
+WHOLE = EstimatePoint()
+UNTRACED = EstimatePoint((("trace_records", 0),))
+#: A smaller and a larger array.
+SMALL = EstimatePoint((("rows", 2), ("cols", 2)))
+LARGE = EstimatePoint((("lanes", 8), ("rows", 8), ("cols", 8), ("dram.words", 8192)))
+PLACED = PlacedPoint()
+#: Parts of fewer LUTs are not shown.
+_LEAST = 250
+#: What the names of parts say, for people.
+_PEOPLE = {"chip": "the chip", "tile_0": "DRAM tile", "tile_1": "core tile", "tile_2": "host tile"}
+
+
+def points(full: bool) -> list[Point]:
+    """The chip as it is and without traces; full: other arrays, and the chip placed and routed."""
+    return [WHOLE, UNTRACED, SMALL, LARGE, PLACED] if full else [WHOLE, UNTRACED]
+
+
+def _part(rows: Rows, point: EstimatePoint, name: str) -> FpgaPart | None:
+    return next((part for part in rows[point].parts if part.name == name), None) if point in rows else None
+
+
+def luts(rows: Rows, point: EstimatePoint) -> int | None:
+    """LUT4 of a whole chip."""
+    part = _part(rows, point, "chip")
+    return None if part is None else part.luts
+
+
+def megahertz(rows: Rows, point: EstimatePoint) -> float | None:
+    """The estimated clock."""
+    return rows[point].megahertz if point in rows else None
+
+
+def fmax(rows: Rows) -> float | None:
+    """The clock that nextpnr allows."""
+    return rows[PLACED].fmax if PLACED in rows else None
+
+
+class _Line(NamedTuple):
+    name: str
+    part: FpgaPart
+    other: FpgaPart | None
+
+
+def parts(rows: Rows) -> Table:
+    """Each tile, mesh and larger unit, with and without traces."""
+    lines: list[_Line] = []
+    for part in rows[WHOLE].parts if WHOLE in rows else ():
+        if part.name == "chip" or (part.name.count(".") < 2 and part.luts >= _LEAST):
+            tile, _, unit = part.name.partition(".")
+            name = _PEOPLE.get(tile, tile.replace("_", " "))
+            lines.append(
+                _Line(f"{name}: {unit.replace('_', ' ')}" if unit else name, part, _part(rows, UNTRACED, part.name))
+            )
+    columns: dict[str, Callable[[_Line], str]] = {
+        "part, with all below it": lambda line: line.name,
+        "LUT4>": lambda line: count(line.part.luts),
+        "flip-flops>": lambda line: count(line.part.flip_flops),
+        "block RAMs>": lambda line: count(line.part.block_rams),
+        "multipliers>": lambda line: count(line.part.multipliers),
+        "LUT4 without traces>": lambda line: count(line.other.luts) if line.other else DASH,
+    }
+    return table("By part (synthesised, not packed)", columns, lines)
+
+
+def paths(rows: Rows) -> Table:
+    """The longest path of each pair of parts that it begins and ends in."""
+    columns: dict[str, Callable[..., str]] = {
+        "ns>": lambda path: f"{path.delay:.1f}",
+        "cells>": lambda path: count(path.cells),
+        "from": lambda path: path.start,
+        "to": lambda path: path.end,
+        "through": lambda path: ", ".join(path.through),
+    }
+    return table("The longest paths, estimated", columns, rows[WHOLE].paths if WHOLE in rows else ())
+
+
+def chips(rows: Rows) -> Table:
+    """Each chip in a line."""
+    some: Iterable[EstimatePoint] = [each for each in (WHOLE, UNTRACED, SMALL, LARGE) if each in rows]
+    columns: dict[str, Callable[[EstimatePoint], str]] = {
+        "chip": lambda each: each.words,
+        "LUT4>": lambda each: count(luts(rows, each)),
+        "flip-flops>": lambda each: count(rows[each].parts[0].flip_flops),
+        "block RAMs>": lambda each: count(rows[each].parts[0].block_rams),
+        "multipliers>": lambda each: count(rows[each].parts[0].multipliers),
+        "MHz, estimated>": lambda each: f"{rows[each].megahertz:.1f}",
+    }
+    return table("Chips", columns, some)
+
+
+def placed(rows: Rows) -> Table:
+    """What nextpnr says."""
+    columns: dict[str, Callable[[PlacedPoint], str]] = {
+        "with board and DRAM": lambda each: each.words,
+        "MHz at most>": lambda each: f"{rows[each].fmax:.1f}",
+        "LUT4>": lambda each: count(rows[each].cells["TRELLIS_COMB"].used),
+        "of the FPGA's>": lambda each: share(
+            rows[each].cells["TRELLIS_COMB"].used / rows[each].cells["TRELLIS_COMB"].available
+        ),
+        "longest path from": lambda each: rows[each].path[0].cell,
+        "to": lambda each: rows[each].path[-1].cell,
+        "ns>": lambda each: f"{sum(hop.delay for hop in rows[each].path):.1f}",
+    }
+    return table("Placed and routed", columns, [each for each in (PLACED,) if each in rows])
+
+
+def saved(rows: Rows) -> float | None:
+    """By how many percent the chip is smaller without traces."""
+    whole, without = luts(rows, WHOLE), luts(rows, UNTRACED)
+    return 100 * (1 - without / whole) if whole and without else None
+
+
+STUDY = Study(
+    name="fpga",
+    title="A chip on an FPGA",
+    question="What does a chip take of an FPGA, and which paths limit its clock?",
+    answer="fpga4 takes {{ luts }} LUT4, {{ saved }} fewer without traces; its longest path allows an estimated "
+    "{{ clock }} MHz.",
+    about=prose(__file__),
+    points=points,
+    tables=(chips, parts, paths, placed),
+    figures=(
+        Figure("luts", "LUT4 of fpga4", lambda rows: luts(rows, WHOLE), "{:,.0f}", Bar("at most", 40_000)),
+        Figure("untraced", "LUT4 of fpga4 without traces", lambda rows: luts(rows, UNTRACED), "{:,.0f}"),
+        Figure("saved", "LUT4 that chips without traces save", saved, "{:.1f} %"),
+        Figure("clock", "MHz of fpga4, estimated", lambda rows: megahertz(rows, WHOLE), "{:.1f}", Bar("at least", 48)),
+        Figure("placed", "MHz of fpga4, placed and routed", fmax, "{:.1f}", Bar("at least", 25)),
+    ),
+)

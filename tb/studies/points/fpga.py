@@ -1,0 +1,95 @@
+"""Chips on an FPGA: synthesised and timed without placing, and placed and routed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from meshloom.hw.spec.config import ChipConfig
+
+from ...build.fpga.bitstream import BitstreamRequest, bitstream
+from ...build.fpga.estimate import FpgaEstimate, estimate
+from ...build.fpga.layout import FpgaLayout
+from ...build.synthesis import tools
+from ..engine.point import Inputs, Point, Report
+from .runs import Changes, chip_of, gateware
+
+#: The chip of examples/boards/fpga4.toml, as `tiny` with other fields.
+FPGA4: Changes = (
+    ("floorplan", ("dram core host",)),
+    ("trace_records", 256),
+    ("core.a_words", 512),
+    ("core.b_words", 512),
+    ("core.acc_words", 128),
+    ("core.out_words", 256),
+    ("core.vec_words", 256),
+    ("core.vec_table", False),
+    ("core.vec_whole", False),
+    ("core.channel_scales", False),
+    ("dram.words", 16384),
+    ("dram.latency", 4),
+)
+CALLED = "fpga4"
+
+
+class _FpgaPoint(Point):
+    """`changes`: of the chip."""
+
+    changes: Changes
+
+    @property
+    def config(self) -> ChipConfig:
+        """The chip."""
+        return chip_of("tiny", (*FPGA4, *self.changes), CALLED)
+
+    def inputs(self) -> Inputs:
+        more = (("gateware", gateware()), ("tools", tools()), ("chip", self.config.digest))
+        return Inputs(("tb.build.fpga.bitstream", "tb.build.fpga.estimate"), more)
+
+    @property
+    def words(self) -> str:
+        """The chip, in words."""
+        return ", ".join((CALLED, *(f"{field} = {value}" for field, value in self.changes)))
+
+
+@dataclass(frozen=True)
+class EstimatePoint(_FpgaPoint):
+    """Cells by part, and the longest paths by typical delays. Results are cached by content, too."""
+
+    changes: Changes = ()
+    row: ClassVar[Any] = FpgaEstimate
+
+    @property
+    def name(self) -> str:
+        return f"{self.words}, estimated"
+
+    @property
+    def work(self) -> float:
+        return 140.0
+
+    def measure(self, report: Report) -> FpgaEstimate:
+        """Raises BuildError."""
+        return estimate(self.config, report)
+
+
+@dataclass(frozen=True)
+class PlacedPoint(_FpgaPoint):
+    """A bitstream, with the board's link and DRAM: how it lies on the FPGA. `clock` in MHz is asked for."""
+
+    changes: Changes = ()
+    board: str = "ulx3s"
+    clock: float = 15.0
+    baud: int = 1_000_000
+    row: ClassVar[Any] = FpgaLayout
+
+    @property
+    def name(self) -> str:
+        return f"{self.words}, placed on {self.board}"
+
+    @property
+    def work(self) -> float:
+        return 1200.0
+
+    def measure(self, report: Report) -> FpgaLayout:
+        """Raises BuildError, BoardError."""
+        return bitstream(BitstreamRequest(self.config, self.board, self.clock, self.baud), report).layout
