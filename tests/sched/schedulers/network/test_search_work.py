@@ -95,7 +95,7 @@ def test_a_search_does_no_more_than_before(case: tuple[str, str], counts: Counte
         assert getattr(work, what) >= 0.9 * limit, f"{what}: the search has become cheaper; lower the table: {work}"
 
 
-@pytest.mark.parametrize("case", slow_but(MOST_OF_LAYERS), ids="-".join)
+@pytest.mark.parametrize("case", slow_but(MOST_OF_LAYERS, ("gemm:8x8x9", "quad16")), ids="-".join)
 def test_a_layers_search_does_no_more_than_before(case: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     total, (name, chip) = Counter[str](), case
     monkeypatch.setattr(scheduler, "emit", watched(scheduler.emit, lambda _: total.update(emitted=1)))
