@@ -64,7 +64,7 @@ class Assumption:
             serve.append(f"--scheduler prema{self.others}")
         texts = [f"`{_SCRIPT} {' '.join(script)}`"] * bool(script) + [f"`{each}`" for each in serve]
         texts += ["field `one` of the rows"] * self.counting.one
-        texts += ["slowdown of each network, in the results"] * (not self.counting.short)
+        texts += ["slowdowns of the others, in the results"] * (not self.counting.short)
         return ", ".join(texts)
 
     def better(self, rows: Rows, metric: str, one: str, other: str) -> Interval | None:
@@ -92,7 +92,8 @@ def flips(
     rows: Rows, settings: Sequence[Setting]
 ) -> Iterator[tuple[Assumption, str, str, Interval, Interval, str]]:  # fmt: skip
     """Assumptions under which Layer-Puzzle's comparison with another by a metric has another sign than with `BASE`
-    ("flips"), or none any more ("undecided"): both intervals, or that of `BASE` alone, leave out 1."""
+    ("flips"), or none any more ("undecided"): both intervals, or that of `BASE` alone, leave out 1. Where fewer
+    workloads were served than with `BASE`, nothing is said."""
     base = Assumption(BASE)
     for metric in paired.METRICS:
         for other in FOUR[:3]:
@@ -101,5 +102,5 @@ def flips(
                 continue
             for each in assumptions(settings):
                 after = each.better(rows, metric, THEIRS, other)
-                if after is not None and after.side != before.side and after.seeds > 1:
+                if after is not None and after.side != before.side and after.seeds >= before.seeds:
                     yield each, metric, other, before, after, "flips" if after.side else "undecided"

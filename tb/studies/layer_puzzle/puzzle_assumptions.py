@@ -4,6 +4,7 @@ how layers are cut, how times are counted. Each ratio has the confidence interva
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -205,6 +206,17 @@ def _ratio(setting: Setting, other: str, metric: str = "ANTT", one: str = THEIRS
     return value
 
 
+def _turns(setting: Setting, name: str) -> Callable[[Rows], float | None]:
+    """How many times as good a scheduler's ANTT is where channels take turns."""
+
+    def value(rows: Rows) -> float | None:
+        fair = lives(rows, replace(setting, arbitration=FAIR), name)
+        result = paired.better("ANTT", fair, lives(rows, setting, name), paired.ALL)
+        return result and result.mean
+
+    return value
+
+
 def _waits(name: str, of: Callable[[list[int]], float] = fmean) -> Callable[[Rows], float | None]:
     """Cycles from NCF's arrival to its first launch, Poisson arrivals: their mean, or the most."""
 
@@ -227,6 +239,10 @@ def _figures() -> Iterator[Figure]:
         for label, setting in (("at_once", BASE), ("poisson", poisson(BUSY)), ("fair", Setting(arbitration=FAIR))):
             words = f"ANTT of layer_puzzle better than {other}'s, {setting.words}"
             yield Figure(f"{other}_{label}", words, _ratio(setting, other), "{:.2f}")
+    for name in (THEIRS, "prema"):
+        for label, setting in (("", BASE), ("_poisson", poisson(BUSY))):
+            words = f"ANTT of {name} better if channels take turns, {setting.words}"
+            yield Figure(f"turns_{name}{label}", words, _turns(setting, name), "{:.2f}")
     yield Figure("wait", "cycles that NCF waits with veltair, Poisson arrivals", _waits("veltair"), "{:,.0f}")
     words = "cycles that NCF waits with veltair whose blocks end when a network arrives"
     yield Figure("wait_anew", words, _waits(REPLANNED), "{:,.0f}")

@@ -190,7 +190,7 @@ def test_one_assumption_says_all_its_options() -> None:
     assert one.option == (
         "`python scripts/puzzle_scenario.py --trace --without-ncf --mix table3 --batch 4`, "
         "`--set dram.arbitration=round_robin`, `--scheduler prema:schemes=output`, field `one` of the rows, "
-        "slowdown of each network, in the results"
+        "slowdowns of the others, in the results"
     )
     assert one.words == (
         "trace, channels round robin, no NCF, all of Table III, batches of 4, time alone on one core, NCF not counted, "
