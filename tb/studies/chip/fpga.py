@@ -25,8 +25,8 @@ _PEOPLE = {"chip": "the chip", "tile_0": "DRAM tile", "tile_1": "core tile", "ti
 
 
 def points(full: bool) -> list[Point]:
-    """The chip as it is and without traces; full: other arrays, and the chip placed and routed."""
-    return [WHOLE, UNTRACED, SMALL, LARGE, PLACED] if full else [WHOLE, UNTRACED]
+    """The chip as it is; full: without traces, other arrays, and placed and routed."""
+    return [WHOLE, UNTRACED, SMALL, LARGE, PLACED] if full else [WHOLE]
 
 
 def _part(rows: Rows, point: EstimatePoint, name: str) -> FpgaPart | None:

@@ -1,5 +1,5 @@
-"""A gate on what a search for the schedule of a network or a layer does, in work instead of seconds: a change that makes it dearer says
-so here.
+"""A gate on what a search for the schedule of a network or a layer does, in work instead of seconds: a change that
+makes it dearer says so here.
 
 The counts are the same on every machine. A search that does less than nine tenths of what stands here has become
 cheaper: the table is lowered with it, so that the gain stays.
