@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meshloom.sched.store import use
 from meshloom.tb.verify.mutants import __main__ as campaign
-from meshloom.tb.verify.mutants import copies, trial, witnesses
+from meshloom.tb.verify.mutants import copies, lines, page, trial, witnesses
 from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, mutant, plan
 from meshloom.tb.verify.mutants.trial import Trial, try_out
 
@@ -19,28 +21,36 @@ _SOURCE = "def double(value: int) -> int:\n    return value * 2\n"
 _USER = (
     "from meshloom.hw.unit.scale import double\n\n\ndef four(value: int) -> int:\n    return double(double(value))\n"
 )
+#: As `tests/tiers.py`: tests run in the order of the command line.
+_CONFTEST = "def pytest_addoption(parser):\n    parser.addoption('--stop-after', type=float)\n"
 _FILES = {
     "pyproject.toml": '[tool.pytest.ini_options]\nmarkers = ["slow"]\naddopts = ["--import-mode=importlib"]\n',
     "meshloom/__init__.py": "", "hw/__init__.py": "", "hw/unit/__init__.py": "", "hw/unit/scale.py": _SOURCE,
     "sched/__init__.py": "", "sched/middle.py": "from .user import four\n\nEIGHT = four(2)\n", "sched/user.py": _USER,
     "tb/__init__.py": "",
+    "tests/conftest.py": _CONFTEST,
     "tests/test_scale.py": "from meshloom.hw.unit.scale import double\n\n\n"
     "def test_double() -> None:\n    assert double(3) == 6\n",
     "tests/test_middle.py": "from meshloom.sched.middle import EIGHT\n\n\n"
     "def test_eight() -> None:\n    assert EIGHT == 8\n",
     "tests/test_nothing.py": "def test_nothing() -> None:\n    pass\n",
 }  # fmt: skip
-#: Instead of coverage.py: runs the tests, and says that line 5 of the user was run.
+#: Instead of coverage.py: runs the tests, and says that `test_eight` has run line 5 of the user, and an import line 1.
 _COVERAGE = """
-import json, pathlib, sys
+import pathlib, sqlite3, sys
 
 def main():
     words = sys.argv[1:]
-    if words[0] == "run":
-        import pytest
-        return pytest.main(words[words.index("pytest") + 1 :])
-    out = pathlib.Path(words[words.index("-o") + 1])
-    out.write_text(json.dumps({"files": {"sched/user.py": {"executed_lines": [5]}}}))
+    data = next(word for word in words if word.startswith("--data-file=")).partition("=")[2]
+    with sqlite3.connect(data) as database:
+        database.execute("CREATE TABLE file (id, path)")
+        database.execute("CREATE TABLE context (id, context)")
+        database.execute("CREATE TABLE line_bits (file_id, context_id, numbits)")
+        database.execute("INSERT INTO file VALUES (1, ?)", [str(pathlib.Path("sched/user.py").resolve())])
+        database.execute("INSERT INTO context VALUES (1, ''), (2, 'tests.test_middle.test_eight')")
+        database.execute("INSERT INTO line_bits VALUES (1, 1, ?), (1, 2, ?)", [bytes([1 << 1]), bytes([1 << 5])])
+    import pytest
+    return pytest.main(words[words.index("pytest") + 1 :])
 """
 
 
@@ -52,7 +62,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     subprocess.run(["git", "init", "-q", str(root)], check=True)
-    for module in (copies, witnesses):
+    for module in (copies, lines):
         monkeypatch.setattr(module, "OUTPUT", tmp_path / "cache")
     return root
 
@@ -83,39 +93,59 @@ def test_draws_go_through_all_folders_in_turn() -> None:
     assert all(file.startswith("hw/core/") for file in files)
 
 
-def test_a_change_is_noticed_by_the_test_that_imports_its_source(checkout: Path, tools: Path) -> None:
-    noticed = try_out(changed("* 2", "* 3"), tools, checkout)
-    assert (noticed.test, noticed.files) == ("tests/test_scale.py::test_double", 1)
-    same = try_out(changed("value * 2", "2 * value"), tools, checkout)
-    assert (same.killed, same.files) == (False, 2), "of gateware, all are asked that need it"
-    broken = try_out(changed("return", "retrun"), tools, checkout)
-    assert broken.test == "tests/test_scale.py"
-    assert (checkout / "hw/unit/scale.py").read_text() == _SOURCE, "the checkout stays as it was"
+def tried(change: Mutant, checkout: Path, tools: Path) -> Trial:
+    """In a copy, which is as it was afterwards, and so is the checkout."""
+    with copies.copied(checkout, linked=True) as tree:
+        result = try_out(change, tools, tree, 60.0)
+        assert (tree / change.file).read_text() == (checkout / change.file).read_text() == _FILES[change.file]
     assert list((checkout.parent / "cache" / "mutants").iterdir()) == []
+    return result
+
+
+def test_a_change_is_noticed_by_the_test_that_imports_its_source(checkout: Path, tools: Path) -> None:
+    noticed = tried(changed("* 2", "* 3"), checkout, tools)
+    assert (noticed.test, noticed.files) == ("tests/test_scale.py::test_double", 1)
+    broken = tried(changed("return", "retrun"), checkout, tools)
+    assert broken.test == "tests/test_scale.py"
+    same = tried(changed("value * 2", "2 * value"), checkout, tools)
+    assert (same.killed, same.files, same.reached) == (False, 1, False), "it imports no builder of simulators"
 
 
 def test_a_change_is_noticed_by_a_test_that_runs_the_line(checkout: Path, tools: Path) -> None:
     def user(line: int, after: str) -> Mutant:
         return Mutant("sched/user.py", "any", line, "any", after, _USER.replace("double(double(value))", after))
 
-    noticed = try_out(user(5, "double(value)"), tools, checkout)
+    noticed = tried(user(5, "double(value)"), checkout, tools)
     assert (noticed.test, noticed.files, noticed.reached) == ("tests/test_middle.py::test_eight", 1, True)
-    unreached = try_out(user(4, "double(value)"), tools, checkout)
+    unreached = tried(user(4, "double(value)"), checkout, tools)
     assert (unreached.killed, unreached.files, unreached.reached) == (False, 0, False)
+    middle = next(test for test in witnesses.witnesses(checkout) if test.path == "tests/test_middle.py")
+    measured = lines.known_lines(middle, checkout)
+    assert measured is not None
+    assert measured.tests("sched/user.py", 1) == {""}, "an import serves all tests of a file"
 
 
-@pytest.mark.slow
 def test_a_test_that_fails_without_the_change_notices_nothing(checkout: Path, tools: Path) -> None:
     (checkout / "tests" / "test_scale.py").write_text(_FILES["tests/test_scale.py"].replace("== 6", "== 7"))
-    noticed = try_out(changed("* 2", "* 3"), tools, checkout)
-    assert (noticed.test, noticed.files) == ("tests/test_middle.py::test_eight", 2)
+    assert not tried(changed("* 2", "* 3"), checkout, tools).killed
 
 
 @pytest.mark.slow
 def test_a_change_that_never_ends_is_noticed(checkout: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "_PATIENCE", 3.0)
-    hanging = try_out(changed("return value * 2", "while True: pass"), tools, checkout)
+    hanging = tried(changed("return value * 2", "while True: pass"), checkout, tools)
     assert hanging.test == "tests/test_scale.py (hangs)"
+
+
+def test_bytecode_of_a_change_is_not_that_of_the_next(tmp_path: Path) -> None:
+    """Python looks at size and second alone."""
+    file = tmp_path / "one.py"
+    for value in range(5):
+        copies.write(file, f"VALUE = {value}\n")
+        os.utime(file, (1_000_000, 1_000_000))
+        code = "import sys; sys.path.insert(0, '.'); import one; print(one.VALUE)"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert int(done.stdout) == value
 
 
 def test_what_cannot_be_changed_is_said(checkout: Path, tools: Path) -> None:
@@ -151,10 +181,10 @@ def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget(
 ) -> None:
     def names() -> list[str]:
         witnesses.witnesses.cache_clear()
-        return [test.path for test in witnesses.candidates("hw/unit/scale.py", checkout)]
+        return [test.path for test in witnesses.candidates("hw/unit/scale.py", 60.0, checkout)]
 
     assert names() == ["tests/test_scale.py", "tests/test_middle.py"]
-    (checkout / "tests" / "costs.txt").write_text("# first tier, all\n   200    300 tests/test_scale.py\n")
+    (checkout / "tests" / "costs.txt").write_text("# first tier, all\n    40    300 tests/test_scale.py\n")
     assert names() == ["tests/test_scale.py", "tests/test_middle.py"]
     (checkout / "tests" / "costs.txt").write_text("   200 300 tests/test_scale.py\n   41 42 tests/test_middle.py\n")
     assert names() == ["tests/test_scale.py"]
@@ -166,15 +196,37 @@ def test_a_report_names_what_no_test_noticed(tmp_path: Path) -> None:
     known.write_text(
         '[[equivalent]]\nfile = "sched/a/b.py"\nbefore = "x = 1"\nafter = "x = 2"\nreason = "nobody reads x"\n'
     )
-    seen = Trial("sched/a/b.py", "AddNot", 3, "if a:", "if not a:", "tests/test_b.py::test_a", 1, True)
-    equal = Trial("sched/a/b.py", "NumberReplacer", 5, "x = 1", "x = 2", "", 2, True)
-    missed = Trial("sched/a/b.py", "NumberReplacer", 6, "y = 1", "y = 2", "", 2, False)
-    lines = list(campaign.report({"sched/a": [seen, equal, missed]}, campaign.equivalents(known)))
-    assert lines[1].split() == ["sched/a", "3", "1", "1", "50.0"]
-    assert lines[2:] == ["sched/a/b.py:6: 2 files of tests asked, none known to run the line\n  - y = 1\n  + y = 2"]
+    seen = Trial("sched/a/b.py", "AddNot", 3, "if a:", "if not a:", "tests/test_b.py::test_a", 1, True, 60.0)
+    equal = Trial("sched/a/b.py", "NumberReplacer", 5, "x = 1", "x = 2", "", 2, True, 60.0)
+    missed = Trial("sched/a/b.py", "NumberReplacer", 6, "y = 1", "y = 2", "", 2, False, 60.0)
+    trials, same = {"sched/a": [seen, equal, missed]}, page.equivalents(known)
+    table = list(page.report(trials, same))
+    assert table[1].split() == ["sched/a", "3", "1", "1", "50.0"]
+    assert table[2:] == ["sched/a/b.py:6: 2 files of tests asked, none known to run the line\n  - y = 1\n  + y = 2"]
+    text = page.page(trials, same, "make mutate", 5)
+    assert "3 of 5 changes have been tried" in text
+    assert "| sched/a | 3 | 1 | 1 | 1 | 50 |" in text
+    assert "1 folders below the bar" in text
+    assert "- `sched/a/b.py:6`: `y = 1` as `y = 2`\n" in text
+    assert "- `sched/a/b.py:5`: `x = 1` as `x = 2`. nobody reads x\n" in text
+    assert "all folders keep the bar" in page.page({"sched/a": [seen, equal]}, same, "make mutate", 2)
+
+
+def test_a_change_that_survives_is_shown_to_more_tests_with_a_larger_budget() -> None:
+    def survivor(budget: float, code: str) -> Trial:
+        return Trial("sched/a/b.py", "AddNot", 3, "if a:", "if not a:", "", 1, True, budget, code)
+
+    same = [page.Equivalent("sched/a/b.py", "if a:", "if not a:", "nobody reads a")]
+    now = trial.code()
+    assert not campaign.is_open(survivor(60.0, now), 60.0, [])
+    assert campaign.is_open(survivor(59.0, now), 60.0, [])
+    assert campaign.is_open(survivor(60.0, "of another day"), 60.0, []), "tests were chosen otherwise"
+    assert not campaign.is_open(survivor(59.0, now), 60.0, same)
+    assert not campaign.is_open(replace(survivor(59.0, ""), test="tests/test_b.py::test_a"), 60.0, [])
+    assert not campaign.is_open(None, 60.0, [])
 
 
 def test_equivalent_changes_are_of_sources_that_there_are() -> None:
-    for each in campaign.equivalents():
+    for each in page.equivalents():
         assert each.before in (campaign.ROOT / each.file).read_text(encoding="utf-8")
         assert each.reason

@@ -18,8 +18,10 @@ from meshloom.sched.store.kinds import BLOCKS, MESHES, SCHEDULES, SIMULATORS, SY
 from ...build.builder import OUTPUT
 from .drawing import MutantError
 
-#: What of the cache tests may use again: all that is named by its content. A copy's own entries go with it.
-_SHARED = (*(kind.name for kind in (SIMULATORS, BLOCKS, MESHES, SCHEDULES, SYNTHESIS)), "artefacts", "native", "numba")
+#: What of the cache is compiled.
+COMPILED = (*(kind.name for kind in (SIMULATORS, BLOCKS, MESHES, SYNTHESIS)), "artefacts", "native", "numba")
+#: What of it tests may use again: all that is named by its content. A copy's own entries go with it.
+_SHARED = (*COMPILED, SCHEDULES.name)
 #: Seconds in which a folder has been taken by whoever has made it.
 _NEW = 60
 _WHO = ("-c", "user.name=mutants", "-c", "user.email=mutants@localhost", "-c", "commit.gpgsign=false")
@@ -39,10 +41,33 @@ def copied(root: Path, linked: bool) -> Generator[Path]:
         tree = Path(folder, "checkout")
         _copy(root, tree)
         if linked:
-            for name in _SHARED:
-                if (OUTPUT / name).is_dir():
-                    shutil.copytree(OUTPUT / name, tree / OWN / name, copy_function=_linked, symlinks=True)
+            _link(tree)
         yield tree
+
+
+def renew(tree: Path) -> None:
+    """A copy with a cache of its own is as it was, but for bytecode, which the next tests need not compile again.
+    Raises MutantError, OSError."""
+    shutil.rmtree(tree / OWN, ignore_errors=True)
+    shutil.rmtree(tree.parent / "tmp", ignore_errors=True)
+    if _git(tree, "status", "--porcelain"):
+        _git(tree, "checkout", "-q", "--force", "HEAD", "--", ".")
+        _git(tree, "clean", "-q", "-d", "--force")
+    _link(tree)
+
+
+def write(file: Path, text: str) -> None:
+    """A source of a copy, which is executed whatever bytecode there is: that of a change of the same size in the same
+    second looks like its own."""
+    for old in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
+        old.unlink()
+    file.write_text(text, encoding="utf-8")
+
+
+def _link(tree: Path) -> None:
+    for name in _SHARED:
+        if (OUTPUT / name).is_dir():
+            shutil.copytree(OUTPUT / name, tree / OWN / name, copy_function=_linked, symlinks=True)
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from ...build.builder import ROOT
 SIDES = {"hw": ("hw",), "software": ("sched", "tb")}
 _LEFT_OUT = ("tb/studies", "tb/verify")
 _TARGET = Path(__file__).with_name("target.py")
+#: What decides which changes there are.
+DRAWS = (Path(__file__), _TARGET)
 #: Seconds that Cosmic Ray may take with a file.
 _PATIENCE = 120.0
 

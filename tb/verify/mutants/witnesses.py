@@ -1,38 +1,35 @@
-"""Which tests are to notice a change: those that import its source themselves or by a helper of tests, then those that
-run the line, the ones that need least first.
+"""Which tests are to notice a change: a unit's own, then those that import its source themselves or by a helper of
+tests, then those that run the line; the cheapest first.
 
-Coverage.py says which lines a test file runs in its own process, once for each state of the sources. It doesn't see the
-lines of gateware, since a chip that is built already isn't elaborated, nor those of processes that a test starts, nor
-compiled ones: of gateware, all files of tests that need the source are asked.
+Of gateware only tests in Amaranth's simulator are asked, where one of them imports the source: the others compile a
+simulator for each change.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from os.path import commonpath
 from pathlib import Path
-from typing import Any
 
-from meshloom.sched.store import cache, provenance
-from meshloom.sched.store.kinds import SOAK
-from meshloom.sched.store.store import key
+from meshloom.sched.store import provenance
 
-from ...build.builder import OUTPUT, ROOT
-from .copies import copied
+from ...build.builder import ROOT
 
-#: CPU-seconds of tests, by `tests/costs.txt`, that one change is shown to at most; what a file that is not there costs.
-BUDGET, UNLISTED = 240.0, 10.0
+#: CPU-seconds of a file of tests that `tests/costs.txt` does not list.
+UNLISTED = 10.0
+#: CPU-seconds that a file costs besides: imports; and a chip's simulator if gateware has changed.
+STARTS, BUILDS = 1.0, 50.0
+#: Files whose costs differ by less are equally cheap: then the one that needs least comes first.
+_STEP = 8.0
 _PACKAGES = Path(__file__).with_name("packages.py")
+_BUILDER = "tb/build/builder.py"
 _IMPORTED = re.compile(r"meshloom\.((?:hw|sched|tb)(?:\.\w+)*)")
-_RUN = "import sys; sys.path.append(sys.argv.pop(1)); from coverage.cmdline import main; sys.exit(main())"
 
 
 @dataclass(frozen=True)
@@ -86,16 +83,41 @@ def witnesses(root: Path = ROOT) -> tuple[Witness, ...]:
     return tuple(result)
 
 
-def candidates(file: str, root: Path = ROOT) -> list[Witness]:
-    """Files of tests that need a source, those that import it first, then those that need least, within the budget."""
+def is_gateware(file: str) -> bool:
+    """Whether a source becomes hardware: a change of it makes every simulator another."""
+    return file.startswith("hw/") and not file.startswith("hw/spec/")
+
+
+def simulates(test: Witness, file: str) -> bool:
+    """Whether a file of tests may compile a simulator of a changed source."""
+    return is_gateware(file) and _BUILDER in test.needs
+
+
+def _cost(test: Witness, file: str) -> float:
+    return test.cost + STARTS + (BUILDS if simulates(test, file) else 0.0)
+
+
+def candidates(file: str, budget: float, root: Path = ROOT) -> list[Witness]:
+    """Files of tests that need a source: its own by name, those that import it, the others; of these those of its
+    room first, the cheap ones, those that need least. They cost at most `budget` CPU-seconds by `tests/costs.txt`, or
+    are one."""
     needing = [test for test in witnesses(root) if file in test.needs]
-    needing.sort(key=lambda test: (file not in test.direct, len(test.needs), test.path))
+    if any(file in test.direct and not simulates(test, file) for test in needing):
+        needing = [test for test in needing if not simulates(test, file)]
+    own = f"test_{Path(file).stem}"
+
+    def rank(test: Witness) -> tuple[bool, bool, int, float, int, str]:
+        direct = file in test.direct
+        named = direct and Path(test.path).stem.startswith(own)
+        shared = len(Path(commonpath([f"tests/{file}", test.path])).parts)  # `tests` mirrors the packages
+        return not direct, not named, -shared, _cost(test, file) // _STEP, len(test.needs), test.path
+
     result, spent = list[Witness](), 0.0
-    for test in needing:
-        if result and spent + test.cost > BUDGET:
+    for test in sorted(needing, key=rank):
+        if result and spent + _cost(test, file) > budget:
             continue
         result.append(test)
-        spent += test.cost
+        spent += _cost(test, file)
     return result
 
 
@@ -104,46 +126,10 @@ def importers(file: str, root: Path = ROOT) -> list[Witness]:
     return [test for test in witnesses(root) if file in test.direct]
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """How a file of tests ends on sources without a change, and the lines that it runs, by source."""
-
-    passes: bool
-    lines: Mapping[str, tuple[int, ...]]
-
-
-def baseline(test: Witness, tools: Path, root: Path = ROOT) -> Baseline:
-    """Runs a file of tests, unless that is known of these sources."""
-    files = sorted({*test.needs, *test.texts})
-    content = {name: provenance.executed((root / name).read_bytes()).decode() for name in files}
-    entry, store = key("mutants-baseline", test=test.path, content=json.dumps(content)), SOAK.store(OUTPUT)
-    if (text := store.get(entry)) is not None:
-        return Baseline(**json.loads(text))
-    with copied(root, linked=False) as tree:
-        data, settings, out = (tree.parent / each for each in ("data", "settings", "lines.json"))
-        settings.write_text(f"[run]\nsource = {tree / 'sched'}, {tree / 'tb'}\n[report]\nignore_errors = true\n")
-        variables = environment(tree) | {cache.VARIABLE: str(OUTPUT)}  # what is compiled serves others, too
-        common = [sys.executable, "-c", _RUN, str(tools)]
-        run = ["run", f"--data-file={data}", f"--rcfile={settings}", "-m", "pytest", *options(test.path)]
-        done = subprocess.run([*common, *run], cwd=tree, env=variables, capture_output=True, check=False)
-        report = ["json", f"--data-file={data}", f"--rcfile={settings}", "-o", str(out), "-q"]
-        subprocess.run([*common, *report], cwd=tree, env=variables, capture_output=True, check=False)
-        lines = dict(_lines(json.loads(out.read_text()), tree)) if out.is_file() else {}
-    result = Baseline(done.returncode == 0, lines)
-    store.put(entry, json.dumps({"passes": result.passes, "lines": result.lines}).encode())
-    return result
-
-
-def _lines(report: Mapping[str, Any], root: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for name, file in report["files"].items():
-        place = (root / name).resolve()
-        if place.is_relative_to(root) and (lines := tuple(file["executed_lines"])):
-            yield place.relative_to(root).as_posix(), lines
-
-
-def options(path: str) -> list[str]:
-    """Of pytest, for the first tier of a file."""
-    return [path, "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
+def options(*tests: str) -> list[str]:
+    """Of pytest, for the first tier of files, or for single tests, in this order."""
+    order = ("--stop-after", "1000000")  # `tests/tiers.py` begins with the dearest otherwise
+    return [*tests, "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *order]
 
 
 def environment(tree: Path) -> dict[str, str]:
@@ -151,6 +137,6 @@ def environment(tree: Path) -> dict[str, str]:
     site = tree.parent / "site"
     site.mkdir(exist_ok=True)
     shutil.copyfile(_PACKAGES, site / "sitecustomize.py")
-    return os.environ | {
-        "PYTHONPATH": str(site), "MESHLOOM_COPY": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120",
-    }  # fmt: skip
+    variables = os.environ | {"PYTHONPATH": str(site), "MESHLOOM_COPY": str(tree), "COLUMNS": "120"}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # a copy serves many changes
+    return variables
