@@ -113,6 +113,9 @@ def test_schedules_and_workloads_run_together_and_a_failure_is_a_row(tmp_path: P
     )
     assert [row.status for row in result.rows] == [Status.PASSED, Status.PASSED, Status.FAILED]
     assert result.rows[0].scheduler == "mine"
+    kept = [row.artefacts for row in result.rows]
+    assert all(kept[:2])
+    assert kept[2] is None
     assert schedule.predicted is not None
     assert result.rows[0].rtl_cycles == result.rows[1].rtl_cycles == schedule.predicted.cycles
     assert not result.ok

@@ -86,6 +86,19 @@ def test_what_a_tool_had_no_room_to_print_is_seen_by_the_disk(tmp_path: Path, sc
         check_room(tmp_path, tmp_path / "empty.log")
 
 
+@pytest.mark.parametrize(("megabytes", "room"), [(15, False), (17, True)])
+def test_a_tool_that_fails_with_room_to_spare_fails_otherwise(
+    megabytes: int, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a compiler had written is gone by then: 16 MB free were too few."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=megabytes << 20))
+    if room:
+        check_room(tmp_path)
+    else:
+        with pytest.raises(WriteError, match=f"{tmp_path}: cannot be written: {NO_ROOM}; make room there"):
+            check_room(tmp_path)
+
+
 def test_what_a_store_cannot_write_itself_has_the_same_status(tmp_path: Path) -> None:
     recipe = Recipe("thing-1", full, ())
     for place, why in ((tmp_path / "blocks", NO_ROOM), (FORBIDDEN / "blocks", "")):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,7 @@ from meshloom.tb.results import identity
 from meshloom.tb.results.events import Event, RowCount, Stage
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs import runner, single
-from meshloom.tb.runs.kinds import layers
+from meshloom.tb.runs.kinds import layers, table
 from meshloom.tb.runs.options import RunOptions
 
 from ..tiers import slow_but
@@ -259,3 +263,36 @@ def test_waves_are_written_where_the_row_says(simulator: str) -> None:
     path = Path(rows[0].waves)
     assert not path.is_absolute()
     assert path.stat().st_size > 10_000, "an FST file of a whole chip"
+
+
+class _Pool:
+    """Calls functions at once, in this process; of a broken one, whose worker was killed, nothing can be had."""
+
+    def __init__(self, broken: bool) -> None:
+        self.broken = broken
+
+    def submit(self, function: Callable[..., object], *arguments: object) -> Future[object]:
+        if self.broken:
+            raise BrokenProcessPool
+        future = Future[object]()
+        future.set_result(function(*arguments))
+        return future
+
+    def result(self, future: Future[object], on_event: Callable[[Event], None]) -> object:
+        return future.result()
+
+
+def test_a_pool_that_breaks_before_all_work_is_handed_out_costs_no_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    @contextmanager
+    def workers(count: int) -> Generator[_Pool]:
+        opened.append(count)
+        yield _Pool(broken=len(opened) == 1)
+
+    monkeypatch.setattr(runner, "workers", workers)
+    names = ["gemm:4x4x4", "gemm:4x4x8"]
+    requests = [request for name in names for request in table.requests(name, CHIP)]
+    prepared = runner._prepared(requests, CHIP, "loop_order", RunOptions(jobs=2), lambda event: None)
+    assert [run.name for runs in prepared if isinstance(runs, list) for run in runs] == names
+    assert opened == [2, 1, 1], "each in a pool of its own, so that the culprit is known"

@@ -133,6 +133,8 @@ def test_it_runs_with_its_dram_at_a_base(folder: Path) -> None:
         (".BASE_0(64'h8000_0800)", "BASE_0 is 0x80000800 and must be a multiple of 4096"),
         (".BASE_1(64'hfffff000)", "BASE_1 is 0xfffff000: 4194304 bytes from there on need more than ADDRESS_BITS"),
         (".BASE_1(64'hfffff000), .ADDRESS_BITS(33)", ""),
+        (".BASE_1(64'hffc00000)", ""),  # its last byte is the last that there is
+        (".BASE_1(64'hffc01000)", "BASE_1 is 0xffc01000: 4194304 bytes from there on need more than ADDRESS_BITS"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_named(parameters: str, words: str, folder: Path) -> None:

@@ -224,6 +224,13 @@ def test_a_checkpoint_that_cannot_be_gone_on_from_is_refused(
         load_state(path, net, SETTING)
 
 
+def test_a_checkpoint_of_before_the_first_step_is_gone_on_from(tmp_path: Path) -> None:
+    path, net = tmp_path / "c.npz", trainable.load("digits")[0]
+    save_state(begun(net, 0), path, SETTING)
+    state = load_state(path, net, SETTING)
+    assert (state.step, list(state.losses)) == (0, [])
+
+
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     path, net = tmp_path / "c.npz", trainable.load("digits")[0]
     save_state(begun(net, 0), path, SETTING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,7 +12,7 @@ import pytest
 from meshloom.sched.schedulers.failures import SchedulerError
 from meshloom.sched.schedulers.online.interface import ServingError
 from meshloom.sched.schedulers.tokens.drive import Reads, ServedText, TokenDrive, TokenStep
-from meshloom.sched.schedulers.tokens.interface import Batch, TextView
+from meshloom.sched.schedulers.tokens.interface import Batch, Text, TextView
 from meshloom.sched.schedulers.tokens.metrics import measure, spread
 from meshloom.sched.schedulers.tokens.registry import TOKENS, token_scheduler
 from meshloom.sched.support.limits import guard_of, guarded
@@ -123,6 +123,13 @@ def test_one_text_late_texts_and_waits() -> None:
         assert (steps[0].seen, steps[0].start, steps[0].end) == (1000, 1007, 1157)
         _, steps = served(name, requests((0, 2, 2), (9_000, 2, 2)))
         assert steps[-1].end == 9_000 + 150 + 120
+
+
+def test_the_last_token_of_a_text_is_due_when_each_after_the_first_has_had_its_time() -> None:
+    text = Text(number=0, arrival=50, prompt=4, output=3, limits=TextLimits(200, 120))
+    assert text.deadline == 250
+    assert replace(text, first=180).deadline == 180 + 2 * 120
+    assert replace(text, first=180, limits=TextLimits(200)).deadline is None
 
 
 def test_what_is_measured() -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from meshloom.hw.spec.config import load
 from meshloom.sched.ir.functional import run
-from meshloom.sched.schedulers.nest.mapping import MappingError
+from meshloom.sched.schedulers.nest.mapping import Dimension, Factor, MappingError
 from meshloom.sched.schedulers.nest.schedule import schedule
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.exchange.interface import ImportFileError
 from meshloom.tb.exchange.registry import IMPORTERS
+from meshloom.tb.exchange.zigzag import _whole
 from meshloom.tb.inputs.golden.layer import golden
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "mappings" / "zigzag"
@@ -102,3 +103,16 @@ def test_a_cut_file_and_another_layer(tmp_path: Path) -> None:
         ImportFileError, match=r"is of another layer: K = 64, but gemm:64x32x64 has K = 32; name its own"
     ):
         ZIGZAG.read(SMALL, parse("gemm:64x32x64"))
+
+
+def test_what_zigzag_rounds_down_is_a_whole_column_more() -> None:
+    """It unrolls 1000 channels over 16 columns in 63 turns of 15.87 on average, and writes 15."""
+    channels, rows = Dimension.K, Dimension.C
+    written, turns = (Factor(channels, 15), Factor(rows, 8)), [Factor(channels, 63)]
+    sizes, wide = {channels: 1000, rows: 8}, {channels: 16.0, rows: 8.0}
+    assert _whole(written, turns, sizes, wide) == (Factor(channels, 16), Factor(rows, 8))
+    assert _whole(written, turns, sizes, wide | {channels: 15.0}) == written, "the array has no column more"
+    assert _whole(written, turns, sizes | {channels: 945}, wide) == written, "the turns are enough"
+    assert _whole(written, turns, sizes | {channels: 1009}, wide) == written, "a column more would not be enough"
+    twice = (Factor(channels, 5), Factor(channels, 3))
+    assert _whole(twice, turns, sizes | {channels: 350}, wide) == twice, "nobody knows which of both was rounded"

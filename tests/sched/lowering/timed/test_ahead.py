@@ -10,9 +10,11 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import Opcode
 from meshloom.hw.spec.routes import dimension_ordered
 from meshloom.sched.ir.schedule import Move, Schedule
+from meshloom.sched.lowering.timed import orders
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
 from meshloom.sched.lowering.timed.orders import rebuilt, waypoints_of
 from meshloom.sched.lowering.timed.prove import ProofError, prove
+from meshloom.sched.lowering.timed.timetable import Timed, Timetabler
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.sched.routing.hardware import DttError
 from meshloom.sched.schedulers.registry import find as scheduler
@@ -61,6 +63,20 @@ def test_a_long_program_brings_its_own_code() -> None:
     brought = [one for one in result.orders.timed.values() if one.operation < 0]
     assert len(result.program.streams[0].instructions) > 3 * 64
     assert len(brought) > 6
+    assert prove(result.program, result.schedule, chip, result.table.begins)
+
+
+def test_code_is_brought_in_time_even_if_an_operation_is_always_due_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a channel without a gap: then the next packet of code is fetched when the last one is nearly through."""
+    chip = ChipConfig.model_validate(CHIP.model_dump() | {"name": "short", "controller_instructions": 64})
+    bring = orders._bring
+
+    def at_the_last_moment(planner: Timetabler, op: Move, sent: int, fired: int, last: int | None) -> Timed | None:
+        return None if last is not None else bring(planner, op, sent, fired, last)
+
+    monkeypatch.setattr(orders, "_bring", at_the_last_moment)
+    result = compile_ahead(schedule("gemm:64x80x50", chip), chip)
+    assert sum(one.operation < 0 for one in result.orders.timed.values()) >= 3
     assert prove(result.program, result.schedule, chip, result.table.begins)
 
 

@@ -53,10 +53,10 @@ def test_all_sequences_are_there(pairs: int, k: int, cores: int, count: int) -> 
     assert len(seen) == count
 
 
-@pytest.mark.parametrize("pairs", [0, 7])
-def test_more_operations_than_anyone_waits_for(pairs: int) -> None:
-    with pytest.raises(ValueError, match=f"{pairs} operations: all sequences are tried of 1 to 6"):
-        sequences(pairs, 1, 2)
+@pytest.mark.parametrize(("pairs", "k"), [(0, 1), (7, 1), (2, 4), (3, 3)])
+def test_more_operations_than_anyone_waits_for(pairs: int, k: int) -> None:
+    with pytest.raises(ValueError, match=f"{pairs * k} operations: all sequences are tried of 1 to 6"):
+        sequences(pairs, k, 2)
 
 
 @pytest.mark.parametrize("options", ["lookahead=65", "lookahead=-1", "lookahead=some"])

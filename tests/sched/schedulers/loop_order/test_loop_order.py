@@ -21,7 +21,7 @@ from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import DoesNotFit, pose
 from meshloom.sched.mapping.tiling.tiles import ORDERS, Candidate, Order, Pooling, even, parts, pooled_tiles
 from meshloom.sched.schedulers import registry
-from meshloom.sched.schedulers.loop_order.scheduler import schedule, search
+from meshloom.sched.schedulers.loop_order.scheduler import LEAST, REPLAY_BUDGET, schedule, search
 from meshloom.sched.workload.layers import ConvShape, LayerData, gemm_shape, random_data
 
 CHIPS = ("tiny", "quad8", "quad16", "pe12x14")
@@ -199,6 +199,17 @@ def test_model_decides_among_the_leaders() -> None:
     assert made.operations == request[-1].operations
     assert made.predicted == Prediction(cycles=1000 - len(request))
     assert schedule(shape, chip, predict=None, effort=EFFORT).predicted is None
+
+
+@pytest.mark.parametrize("name", ["gemm", "one_pixel"])
+def test_what_is_left_of_the_replays_goes_to_other_ways_to_begin_and_end(name: str) -> None:
+    effort = 0.2
+    result = search(SHAPES[name], load("tiny"), predict=None, effort=effort)
+    ways = ("ramp_rows", "tail_rows", "late", "strip", "tight")
+    varied = sum(any(getattr(ranked.candidate, way) for way in ways) for ranked in result.ranked)
+    assert 0.3 * result.replays < varied < 0.6 * result.replays
+    spent = [max(ranked.operations, LEAST) for ranked in result.ranked]
+    assert sum(spent) - max(spent) < REPLAY_BUDGET * effort
 
 
 def test_compute_bound_layers_keep_the_arrays_busy() -> None:

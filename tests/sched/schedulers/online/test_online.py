@@ -144,6 +144,10 @@ def test_planaria_divides_by_need_and_score() -> None:
     assert divide(view(easy, hard)) == {0: 1, 1: 3}
     tight = [replace(hard, number=number) for number in range(3)]
     assert divide(view(*tight)) == {0: 2, 1: 2, 2: 0}
+    # cores are short: who has less time for what it needs comes first
+    later, sooner = tight[0], replace(tight[1], deadline=1100)
+    assert [needed(one, 0, 4) for one in (later, sooner)] == [2, 4]
+    assert divide(view(later, sooner)) == {0: 0, 1: 4}
 
 
 def test_veltair_ends_blocks_before_layers_that_need_more_than_the_threshold() -> None:

@@ -80,6 +80,22 @@ def test_written_networks_are_read_again() -> None:
         np.testing.assert_array_equal(result, defined[name], name)
 
 
+def test_filters_whose_scales_are_equal_have_one_and_run_on_a_chip_without() -> None:
+    """Quantisers write a scale for each filter even where all are the same."""
+    graph = every_kind(14, 9)
+    model = to_onnx(graph)
+    sizes = {item.name: item.dims for item in model.graph.initializer}
+    repeated = {node.input[4]: sizes[node.input[3]][0] for node in model.graph.node if node.op_type == "QLinearConv"}
+    assert repeated
+    for item in model.graph.initializer:
+        if (count := repeated.get(item.name)) is not None:
+            scales = np.repeat(numpy_helper.to_array(item).ravel(), count)
+            item.CopyFrom(numpy_helper.from_array(scales, item.name))
+    again = as_it_is(model, "m")
+    assert again is not None
+    assert [(layer.scale, layer.scales) for layer in again.layers] == [(layer.scale, None) for layer in graph.layers]
+
+
 def test_wrong_scales_of_filters_are_refused() -> None:
     graph = by_channel(every_kind(14, 9))
     for change, error in ((lambda w: w[:-1], "weight scales for"), (lambda w: w * 1.3, "must be a whole number of")):
