@@ -7,11 +7,10 @@ of several dependences on one class only the latest is kept."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
-from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,10 +55,6 @@ class Dependence(NamedTuple):
     on: int
     event: Event
     overwrite: bool
-
-
-#: A dependence from a tuple of its fields; the millions of a search are made without a call into Python.
-_dependence: Callable[[tuple[int, Event, bool]], Dependence] = partial(cast("Any", tuple.__new__), Dependence)
 
 
 def unit_of(op: Operation) -> Unit:
@@ -285,11 +280,9 @@ def _latest(waiting: NDArray[np.int64], events: Sequence[Event], count: int) -> 
     owners, keys, sources = owners[last], keys[last], sources[last]
     turns = np.lexsort((why, -sources, owners))
     owners, keys, sources = owners[turns], keys[turns], sources[turns]
-    on: list[int] = sources.tolist()
-    classes: list[int] = (keys // 2).tolist()
-    overwrite: list[bool] = (keys % 2 == 1).tolist()
-    fields = zip(on, [events[number] for number in classes], overwrite, strict=True)
-    all_of = list(map(_dependence, fields))
+    all_of = [
+        Dependence(on, events[key // 2], key % 2 == 1) for on, key in zip(sources.tolist(), keys.tolist(), strict=True)
+    ]
     starts = np.flatnonzero(np.diff(owners, prepend=-1))
     stops = np.append(starts[1:], len(owners))
     for owner, start, stop in zip(owners[starts].tolist(), starts.tolist(), stops.tolist(), strict=True):

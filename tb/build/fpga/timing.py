@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import ConfigDict
 
@@ -128,7 +128,8 @@ def _graph(cells: Mapping[str, Any], names: Mapping[int, str]) -> _Graph:
             kind == "MULT18X18D" and "CLK" in str(cell["parameters"].get("REG_OUTPUT_CLK", ""))
         )
         for port, bits in outputs.items():
-            for bit in filter(_is_net, bits):
+            nets: list[int] = [bit for bit in bits if _is_net(bit)]
+            for bit in nets:
                 graph.driver[bit] = name
                 if clocked:
                     graph.begins[bit] = _CLOCKED.get(kind, 0.5), names.get(bit, name)
@@ -143,7 +144,7 @@ def _graph(cells: Mapping[str, Any], names: Mapping[int, str]) -> _Graph:
     return graph
 
 
-def _is_net(bit: int | str) -> bool:
+def _is_net(bit: int | str) -> TypeGuard[int]:
     return isinstance(bit, int)
 
 

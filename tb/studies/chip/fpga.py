@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...build.fpga.layout import FpgaPart
+from ...build.fpga.timing import TimedPath
 from ..engine.point import Point
 from ..engine.rows import Rows
 from ..engine.study import Bar, Figure, Study, prose
@@ -78,7 +79,7 @@ def parts(rows: Rows) -> Table:
 
 def paths(rows: Rows) -> Table:
     """The longest path of each pair of parts that it begins and ends in."""
-    columns: dict[str, Callable[..., str]] = {
+    columns: dict[str, Callable[[TimedPath], str]] = {
         "ns>": lambda path: f"{path.delay:.1f}",
         "cells>": lambda path: count(path.cells),
         "from": lambda path: path.start,

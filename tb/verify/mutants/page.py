@@ -107,10 +107,10 @@ def page(trials: Mapping[str, list[Trial]], known: list[Equivalent], command: st
     ]
     if every.survivors:
         parts += ["## Survivors", "\n".join(f"- `{each.file}:{each.line}`: {_text(each)}" for each in every.survivors)]
-    drawn = {
+    unnoticed = {
         (each.file, each.before, each.after): each for tried in trials.values() for each in tried if not each.killed
     }
-    reasons = [(change, each) for each in known if (change := drawn.get((each.file, each.before, each.after)))]
+    reasons = [(change, each) for each in known if (change := unnoticed.get((each.file, each.before, each.after)))]
     if reasons:
         lines = [f"- `{change.file}:{change.line}`: {_text(change)}. {each.reason}" for change, each in reasons]
         parts += ["## Equivalent", "\n".join(lines)]
