@@ -160,7 +160,7 @@ def _join_pictures(context: FloatContext, node: Node, axis: int) -> None:
         _join_vectors(context, node, [_lay_vectors(context, name) for name in node.input], axis)
         return
     if order is None:
-        if rank == 2 or any(len(view.shape) == 2 for view in views):
+        if any(len(view.shape) == 2 for view in views):
             raise Refused("operands are flattened pictures; concatenate them before")
         views, order = [as_picture(context, name) for name in node.input], tuple(range(rank))
     where = order.index(axis) + (rank == 3 and order.index(axis) == 2)

@@ -92,6 +92,18 @@ def test_constants_before_tokens(pixels: tuple[int, int]) -> None:
     assert report.graph.layers[-1].kind == "conv"
 
 
+def test_tokens_whose_axes_lie_otherwise_are_joined() -> None:
+    """Channels of a picture as tokens, and its pixels as tokens with channels behind: each in its own order."""
+    m = FloatModel((1, 3, 1, 6))
+    plain = m.node("Reshape", [m.conv("x", "a", (8, 3, 1, 1)), m.integers(1, 8, 6)], "plain")
+    pixels = m.node("Reshape", [m.conv("x", "b", (8, 3, 1, 1)), m.integers(1, 8, 6)], "pixels")
+    turned = m.node("Transpose", pixels, "turned", perm=[0, 2, 1])
+    square = m.node("Slice", [turned, m.integers(0), m.integers(6), m.integers(2)], "square")
+    both = m.node("Concat", [m.node("Slice", [plain, m.integers(0), m.integers(6), m.integers(1)], "some"), square],
+                  "both", axis=1)  # fmt: skip
+    keeps_its_meaning(m, linear(m, both, 6, 5, "y"))
+
+
 def test_parts_of_one_tensor_only_move() -> None:
     m = FloatModel((1, 6, 8))
     a = linear(m, "x", 8, 16, "a")
