@@ -81,7 +81,8 @@ def times(run: FinishedRun, model: bool) -> tuple[Mapping[InstructionPlace, Entr
     if model:
         return run.predicted, run.row.model_cycles
     if not run.measured:
-        raise ExplainError(f"{run.row.workload}: no cycles were measured: {run.row.reason}")
+        why = run.row.reason or run.row.untraced
+        raise ExplainError(f"{run.row.workload}: no cycles were measured: {why}; --model explains those of the model")
     return run.measured, run.row.rtl_cycles
 
 

@@ -211,6 +211,6 @@ def untraced(chip: ChipConfig) -> str:
     if chip.trace_records:
         return ""
     return (
-        f"chip {chip.name} keeps no trace records: its bytes and its cycles in all were compared, and which "
-        "instruction takes longer than the model says cannot be told; set trace_records for that"
+        f"chip {chip.name} keeps no trace records: its bytes and its cycles in all were compared; which instruction "
+        "takes longer than the model says, and how busy links are, nobody knows; set trace_records for that"
     )

@@ -123,10 +123,9 @@ def answer(graph: Graph, figures: tuple[OutputFigures, ...]) -> str:
 
 
 def lines(row: Row) -> list[str]:
-    """What a network said, and what is to be known of its file, in sentences; and what cannot be said of a run."""
-    untraced = [f"{row.workload}: {row.untraced}"] * bool(row.untraced)
+    """What a network said, and what is to be known of its file, in sentences."""
     if row.network is None:
-        return untraced
+        return []
     head = f"{row.workload}, {row.network.picture}: " if row.network.picture else f"{row.workload}: "
     texts: list[str] = []
     for output in row.network.outputs:
@@ -139,7 +138,7 @@ def lines(row: Row) -> list[str]:
             texts.append(f"{head}output {output.name} {list(output.shape)}{place}{noise}")
     if row.network.detector is not None:
         texts += [f"{head}{line}" for line in _detector_lines(row.network.detector)]
-    return [*texts, *(f"{head}{note}" for note in row.network.notes), *untraced]
+    return texts + [f"{head}{note}" for note in row.network.notes]
 
 
 def _detector_lines(figures: DetectorFigures) -> list[str]:

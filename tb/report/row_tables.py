@@ -274,8 +274,10 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
             show(micro_op_table(networks), to)
         show(share_table(networks), to)
         to.print(legend(), style="dim", soft_wrap=True)
-        for line in (line for row in networks for line in lines(row)):
-            to.print(line, markup=False, soft_wrap=True)
+    # without trace records there are no layers to show, but there is what the network said
+    said = [row for row in results.rows if row.network and (row.network.layers or row.untraced)]
+    for line in (line for row in said for line in lines(row)):
+        to.print(line, markup=False, soft_wrap=True)
     for row in networks if per_layer else ():
         show(layer_table(row), to)
     for row in results.rows:
@@ -285,6 +287,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
             show(congestion_table(row), to)
         if line := packet_line(row):
             to.print(line, markup=False, soft_wrap=True)
+    for line in dict.fromkeys(row.untraced for row in results.rows if row.untraced):
+        to.print(line, markup=False, soft_wrap=True)
     to.print(summary_line(results.summary, results.wall_seconds))
     for reason in results.summary.reasons:
         to.print(f"not good: {reason}", style="red", markup=False, soft_wrap=True)

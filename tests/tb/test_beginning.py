@@ -26,7 +26,9 @@ def test_a_scheduler_runs_as_it_stands(folder: Path) -> None:
     assert "rows" in invoke("schedulers", "./mine.py:schedule").output
 
 
-@pytest.mark.parametrize("workload", ["conv:16x16x16-16,k3,p1,relu", "gemm:1x64x10", "conv:9x40x3-24,k5,s2", "conv:1x3000x8-8,k3,p1"])
+@pytest.mark.parametrize(
+    "workload", ["conv:16x16x16-16,k3,p1,relu", "gemm:1x64x10", "conv:9x40x3-24,k5,s2", "conv:1x3000x8-8,k3,p1"]
+)
 def test_it_cuts_layers_until_they_fit(workload: str, folder: Path) -> None:
     invoke("init", "scheduler", "mine")
     shown = invoke("schedule", workload, "--chip", "tiny", "--scheduler", "./mine.py:schedule")

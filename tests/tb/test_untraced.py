@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import stats_words
@@ -17,8 +20,8 @@ from meshloom.tb.compare.links import LinksError, congestion
 from meshloom.tb.devices import readout
 from meshloom.tb.devices.interface import Run
 from meshloom.tb.devices.registry import find as find_device
-from meshloom.tb.report.answers import lines
-from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.report.row_tables import print_results
+from meshloom.tb.results.schema import Results, Row, Status
 from meshloom.tb.runs.kinds.layers import LayerRun
 from meshloom.tb.runs.runner import prepare
 
@@ -64,7 +67,11 @@ def test_the_row_says_what_cannot_be_said() -> None:
     row = row_of(as_planned(item, CHIP), item, CHIP)
     assert (row.records_expected, row.records_compared, row.record_problem, row.arrays) == (0, 0, "", None)
     assert row.untraced.startswith(SAYS)
-    assert lines(row) == [f"{row.workload}: {row.untraced}"]
+    shown = StringIO()
+    two = (row.model_copy(update={"mismatches": 0}),) * 2
+    results = Results(run="two", started=datetime.now(UTC), wall_seconds=1, complete=True, environment={}, rows=two)
+    print_results(results, Console(file=shown, width=400))
+    assert shown.getvalue().count(SAYS) == 1, "once for a chip, not for each workload"
     right = row.model_copy(update={"mismatches": 0})
     assert right.status is Status.PASSED
     slow = right.model_copy(update={"rtl_cycles": 2 * right.rtl_cycles})
