@@ -1,8 +1,8 @@
 """Which candidates of a layer make the same operations, known before any is emitted.
 
 The smaller a layer, the more of its candidates are the same schedule by other names: orders of loops that turn once,
-tiles that are larger than what there is to cut, ramps of a single piece. A GEMM of 8x8x9 on four cores has 600 that a
-search looks at, and 16 schedules.
+tiles that are larger than what there is to cut, ramps of a single piece. Of the 500 that a search judges for a GEMM of
+8x8x9 on four cores, 46 have to be made.
 """
 
 from __future__ import annotations

@@ -61,13 +61,15 @@ HOPELESS = 1.03
 class _Played:
     """A schedule: the cycles that list scheduling foresees, how many operations it has, the cycles that it takes (None:
     it has not been played), and its layers, those first for which arrays wait longest (None: nobody has looked, since
-    it was not the best), and those that could be made as if they were alone."""
+    it was not the best), and those that could be made as if they were alone; whether some tensor between
+    layers has no room in the scratchpad."""
 
     estimate: int
     operations: int = 0
     cycles: int | None = None
     worst: tuple[str, ...] | None = None
     alone: tuple[str, ...] = ()
+    spilled: bool = False
 
 
 _PLAYED = TypeAdapter(_Played)
@@ -193,19 +195,21 @@ def _quick(
     if not fusible:
         return schedule(graph, chip, progress, memory, start)
     wide = expansions(graph, chip, fusible)
-    owners = {first: name for name, first in wide.items()}
-    search = _SharingSearch(graph, chip, progress, memory, QUICK, owners, hopeless=1.0)
+    search = _SharingSearch(graph, chip, progress, memory, QUICK, {first: name for name, first in wide.items()})
+    search.hopeless = 1.0
     search.try_(replace(start, pushed=frozenset()))
     search.try_(replace(search.best, apart=frozenset(fusible)))
     residuals = frozenset(name for name, first in wide.items() if first not in fusible)
     if residuals:
         search.try_(replace(search.best, apart=frozenset(), expanded=residuals))
-    if search.result is None or search.result.spilled:  # maps that are large: what there is room for decides
+    if search.spilled:  # maps that are large: what there is room for decides
         search.try_(replace(search.best, staging=SMALL_SHARE))
         if sharing.between is Between.WHOLE:
             search.try_(replace(search.best, between=Between.PLANES))
+    search.hopeless = HOPELESS  # list scheduling does not foresee what sending brings
     for senders in (_SENDERS[:1], _SENDERS):
-        search.try_(replace(search.best, pushed=_sent(graph, senders)), hopeless=HOPELESS)
+        search.try_(replace(search.best, pushed=_sent(graph, senders)))
+    search.hopeless = 1.0
     search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
@@ -280,34 +284,34 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
 
 class _SharingSearch:
     """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
-    could be made as if they were `alone`. `left`: schedules that may still be made; `owners`: see `_waits`; `work`:
-    operations that they may have together (None: any number), but `LEAST` are compared in any case; `hopeless`: see
-    `HOPELESS`; where less than that will do, two schedules that are not played count as one."""
+    could be made as if they were `alone`; whether it has `spilled`. `left`: schedules that may still be made; `owners`:
+    see `_waits`; `work`: operations that they may have together (None: any number), but `LEAST` are compared in any
+    case; `hopeless`: see `HOPELESS`; while it is less than that, two schedules that are not played count as one."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
-        owners: Mapping[str, str], work: int | None = None, hopeless: float | None = None,
+        owners: Mapping[str, str], work: int | None = None,
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.left, self.most = most, most
-        self.hopeless = self._limit = HOPELESS if hopeless is None else hopeless
+        self.hopeless = HOPELESS
         self._refused = 0
         self._owners, self._work = owners, work
         self.best = SharingOptions()
         self.result: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
         self.alone: tuple[str, ...] = ()
+        self.spilled = False
         self._best: _Played | None = None
         self._tried: set[SharingOptions] = set()
         self._form = form(graph)
         self._reuse = Reuse()
 
-    def try_(self, sharing: SharingOptions, hopeless: float | None = None) -> None:
+    def try_(self, sharing: SharingOptions) -> None:
         """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if there is none yet
         and this one has no room."""
         if not self.left or sharing in self._tried:
             return
-        self._limit = self.hopeless if hopeless is None else hopeless
         first = self._best is None
         self._tried.add(sharing)
         self.left -= 1
@@ -330,7 +334,7 @@ class _SharingSearch:
                 self.memory.put(key, _PLAYED, played)
         if played.cycles is not None and self._better(played.cycles):
             self.best, self.result, self._best = sharing, result, played
-            self.worst, self.alone = played.worst or (), played.alone
+            self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
         if played.cycles is None and self.hopeless < HOPELESS:  # made and not played: half the work
             self._refused ^= 1
             self.left += self._refused
@@ -372,7 +376,7 @@ class _SharingSearch:
         return played.worst is not None or not self._better(played.cycles)
 
     def _hopeless(self, estimate: int) -> bool:
-        return self._best is not None and estimate > self._limit * self._best.estimate
+        return self._best is not None and estimate > self.hopeless * self._best.estimate
 
     def _play(self, result: NetworkSchedule) -> tuple[_Played, NetworkSchedule]:
         """What a schedule takes, and the schedule with its program; not played if it cannot be the best, or is the best
@@ -387,5 +391,6 @@ class _SharingSearch:
         if self._better(cycles):  # only the best is asked what to change
             predicted = prediction(result.schedule, done.program, done.timeline)
             worst = _waits(result, predicted, self.chip, self._owners)
-        played = _Played(result.estimate, len(operations), cycles, worst, result.alone)
+        spilled = not set(result.spilled).issubset(self.graph.outputs)  # these go to DRAM in any case
+        played = _Played(result.estimate, len(operations), cycles, worst, result.alone, spilled)
         return played, replace(result, lowered=done)

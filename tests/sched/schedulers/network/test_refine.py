@@ -27,6 +27,7 @@ from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
 from meshloom.sched.schedulers.network.sharing import SWITCHES, SharingOptions
 from meshloom.sched.schedulers.network.storage import SMALL_SHARE, staging_words
+from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.layout import ActivationLayout, PackedWindow
@@ -219,6 +220,24 @@ def test_effort_is_work() -> None:
         cycles[effort], outcome[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(refine.ANOTHER)
     assert outcome == {Effort.QUICK: 1, Effort.DEFAULT: refine.FEW}
     assert cycles[Effort.DEFAULT] <= cycles[Effort.QUICK]
+
+
+def test_a_quick_search_does_the_same_with_and_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked up instead of made does not change what is compared next."""
+    graph, chip, compared = zoo.load("ds_cnn"), load("quad16"), list[SharingOptions]()
+    decisive = refine._decisive
+
+    def noted(sharing: SharingOptions) -> tuple[object, object]:
+        compared.append(sharing)
+        return decisive(sharing)
+
+    monkeypatch.setattr(refine, "_decisive", noted)
+    first = with_effort(Effort.QUICK, graph, chip, None, search_cache(tmp_path, chip))
+    without = compared.copy()
+    compared.clear()
+    again = with_effort(Effort.QUICK, graph, chip, None, search_cache(tmp_path, chip))
+    assert compared == without
+    assert again.schedule.operations == first.schedule.operations
 
 
 def test_the_work_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
