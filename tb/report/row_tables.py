@@ -275,8 +275,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
         show(share_table(networks), to)
         to.print(legend(), style="dim", soft_wrap=True)
     # without trace records there are no layers to show, but there is what the network said
-    said = [row for row in results.rows if row.network and (row.network.layers or row.untraced)]
-    for line in (line for row in said for line in lines(row)):
+    answering = [row for row in results.rows if row.network and (row.network.layers or row.untraced)]
+    for line in (line for row in answering for line in lines(row)):
         to.print(line, markup=False, soft_wrap=True)
     for row in networks if per_layer else ():
         show(layer_table(row), to)

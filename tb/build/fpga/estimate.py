@@ -55,11 +55,11 @@ def estimate(chip: ChipConfig, on_progress: OnProgress = lambda what: None) -> F
         tools=tools(),
     )
     return FpgaEstimate.model_validate_json(
-        SYNTHESIS.store(OUTPUT).obtain(name, lambda: _made(chip, on_progress).model_dump_json().encode())
+        SYNTHESIS.store(OUTPUT).obtain(name, lambda: _synthesised(chip, on_progress).model_dump_json().encode())
     )
 
 
-def _made(chip: ChipConfig, on_progress: OnProgress) -> FpgaEstimate:
+def _synthesised(chip: ChipConfig, on_progress: OnProgress) -> FpgaEstimate:
     from meshloom.hw.assembly.verilog import verilog
 
     with tempfile.TemporaryDirectory(prefix="meshloom_") as result:

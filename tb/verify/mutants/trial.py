@@ -64,7 +64,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TestChoice:
     """Tests of one file, by pytest's names. `surely`: they are known to run the line."""
 
     tests: tuple[str, ...]
@@ -72,7 +72,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedTests:
     """How tests failed. `name`: of the first that did, or of the first file, and how it ended; `tests`: what to run
     again to see whether it is due to the change; `collected`: collecting them shows it."""
 
@@ -92,10 +92,10 @@ def try_out(mutant: Mutant, tools: Path, tree: Path, budget: float) -> Trial:
     those that run the line. A test that fails without the change, too, notices nothing. The copy is as before
     afterwards. Raises MutantError, OSError."""
     source, original = tree / mutant.file, (tree / mutant.file).read_text(encoding="utf-8")
-    asked, reached, noticed = 0, False, ""
+    files, reached, noticed = 0, False, ""
     try:
         for group in _groups(mutant, tools, tree, budget):
-            asked += len(group)
+            files += len(group)
             reached |= any(each.surely for each in group.values())
             tests = [name for each in group.values() for name in each.tests]
             write(source, mutant.source)
@@ -108,13 +108,13 @@ def try_out(mutant: Mutant, tools: Path, tree: Path, budget: float) -> Trial:
         write(source, original)
         renew(tree)
     change = (mutant.file, mutant.operator, mutant.line, mutant.before, mutant.after)
-    return Trial(*change, noticed, asked, reached or bool(noticed), budget, code())
+    return Trial(*change, noticed, files, reached or bool(noticed), budget, code())
 
 
-def _groups(mutant: Mutant, tools: Path, tree: Path, budget: float) -> Iterator[dict[str, Asked]]:
+def _groups(mutant: Mutant, tools: Path, tree: Path, budget: float) -> Iterator[dict[str, TestChoice]]:
     """Tests that one process runs, by file. Files of the first group that import the source are asked as a whole if
     nobody has measured what they run: most changes end there."""
-    group: dict[str, Asked] = {}
+    group: dict[str, TestChoice] = {}
     cost, first = 0.0, True
     tests = candidates(mutant.file, budget, tree)
     ready = {test.path: known_lines(test, tree) is not None for test in tests}
@@ -126,27 +126,27 @@ def _groups(mutant: Mutant, tools: Path, tree: Path, budget: float) -> Iterator[
             yield group
             group, cost, first = {}, 0.0, False
             whole = False
-        if (asked := _asked(test, mutant, tools, tree, whole)) is not None:
-            group[test.path] = asked
+        if (choice := _choice(test, mutant, tools, tree, whole)) is not None:
+            group[test.path] = choice
             cost += test.cost
     if group:
         yield group
 
 
-def _asked(test: Witness, mutant: Mutant, tools: Path, tree: Path, whole: bool) -> Asked | None:
+def _choice(test: Witness, mutant: Mutant, tools: Path, tree: Path, whole: bool) -> TestChoice | None:
     """Tests of a file that run the line, or all if that cannot be known. `whole`: or has not been measured."""
     if simulates(test, mutant.file):
-        return Asked((test.path,), False)  # where a simulator is there, no line runs
+        return TestChoice((test.path,), False)  # where a simulator is there, no line runs
     lines = known_lines(test, tree)
     if lines is None and whole:
-        return Asked((test.path,), False)
+        return TestChoice((test.path,), False)
     tests = (lines or measured_lines(test, tools, tree)).tests(mutant.file, mutant.line)
     if not tests:
         return None
-    return Asked((test.path,) if "" in tests else tuple(sorted(f"{test.path}::{name}" for name in tests)), True)
+    return TestChoice((test.path,) if "" in tests else tuple(sorted(f"{test.path}::{name}" for name in tests)), True)
 
 
-def _passes(failure: Failure, mutant: Mutant, tree: Path) -> bool:
+def _passes(failure: FailedTests, mutant: Mutant, tree: Path) -> bool:
     """Whether the tests that failed pass without the change."""
     if all((tree, test) in _passing for test in failure.tests):
         return True
@@ -157,16 +157,16 @@ def _passes(failure: Failure, mutant: Mutant, tree: Path) -> bool:
     return again is None
 
 
-def _failure(tests: Sequence[str], mutant: Mutant, tree: Path, *extra: str) -> Failure | None:
+def _failure(tests: Sequence[str], mutant: Mutant, tree: Path, *extra: str) -> FailedTests | None:
     """Runs tests until one fails. What passes as a whole is remembered."""
     code, text = _run([*options(*tests), *extra], mutant, tree)
     if code in (_PASSED, _NO_TESTS):
         _passing.update((tree, test) for test in tests if not extra)
         return None
     if (match := _FAILED.search(text)) is not None:
-        return Failure(match[1], (match[1],), code == _INTERRUPTED)
+        return FailedTests(match[1], (match[1],), code == _INTERRUPTED)
     how = "hangs" if code is None else f"ends with {code}"
-    return Failure(f"{tests[0].partition('::')[0]} ({how})", tuple(tests))
+    return FailedTests(f"{tests[0].partition('::')[0]} ({how})", tuple(tests))
 
 
 def _run(arguments: list[str], mutant: Mutant, tree: Path) -> tuple[int | None, str]:
