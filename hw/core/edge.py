@@ -8,7 +8,6 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-
 #: Registers of a lane of an edge for `int4` weights, and their bits.
 _WEIGHT_STATE = (("int4", 1), ("high", 1), ("scales", 8))
 

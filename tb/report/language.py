@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from ..results.language import LanguageResults, PhaseFigures
 
 
+_BYTE = 8
+
+
 def print_language(results: LanguageResults, screen: Console) -> None:
     """The figures of a generated text, the float model's text, and what was wrong."""
     from rich.table import Table
@@ -24,6 +27,8 @@ def print_language(results: LanguageResults, screen: Console) -> None:
     )
     table.add_row("prefill", _phase(results.prefill, results.prefill_ms, "in all"))
     table.add_row("decode", _phase(results.decode, results.decode_ms, "a token"))
+    if results.weight_bits != _BYTE:
+        table.add_row("weights", f"{results.weight_bits} bits each, and a scale for each group")
     if results.speculate:
         table.add_row("guesses", _guesses(results))
     table.add_row("cache", f"{results.cache_bytes:,} bytes of int8 keys and values; {results.cache}")

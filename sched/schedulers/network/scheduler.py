@@ -224,10 +224,11 @@ class _Builder:
             fixed=layer.fixed,
             before=before,
             whole=packed and self.tensors.whole(layer),
+            int4=self.tensors.int4(layer) and before is None,
             staging=self.sharing.staging,
         )
         emitted = self._planned(task, stage, index) or self._nests(task, stage, index)
-        self.tensors.conv_constants(layer, emitted.constants)
+        self.tensors.conv_constants(layer, emitted.constants, int4=emitted.int4)
         if stage.before:
             constants = {name: emitted.constants[f"before {name}"] for name in ("w", "bias")}
             self.tensors.depthwise_constants(stage.before, constants)
