@@ -191,14 +191,10 @@ def _note_bins(chip: ChipConfig) -> Iterator[str]:
     yield from ("MOVE tells its own tile", "MOVE tells another tile", "MOVE tells nobody")
     yield from ("SYNC tells its own tile", "SYNC tells another tile", "SYNC tells nobody")
     yield from (f"MOVE, {side} {how}" for side in ("source", "destination") for how in ("in a row", "with gaps"))
-    if chip.noc.data_vcs > 1:
+    if chip.noc.data_vcs > 1 or chip.noc.route_hops:  # where there is a ROUTE it may name the only channel
         yield "ROUTE on a channel"
     if chip.noc.route_hops:
-        yield from (
-            ("ROUTE along a path", "ROUTE along a path on a channel")
-            if chip.noc.data_vcs > 1
-            else ("ROUTE along a path",)
-        )
+        yield from ("ROUTE along a path", "ROUTE along a path on a channel")
 
 
 def _notes(tile: int, instruction: Instruction) -> Iterator[str]:

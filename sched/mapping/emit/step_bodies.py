@@ -75,7 +75,7 @@ def product(problem: Problem, plan: CorePlan, step: GemmStep, a_at: int, b_at: i
     block = piece.n[0] - item.n[0]
     partial = plan.sums_base + step.sums * plan.sums_slot + block * pixels
     result = (step.result % plan.out_slots) * plan.out_slot + block * pixels
-    body = bodies.gemm(
+    return bodies.gemm(
         a_base=a_base,
         a_plane=plane - shift * in_w,
         in_w=in_w,
@@ -95,5 +95,5 @@ def product(problem: Problem, plan: CorePlan, step: GemmStep, a_at: int, b_at: i
         addend_base=bias_at if step.first else partial,
         to_acc=int(not step.last),
         dest_base=partial if not step.last else result,
+        **({"int4": 1} if problem.int4 else {}),
     )
-    return body | {"int4": 1} if problem.int4 else body

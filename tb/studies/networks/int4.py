@@ -44,7 +44,7 @@ class WayText(TextPoint):
         return chip_of(self.chip, WAYS[self.way][1])
 
     @property
-    def weight_bits(self) -> int:  # type: ignore[override]
+    def weight_bits(self) -> int:
         return WAYS[self.way][0]
 
     @property
@@ -64,7 +64,7 @@ class WayStep(StepPoint):
         return chip_of(self.chip, WAYS[self.way][1])
 
     @property
-    def weight_bits(self) -> int:  # type: ignore[override]
+    def weight_bits(self) -> int:
         return WAYS[self.way][0]
 
     @property
@@ -80,7 +80,8 @@ def unit_of(chip: str, int4: bool) -> UnitArea:
 def points(full: bool) -> list[WayText | WayStep | UnitArea]:
     """Quick: the text on the RTL, single steps in the model, the matrix units of the small chips."""
     texts = [WayText(CHIP, True, way) for way in (BYTES, EDGE)]
-    steps = [WayStep(CHIP, tokens, width, way) for width in (0, *WIDTHS) for tokens in (1, CHUNK) for way in WAYS]
+    steps = [WayStep(CHIP, 1, width, way) for width in (0, *WIDTHS) for way in WAYS]
+    steps += [WayStep(CHIP, CHUNK, WIDTHS[-1], way) for way in (BYTES, EDGE)]
     areas = [unit_of(chip, int4) for chip in (UNITS if full else UNITS[:2]) for int4 in (False, True)]
     return [*texts, *steps, *areas]
 
