@@ -174,6 +174,7 @@ LAYER_OTHERWISE: dict[str, object] = {
     "by": "max",
     "groups": 2,
     "rows": 2,
+    "group": 4,
 }
 
 
@@ -422,7 +423,7 @@ def _task(**values: object) -> Any:
     """A convolution of a network; nothing of it is looked at but what decides its loop nests."""
     stored = SimpleNamespace(homes={1}, rows=6, width=6)
     base: dict[str, object] = {
-        "shape": SHAPE, "packed": False, "whole": False, "staging": 2, "epilogue": None, "before": None,
+        "shape": SHAPE, "packed": False, "whole": False, "int4": False, "staging": 2, "epilogue": None, "before": None,
         "fixed": {"scale": 1}, "x": stored, "y": stored, "r": None,
     }  # fmt: skip
     return SimpleNamespace(**(base | values))
@@ -439,7 +440,7 @@ def test_each_part_of_a_convolution_that_decides_its_nests_is_part_of_their_key(
 
     other, by_channel = SimpleNamespace(homes={2}), {"by_channel": 1}
     tasks = [_task(shape=shape) for shape in [SHAPE, *_shapes("name")]]
-    tasks += [_task(packed=True), _task(whole=True), _task(staging=3), _task(fixed=by_channel)]
+    tasks += [_task(packed=True), _task(whole=True), _task(int4=True), _task(staging=3), _task(fixed=by_channel)]
     tasks += [_task(x=other), _task(y=other), _task(r=other)]
     tasks += [_task(epilogue=SimpleNamespace(pooling=pooling)) for pooling in (None, (2, 2), (3, 3))]
     befores = [before(), before(Window(2, 2)), before(rows=7), before(width=7), before(by_channel=1)]
