@@ -143,11 +143,13 @@ def plan(
     residual: bool = False,
     pooling: Pooling | None = None,
     bias_rows: int = 1,
+    deep: bool = False,
 ) -> CorePlan:
     """The plan of one part. Raises DoesNotFit when a tile is too large for its memory.
 
     `frugal`: keeps no tile that is not used again, so that what follows finds room. `residual`: results are added to
     another tensor, whose tiles lie in A behind those of the input. `pooling`: results go through a max pool.
+    `deep`: weights have all of B, so that as many as it holds can be there before the layer begins.
     `bias_rows`: words of ACC for each output block; more than 1 with multipliers, which the last part of a sum needs.
     """
     pooled = pooled_tiles(problem, part, candidate, pooling) if pooling else {}
@@ -211,7 +213,8 @@ def plan(
             steps=steps,
             a=_stays(place, [(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
                      min(a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
-            b=_stays(place, [(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
+            b=_stays(assign if deep else place, [(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)],
+                     core.b_words // b_slot),
             bias=_stays(assign, uses_bias, 1 if whole else bias_slots // widest_n),
             a_slot=a_slot,
             b_slot=b_slot,

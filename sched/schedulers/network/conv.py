@@ -42,7 +42,7 @@ class ConvTask:
     `shape` has the channels that lie in words (lanes without a channel count). `packed`: the host has packed `x`, with
     `whole` windows or only kernel columns.
     `before`: the depthwise convolution that makes its input; `x` is what that one reads.
-    `int4`: its weights have four bits.
+    `int4`: its weights have four bits; `deep`: they have all of B.
     `staging`: which part of each bank is left to weights. `fixed`: how results become bytes (`Layer.fixed`).
     """
 
@@ -57,6 +57,7 @@ class ConvTask:
     before: Prologue | None = None
     whole: bool = False
     int4: bool = False
+    deep: bool = False
     staging: int = STAGING_SHARE
 
 
@@ -150,7 +151,10 @@ def _plan(task: ConvTask, chip: ChipConfig, candidate: Candidate) -> _Planned:
         left = remaining(task.before, chip, layout)
     rows = bias_rows(task.fixed)
     plans = [
-        plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling, bias_rows=rows) for p in work
+        plan(
+            problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling, bias_rows=rows, deep=task.deep
+        )
+        for p in work
     ]
     return _Planned(candidate, problem, plans, layout)
 
@@ -211,7 +215,7 @@ def decisive(task: ConvTask) -> tuple[object, ...]:
     fixed = [task.fixed, *([before.fixed] if before else []), *([expansion.fixed] if expansion else [])]
     return (
         replace(task.shape, name=""),
-        (task.packed, task.whole, task.int4, task.staging),
+        (task.packed, task.whole, task.int4, task.deep, task.staging),
         task.epilogue is not None,
         task.epilogue and task.epilogue.pooling,
         before and (before.window, before.x.rows, before.x.width),

@@ -29,7 +29,7 @@ from ...workload.graph import Graph, Layer
 from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
 from .reuse import Laid, Reuse
-from .sharing import HORIZONS, SharingOptions
+from .sharing import HORIZONS, SharingOptions, streams
 from .shift import Shifter
 from .storage import place
 from .tensors import NetworkTensors
@@ -225,6 +225,7 @@ class _Builder:
             before=before,
             whole=packed and self.tensors.whole(layer),
             int4=self.tensors.int4(layer) and before is None,
+            deep=self.sharing.deep and streams(shape.out_h * shape.out_w, self.chip),
             staging=self.sharing.staging,
         )
         emitted = self._planned(task, stage, index) or self._nests(task, stage, index)
