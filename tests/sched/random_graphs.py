@@ -133,7 +133,7 @@ def in_groups(graph: Graph, group: int = int4.GROUP) -> Graph:
     def rounded(layer: Layer) -> Layer:
         if layer.kind != "conv" or layer.w is None:
             return layer
-        return replace(layer, w=int4.in_groups(layer.w * (int4.LARGEST / 128), group), group=group)
+        return replace(layer, w=int4.in_groups(layer.w.astype(np.float64) * (int4.LARGEST / 128), group), group=group)
 
     return replace(graph, layers=tuple(map(rounded, graph.layers)))
 

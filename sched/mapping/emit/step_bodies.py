@@ -95,5 +95,4 @@ def product(problem: Problem, plan: CorePlan, step: GemmStep, a_at: int, b_at: i
         addend_base=bias_at if step.first else partial,
         to_acc=int(not step.last),
         dest_base=partial if not step.last else result,
-        **({"int4": 1} if problem.int4 else {}),
-    )
+    ) | ({"int4": 1} if problem.int4 else {})

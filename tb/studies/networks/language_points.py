@@ -99,7 +99,11 @@ class TextPoint(Point):
     chip: str
     rtl: bool
     row: ClassVar[Any] = TextRow
-    weight_bits: ClassVar[int] = 8
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits of a weight."""
+        return _BYTE
 
     @property
     def config(self) -> ChipConfig:
@@ -167,7 +171,11 @@ class StepPoint(Point):
     tokens: int
     width: int = 0
     row: ClassVar[Any] = StepRow
-    weight_bits: ClassVar[int] = 8
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits of a weight."""
+        return _BYTE
 
     @property
     def config(self) -> ChipConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -70,7 +69,7 @@ def test_every_product_that_may(name: str) -> None:
 
 
 @pytest.mark.parametrize("core", [{"b_words": 160, "a_words": 300}, {"b_words": 90, "a_words": 60, "acc_words": 40}])
-def test_sums_in_parts(core: dict[str, Any]) -> None:
+def test_sums_in_parts(core: dict[str, int]) -> None:
     """K is cut between pairs of words, whatever fits."""
     result = computes(by_channel(in_groups(products(128), 4)), variant("tiny", core | {"int4": True}))
     assert any(op["to_acc"] for op in gemms(result))

@@ -45,7 +45,7 @@ def product(bits: int, depth: int, size: int, zeros: str = "", bias: bool = Fals
     if bias:
         tensors["bias"] = random.normal(0, 1, count).astype(np.float32)
         operands += [""] * (5 - len(operands)) + ["bias"]
-    attributes = {"K": depth, "N": count, "bits": bits, "block_size": size} | changes
+    attributes: dict[str, Any] = {"K": depth, "N": count, "bits": bits, "block_size": size} | changes
     node = helper.make_node("MatMulNBits", operands, ["y"], "product", domain=DOMAIN, **attributes)
     graph = helper.make_graph(
         [node],
@@ -90,11 +90,10 @@ def outcomes(model: onnx.ModelProto, folder: Path) -> tuple[NDArray[Any], NDArra
     read = load_model(path)
     x = np.random.default_rng(3).normal(0, 1, model.graph.input[0].type.tensor_type.shape.dim[2].dim_value * 5)
     feed = {"x": x.astype(np.float32).reshape(1, 5, -1)}
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    results = [
-        onnxruntime.InferenceSession(each.SerializeToString(), options).run(None, feed)[0] for each in (model, read)
-    ]
+    runtime: Any = onnxruntime
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    results = [runtime.InferenceSession(each.SerializeToString(), options).run(None, feed)[0] for each in (model, read)]
     return np.asarray(results[0]), np.asarray(results[1]), read
 
 
