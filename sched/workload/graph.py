@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
+from .regions import Region, View
 
 #: Kinds of layers of float networks, too (`onnx.floats`).
 PlainKind = Literal[
@@ -223,13 +224,14 @@ class Cache:
 
     `rows`: a `paste`, in one row of pixels, of the input `past` and of `new`, which the run computes. It lies in a
     region of `positions` pixels, as a view: `new` is stored behind `past` where that lies, and nothing is copied. The
-    next run's view begins as many pixels further as `new` has.
+    next run's view begins as many pixels further as `new` has. `region`: which one of the network's it is ("": its own).
     """
 
     rows: str
     past: str
     new: str
     positions: int
+    region: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +241,8 @@ class Graph:
     Raises WorkloadError, naming the layer, when shapes, numbers of operands or arrays contradict each other.
     `real`: trained weights (otherwise random ones). `labels`: names of the classes, if it classifies.
     `picture`: None if the input is no picture. `notes`: sentences for people: where it comes from, what was left out.
-    `caches`: its state.
+    `caches`: its state. `regions`, `views`: room that it has in common with other networks, and what of it lies there;
+    everything else of it lies behind the first `begin` words of each DRAM tile.
     """
 
     name: str
@@ -252,6 +255,9 @@ class Graph:
     picture: Picture | None = None
     notes: tuple[str, ...] = ()
     caches: tuple[Cache, ...] = ()
+    regions: tuple[Region, ...] = ()
+    views: tuple[View, ...] = ()
+    begin: int = 0
 
     def __post_init__(self) -> None:
         for layer in self.layers:  # the property checks each as it goes

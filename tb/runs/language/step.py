@@ -145,7 +145,7 @@ class LanguageStep:
     def _at(self, total: int) -> PreparedNetwork:
         """The step after which the cache holds `total` tokens."""
         prepared, base = self.prepared, self.prepared.network_schedule
-        schedule = moved_schedule(base.schedule, self.regions, total)
+        schedule = moved_schedule(base.schedule, (self.regions, total))
         program = self.resident.moved(total)
         network_schedule = replace(base, schedule=schedule, lowered=None)
         return replace(prepared, network_schedule=network_schedule, program=program, timeline=play(program, self.chip))

@@ -57,6 +57,7 @@ class BatchStep:
             Regions.of(schedule, (cache for cache in self.graph.caches if cache.new in self._names(text).values()))
             for text in range(len(news))
         )
+        self._resident = ResidentProgram(self.prepared.program, *self.regions)
         last = self._at([integers.model.context] * len(news))
         on_progress("checking the program with all caches at their ends")
         check_program(last.program, chip, last.network_schedule.schedule)
@@ -115,9 +116,7 @@ class BatchStep:
     def _at(self, totals: Sequence[int]) -> PreparedNetwork:
         """The step after which the caches hold `totals[i]` tokens of text i."""
         base, program = self.prepared.network_schedule, self._program(totals)
-        schedule = base.schedule
-        for regions, total in zip(self.regions, totals, strict=True):
-            schedule = moved_schedule(schedule, regions, total)
+        schedule = moved_schedule(base.schedule, *zip(self.regions, totals, strict=True))
         network_schedule = replace(base, schedule=schedule, lowered=None)
         return replace(
             self.prepared, network_schedule=network_schedule, program=program, timeline=play(program, self.chip)
@@ -125,10 +124,7 @@ class BatchStep:
 
     def _program(self, totals: Sequence[int]) -> Program:
         """Its program alone."""
-        program = self.prepared.program
-        for regions, total in zip(self.regions, totals, strict=True):
-            program = ResidentProgram(program, regions).moved(total)
-        return program
+        return self._resident.moved(*totals)
 
 
 def cache_names(model: LanguageModel) -> tuple[str, ...]:

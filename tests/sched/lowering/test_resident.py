@@ -23,7 +23,7 @@ def test_a_moved_program_is_that_of_the_moved_schedule() -> None:
     assert {tile: len(pairs) for tile, pairs in regions.words.items()} == {chip.drams[0]: 8}  # planes of K and V
     resident = ResidentProgram(program, regions)
     for by in (1, 16):
-        moved = moved_schedule(plain, regions, by)
+        moved = moved_schedule(plain, (regions, by))
         again = program_of(moved, chip)  # which the checker accepts
         result = resident.moved(by)
         assert [stream.instructions for stream in result.streams] == [stream.instructions for stream in again.streams]
