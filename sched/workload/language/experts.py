@@ -16,6 +16,7 @@ What the networks hand each other lies in regions, too: the chip reads it where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,38 @@ from ..normalisation import ONE
 from ..regions import Region, View
 from . import reference
 from .graph import StepBuilder, check_news
-from .integers import Integers
+from .integers import Filters, Integers
 from .model import LanguageModel
+
+
+Chosen = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A program of a step of so many `tokens`: all up to the router of mixture `number` (or to the scores, behind the
+    last); or, with `slots`, so many experts of that mixture."""
+
+    tokens: int
+    number: int
+    slots: int = 0
+
+    def graph(self, integers: Integers, begin: int = 0) -> Graph:
+        """Its network. `begin`: first word of each DRAM tile that it may use (`Graph.begin`). Raises LanguageError if the
+        context has no room for so many tokens."""
+        check_news(integers.model, (self.tokens,))
+        builder = _PartBuilder(integers, (self.tokens,))
+        if self.slots:
+            return builder.experts(integers.model.mixtures[self.number], self.slots, begin)
+        return builder.attention(self.number, begin)
+
+
+def parts_of(model: LanguageModel, tokens: int) -> list[Part]:
+    """The programs of a step, in order, those of experts with as many as its tokens may choose."""
+    parts: list[Part] = []
+    for number, layer in enumerate(model.mixtures):
+        parts += [Part(tokens, number), Part(tokens, number, min(model.experts(layer), tokens * model.top))]
+    return [*parts, Part(tokens, len(model.mixtures))]
 
 
 def regions_of(model: LanguageModel) -> tuple[Region, ...]:
@@ -48,21 +79,6 @@ def hidden_of(model: LanguageModel, layer: int) -> int:
     return model.arrays[f"{layer}/up.weight"].shape[1]
 
 
-def attention_graph(integers: Integers, tokens: int, part: int, begin: int) -> Graph:
-    """The network of all up to the router of mixture `part`, from that of the one before on, or to the scores behind the
-    last. `begin`: first word of each DRAM tile that it may use (`Graph.begin`).
-
-    Raises LanguageError if the context has no room for so many tokens.
-    """
-    check_news(integers.model, (tokens,))
-    return _PartBuilder(integers, (tokens,)).attention(part, begin)
-
-
-def expert_graph(integers: Integers, tokens: int, layer: int, slots: int, begin: int) -> Graph:
-    """The network of so many experts of a layer, which are seen as its first ones; see `attention_graph`."""
-    return _PartBuilder(integers, (tokens,)).experts(layer, slots, begin)
-
-
 def expert_weights(integers: Integers, layer: int) -> dict[str, NDArray[np.int8]]:
     """The weights of all experts of a layer as the networks read them, "up" int8 [E, W, F] and "down" [E, F, W]. One
     multiplier serves all experts of a layer."""
@@ -70,7 +86,7 @@ def expert_weights(integers: Integers, layer: int) -> dict[str, NDArray[np.int8]
     return {"up": up.transpose(0, 2, 1), "down": down.transpose(0, 2, 1)}
 
 
-def gates_of(integers: Integers, layer: int, scores: NDArray[np.int8]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+def gates_of(integers: Integers, layer: int, scores: NDArray[np.int8]) -> tuple[Chosen, NDArray[np.int8]]:
     """What the host chooses. `scores`: int8 [tokens, E] of a router; returns the experts of each token, [tokens, top],
     and the gates of all experts, int8 [tokens, E] with a step of 1 / `ONE`, 0 where a token did not choose one."""
     chosen = reference.routed(scores, integers.model.top)
@@ -88,13 +104,16 @@ def slot(layer: int, name: str, number: int) -> str:
 _TENSORS = {"up": ("feed", "hidden"), "down": ("gated", "z")}
 
 
-def _filters(integers: Integers, layer: int, name: str):  # noqa: ANN202
+def _filters(integers: Integers, layer: int, name: str) -> Filters:
     x, y = _TENSORS[name]
     return integers.filters(f"{layer}/{name}", f"{layer}/{x}", f"{layer}/{y}")
 
 
 class _PartBuilder(StepBuilder):
+    """The networks of the programs of a step."""
+
     def attention(self, part: int, begin: int) -> Graph:
+        """That of program `part` up to a router, or to the scores."""
         mixtures = self.model.mixtures
         views: list[View] = []
         first = mixtures[part - 1] + 1 if part else 0
@@ -118,6 +137,7 @@ class _PartBuilder(StepBuilder):
         return self._part(f"-{part}", outputs or [self._scores(x)], views, begin)
 
     def experts(self, layer: int, slots: int, begin: int) -> Graph:
+        """That of the first `slots` experts of a layer."""
         integers, steps, hidden_size = self.integers, self.integers.steps, hidden_of(self.model, layer)
         total = self._input(f"{layer}/z/rescaled", steps[f"{layer}/z"])
         feed = self._input(f"{layer}/feed", steps[f"{layer}/feed"])

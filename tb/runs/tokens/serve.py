@@ -22,6 +22,7 @@ from ...build.builder import SIMULATORS
 from ...devices.interface import Job, Run
 from ...devices.registry import find as find_device
 from ...results.tokens import TextRow, TokenFigures, TokenRun, TokenStepRow
+from ..language.host import least_wait
 from ..training.machine import on_device
 from .kept import KeptSteps, Texts
 from .step import BatchOutcome, BatchStep, Caches, check_seats, no_caches
@@ -29,12 +30,6 @@ from .step import BatchOutcome, BatchStep, Caches, check_seats, no_caches
 OnProgress = Callable[[str], None]
 #: How steps are scheduled: no other scheduler knows what stays in DRAM.
 STEPS = "loop_order:effort=quick"
-
-
-def least_wait(chip: ChipConfig) -> int:
-    """Cycles from the end of a step to the launch of the next, if the host takes none to decide: reading and writing
-    registers, as many as `meshloom serve` counts."""
-    return 128 + 48 * len(chip.cores)
 
 
 @dataclass
