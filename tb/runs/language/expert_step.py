@@ -1,0 +1,107 @@
+"""One step of a model with experts, on a device or in the model: its programs one after the other, and between them the
+host, which reads the router's scores and says whose experts come next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.language.experts import Chosen, Part, hidden_of, parts_of
+
+from ...devices.interface import Job, Run
+from .comparison import StepComparison
+from .programs import Cost, Programs
+from .step import Caches, Routing, StepOutcome
+from .walk import Arrays, Golden, Router, Walk
+
+
+class ExpertModel:
+    """Steps of a model with experts. `route`: who chooses instead of the router, for experiments."""
+
+    def __init__(self, programs: Programs, route: Router | None = None) -> None:
+        self.programs = programs
+        self._walk, self._golden = Walk.of(programs.integers, route), Golden(programs.integers)
+
+    def step(self, tokens: int) -> ExpertStep:
+        """The step of so many tokens, its programs made: those of experts for as many as its tokens may choose. Raises
+        LanguageError if the context has no room for the tokens, and what scheduling raises."""
+        for part in parts_of(self.programs.integers.model, tokens):
+            self.programs.of(part)
+        return ExpertStep(self)
+
+    def run(
+        self, tokens: NDArray[np.int64], caches: Caches, execute: Callable[[Job], Run] | None = None
+    ) -> StepOutcome:
+        """See `LanguageStep.run`."""
+        total = next(iter(caches.values())).shape[1] + len(tokens)
+        costs: list[Cost] = []
+
+        def compute(part: Part, experts: tuple[int, ...], arrays: Arrays) -> Arrays:
+            if execute is None:
+                values, cost = dict(self._golden(part, experts, arrays)), self.programs.cost(part, experts, total)
+            else:
+                values, cost = self.programs.run(part, experts, total, arrays, execute)
+            costs.append(cost)
+            return values
+
+        walked = self._walk.step(tokens, caches, compute)
+        return StepOutcome(
+            **vars(_sum([cost.comparison for cost in costs])),
+            scores=walked.scores,
+            new=walked.new,
+            dram_bytes=sum(cost.dram_bytes for cost in costs),
+            least_cycles=sum(cost.least_cycles for cost in costs),
+            picojoules=sum(cost.picojoules for cost in costs),
+            routing=self._routing(walked.chosen, costs),
+        )
+
+    def _routing(self, chosen: Sequence[Chosen], costs: Sequence[Cost]) -> Routing:
+        model = self.programs.integers.model
+        most = max(map(model.experts, model.mixtures))
+        tokens = np.array([np.bincount(each.ravel(), minlength=most) for each in chosen])
+        fetches, read, cycles = np.zeros_like(tokens), 0, 0
+        for cost in costs:
+            if cost.part.slots:
+                fetches[cost.part.number, list(cost.experts)] += 1
+                cycles += cost.comparison.rtl_cycles or cost.comparison.model_cycles
+                read += len(cost.experts) * expert_bytes(self.programs, model.mixtures[cost.part.number])
+        return Routing(tokens, fetches, cycles, read)
+
+
+class ExpertStep:
+    """A step whose programs are there."""
+
+    def __init__(self, model: ExpertModel) -> None:
+        self._model = model
+
+    def run(
+        self,
+        tokens: NDArray[np.int64],
+        caches: Caches,
+        execute: Callable[[Job], Run] | None,
+        before: object = None,
+    ) -> StepOutcome:
+        """See `LanguageStep.run`; what is in DRAM the programs know."""
+        return self._model.run(tokens, caches, execute)
+
+
+def expert_bytes(programs: Programs, layer: int) -> int:
+    """Bytes of an expert's weights in DRAM."""
+    model, chip = programs.integers.model, programs.chip
+    hidden, block = hidden_of(model, layer), min(chip.lanes, chip.cols)
+    return (-(-model.width // block) * hidden + -(-hidden // block) * model.width) * chip.lanes
+
+
+def _sum(parts: Sequence[StepComparison]) -> StepComparison:
+    """What the programs of a step did together, and the first that was wrong."""
+    numbers = {
+        name: sum(getattr(part, name) for part in parts)
+        for name in ("model_cycles", "rtl_cycles", "host_bytes", "bytes_checked", "mismatches", "divergences")
+    }
+    texts = {
+        name: next((text for part in parts if (text := getattr(part, name))), "")
+        for name in ("first_mismatch", "first_divergence")
+    }
+    return StepComparison(**numbers, **texts, cpu_seconds=sum(part.cpu_seconds for part in parts))
