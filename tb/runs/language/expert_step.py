@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.workload.language.experts import Chosen, Part, hidden_of, parts_of
+from meshloom.sched.workload.language.model import LanguageModel
 
 from ...devices.interface import Job, Run
 from .comparison import StepComparison
@@ -66,7 +68,8 @@ class ExpertModel:
             if cost.part.slots:
                 fetches[cost.part.number, list(cost.experts)] += 1
                 cycles += cost.comparison.rtl_cycles or cost.comparison.model_cycles
-                read += len(cost.experts) * expert_bytes(self.programs, model.mixtures[cost.part.number])
+                layer = model.mixtures[cost.part.number]
+                read += len(cost.experts) * expert_bytes(model, layer, self.programs.chip)
         return Routing(tokens, fetches, cycles, read)
 
 
@@ -87,9 +90,8 @@ class ExpertStep:
         return self._model.run(tokens, caches, execute)
 
 
-def expert_bytes(programs: Programs, layer: int) -> int:
+def expert_bytes(model: LanguageModel, layer: int, chip: ChipConfig) -> int:
     """Bytes of an expert's weights in DRAM."""
-    model, chip = programs.integers.model, programs.chip
     hidden, block = hidden_of(model, layer), min(chip.lanes, chip.cols)
     return (-(-model.width // block) * hidden + -(-hidden // block) * model.width) * chip.lanes
 
