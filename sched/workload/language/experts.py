@@ -15,7 +15,7 @@ What the networks hand each other lies in regions, too: the chip reads it where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..graph import Graph, Value
 from ..normalisation import ONE
 from ..regions import Region, View
 from . import reference
-from .graph import StepBuilder, check_news
+from .graph import StepBuilder, check_news, named
 from .integers import Filters, Integers
 from .model import LanguageModel
 
@@ -35,43 +35,58 @@ Chosen = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """A program of a step of so many `tokens`: all up to the router of mixture `number` (or to the scores, behind the
-    last); or, with `slots`, so many experts of that mixture."""
+    """A program of a step with `news[i]` new tokens of text i: all up to the router of mixture `number` (or to the
+    scores, behind the last); or, with `slots`, so many experts of that mixture."""
 
-    tokens: int
+    news: tuple[int, ...]
     number: int
     slots: int = 0
 
     def graph(self, integers: Integers, begin: int = 0) -> Graph:
         """Its network. `begin`: first word of each DRAM tile that it may use (`Graph.begin`). Raises LanguageError if the
         context has no room for so many tokens."""
-        check_news(integers.model, (self.tokens,))
-        builder = _PartBuilder(integers, (self.tokens,))
+        check_news(integers.model, self.news)
+        builder = _PartBuilder(integers, self.news)
         if self.slots:
             return builder.experts(integers.model.mixtures[self.number], self.slots, begin)
         return builder.attention(self.number, begin)
 
 
-def parts_of(model: LanguageModel, tokens: int) -> list[Part]:
-    """The programs of a step, in order, those of experts with as many as its tokens may choose."""
+def parts_of(model: LanguageModel, news: tuple[int, ...], slots: Callable[[int, int], int]) -> list[Part]:
+    """The programs of a step, in order. `slots(experts, top)`: experts of a program, of so many that a layer has and a
+    token takes."""
     parts: list[Part] = []
     for number, layer in enumerate(model.mixtures):
-        parts += [Part(tokens, number), Part(tokens, number, min(model.experts(layer), tokens * model.top))]
-    return [*parts, Part(tokens, len(model.mixtures))]
+        parts += [Part(news, number), Part(news, number, slots(model.experts(layer), model.top))]
+    return [*parts, Part(news, len(model.mixtures))]
 
 
-def regions_of(model: LanguageModel) -> tuple[Region, ...]:
-    """What all networks of a model have in common: caches, weights of experts, and what they hand each other."""
+def most_chosen(news: tuple[int, ...], experts: int, top: int) -> int:
+    """The most experts that the tokens of a step can choose."""
+    return min(experts, sum(news) * top)
+
+
+def even_chosen(news: tuple[int, ...], experts: int, top: int) -> int:
+    """How many experts the tokens of a step choose in the mean if each takes any `top` of them."""
+    return max(top, round(experts * (1 - (1 - top / experts) ** sum(news))))
+
+
+def regions_of(model: LanguageModel, texts: int = 1) -> tuple[Region, ...]:
+    """What all networks of steps of so many texts have in common: caches, weights of experts, and what they hand each
+    other."""
     width, context = model.width, model.context
     caches = [
-        Region(f"{layer}/{name}", width, 2 * context, model.heads) for layer in range(model.layers) for name in "kv"
+        Region(named(f"{layer}/{name}", text, texts), width, 2 * context, model.heads)
+        for text in range(texts)
+        for layer in range(model.layers)
+        for name in "kv"
     ]
     weights: list[Region] = []
     for layer in model.mixtures:
         experts, hidden = model.experts(layer), hidden_of(model, layer)
         weights.append(Region(f"{layer}/up", width, experts * hidden))
         weights.append(Region(f"{layer}/down", hidden, experts * width))
-    return (*caches, *weights, *(Region(name, width, context) for name in ("residual", "feed", "sum")))
+    return (*caches, *weights, *(Region(name, width, texts * context) for name in ("residual", "feed", "sum")))
 
 
 def hidden_of(model: LanguageModel, layer: int) -> int:
@@ -163,7 +178,7 @@ class _PartBuilder(StepBuilder):
         return self._part(f"-{layer}-{slots}", [total], views, begin)
 
     def _part(self, part: str, outputs: Sequence[str], views: Sequence[View], begin: int) -> Graph:
-        regions = regions_of(self.model)
+        regions = regions_of(self.model, len(self.news))
         return self._graph(part, outputs, regions=regions, views=tuple(views), begin=begin)
 
     def _region(self, cache: str) -> str:

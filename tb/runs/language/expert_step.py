@@ -4,19 +4,33 @@ host, which reads the router's scores and says whose experts come next."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.sched.workload.language.experts import Chosen, Part, hidden_of, parts_of
+from meshloom.sched.workload.language.experts import Chosen, Part, hidden_of, most_chosen, parts_of
 from meshloom.sched.workload.language.model import LanguageModel
 
 from ...devices.interface import Job, Run
 from .comparison import StepComparison
 from .programs import Cost, Programs
 from .step import Caches, Routing, StepOutcome
-from .walk import Arrays, Golden, Router, Walk
+from .walk import Arrays, Golden, Router, Texts, Walk, Walked
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """What a step left, and what it took: all its programs together."""
+
+    walked: Walked
+    comparison: StepComparison
+    dram_bytes: int
+    least_cycles: int
+    picojoules: float
+    routing: Routing
 
 
 class ExpertModel:
@@ -27,36 +41,34 @@ class ExpertModel:
         self._walk, self._golden = Walk.of(programs.integers, route), Golden(programs.integers)
 
     def step(self, tokens: int) -> ExpertStep:
-        """The step of so many tokens, its programs made: those of experts for as many as its tokens may choose. Raises
-        LanguageError if the context has no room for the tokens, and what scheduling raises."""
-        for part in parts_of(self.programs.integers.model, tokens):
+        """The step of so many tokens of one text, its programs made: those of experts for as many as its tokens may
+        choose. Raises LanguageError if the context has no room for the tokens, and what scheduling raises."""
+        for part in parts_of(self.programs.integers.model, (tokens,), partial(most_chosen, (tokens,))):
             self.programs.of(part)
         return ExpertStep(self)
 
-    def run(
-        self, tokens: NDArray[np.int64], caches: Caches, execute: Callable[[Job], Run] | None = None
-    ) -> StepOutcome:
-        """See `LanguageStep.run`."""
-        total = next(iter(caches.values())).shape[1] + len(tokens)
+    def run(self, texts: Texts, execute: Callable[[Job], Run] | None, news: tuple[int, ...] = ()) -> Ran:
+        """Runs a step (`Walk.step`). `execute`: the device (None: ONNX Runtime computes, the timeline model counts
+        cycles). Every tensor is compared with ONNX Runtime's. Raises ChipFault, and what the device raises."""
+        totals = [next(iter(caches.values())).shape[1] + len(tokens) for tokens, caches in texts]
         costs: list[Cost] = []
 
         def compute(part: Part, experts: tuple[int, ...], arrays: Arrays) -> Arrays:
             if execute is None:
-                values, cost = dict(self._golden(part, experts, arrays)), self.programs.cost(part, experts, total)
+                values, cost = dict(self._golden(part, experts, arrays)), self.programs.cost(part, experts, totals)
             else:
-                values, cost = self.programs.run(part, experts, total, arrays, execute)
+                values, cost = self.programs.run(part, experts, totals, arrays, execute)
             costs.append(cost)
             return values
 
-        walked = self._walk.step(tokens, caches, compute)
-        return StepOutcome(
-            **vars(_sum([cost.comparison for cost in costs])),
-            scores=walked.scores,
-            new=walked.new,
-            dram_bytes=sum(cost.dram_bytes for cost in costs),
-            least_cycles=sum(cost.least_cycles for cost in costs),
-            picojoules=sum(cost.picojoules for cost in costs),
-            routing=self._routing(walked.chosen, costs),
+        walked = self._walk.step(texts, compute, news)
+        return Ran(
+            walked,
+            _sum([cost.comparison for cost in costs]),
+            sum(cost.dram_bytes for cost in costs),
+            sum(cost.least_cycles for cost in costs),
+            sum(cost.picojoules for cost in costs),
+            self._routing(walked.chosen, costs),
         )
 
     def _routing(self, chosen: Sequence[Chosen], costs: Sequence[Cost]) -> Routing:
@@ -74,7 +86,7 @@ class ExpertModel:
 
 
 class ExpertStep:
-    """A step whose programs are there."""
+    """A step of one text whose programs are there."""
 
     def __init__(self, model: ExpertModel) -> None:
         self._model = model
@@ -87,7 +99,12 @@ class ExpertStep:
         before: object = None,
     ) -> StepOutcome:
         """See `LanguageStep.run`; what is in DRAM the programs know."""
-        return self._model.run(tokens, caches, execute)
+        ran = self._model.run([(tokens, caches)], execute)
+        (scores,), (new,) = ran.walked.scores, ran.walked.new
+        return StepOutcome(
+            **vars(ran.comparison), scores=scores, new=new, dram_bytes=ran.dram_bytes, least_cycles=ran.least_cycles,
+            picojoules=ran.picojoules, routing=ran.routing,
+        )  # fmt: skip
 
 
 def expert_bytes(model: LanguageModel, layer: int, chip: ChipConfig) -> int:

@@ -322,7 +322,7 @@ def _scorer(numbers: Integers, size: int) -> Callable[[NDArray[np.int64]], NDArr
     model = numbers.model
     if model.mixtures:
         walk, golden, empty = Walk.of(numbers), Golden(numbers), first_state(model, "").caches
-        return lambda tokens: walk.step(tokens, empty, golden, every=True).scores
+        return lambda tokens: walk.step([(tokens, empty)], golden, every=True).scores[0]
     graph = step_graph(numbers, size)
     past = {cache.past: np.zeros(graph.value(cache.past).shape, np.int8) for cache in graph.caches}
     fixed = attended(model.context, model.heads, size, size) | past

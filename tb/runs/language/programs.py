@@ -12,6 +12,7 @@ from meshloom.sched.lowering.resident import Regions, ResidentProgram, lasting, 
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program
 from meshloom.sched.workload.language.experts import Part, regions_of, slot
+from meshloom.sched.workload.language.graph import named
 from meshloom.sched.workload.language.integers import Integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 
@@ -41,14 +42,24 @@ class PartProgram:
         self.graph = part.graph(integers, begin)
         self.prepared: PreparedNetwork = prepare(self.graph, chip, on_progress, scheduler)
         schedule = self.prepared.network_schedule.schedule
-        self._regions = [Regions.of(schedule, self.graph.caches), *(Regions.of_views(schedule, [n]) for n in self._slots)]
+        self._texts = [
+            Regions.of(schedule, (cache for cache in self.graph.caches if cache.region in self._caches(text)))
+            for text in range(len(part.news))
+        ]
+        self._regions = [*self._texts, *(Regions.of_views(schedule, [name]) for name in self._slots)]
         self._resident = ResidentProgram(self.prepared.program, *self._regions)
         self.lasting: list[Range] = [*lasting(schedule, chip), *self._resident.unchanged(chip)]
         # the last places, too: where others lie between them, they reach no other words
         most = self.model.experts(self.model.mixtures[part.number]) if part.slots else 0
-        last = self.at(self.model.context, range(most - part.slots, most))
+        last = self.at([self.model.context] * len(part.news), range(most - part.slots, most))
         on_progress("checking the program with caches and experts at their ends")
         check_program(last.program, chip, last.network_schedule.schedule)
+
+    def _caches(self, text: int) -> set[str]:
+        """The regions of a text's caches."""
+        return {
+            named(f"{layer}/{name}", text, len(self.part.news)) for layer in range(self.model.layers) for name in "kv"
+        }
 
     @property
     def _slots(self) -> list[str]:
@@ -79,13 +90,13 @@ class PartProgram:
         macs, table = self.graph.total_macs, load_energies()
         return estimate(macs, self._schedule, self.prepared.program, self.chip, table).microjoules * 1e6
 
-    def program_at(self, total: int, experts: Sequence[int]) -> Program:
+    def program_at(self, totals: Sequence[int], experts: Sequence[int]) -> Program:
         """Its program alone; see `at`."""
-        return self._resident.moved(*self._by(total, experts))
+        return self._resident.moved(*self._by(totals, experts))
 
-    def at(self, total: int, experts: Sequence[int]) -> PreparedNetwork:
-        """The program of these experts, after which the caches hold `total` tokens."""
-        base, by = self.prepared.network_schedule, self._by(total, experts)
+    def at(self, totals: Sequence[int], experts: Sequence[int]) -> PreparedNetwork:
+        """The program of these experts, after which the caches hold `totals[i]` tokens of text i."""
+        base, by = self.prepared.network_schedule, self._by(totals, experts)
         schedule = moved_schedule(base.schedule, *zip(self._regions, by, strict=True))
         program = self._resident.moved(*by)
         network_schedule = replace(base, schedule=schedule, lowered=None)
@@ -115,11 +126,11 @@ class PartProgram:
     def _schedule(self):  # noqa: ANN202
         return self.prepared.network_schedule.schedule
 
-    def _by(self, total: int, experts: Sequence[int]) -> list[int]:
+    def _by(self, totals: Sequence[int], experts: Sequence[int]) -> list[int]:
         """By how much each of its regions moves."""
         words = [self.graph.value(name).width for name in self._slots]
         places = [expert - number for number, expert in enumerate(experts) for _ in ("up", "down")]
-        return [total, *(each * by for each, by in zip(words, places, strict=True))]
+        return [*totals, *(each * by for each, by in zip(words, places, strict=True))]
 
 
 @dataclass(frozen=True)
@@ -136,8 +147,9 @@ class Cost:
 
 @dataclass(eq=False)
 class Programs:
-    """All programs of a model on a chip, each made when it is needed first, and what of them is in DRAM. `before`: of
-    these DRAM has what was loaded or left by earlier runs on the device.
+    """All programs of a model on a chip for steps of so many `texts`, each made when it is needed first, and what of
+    them is in DRAM. `stay`: whether they find there what earlier ones of the same texts have left; otherwise all is
+    loaded before each.
 
     Raises LanguageError if the DRAM has no room for caches and experts.
     """
@@ -146,12 +158,14 @@ class Programs:
     chip: ChipConfig
     scheduler: str
     on_progress: Callable[[str], None] = lambda what: None
+    texts: int = 1
+    stay: bool = True
     _programs: dict[Part, PartProgram] = field(default_factory=dict[Part, PartProgram])
     _begin: int = 1  # their own lie behind what they have in common
     _there: set[object] = field(default_factory=set[object])
 
     def __post_init__(self) -> None:
-        check_regions(self.integers.model, self.chip)
+        check_regions(self.integers.model, self.chip, self.texts)
 
     def of(self, part: Part) -> PartProgram:
         """A program. Raises what scheduling raises."""
@@ -162,21 +176,24 @@ class Programs:
             self._begin = self._programs[part].end
         return self._programs[part]
 
-    def cost(self, part: Part, experts: tuple[int, ...], total: int) -> Cost:
+    def cost(self, part: Part, experts: tuple[int, ...], totals: Sequence[int]) -> Cost:
         """What a run takes in the timeline model."""
         program = self.of(part)
-        cycles = play(program.program_at(total, experts), self.chip).cycles
+        cycles = play(program.program_at(totals, experts), self.chip).cycles
         return self._cost(program, experts, StepComparison(cycles))
 
     def run(
-        self, part: Part, experts: tuple[int, ...], total: int, arrays: Arrays, execute: Callable[[Job], Run]
-    ) -> tuple[Arrays, Cost]:
-        """Runs a program of these experts on the device, after which the caches hold `total` tokens, and compares every
-        tensor with ONNX Runtime's; returns its outputs. Raises ChipFault, and what the device raises."""
+        self, part: Part, experts: tuple[int, ...], totals: Sequence[int], arrays: Arrays,
+        execute: Callable[[Job], Run],
+    ) -> tuple[Arrays, Cost]:  # fmt: skip
+        """Runs a program of these experts on the device, after which the caches hold `totals[i]` tokens of text i, and
+        compares every tensor with ONNX Runtime's; returns its outputs. Raises ChipFault, and what the device raises."""
         program = self.of(part)
         inputs = {value.name: arrays[value.name] for value in program.graph.inputs}
-        prepared = program.at(total, experts)
-        work = replace(step_job(prepared, inputs, self.chip), stays=self._stays(program, prepared, experts))
+        prepared = program.at(totals, experts)
+        work = step_job(prepared, inputs, self.chip)
+        if self.stay:
+            work = replace(work, stays=self._stays(program, prepared, experts))
         run, comparison = run_compared(prepared, inputs, self.chip, partial(execute, work))
         return results(prepared, run), self._cost(program, experts, comparison)
 
@@ -204,11 +221,10 @@ class Programs:
         return ranges
 
 
-def check_regions(model: LanguageModel, chip: ChipConfig) -> None:
-    """Raises LanguageError if caches and experts alone are larger than the chip's DRAM."""
-    words = {
-        region.name: region.planes(chip.lanes, chip.cols) * region.positions for region in regions_of(model)
-    }
+def check_regions(model: LanguageModel, chip: ChipConfig, texts: int = 1) -> None:
+    """Raises LanguageError if experts, and caches of so many texts, alone are larger than the chip's DRAM."""
+    regions = regions_of(model, texts)
+    words = {region.name: region.planes(chip.lanes, chip.cols) * region.positions for region in regions}
     room = chip.dram.words * len(chip.drams)
     if sum(words.values()) > room:
         experts = sum(each for name, each in words.items() if name.rpartition("/")[2] in ("up", "down"))
