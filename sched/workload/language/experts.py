@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import Graph, Value
+from ..graph import Graph, Layer, Value
 from ..normalisation import ONE
 from ..regions import Region, View
 from . import reference
@@ -50,6 +50,13 @@ class Part:
         if self.slots:
             return builder.experts(integers.model.mixtures[self.number], self.slots, begin)
         return builder.attention(self.number, begin)
+
+
+def whole_graph(integers: Integers, news: tuple[int, ...], slots: Callable[[int, int], int]) -> Graph:
+    """The network of a whole step, were its experts known before it: what cutting it costs shows there. `slots`: as in
+    `parts_of`. Raises LanguageError if the context has no room for so many tokens."""
+    check_news(integers.model, news)
+    return _PartBuilder(integers, news).whole(slots)
 
 
 def parts_of(model: LanguageModel, news: tuple[int, ...], slots: Callable[[int, int], int]) -> list[Part]:
@@ -125,61 +132,96 @@ def _filters(integers: Integers, layer: int, name: str) -> Filters:
 
 
 class _PartBuilder(StepBuilder):
-    """The networks of the programs of a step."""
+    """The networks of the programs of a step. `views`: of what has been added, what lies in regions."""
+
+    def __init__(self, integers: Integers, news: tuple[int, ...]) -> None:
+        super().__init__(integers, news)
+        self.views: list[View] = []
 
     def attention(self, part: int, begin: int) -> Graph:
         """That of program `part` up to a router, or to the scores."""
         mixtures = self.model.mixtures
-        views: list[View] = []
         first = mixtures[part - 1] + 1 if part else 0
         if part:
             x = self._input(f"{first - 1}/z", self.integers.steps[f"{first - 1}/z"])
-            views.append(View(x, "sum"))
+            self.views.append(View(x, "sum"))
         else:
             x = self._input("x", self.integers.steps["x"])
         end = mixtures[part] + 1 if part < len(mixtures) else self.model.layers
         if first < end:
             self._counted()
-        outputs: list[str] = []
         for layer in range(first, end):
             rescaled, feed = self._attended(layer, x)
             if self.model.experts(layer):
-                outputs = [self._product(f"{layer}/router", feed, f"{layer}/router"), rescaled, feed]
-                views += [View(rescaled, "residual"), View(feed, "feed")]
-                break
-            hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
-            x = self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
-        return self._part(f"-{part}", outputs or [self._scores(x)], views, begin)
+                router = self._product(f"{layer}/router", feed, f"{layer}/router")
+                self.views += [View(rescaled, "residual"), View(feed, "feed")]
+                return self._part(f"-{part}", [router, rescaled, feed], begin)
+            x = self._dense(layer, rescaled, feed)
+        return self._part(f"-{part}", [self._scores(x)], begin)
 
     def experts(self, layer: int, slots: int, begin: int) -> Graph:
         """That of the first `slots` experts of a layer."""
-        integers, steps, hidden_size = self.integers, self.integers.steps, hidden_of(self.model, layer)
-        total = self._input(f"{layer}/z/rescaled", steps[f"{layer}/z"])
+        steps = self.integers.steps
+        rescaled = self._input(f"{layer}/z/rescaled", steps[f"{layer}/z"])
         feed = self._input(f"{layer}/feed", steps[f"{layer}/feed"])
-        views = [View(total, "residual"), View(feed, "feed"), View(f"{layer}/z", "sum")]
-        up, down = (_filters(integers, layer, name) for name in ("up", "down"))
-        gating = integers.multiplier(f"{layer}/gated", steps[f"{layer}/hidden"] / ONE, 1 / steps[f"{layer}/gated"])
-        for number in range(slots):
-            gate = self._input(slot(layer, "gate", number), 1 / ONE, hidden_size)
-            weights = {name: slot(layer, name, number) for name in ("up", "down")}
-            for name, channels, pixels in (("up", self.model.width, hidden_size), ("down", hidden_size, self.model.width)):
-                self.inputs.append(Value(weights[name], channels, 1, pixels, 1.0))
-                views.append(View(weights[name], f"{layer}/{name}", number * pixels))
-            hidden = self._add(
-                "product", slot(layer, "hidden", number), (feed, weights["up"]), steps[f"{layer}/hidden"],
-                scale=up.scale, relu=True,
-            )  # fmt: skip
-            gated = self._add("mul", slot(layer, "gated", number), (hidden, gate), steps[f"{layer}/gated"], scale=gating)
-            more = self._add(
-                "product", slot(layer, "more", number), (gated, weights["down"]), steps[f"{layer}/z"], scale=down.scale
-            )
-            name = f"{layer}/z" if number == slots - 1 else slot(layer, "z", number)
-            total = self._add("add", name, (total, more), steps[f"{layer}/z"])
-        return self._part(f"-{layer}-{slots}", [total], views, begin)
+        total = self._mixture(layer, slots, rescaled, feed)
+        self.views += [View(rescaled, "residual"), View(feed, "feed"), View(total, "sum")]
+        return self._part(f"-{layer}-{slots}", [total], begin)
 
-    def _part(self, part: str, outputs: Sequence[str], views: Sequence[View], begin: int) -> Graph:
+    def whole(self, slots: Callable[[int, int], int]) -> Graph:
+        """That of the whole step, were its experts known before it."""
+        x = self._input("x", self.integers.steps["x"])
+        self._counted()
+        routers: list[str] = []
+        for layer in range(self.model.layers):
+            rescaled, feed = self._attended(layer, x)
+            if experts := self.model.experts(layer):
+                routers.append(self._product(f"{layer}/router", feed, f"{layer}/router"))
+                x = self._mixture(layer, slots(experts, self.model.top), rescaled, feed)
+            else:
+                x = self._dense(layer, rescaled, feed)
+        return self._part("-whole", [self._scores(x), *routers], 1)
+
+    def _mixture(self, layer: int, slots: int, total: str, feed: str) -> str:
+        """The first `slots` experts of a layer, added to the residual one after the other. Layers of one come beside
+        earlier ones of the next: a unit that waits for one expert's has another's to do."""
+        experts: list[list[Layer]] = []
+        for number in range(slots):
+            result = f"{layer}/z" if number == slots - 1 else slot(layer, "z", number)
+            experts.append(self._expert(layer, number, feed, total, result))
+            total = result
+        depth = len(experts[0])
+        for turn in range(slots + depth - 1):
+            for late in range(max(0, turn - slots + 1), min(turn + 1, depth)):
+                self.layers.append(experts[turn - late][late])
+        return total
+
+    def _expert(self, layer: int, number: int, feed: str, total: str, result: str) -> list[Layer]:
+        """The layers of an expert, which reads its weights where they lie and adds to `total`."""
+        steps, width = self.integers.steps, self.model.width
+        hidden_size, up, down = hidden_of(self.model, layer), *(_filters(self.integers, layer, n) for n in ("up", "down"))
+        gate, w_up, w_down, hidden, gated, more = (
+            slot(layer, name, number) for name in ("gate", "up", "down", "hidden", "gated", "more")
+        )
+        self._input(gate, 1 / ONE, hidden_size)
+        for name, weights, channels, pixels in (
+            ("up", w_up, width, hidden_size), ("down", w_down, hidden_size, width),
+        ):  # fmt: skip
+            self.inputs.append(Value(weights, channels, 1, pixels, 1.0))
+            self.views.append(View(weights, f"{layer}/{name}", number * pixels))
+        s_hidden, s_gated, s_z = (steps[f"{layer}/{name}"] for name in ("hidden", "gated", "z"))
+        self.steps |= {hidden: s_hidden, gated: s_gated, more: s_z, result: s_z}
+        gating = self.integers.multiplier(f"{layer}/gated", s_hidden / ONE, 1 / s_gated)
+        return [
+            Layer("product", hidden, (feed, w_up), scale=up.scale, relu=True),
+            Layer("mul", gated, (hidden, gate), scale=gating),
+            Layer("product", more, (gated, w_down), scale=down.scale),
+            Layer("add", result, (total, more)),
+        ]
+
+    def _part(self, part: str, outputs: Sequence[str], begin: int) -> Graph:
         regions = regions_of(self.model, len(self.news))
-        return self._graph(part, outputs, regions=regions, views=tuple(views), begin=begin)
+        return self._graph(part, outputs, regions=regions, views=tuple(self.views), begin=begin)
 
     def _region(self, cache: str) -> str:
         return cache

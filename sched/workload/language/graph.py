@@ -87,9 +87,13 @@ class StepBuilder:
         self._counted()
         for layer in range(self.model.layers):
             rescaled, feed = self._attended(layer, x)
-            hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
-            x = self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
+            x = self._dense(layer, rescaled, feed)
         return self._graph("", [self._scores(x)])
+
+    def _dense(self, layer: int, rescaled: str, feed: str) -> str:
+        """The rest of a layer without experts."""
+        hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
+        return self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
 
     def _input(self, name: str, step: float, channels: int = 0) -> str:
         """An input with a pixel for each token; `channels`: 0 for as many as a token has between layers."""
