@@ -44,7 +44,7 @@ class Shape:
 
 SHAPES = {
     "shakespeare": Shape(3, 128, 512, 1900, 14),
-    "shakespeare_experts": Shape(2, 64, 128, 3000, 5, experts=8, top=2),
+    "shakespeare_experts": Shape(2, 64, 128, 3000, 4, experts=8, top=2),
 }
 BATCH, RATE, WARM = 24, 4e-3, 60
 #: Weight of the loss that keeps experts equally busy.
@@ -61,8 +61,8 @@ char-rnn: GitHub `karpathy/char-rnn` (MIT), commit `6f9487a6fe5b420b7ca9afb0d7c0
 The file holds 1,024 characters of the text for calibration and 2,048 of its last tenth, which was held out.
 
 {weights:,} weights as 16-bit floats: {layers} layers, width {width}, {heads} heads, context {context}.
-{experts}Training: {steps:,} steps of {batch} windows, about {minutes} minutes of one thread. Cross-entropy per character over 200
-windows of the tenth that was held out: {loss:.3f}; guessing has {guess:.3f}.
+{experts}Training: {steps:,} steps of {batch} windows, about {minutes} minutes of one thread.
+Cross-entropy per character over 200 windows of the tenth that was held out: {loss:.3f}; guessing has {guess:.3f}.
 """
 #: And of one with experts.
 EXPERTS = """\
@@ -199,7 +199,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    shape = SHAPES[options.model.stem]
+    shape = SHAPES.get(options.model.stem)
+    if shape is None:
+        parser.error(f"{options.model}: the name says which model it is; take one of {', '.join(SHAPES)}")
     text, steps = options.text.read_text(), options.steps or shape.steps
     vocabulary = "".join(sorted(set(text)))
     number = {character: index for index, character in enumerate(vocabulary)}
@@ -222,9 +224,7 @@ def main() -> None:
         write_section(options.model.name, options.text, shape, weights, steps, loss, len(vocabulary))
 
 
-def write_section(
-    name: str, text: Path, shape: Shape, weights: int, steps: int, loss: float, characters: int
-) -> None:
+def write_section(name: str, text: Path, shape: Shape, weights: int, steps: int, loss: float, characters: int) -> None:
     """Says on the page of the data what the model was made of."""
     experts = EXPERTS.format(count=shape.experts, hidden=shape.hidden, top=shape.top) if shape.experts else ""
     section = SECTION.format(

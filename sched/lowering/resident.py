@@ -90,8 +90,8 @@ def moved_schedule(schedule: Schedule, *moves: tuple[Regions, int]) -> Schedule:
 
 @dataclass(frozen=True)
 class _Sites:
-    """A stream whose state can move: its code, uint64 [instructions, 4], and by number of the regions and side of a MOVE
-    the rows whose address lies there."""
+    """A stream whose state can move: its code, uint64 [instructions, 4], and the rows whose address lies in state, by
+    number of the regions and side of a MOVE."""
 
     words: Words
     rows: dict[tuple[int, str], NDArray[np.intp]]

@@ -224,7 +224,7 @@ class Cache:
 
     `rows`: a `paste`, in one row of pixels, of the input `past` and of `new`, which the run computes. It lies in a
     region of `positions` pixels, as a view: `new` is stored behind `past` where that lies, and nothing is copied. The
-    next run's view begins as many pixels further as `new` has. `region`: which one of the network's it is ("": its own).
+    next run's view begins as many pixels further as `new` has. `region`: which of the network's it is ("": its own).
     """
 
     rows: str

@@ -55,10 +55,10 @@ def _experts(results: LanguageResults, experts: ExpertFigures) -> str:
     bytes_read, inside = (sum(getattr(f, name) for f in phases) for name in ("expert_bytes", "expert_cycles"))
     waits = trips * experts.round_trip_cycles
     return (
-        f"{experts.top} of {len(experts.taken[0])} a token, the busiest {busiest:.2f} times the mean; {fetches:,} fetched, "
-        f"{bytes_read / tokens:,.0f} bytes a token (all that there are: {experts.weight_bytes:,}); {inside / cycles:.0%} of "
-        f"the cycles in their programs; {trips:,} round trips of the host, besides, of {experts.round_trip_cycles:,} "
-        f"cycles at least: {waits / cycles:.1%}"
+        f"{experts.top} of {len(experts.taken[0])} a token, the busiest {busiest:.2f} times the mean; {fetches:,} "
+        f"fetched, {bytes_read / tokens:,.0f} bytes a token (all that there are: {experts.weight_bytes:,}); "
+        f"{inside / cycles:.0%} of the cycles in their programs; {trips:,} round trips of the host, besides, of "
+        f"{experts.round_trip_cycles:,} cycles at least: {waits / cycles:.1%}"
     )
 
 

@@ -21,8 +21,8 @@ class PhaseFigures(Record):
     cycles (`rtl_cycles` is null without a device), bytes from and to DRAM with the programs, and `least_cycles`:
     products over all PEs or bytes over all DRAM channels, whichever are more. `host_bytes`: what the host wrote to DRAM
     before the programs (null without a device); `microjoules`: an estimate by the usual table
-    (`tb/results/energy_45nm.toml`). Of models with experts: `expert_cycles` of the programs of experts, `expert_bytes` of
-    their weights that were read from DRAM, `round_trips` of the host, which chooses experts between two programs."""
+    (`tb/results/energy_45nm.toml`). Of models with experts: `expert_cycles` of the programs of experts, `expert_bytes`
+    of their weights that were read from DRAM, `round_trips` of the host, which chooses experts between programs."""
 
     steps: Count
     tokens: Count
@@ -74,8 +74,8 @@ class LanguageResults(Record):
     ONNX Runtime computes them. `cache`: who keeps keys and values between steps. `bytes_checked`: of every tensor of
     every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not those of the model.
     `speculate`: tokens guessed before a step of decode, which verifies them; `tokens_guessed`: those of all steps;
-    `tokens_accepted`: of these, those that the model has taken. `experts`: null for a model without. `clock_mhz`: of the chip, null if nobody says.
-    `cpu_seconds`: of simulating.
+    `tokens_accepted`: of these, those that the model has taken. `experts`: null for a model without. `clock_mhz`: of
+    the chip, null if nobody says. `cpu_seconds`: of simulating.
     """
 
     schema_version: Literal[1] = 1

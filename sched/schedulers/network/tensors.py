@@ -16,8 +16,8 @@ from ...mapping.memory.placement import Allocator, Stored
 from ...mapping.tiling.problem import pose, whole_windows
 from ...workload.graph import Cache, Layer, Value
 from ...workload.layers import ConvShape
-from ...workload.regions import Region, View
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from ...workload.regions import View
 from ...workload.stages import Stages, constant, filters
 from .storage import homes
 

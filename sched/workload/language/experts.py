@@ -4,11 +4,11 @@ The host chooses experts by what the chip has computed, so a step is cut at each
 
     attention 0 .. router | experts | attention .. router | ... | experts | ... scores
 
-Weights of all experts of a layer lie side by side in two regions of DRAM: those of an expert are as many pixels there as
-it has outputs, and multiply as `product`. A network of experts has so many of them (`slots`), which it sees as the first
-ones of the layer; a run moves each to an expert that was chosen. So there is a program for each number of experts, and
-none for each choice, and nothing is read of experts that no token chose. Each expert multiplies all tokens of the step;
-its gate is 0 for those that did not choose it, which then is exactly nothing.
+Weights of all experts of a layer lie side by side in two regions of DRAM: those of an expert are as many pixels there
+as it has outputs, and multiply as `product`. A network of experts has so many of them (`slots`), which it sees as the
+first ones of the layer; a run moves each to an expert that was chosen. So there is a program for each number of
+experts, and none for each choice, and nothing is read of experts that no token chose. Each expert multiplies all tokens
+of the step; its gate is 0 for those that did not choose it, which then is exactly nothing.
 
 What the networks hand each other lies in regions, too: the chip reads it where it has left it.
 """
@@ -29,7 +29,6 @@ from .graph import StepBuilder, check_news, named
 from .integers import Filters, Integers
 from .model import LanguageModel
 
-
 Chosen = NDArray[np.int64]
 
 
@@ -43,8 +42,8 @@ class Part:
     slots: int = 0
 
     def graph(self, integers: Integers, begin: int = 0) -> Graph:
-        """Its network. `begin`: first word of each DRAM tile that it may use (`Graph.begin`). Raises LanguageError if the
-        context has no room for so many tokens."""
+        """Its network. `begin`: first word of each DRAM tile that it may use (`Graph.begin`). Raises LanguageError if
+        the context has no room for so many tokens."""
         check_news(integers.model, self.news)
         builder = _PartBuilder(integers, self.news)
         if self.slots:
@@ -199,7 +198,8 @@ class _PartBuilder(StepBuilder):
     def _expert(self, layer: int, number: int, feed: str, total: str, result: str) -> list[Layer]:
         """The layers of an expert, which reads its weights where they lie and adds to `total`."""
         steps, width = self.integers.steps, self.model.width
-        hidden_size, up, down = hidden_of(self.model, layer), *(_filters(self.integers, layer, n) for n in ("up", "down"))
+        hidden_size = hidden_of(self.model, layer)
+        up, down = (_filters(self.integers, layer, name) for name in ("up", "down"))
         gate, w_up, w_down, hidden, gated, more = (
             slot(layer, name, number) for name in ("gate", "up", "down", "hidden", "gated", "more")
         )

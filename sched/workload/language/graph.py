@@ -44,8 +44,8 @@ def batch_graph(integers: Integers, news: Sequence[int]) -> Graph:
     model = integers.model
     if model.mixtures:
         raise LanguageError(
-            f"model {model.name} has experts, so that a step of it is several programs, between which the host chooses; "
-            "only `meshloom generate` runs these: take a dense model"
+            f"model {model.name} has experts, which the host chooses between programs: a step of it is several "
+            "networks; take those of its parts (`experts.Part`)"
         )
     check_news(model, news)
     return StepBuilder(integers, tuple(news)).build()

@@ -3,7 +3,9 @@
 Each layer is attention and two products with a ReLU between, both behind a division by the root mean square and beside
 a residual. Instead of the two products a layer may have E experts of such products, and a router: a token takes the
 `top` experts with the highest scores, by gates that are a softmax of these scores (a mixture of experts, as in Jiang et
-al., "Mixtral of Experts", 2024, section 2.1, with ReLU). A file is a NumPy archive without pickles; `scripts/train_language.py` writes one.
+al., "Mixtral of Experts", 2024, section 2.1, with ReLU).
+
+A file is a NumPy archive without pickles; `scripts/train_language.py` writes one.
 
 | entry | shape |
 |---|---|

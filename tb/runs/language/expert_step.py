@@ -115,12 +115,14 @@ def expert_bytes(model: LanguageModel, layer: int, chip: ChipConfig) -> int:
 
 def _sum(parts: Sequence[StepComparison]) -> StepComparison:
     """What the programs of a step did together, and the first that was wrong."""
-    numbers = {
-        name: sum(getattr(part, name) for part in parts)
-        for name in ("model_cycles", "rtl_cycles", "host_bytes", "bytes_checked", "mismatches", "divergences")
-    }
-    texts = {
-        name: next((text for part in parts if (text := getattr(part, name))), "")
-        for name in ("first_mismatch", "first_divergence")
-    }
-    return StepComparison(**numbers, **texts, cpu_seconds=sum(part.cpu_seconds for part in parts))
+    return StepComparison(
+        model_cycles=sum(part.model_cycles for part in parts),
+        rtl_cycles=sum(part.rtl_cycles for part in parts),
+        host_bytes=sum(part.host_bytes for part in parts),
+        bytes_checked=sum(part.bytes_checked for part in parts),
+        mismatches=sum(part.mismatches for part in parts),
+        first_mismatch=next((part.first_mismatch for part in parts if part.first_mismatch), ""),
+        divergences=sum(part.divergences for part in parts),
+        first_divergence=next((part.first_divergence for part in parts if part.first_divergence), ""),
+        cpu_seconds=sum(part.cpu_seconds for part in parts),
+    )

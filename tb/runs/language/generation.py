@@ -29,10 +29,10 @@ from ...results.identity import code
 from ...results.language import ExpertFigures, LanguageResults, PhaseFigures
 from ...results.recorder import environment
 from ..training.machine import on_device
-from .state import PhaseTotals, TextState, first_state, load, save
 from .expert_step import ExpertModel, ExpertStep, expert_bytes
 from .host import least_wait
 from .programs import Programs
+from .state import PhaseTotals, TextState, first_state, load, save
 from .step import LanguageStep, StepOutcome
 from .walk import Golden, Walk
 
@@ -83,6 +83,8 @@ class Generation:
         weights = hashlib.sha256()
         for name, array in sorted(self.model.arrays.items()):
             weights.update(name.encode() + array.tobytes())
+        if self.model.top:
+            weights.update(f"top {self.model.top}".encode())
         return {
             "model": self.model.name, "weights": weights.hexdigest()[:16], "prompt": self.prompt, "chunk": self.chunk,
             "chip": self.chip.name, "chip_digest": self.chip.digest, "scheduler": self.scheduler,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.programs import check_program
 from meshloom.sched.lowering.resident import Regions, ResidentProgram, lasting, moved_schedule
 from meshloom.sched.model.timeline import play
@@ -123,7 +124,7 @@ class PartProgram:
         return ranges
 
     @property
-    def _schedule(self):  # noqa: ANN202
+    def _schedule(self) -> Schedule:
         return self.prepared.network_schedule.schedule
 
     def _by(self, totals: Sequence[int], experts: Sequence[int]) -> list[int]:
@@ -198,9 +199,7 @@ class Programs:
         return results(prepared, run), self._cost(program, experts, comparison)
 
     def _cost(self, program: PartProgram, experts: tuple[int, ...], comparison: StepComparison) -> Cost:
-        return Cost(
-            program.part, experts, comparison, program.dram_bytes, program.least_cycles, program.picojoules
-        )
+        return Cost(program.part, experts, comparison, program.dram_bytes, program.least_cycles, program.picojoules)
 
     def _stays(self, program: PartProgram, prepared: PreparedNetwork, experts: tuple[int, ...]) -> list[Range]:
         """The DRAM ranges that need not be loaded: what the program before has handed on, and what earlier runs have
@@ -229,6 +228,6 @@ def check_regions(model: LanguageModel, chip: ChipConfig, texts: int = 1) -> Non
     if sum(words.values()) > room:
         experts = sum(each for name, each in words.items() if name.rpartition("/")[2] in ("up", "down"))
         raise LanguageError(
-            f"the experts of {model.name} take {experts} words of DRAM, its caches {sum(words.values()) - experts}, chip "
-            f"{chip.name} has {room}; give its [dram] more words, or take a model with fewer or smaller experts"
+            f"the experts of {model.name} take {experts} words of DRAM, its caches {sum(words.values()) - experts}, "
+            f"chip {chip.name} has {room}; give its [dram] more words, or take a model with fewer or smaller experts"
         )

@@ -27,7 +27,7 @@ class TextStateError(ValueError):
 class PhaseTotals:
     """Sums over the steps of a phase, prefill or decode: how many, their tokens, cycles, bytes of DRAM, the cycles
     that no schedule can be below, the bytes that the host wrote to DRAM, and an estimate of the energy; of models with
-    experts cycles of their programs, bytes of their weights that were read, and choices of the host between programs."""
+    experts cycles of their programs, bytes of their weights that were read, and how often the host chose some."""
 
     steps: int = 0
     tokens: int = 0
@@ -62,8 +62,8 @@ class Guesses:
 @dataclass
 class TextState:
     """`tokens`: those of the prompt and those generated; `caches`: of all that the network has read, int8 [W, tokens]
-    by name; `taken`, `fetched`: by layer with experts, tokens that took each of them, and programs that read its weights
-    (`step.Routing`), int64 [mixtures, E]; `cpu_seconds`: of simulating."""
+    by name; `taken`, `fetched`: by layer with experts, tokens that took each of them, and programs that read its
+    weights (`step.Routing`), int64 [mixtures, E]; `cpu_seconds`: of simulating."""
 
     tokens: list[int]
     caches: dict[str, NDArray[np.int8]]

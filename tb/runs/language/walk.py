@@ -27,8 +27,8 @@ Router = Callable[[int, NDArray[np.int8]], tuple[Chosen, NDArray[np.int8]]]
 
 @dataclass(frozen=True, eq=False)
 class Walked:
-    """What a step left, by text: `scores` int8 [tokens, V], and by cache what was appended, int8 [W, tokens]; by mixture
-    the experts that each token took, [tokens, top]."""
+    """What a step left, by text: `scores` int8 [tokens, V], and by cache what was appended, int8 [W, tokens]; by
+    mixture the experts that each token took, [tokens, top]."""
 
     scores: tuple[NDArray[np.int8], ...]
     new: tuple[Arrays, ...]
@@ -50,9 +50,9 @@ class Walk:
         return cls(integers, weights, route or partial(gates_of, integers))
 
     def step(self, texts: Texts, compute: Compute, news: tuple[int, ...] = (), every: bool = False) -> Walked:
-        """A step of some tokens of each text behind those of its caches, int8 [W, tokens so far] by name. `news`: places
-        that each text has (none: as many as tokens); what is left over comes first, counts for nothing and chooses no
-        expert. `every`: each program of experts is of all experts of its layer, which gives the same numbers."""
+        """A step of some tokens of each text behind those of its caches, int8 [W, tokens so far] by name. `news`:
+        places that each text has (none: as many as tokens); what is left over comes first, counts for nothing and
+        chooses no expert. `every`: each program of experts is of all experts of its layer; the numbers are the same."""
         model, news = self.integers.model, news or tuple(len(tokens) for tokens, _ in texts)
         left = self._inputs(texts, news)
         real = np.concatenate([

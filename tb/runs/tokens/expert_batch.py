@@ -31,9 +31,7 @@ class ExpertBatches:
         """The step of so many new tokens of each text. Raises LanguageError, and what scheduling raises."""
         texts = len(news)
         if texts not in self._models:
-            programs = Programs(
-                self._integers, self._chip, self._scheduler, self._on_progress, texts=texts, stay=False
-            )
+            programs = Programs(self._integers, self._chip, self._scheduler, self._on_progress, texts=texts, stay=False)
             self._models[texts] = ExpertModel(programs)
         return ExpertBatch(self._models[texts], news)
 

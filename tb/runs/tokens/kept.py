@@ -56,7 +56,8 @@ class KeptSteps:
     @cached_property
     def _model(self) -> str:
         model = self.integers.model
-        return f"{model.context} {model.heads} {sorted(self.integers.steps.items())} {_digest(model.arrays)}"
+        sizes = f"{model.context} {model.heads} {model.top}"
+        return f"{sizes} {sorted(self.integers.steps.items())} {_digest(model.arrays)}"
 
     def get(self, name: str) -> BatchOutcome | None:
         """What a step of an earlier run has left; None if there was none, or if that is damaged."""

@@ -24,8 +24,8 @@ from ...devices.registry import find as find_device
 from ...results.tokens import ExpertStepRow, TextRow, TokenFigures, TokenRun, TokenStepRow
 from ..language.host import least_wait
 from ..training.machine import on_device
-from .kept import KeptSteps, Texts
 from .expert_batch import ExpertBatch, ExpertBatches
+from .kept import KeptSteps, Texts
 from .step import BatchOutcome, BatchStep, Caches, ExpertCost, check_seats, no_caches
 
 OnProgress = Callable[[str], None]
@@ -159,9 +159,7 @@ class _Executor:
             return self._kept(step, texts, lambda: step.run(texts, execute))
         return self._kept(step, texts, lambda: step.run(texts, execute))
 
-    def _kept(
-        self, step: BatchStep | ExpertBatch, texts: Texts, run: Callable[[], BatchOutcome]
-    ) -> BatchOutcome:
+    def _kept(self, step: BatchStep | ExpertBatch, texts: Texts, run: Callable[[], BatchOutcome]) -> BatchOutcome:
         """What an interrupted run has kept of a step, or else what `run` gives."""
         if self.kept is None:
             return run()
