@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.spec.config import load as load_chip
-from meshloom.sched.ir.schedule import Move
+from meshloom.sched.ir.schedule import Move, intervals
 from meshloom.sched.workload.language.experts import Part
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageError
@@ -41,6 +41,7 @@ def programs(**changes: Any) -> Programs:
     return Programs(integers(model_with_experts()), load_chip("tiny"), SCHEDULER, **changes)
 
 
+@pytest.mark.slow
 def test_every_tensor_of_every_program_is_right_on_the_rtl(tmp_path: Path) -> None:
     """Prefill in a chunk and a token, then decode; the same tokens, cycles and choices as without a device."""
     results = generate(on_tiny(tmp_path, device="verilator"))
@@ -64,6 +65,7 @@ def test_every_tensor_of_every_program_is_right_on_the_rtl(tmp_path: Path) -> No
     assert model.decode.host_bytes is None
 
 
+@pytest.mark.slow
 def test_what_stays_in_dram_nobody_loads_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bench hands out wrong bytes of all that earlier programs have loaded or left: caches, constants, experts, and
     what programs hand on. Every byte is right."""
@@ -121,11 +123,13 @@ def test_experts_that_nobody_chose_are_not_read() -> None:
                 word
                 for op in schedule.operations
                 if isinstance(op, Move) and op.src.tile in load_chip("tiny").drams and op.src.address in region
-                for word in [op.src.address + at // op.src.run * op.src.stride + at % op.src.run for at in range(op.words)]
+                for first_word, end in intervals(op.src, op.words)
+                for word in range(first_word, end)
             ]
             assert sorted(read) == sorted(chosen)
 
 
+@pytest.mark.slow
 def test_a_wrong_expert_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is moved to the next expert but one reads other weights."""
     moved = PartProgram.at
@@ -150,6 +154,7 @@ def test_a_wrong_expert_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not results.complete
 
 
+@pytest.mark.slow
 def test_an_interrupted_text_goes_on_to_the_same_tokens(tmp_path: Path) -> None:
     def stop(text: str) -> None:
         raise KeyboardInterrupt
@@ -171,6 +176,7 @@ def test_an_interrupted_text_goes_on_to_the_same_tokens(tmp_path: Path) -> None:
         generate(other)
 
 
+@pytest.mark.slow
 def test_guesses_change_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = generate(on_tiny(tmp_path, tokens=6))
     tokens = model_with_experts().tokens("abcde" + plain.text).tolist()
@@ -183,6 +189,7 @@ def test_guesses_change_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert results.decode.steps < plain.decode.steps
 
 
+@pytest.mark.slow
 def test_skewed_choices_read_less() -> None:
     """Four tokens that all take the same two experts, and four that take all."""
     made = programs()
@@ -191,8 +198,8 @@ def test_skewed_choices_read_less() -> None:
     for chosen in ([[0, 1]] * 4, [[0, 1], [2, 3], [1, 2], [0, 3]]):
         gates = np.zeros((4, 4), np.int8)
         np.put_along_axis(gates, np.array(chosen), np.int8(63), axis=1)
-        model = ExpertModel(made, lambda layer, scores, c=np.array(chosen), g=gates: (c, g))
-        ran.append(model.run(text, None))
+        choice = np.array(chosen), gates
+        ran.append(ExpertModel(made, lambda layer, scores, choice=choice: choice).run(text, None))
     alike, even = ran
     assert alike.routing.tokens.tolist() == [[4, 4, 0, 0]] * 2
     assert alike.routing.fetches.sum() * 2 == even.routing.fetches.sum() == 8
@@ -204,7 +211,9 @@ def test_skewed_choices_read_less() -> None:
 def test_experts_that_dram_has_no_room_for(tmp_path: Path) -> None:
     chip = load_chip("tiny")
     small = chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": 2000})})
-    text = "the experts of mixed take 2048 words of DRAM, its caches 704, chip tiny has 2000; give its .dram. more words"
+    text = (
+        "the experts of mixed take 2048 words of DRAM, its caches 704, chip tiny has 2000; give its .dram. more words"
+    )
     with pytest.raises(LanguageError, match=text):
         generate(on_tiny(tmp_path, chip=small))
     assert not list(tmp_path.iterdir())
@@ -212,13 +221,16 @@ def test_experts_that_dram_has_no_room_for(tmp_path: Path) -> None:
 
 def test_traces_lie_behind_what_stays() -> None:
     """The records of a program are written behind everything that stays, also where it has nothing."""
-    program = PartProgram(integers(model_with_experts()), Part((1,), 2), load_chip("tiny"), SCHEDULER, 1, lambda _: None)
+    program = PartProgram(
+        integers(model_with_experts()), Part((1,), 2), load_chip("tiny"), SCHEDULER, 1, lambda _: None
+    )
     (dram,) = load_chip("tiny").drams
     work = Job(program.prepared.program, [], [], stays=[(dram, program.end + 500, 3)])
     assert loads(work, load_chip("tiny"), anew=False).free[dram] == program.end + 503
     assert loads(work, load_chip("tiny"), anew=True).free[dram] == program.end + 503
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "mixed.npz", allow_pickle=False, **entries(layers=2, experts=4, top=2))
@@ -248,6 +260,7 @@ output = 2
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [None, "verilator"])
 def test_texts_are_served(tmp_path: Path, device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """By any scheduler the same texts; on the RTL every byte right, in the cycles of the model, choices beside them."""

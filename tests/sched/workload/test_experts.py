@@ -138,9 +138,14 @@ def test_parts_regions_and_how_many_experts_are_chosen() -> None:
     assert names[-7:] == ["0/up", "0/down", "1/up", "1/down", "residual", "feed", "sum"]
     up = expert_weights(integers(model), 1)["up"]
     assert (up.shape, np.abs(up).max()) == ((4, 16, 32), 127)
-    assert whole_graph(integers(model), (1,), partial(most_chosen, (1,))).outputs[:3] == ("scores", "0/router", "1/router")
+    assert whole_graph(integers(model), (1,), partial(most_chosen, (1,))).outputs[:3] == (
+        "scores",
+        "0/router",
+        "1/router",
+    )
 
 
+@pytest.mark.slow
 def test_integers_are_near_the_floats() -> None:
     model = load("shakespeare_experts")
     numbers, tokens = integers(model), model.tokens(model.held_out[:64])
