@@ -77,7 +77,7 @@ class LanguageModel:
     def experts(self, layer: int) -> int:
         """Experts of a layer; 0 for one that is dense."""
         router = self.arrays.get(f"{layer}/router.weight")
-        return 0 if router is None else len(router)
+        return 0 if router is None or router.ndim != 2 else len(router)
 
     @property
     def mixtures(self) -> tuple[int, ...]:

@@ -34,6 +34,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"top": np.array(-1)}, "entry 'top' is no number in 1..255"),
     ({"1/router.weight": np.ones((3, 16))}, r"entry '1/down.weight' is \[4, 16, 32\], must be \[3, 16, 32\]"),
     ({"0/down.weight": np.ones((4, 16, 8))}, r"entry '0/down.weight' is \[4, 16, 8\], must be \[4, 16, 32\]"),
+    ({"0/router.weight": np.array(1.0)}, r"entry '0/down.bias' is missing, must be \[16\]"),
     ({"0/up.bias": np.ones((4, 32))}, r"entry '0/up.bias' is \[4, 32\], must be left out"),
 ]
 
