@@ -24,12 +24,13 @@ def _size(count: int) -> int:
 
 def module_name(config: ChipConfig) -> str:
     """The name of a chip's module."""
-    return f"array_loops_{config.rows}x{config.cols}_{config.lanes}"
+    return f"array_loops_{config.rows}x{config.cols}_{config.lanes}{'_int4' if config.core.int4 else ''}"
 
 
 def inputs(config: ChipConfig) -> dict[str, int]:
     """Its inputs besides clock and reset, those of `FedArray`, and their widths; no `row` if there is only one."""
     flags = dict.fromkeys(("a_zero", "window", "active", "valid", "first", "done"), 1)
+    flags |= dict.fromkeys(("int4", "high", "scales"), 1) if config.core.int4 else {}
     words = {"a_word": config.word_bits, "b_word": config.word_bits}
     numbers = {"phase": (config.lanes - 1).bit_length(), "row": (config.rows - 1).bit_length()}
     return {name: width for name, width in (words | flags | numbers).items() if width}
@@ -128,6 +129,11 @@ def _declarations(config: ChipConfig) -> Iterator[str]:
     yield f"  wire [{bits - 1}:0] next_row = done ? {bits}'d0 : from_row[{bits - 1}:0] + {bits}'d1;"
     yield f"  reg [7:0] a_held [0:{_size(rows) - 1}][0:{lanes - 1}];"
     yield f"  reg [7:0] b_held [0:{_size(cols) - 1}][0:{lanes - 1}];"
+    if config.core.int4:
+        yield f"  reg [7:0] scale [0:{_size(cols) - 1}];"
+        yield f"  reg [7:0] b_scale [0:{_size(cols) - 1}];"
+        yield f"  reg [7:0] b_shift [0:{_size(cols) - 1}];"
+        yield f"  reg [7:0] b_int4 [0:{_size(cols) - 1}];"
     yield "  reg [31:0] part;"
     yield f"  reg [7:0] index [0:{_size(most) - 1}];"
     yield f"  reg [7:0] a_played [0:{_size(rows) - 1}];"
@@ -193,13 +199,26 @@ def _lanes(config: ChipConfig) -> Iterator[str]:
     yield "    age <= at + (at != 255);"
     yield "    if (playing) begin"
     yield f"      {_LOOP} (m = 0; m < {rows}; m = m + 1) a_played[m] = a_held[m][index[m]];"
-    yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) b_played[n] = b_held[n][index[n]];"
+    if not config.core.int4:
+        yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) b_played[n] = b_held[n][index[n]];"
+    else:
+        yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) begin"
+        yield "        part = {24'd0, b_held[n][index[n]]};"
+        yield "        if (b_int4[n] != 0)"
+        yield "          part = ((((part >> b_shift[n]) & 15) ^ 8) - 8) * {24'd0, b_scale[n]};"
+        yield "        b_played[n] = part[7:0];"
+        yield "      end"
     yield "    end"
     yield f"    if (|load[{most - 1}:0]) begin"
     yield f"      {_LOOP} (d = at; d < (several ? {most} : at + 1); d = d + 1) if (load[d]) begin"
     for count, held, word in ((rows, "a_held", "a_word"), (cols, "b_held", "b_word")):
         if count < most:
             yield f"        if (d < {count}) begin"
+        if held == "b_held" and config.core.int4:
+            yield "        b_int4[d] = {7'd0, int4};"
+            yield "        b_shift[d] = high ? 8'd4 : 8'd0;"
+            yield "        b_scale[d] = high ? scale[d] >> 4 : scale[d] & 8'd15;"
+            yield "        if (!high) begin"
         if held == "a_held":
             yield "        if (a_zero) begin"
             yield f"          {_LOOP} (e = 0; e < {lanes}; e = e + 1) a_held[d][e] = 0;"
@@ -208,12 +227,16 @@ def _lanes(config: ChipConfig) -> Iterator[str]:
             if byte % 4 == 0:  # bytes of a copy, so that compilers store all four at once
                 yield f"          part = {word}[{8 * byte + 31}:{8 * byte}];"
             yield f"          {held}[d][{byte}] = part[{byte % 4 * 8 + 7}:{byte % 4 * 8}];"
-        if held == "a_held":
+        if held == "a_held" or config.core.int4:
             yield "        end"
         if count < most:
             yield "        end"
     yield "      end"
     yield "    end"
+    if config.core.int4:
+        yield "    if (scales) begin"
+        yield from (f"      scale[{n}] = b_word[{8 * n + 7}:{8 * n}];" for n in range(cols))
+        yield "    end"
     yield "    if (active | playing) begin"
     yield f"      {_LOOP} (e = {most - 1}; e > 0; e = e - 1) index[e] = index[e - 1];"
     yield "      index[0] = phase;"

@@ -8,6 +8,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+#: Registers of a lane of an edge for `int4` weights, and their bits.
+_WEIGHT_STATE = (("int4", 1), ("high", 1), ("scales", 8))
+
 
 class Skew(wiring.Component):
     """The control of both edges, which travels from lane to lane as the operands do.
@@ -54,6 +57,10 @@ class Skew(wiring.Component):
 class OperandEdge(wiring.Component):
     """`count` lanes, each with the word that it plays. Contract: a lane's word is on `word` in the cycle of its `load`;
     byte l of that word (the l-th lowest) is on `operand` two cycles later plus l. `zero` replaces the word by zeros.
+
+    An edge for `int4` weights has three more inputs, read with each `load`: with `int4` a lane plays four bits of each
+    byte, times the same four bits of its byte of `scales` (`hw.spec.isa.INT4_SCALES`): the low ones or, with `high`,
+    the high ones of the word that it holds already.
     """
 
     word: Signal
@@ -62,9 +69,12 @@ class OperandEdge(wiring.Component):
     index: Signal
     playing: Signal
     operand: list[Signal]
+    int4: Signal
+    high: Signal
+    scales: Signal
 
-    def __init__(self, lanes: int, count: int) -> None:
-        self._lanes, self._count = lanes, count
+    def __init__(self, lanes: int, count: int, int4: bool = False) -> None:
+        self._lanes, self._count, self._int4 = lanes, count, int4
         super().__init__(
             {
                 "word": In(8 * lanes),
@@ -74,6 +84,7 @@ class OperandEdge(wiring.Component):
                 "playing": In(1),
                 "operand": Out(signed(8)).array(count),
             }
+            | ({"int4": In(1), "high": In(1), "scales": In(8 * count)} if int4 else {})
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -87,13 +98,24 @@ class OperandEdge(wiring.Component):
         low = (width // 8).bit_length() - 1
         for lane in range(self._count):
             held = [Signal(width, name=f"held_{lane:02}_{part}", reset_less=True) for part in range(parts)]
-            with m.If(self.load[lane]):
+            with m.If(self.load[lane] & ~self.high if self._int4 else self.load[lane]):
                 m.d.sync += [part.eq(taken.word_select(at, width)) for at, part in enumerate(held)]
             index = self.index.word_select(lane, index_bits(self._lanes))
             part = choose(index[low : (self._lanes - 1).bit_length()], held)
+            played = part.word_select(index[:low], 8)
+            if self._int4:
+                played = self._weight(m, lane, played)
             with m.If(self.playing):
-                m.d.sync += self.operand[lane].eq(part.word_select(index[:low], 8))
+                m.d.sync += self.operand[lane].eq(played)
         return m
+
+    def _weight(self, m: Module, lane: int, byte: Value) -> Value:
+        """What a lane plays of a byte of its word."""
+        int4, high, scales = (Signal(width, name=f"{name}_{lane:02}", reset_less=True) for name, width in _WEIGHT_STATE)
+        with m.If(self.load[lane]):
+            m.d.sync += [int4.eq(self.int4), high.eq(self.high), scales.eq(self.scales.word_select(lane, 8))]
+        weight, scale = (Mux(high, both[4:], both[:4]) for both in (byte, scales))
+        return Mux(int4, weight.as_signed() * scale, byte.as_signed())
 
 
 def index_bits(lanes: int) -> int:

@@ -19,6 +19,8 @@ class FedArray(wiring.Component):
 
     - `window`, `phase`, `active`: see `Skew`. Lane i takes the words that are on `a_word` and `b_word` i cycles after
       `window`; `a_zero` replaces a's by zeros.
+    - `int4`, `high`, in chips with `core.int4`: see `OperandEdge`, of the window that `window` began. `scales`: what is
+      on `b_word` are the scales of the windows that begin in the next cycles.
     - `valid`, `first`, `done`, `row`, `result`: see `SystolicArray`, whose corner has its first operand two cycles
       after `window`.
 
@@ -35,6 +37,9 @@ class FedArray(wiring.Component):
     first: Signal
     done: Signal
     row: Signal
+    int4: Signal
+    high: Signal
+    scales: Signal
     result: list[Signal]
 
     def __init__(self, config: ChipConfig, form: ArrayForm = ArrayForm.SUBMODULES) -> None:
@@ -53,6 +58,7 @@ class FedArray(wiring.Component):
                 "row": In(range(config.rows)),
                 "result": Out(signed(32)).array(config.cols),
             }
+            | ({"int4": In(1), "high": In(1), "scales": In(1)} if config.core.int4 else {})
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -63,7 +69,7 @@ class FedArray(wiring.Component):
         config = self._config
         m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
         m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
-        m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
+        m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols, config.core.int4)
         m.submodules.array = array = SystolicArray(config, self._form)
         m.d.comb += [
             skew.window.eq(self.window),
@@ -71,6 +77,11 @@ class FedArray(wiring.Component):
             skew.active.eq(self.active),
             a_edge.zero.eq(self.a_zero),
         ]
+        if config.core.int4:
+            scales = Signal(8 * config.cols, reset_less=True)
+            with m.If(self.scales):
+                m.d.sync += scales.eq(self.b_word)
+            m.d.comb += [b_edge.int4.eq(self.int4), b_edge.high.eq(self.high), b_edge.scales.eq(scales)]
         for edge, word, into in ((a_edge, self.a_word, array.a), (b_edge, self.b_word, array.b)):
             m.d.comb += [
                 edge.word.eq(word),

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..spec.config import ChipConfig
-from ..spec.isa import SCALE_SHIFT, SCALED_BIAS_WORDS, Addend
+from ..spec.isa import INT4_SCALES, SCALE_SHIFT, SCALED_BIAS_WORDS, Addend
+from ..spec.timing import weight_words
 
 
 @dataclass
@@ -63,6 +64,17 @@ def multipliers(words: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     return words.astype(np.int64) & 0xFFFF
 
 
+def unpacked(words: npt.NDArray[np.int8], cols: int) -> npt.NDArray[np.int8]:
+    """Weights of an `int4` GEMM: [pairs * (INT4_SCALES + cols), P] int8 as it lies in B to [2 * pairs * cols, P]."""
+    pairs = words.view(np.uint8).reshape(-1, INT4_SCALES + cols, words.shape[-1])
+    scales, weights = pairs[:, 0, :cols, None], pairs[:, INT4_SCALES:]
+    halves = [
+        (((weights >> shift & 15) ^ 8).astype(np.int8) - np.int8(8)) * (scales >> shift & 15).astype(np.int8)
+        for shift in (0, 4)
+    ]
+    return np.stack(halves, axis=1).reshape(-1, words.shape[-1])
+
+
 def accumulate(config: ChipConfig, memories: CoreMemories, gemm: Mapping[str, int]) -> npt.NDArray[np.int32]:
     """Sums of a GEMM without its addend, (n_blocks, pixels, cols) int32, wrapping.
 
@@ -79,11 +91,13 @@ def accumulate(config: ChipConfig, memories: CoreMemories, gemm: Mapping[str, in
     address = np.where(inside, gemm["a_base"] + kb * plane + y_offset + ix, 0)
     words = memories.a[address].astype(np.int32) * inside[..., None]  # (K, pixels, P)
 
-    count = gemm["n_blocks"] * taps * config.cols
+    count = gemm["n_blocks"] * weight_words(taps, config.cols, bool(gemm.get("int4")))
     if gemm["b_base"] + count > len(memories.b):
         raise IndexError(f"GEMM reads B words up to {gemm['b_base'] + count}, B has {len(memories.b)}")
-    weights = memories.b[gemm["b_base"] :][:count].astype(np.int32)
-    weights = weights.reshape(gemm["n_blocks"], taps, config.cols, config.lanes)
+    words_of_b = memories.b[gemm["b_base"] :][:count]
+    if gemm.get("int4"):
+        words_of_b = unpacked(words_of_b, config.cols)
+    weights = words_of_b.astype(np.int32).reshape(gemm["n_blocks"], taps, config.cols, config.lanes)
     return np.einsum("kpl,bkcl->bpc", words, weights, dtype=np.int32, casting="same_kind")
 
 

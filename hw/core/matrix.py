@@ -149,6 +149,8 @@ class MatrixUnit(wiring.Component):
             for field in ("active", "fold_first", "fold_last")
         )
         m.d.sync += [array.window.eq(step.window_first), array.a_zero.eq(step.a_zero)]
+        if config.core.int4:
+            m.d.sync += [array.int4.eq(step.int4), array.high.eq(step.high), array.scales.eq(step.scales)]
         with m.If(step.active):
             m.d.sync += array.phase.eq(step.phase)
         m.d.comb += [array.active.eq(active[1]), array.a_word.eq(a_read.data), array.b_word.eq(b_read.data)]

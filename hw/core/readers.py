@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import OFFSET_BITS, ChipConfig
-from ..spec.isa import INSTRUCTIONS, POST, Addend, Cause, Opcode, Region
+from ..spec.isa import INSTRUCTIONS, INT4_SCALES, POST, Addend, Cause, Opcode, Region
 
 GEMM = INSTRUCTIONS[Opcode.GEMM]
 GEMM_LAYOUT = GEMM.layout()
@@ -107,6 +107,8 @@ class _Walk:
         self.b_here = Signal(24)
         self.b_beyond = Signal(24)
         self.b_block = Signal(24)
+        self.scales_at = Signal(24)
+        self.high = Signal()  # of an int4 GEMM: the second window of a pair
 
 
 class _LoopEnds(NamedTuple):
@@ -132,18 +134,22 @@ class OperandReader(wiring.Component):
     and in each window of P cycles the words of the rows (A) and of the columns (B).
 
     Latency: `hw.spec.timing.GEMM_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two
-    instructions are held at a time, so that the windows of the next one follow without a bubble.
+    instructions are held at a time, so that the windows of the next one follow without a bubble, but for
+    `hw.spec.timing.gemm_bubble`.
 
     - `issue`: instructions whose header has been satisfied.
     - `a_read`, `b_read`: read port enables and addresses.
     - `step`: describes the addresses of this cycle: whether it belongs to a window (`active`), its index in the window
       (`phase`), whether the A word is padding (`a_zero`), first cycle of a window (`window_first`), first and last
-      cycle of a fold (`fold_first`, `fold_last`).
+      cycle of a fold (`fold_first`, `fold_last`). In a window of an `int4` GEMM `int4` is set, in the second of a pair
+      `high`, too: B is not read then, but for the scales of the next pair in its last cycle. `scales`: what `b_read`
+      asks for are scales, in the cycle before the first window of each pair.
     - `fold`: valid with `step.fold_last`.
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (the read is suppressed; A words count as
       zero), SHAPE (a zero count counts as 1; also for partial sums `by_channel` to OUT after a single window, whose
-      drain may leave no cycle to read multipliers in), RESERVED_BITS (also for `addend` = 3, and for `by_channel`
-      without an addend or on a chip without `core.channel_scales`). SHAPE and RESERVED_BITS make the instruction void:
+      drain may leave no cycle to read multipliers in, and for an odd number of `int4` windows), RESERVED_BITS (also
+      for `addend` = 3, for `by_channel` without an addend or on a chip without `core.channel_scales`, and for `int4`
+      on a chip without `core.int4`). SHAPE and RESERVED_BITS make the instruction void:
       it runs, writes nothing, and retires.
     """
 
@@ -168,6 +174,9 @@ class OperandReader(wiring.Component):
                 "window_first": 1,
                 "fold_first": 1,
                 "fold_last": 1,
+                "int4": 1,
+                "high": 1,
+                "scales": 1,
             }
         )
         super().__init__(
@@ -192,6 +201,8 @@ class OperandReader(wiring.Component):
         ends = self._loop_ends(m, walk, pending)
         self._advance(m, walk, ends)
         self._load(m, walk, pending)
+        if self._config.core.int4:
+            self._read_scales(m, walk, pending, ends)
         m.d.comb += self.busy.eq(walk.active | pending.waiting)
         self._describe(m, walk, ends)
         self._faults(m, pending, walk.gemm, a, b)
@@ -204,11 +215,14 @@ class OperandReader(wiring.Component):
         scaled = after.by_channel & ~after.to_acc
         m.d.comb += [
             pending.bad_shape.eq(
-                Cat(after[count] == 0 for count in _COUNTS).any() | (scaled & (after.addend == Addend.PARTIAL) & single)
+                Cat(after[count] == 0 for count in _COUNTS).any()
+                | (scaled & (after.addend == Addend.PARTIAL) & single)
+                | (after.int4 & after.k_blocks[0] & after.kernel_h[0] & after.kernel_w[0])
             ),
             pending.bad_bits.eq(
                 after.reserved.any()
                 | (after.addend > max(Addend))
+                | (after.int4 & (not self._config.core.int4))
                 | (after.by_channel & ((after.addend == Addend.NONE) | (not self._config.core.channel_scales)))
             ),
         ]
@@ -247,13 +261,33 @@ class OperandReader(wiring.Component):
         b_wanted = Signal()
         b_past = Signal()
         m.d.comb += [
-            b_wanted.eq(walk.active & (walk.phase < cols)),
+            b_wanted.eq(walk.active & (walk.phase < cols) & ~walk.high),
             b_past.eq(b_wanted & (walk.b_here >= core.b_words)),
             self.b_read.en.eq(b_wanted & ~b_past),
             self.b_read.addr.eq(walk.b_here),
-            walk.b_beyond.eq(walk.b_here + (walk.phase < cols)),
+            walk.b_beyond.eq(walk.b_here + b_wanted),
         ]
         return _Access(b_past, walk.b_here)
+
+    def _read_scales(self, m: Module, walk: _Walk, pending: PendingInstruction, ends: _LoopEnds) -> None:
+        """Drives `b_read` in the cycle before each pair of windows of an int4 GEMM: the word of scales, `scales_at`. If
+        it is past B, so are the words behind it, and their read is the fault."""
+        core, int4 = self._config.core, walk.gemm.int4
+        begins = Signal()
+        m.d.comb += [
+            begins.eq(pending.load & pending.code.int4),
+            self.step.scales.eq(begins | (ends.window_last & int4 & walk.high & ~ends.gemm_last)),
+            walk.scales_at.eq(
+                Mux(begins, pending.code.b_base, Mux(ends.fold_last & ~ends.block_last, walk.b_block, walk.b_here))
+            ),
+        ]
+        with m.If(self.step.scales):
+            m.d.comb += [self.b_read.en.eq(walk.scales_at < core.b_words), self.b_read.addr.eq(walk.scales_at)]
+            m.d.sync += walk.b_here.eq(walk.scales_at + INT4_SCALES)
+        with m.If(pending.load):
+            m.d.sync += walk.high.eq(0)
+        with m.Elif(ends.window_last & int4):
+            m.d.sync += walk.high.eq(~walk.high)
 
     def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
         """Loop ends, innermost first; the pending instruction is loaded at the last of them."""
@@ -265,6 +299,9 @@ class OperandReader(wiring.Component):
         fold_last = Signal()
         block_last = Signal()
         gemm_last = Signal()
+        rests = Signal()  # the word of scales waits for the port
+        if self._config.core.int4 and self._config.cols == lanes:
+            m.d.comb += rests.eq(pending.code.int4 & ~gemm.int4)
         m.d.comb += [
             window_last.eq(walk.active & (walk.phase == lanes - 1)),
             kx_last.eq(walk.kx == gemm.kernel_w - 1),
@@ -273,7 +310,7 @@ class OperandReader(wiring.Component):
             fold_last.eq(window_last & kx_last & ky_last & kb_last),
             block_last.eq(walk.left <= rows),
             gemm_last.eq(fold_last & block_last & (walk.block == gemm.n_blocks - 1)),
-            pending.load.eq(pending.waiting & (~walk.active | gemm_last)),
+            pending.load.eq(pending.waiting & (~walk.active | (gemm_last & ~rests))),
         ]
         return _LoopEnds(window_last, kx_last, ky_last, fold_last, block_last, gemm_last)
 
@@ -350,6 +387,8 @@ class OperandReader(wiring.Component):
             step.window_first.eq(walk.active & (walk.phase == 0)),
             step.fold_first.eq(step.window_first & (walk.kx == 0) & (walk.ky == 0) & (walk.kb == 0)),
             step.fold_last.eq(ends.fold_last),
+            step.int4.eq(gemm.int4),
+            step.high.eq(walk.high),
             fold.rows.eq(Mux(ends.block_last, walk.left, rows)),
             fold.first.eq((walk.block == 0) & (walk.left == gemm.pixels)),
             fold.block_last.eq(ends.block_last),

@@ -52,7 +52,7 @@ TRACE_BYTES = 16
 LEAST_RECORDS = 16
 #: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
-NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights")
+NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4")
 
 
 class ConfigError(ValueError):
@@ -88,6 +88,7 @@ class CoreConfig(_Frozen):
     `channel_scales`: drain path and vector unit can have a multiplier for each channel, read from ACC beside the bias
     (`hw.spec.isa.SCALED_BIAS_WORDS`), instead of one for all that an instruction computes.
     `operand_sources`: A and B can be sources of MOVEs, so that a core passes on what it was sent (`hw/core/matrix.py`).
+    `int4`: the array can take weights of four bits with a scale for each group (`hw.spec.isa.INT4_SCALES`).
     """
 
     a_words: Words = 4096
@@ -100,6 +101,7 @@ class CoreConfig(_Frozen):
     vec_whole: bool = False
     channel_scales: bool = False
     operand_sources: bool = False
+    int4: bool = False
 
 
 class Arbitration(StrEnum):

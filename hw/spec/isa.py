@@ -35,6 +35,12 @@ SCALE_SHIFT = 17
 #: With `by_channel`, words of ACC for each block of output channels: its biases, then its multipliers (int32 each, of
 #: which the low 16 bits count).
 SCALED_BIAS_WORDS = 2
+#: With `int4`, two windows that follow each other in [channel block][kernel row][kernel column] share words of B: first
+#: INT4_SCALES words of scales, byte c for column c, then a word for each column. Of all these bytes the low four bits
+#: are for the first of the two windows, the high four for the second. A weight is its four bits, as -8..7, times its
+#: column's scale for that window, 0..15. So a group of P weights (four bits each) has a scale (QServe: Lin et al.,
+#: 2024, has such scales in integers below the usual ones, too).
+INT4_SCALES = 1
 #: With `YWalk.WHOLE`, a quotient is scale * 2**DIVIDEND_SHIFT over the sum, or over the root of 2**ROOT_SHIFT times the
 #: sum of squares, rounded down, at most MOST_QUOTIENT.
 DIVIDEND_SHIFT = 12
@@ -296,6 +302,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
             1,
             "1 = m of column c of n block b is lane c of ACC[scale + 2 b], its bias that of ACC[addend_base + 2 b]",
         ),
+        Field("int4", 1, "1 = B: pairs of windows with weights of four bits, a word of scales before each"),
     ),
     Opcode.VEC: (
         Field("op", 3, "what is done (`VectorOp`)"),

@@ -19,7 +19,7 @@ from .contracts import (
     WHOLE_SUBTRACT_CYCLES,
     WINDOW_TAPS,
 )
-from .isa import TABLE_BYTES, WINDOWED, Pair, VectorOp, YWalk
+from .isa import INT4_SCALES, TABLE_BYTES, WINDOWED, Pair, VectorOp, YWalk
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ def gemm_folds(config: ChipConfig, shape: GemmShape) -> int:
     return shape.n_blocks * -(-shape.pixels // config.rows)
 
 
+def weight_words(windows: int, cols: int, int4: bool) -> int:
+    """Words of B that `windows` windows of one n block take; with `int4` there are pairs of them."""
+    return windows // 2 * (INT4_SCALES + cols) if int4 else windows * cols
+
+
 def gemm_occupancy(config: ChipConfig, shape: GemmShape) -> int:
     """Cycles for which a GEMM keeps the operand readers: folds x K windows of `lanes` cycles."""
     return gemm_folds(config, shape) * shape.taps * config.lanes
@@ -64,16 +69,28 @@ def gemm_cycles(config: ChipConfig, shape: GemmShape) -> int:
     return gemm_occupancy(config, shape) + gemm_tail(config, shape.pixels)
 
 
-def gemm_start(config: ChipConfig, accepted: int, previous_start: int | None, previous: GemmShape | None) -> int:
+def gemm_bubble(config: ChipConfig, int4: bool, before: bool) -> int:
+    """Cycles that the operand readers rest between two GEMMs of which the second has come early enough.
+
+    One `int4` after one that is not: scales are read in the cycle before the first window, where the other reads a
+    word of B if the array has a column for each cycle of a window.
+    """
+    return int(int4 and not before and config.cols == config.lanes)
+
+
+def gemm_start(
+    config: ChipConfig, accepted: int, previous_start: int | None, previous: GemmShape | None, bubble: int = 0
+) -> int:
     """Start of a GEMM accepted in cycle `accepted`, after the GEMM `previous` that started at `previous_start`.
 
-    It starts `GEMM_ISSUE_CYCLES` later, or as soon as the readers are free. So it follows the one before without a
-    bubble if `accepted <= previous_start + gemm_occupancy(previous) - GEMM_ISSUE_CYCLES`.
+    It starts `GEMM_ISSUE_CYCLES` later, or as soon as the readers are free (and `bubble` cycles: `gemm_bubble`). So it
+    follows the one before without a bubble if `accepted <= previous_start + gemm_occupancy(previous) -
+    GEMM_ISSUE_CYCLES`.
     """
     earliest = accepted + GEMM_ISSUE_CYCLES
     if previous_start is None or previous is None:
         return earliest
-    return max(earliest, previous_start + gemm_occupancy(config, previous))
+    return max(earliest, previous_start + gemm_occupancy(config, previous) + bubble)
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,8 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
     f = fields
     accesses = _tiles(core, Region.MAIN, f["a_base"], f["k_blocks"], _windows(f, f["a_plane"]))
     windows = f["k_blocks"] * f["kernel_h"] * f["kernel_w"]
-    accesses.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
+    each = windows // 2 * (cols + 1) if f.get("int4") else windows * cols  # pairs, each behind a word of scales
+    accesses.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * each))
     results = f["n_blocks"] * f["pixels"]
     if f["addend"] == Addend.BIAS:
         accesses.append(_numbers(core, f["addend_base"], f["n_blocks"], f.get("by_channel", 0)))

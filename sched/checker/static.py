@@ -264,6 +264,10 @@ class StaticCheck:
                     )
                 if len(self.problems.list) > before:
                     return None
+            if fields["int4"]:
+                self._int4(fields, problem)
+                if len(self.problems.list) > before:
+                    return None
             self._own_sums(fields, problem)
             return tuple(gemm_accesses(tile, fields, self.chip.cols))
         if opcode is Opcode.VEC:
@@ -376,6 +380,13 @@ class StaticCheck:
             problem(f"{name} with by_channel = 1", f"cores of {self.chip.name} cannot: core.channel_scales is off")
         if not fields["addend"]:
             problem(f"{name} with by_channel = 1 and no bias", "multipliers lie beside biases: add one, if of zeros")
+
+    def _int4(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
+        """What a GEMM with weights of four bits may be."""
+        if not self.chip.core.int4:
+            problem("GEMM with int4 = 1", f"cores of {self.chip.name} cannot: core.int4 is off")
+        if fields["k_blocks"] % 2 and fields["kernel_h"] % 2 and fields["kernel_w"] % 2:
+            problem("GEMM with int4 = 1 and an odd number of windows", "such weights lie in pairs of windows")
 
     def _whole(self, name: str, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """What a VEC of whole blocks may be."""

@@ -34,6 +34,7 @@ class GemmWindow(WindowShape, total=False):
     k_blocks: int
     b_base: int
     n_blocks: int
+    int4: int
 
 
 class VecWindow(WindowShape, total=False):

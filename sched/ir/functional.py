@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Addend, Region, VectorOp
 
+from ..workload.int4 import unpacked
 from .functional_vec import multipliers, requantise, vector
 from .schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Tensor, Vec, memory_words
 
@@ -175,7 +176,9 @@ def convolve(op: Gemm, a: Bytes, b: Bytes, cols: int) -> NDArray[np.int32]:
     """The sums of a GEMM, int32 [n_blocks, pixels, cols], wrapping, from A and B memories uint8 [words, P]."""
     lanes = a.shape[1]
     n_blocks, pixels, taps, in_w, plane = op["n_blocks"], op["pixels"], op.taps, op["in_w"], op["a_plane"]
-    weights = b[op["b_base"] : op["b_base"] + n_blocks * taps * cols].view(np.int8)
+    weights = b[op["b_base"] : op["b_base"] + n_blocks * op.weights(cols)].view(np.int8)
+    if op["int4"]:
+        weights = unpacked(weights, cols)
     weights = weights.reshape(n_blocks, taps, cols, lanes)
     k = np.arange(taps)
     kb, within = np.divmod(k, op["kernel_h"] * op["kernel_w"])

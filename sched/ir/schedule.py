@@ -28,6 +28,7 @@ from meshloom.hw.spec.isa import (
     VectorOp,
     YWalk,
 )
+from meshloom.hw.spec.timing import weight_words
 
 from ..support.files import write_atomically
 from ..workload.layout import Layout
@@ -142,6 +143,10 @@ class Gemm(_Frozen):
     def taps(self) -> int:
         """Words along K: channel blocks x kernel rows x kernel columns."""
         return self["k_blocks"] * self["kernel_h"] * self["kernel_w"]
+
+    def weights(self, cols: int) -> int:
+        """Words of B for a block of output channels, with `cols` columns of the array."""
+        return weight_words(self.taps, cols, bool(self["int4"]))
 
 
 class Vec(_Frozen):
@@ -442,7 +447,7 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
     a, b = op["a_base"], op["b_base"]
     accesses = [
         Access(op.core, Region.MAIN, [(a, a + op["a_plane"] * op["k_blocks"])]),
-        Access(op.core, Region.B, [(b, b + op["n_blocks"] * op.taps * chip.cols)]),
+        Access(op.core, Region.B, [(b, b + op["n_blocks"] * op.weights(chip.cols))]),
     ]
     if op["addend"] != Addend.NONE:
         if op["addend"] == Addend.PARTIAL:

@@ -209,6 +209,15 @@ def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
                 "GEMM has by_channel = 1 with partial sums and a single window, in whose cycles no multipliers can be "
                 "read; cut K so that the last part has two or more"
             )
+    if op["int4"] and not chip.core.int4:
+        raise ScheduleError(
+            f"GEMM has int4 = 1: cores of {chip.name} have no weights of four bits; set core.int4 = true in its file"
+        )
+    if op["int4"] and op.taps % 2:
+        raise ScheduleError(
+            f"GEMM has int4 = 1 with {op.taps} windows; weights of four bits lie in pairs of windows: give it an even "
+            "number"
+        )
     read, written = reads(op, chip), writes(op, chip)
     _check_extents(op, "GEMM", (*read, *written), chip)
     if op["to_acc"] and op["addend"] != Addend.NONE:

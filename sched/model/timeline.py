@@ -17,7 +17,15 @@ from typing import Final
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import GEMM_ISSUE_CYCLES, STAGE_CYCLES, VEC_ISSUE_CYCLES
 from meshloom.hw.spec.isa import Opcode, Unit
-from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_cycles, gemm_occupancy, vec_cycles, vec_occupancy
+from meshloom.hw.spec.timing import (
+    GemmShape,
+    VecShape,
+    gemm_bubble,
+    gemm_cycles,
+    gemm_occupancy,
+    vec_cycles,
+    vec_occupancy,
+)
 
 from ..program.program import Program
 from .controller import Controller, pushed_streams
@@ -85,6 +93,7 @@ class _Array(Works):
     def __init__(self, machine: Machine, tile: int, unit: Unit) -> None:
         self.machine, self.tile, self.unit = machine, tile, unit
         self.free = 0  # first cycle in which the readers can start on another instruction
+        self.bytes = False  # whether the last GEMM had weights of whole bytes
         self.staged = 0  # first cycle in which the stage before the readers can take another
         self._read = 0  # cycles in which the readers worked, before those in `_reading`
         self._reading: deque[tuple[int, int]] = deque()  # first cycle of the latest instructions, and the one after
@@ -95,6 +104,10 @@ class _Array(Works):
         """An instruction offered in `cycle`; `accept` is called when the unit takes it."""
         accepted = max(cycle, self.staged)
         lead, occupied, cycles = self._lengths(opcode, fields)
+        if opcode is Opcode.GEMM:
+            int4 = bool(fields.get("int4", 0))
+            self.free += gemm_bubble(self.machine.chip, int4, not self.bytes)
+            self.bytes = not int4
         start = max(accepted + lead, self.free)
         self.free = start + occupied
         self._note(start)

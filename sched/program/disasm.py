@@ -88,7 +88,7 @@ def _gemm(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     out_rows = -(-fields["pixels"] // fields["out_w"]) if fields["out_w"] else 0
     source = f"A+{fields['a_base']:#x} {fields['k_blocks']} x {rows}x{fields['in_w']} words"
     kernel = _window("kernel", fields)
-    weights = f"B+{fields['b_base']:#x} {fields['n_blocks']} x {chip.cols} channels"
+    weights = f"B+{fields['b_base']:#x} {fields['n_blocks']} x {chip.cols} channels{' int4' if fields['int4'] else ''}"
     memory = "ACC" if fields["to_acc"] else "OUT"
     result = f"{memory}+{fields['dest_base']:#x} {fields['pixels']} pixels ({out_rows}x{fields['out_w']})"
     if not fields["to_acc"]:

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from . import int4
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
 from .regions import Region, View
 
@@ -134,6 +135,8 @@ class Layer:
     """One layer. `output` = the name of the value that it makes (also the layer's own name).
 
     conv: `w` int8 [O, C, KH, KW], `bias` int32 [O]. A fully connected layer is a conv whose kernel is its whole input.
+    With `group`, each run of so many input channels has weights that four bits and a scale of their own can say
+    (`int4`; chips with `core.int4` then fetch half the bytes).
     depthwise: `w` int8 [C, 1, KH, KW], `bias` int32 [C].
     Both may have a multiplier for each channel of the result, `scales` int32 [O] or [C], instead of `scale`, which is 0
     then (`by_channel`; chips with `core.channel_scales`).
@@ -176,6 +179,7 @@ class Layer:
     by: By | None = None
     groups: int = 1
     rows: int = 1
+    group: int = 0
 
     @property
     def fixed(self) -> dict[str, int]:
@@ -196,6 +200,14 @@ class Picture:
     std: tuple[float, ...]
 
 
+def _groups(w: NDArray[np.int8], group: int) -> NDArray[np.int8]:
+    """Weights int8 [O, C, KH, KW] as [O, groups, KH, KW, `group`], zeros past the last channel."""
+    outputs, channels = w.shape[:2]
+    full = np.zeros((outputs, -(-channels // group) * group, *w.shape[2:]), np.int8)
+    full[:, :channels] = w
+    return np.moveaxis(full.reshape(outputs, -1, group, *w.shape[2:]), 2, -1)
+
+
 def _check_filters(layer: Layer, x: Value, no: Callable[[str], WorkloadError]) -> int:
     """Checks weights, biases and multipliers of a convolution of `x`; returns how many filters it has. Raises `no`."""
     if layer.w is None or layer.bias is None:
@@ -208,6 +220,8 @@ def _check_filters(layer: Layer, x: Value, no: Callable[[str], WorkloadError]) -
         raise no(f"bias is {layer.bias.dtype}{list(layer.bias.shape)}, must be int32[{outputs}]")
     if layer.kind == "depthwise" and outputs != x.channels:
         raise no(f"{outputs} filters for {x.channels} channels")
+    if layer.group and not int4.scales_of(_groups(layer.w, layer.group)).all():
+        raise no(f"weights are not in groups of {layer.group} with a scale each; round them with int4.in_groups")
     if (scales := layer.scales) is not None:
         if scales.shape != (outputs,) or scales.dtype != np.int32:
             raise no(f"scales are {scales.dtype}{list(scales.shape)}, must be int32[{outputs}]")

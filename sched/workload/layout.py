@@ -14,6 +14,9 @@ from pydantic import ConfigDict, Field, model_validator
 
 from meshloom.hw.spec.config import Exact
 from meshloom.hw.spec.isa import SCALED_BIAS_WORDS
+from meshloom.hw.spec.timing import weight_words
+
+from . import int4
 
 Bytes = NDArray[np.uint8]
 Size = Annotated[int, Field(ge=1)]
@@ -225,7 +228,8 @@ class WeightLayout(_Layout):
     `[n block][k block][kernel row][kernel column][array column][lane]`: an n block is `cols` output channels, a k block
     `block` input channels. With `packed_kw` the kernel columns belong to the channels, kernel column outermost:
     `[n block][k block][kernel row][array column][lane]`; with `packed_kh` as well, so do the kernel rows, outermost:
-    `[n block][k block][array column][lane]`.
+    `[n block][k block][array column][lane]`. With `int4` two windows of the array have a word of scales and a word for
+    each column (`int4.packed`).
     """
 
     kind: Literal["weights"] = "weights"
@@ -237,9 +241,12 @@ class WeightLayout(_Layout):
     block: Size
     packed_kw: bool = False
     packed_kh: bool = False
+    int4: bool = False
 
     @model_validator(mode="after")
     def _has_columns(self) -> Self:
+        if self.int4 and self.k_blocks * self._taps_h * self._taps_w % 2:
+            raise ValueError("int4: weights of four bits lie in pairs of windows, which are odd in number here")
         if self.packed_kh and not self.packed_kw:
             raise ValueError("packed_kh: kernel rows are packed only with kernel columns; set packed_kw, too")
         return self
@@ -273,7 +280,7 @@ class WeightLayout(_Layout):
     def words(self, lanes: int) -> int:
         self._check(lanes, self.block, "block")
         self._check(lanes, self.cols, "cols")
-        return self.n_blocks * self.k_blocks * self._taps_h * self._taps_w * self.cols
+        return self.n_blocks * weight_words(self.k_blocks * self._taps_h * self._taps_w, self.cols, self.int4)
 
     def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
         self._take(array)
@@ -284,12 +291,20 @@ class WeightLayout(_Layout):
         blocks = (self.n_blocks, self.cols, self.k_blocks, self.block, self._taps_h, self._taps_w)
         full = np.zeros((self.n_blocks * self.cols, self.k_blocks * self.block, self._taps_h, self._taps_w), np.int8)
         full[: self.out_channels, : self._depth] = array
-        packed = np.zeros((words, lanes), np.int8)
-        packed[:, : self.block] = full.reshape(blocks).transpose(0, 2, 4, 5, 1, 3).reshape(words, self.block)
-        return packed.view(np.uint8)
+        taps = self.k_blocks * self._taps_h * self._taps_w
+        packed = np.zeros((self.n_blocks, taps, self.cols, lanes), np.int8)
+        packed[..., : self.block] = full.reshape(blocks).transpose(0, 2, 4, 5, 1, 3).reshape(*packed.shape[:-1], -1)
+        if self.int4:
+            try:
+                return int4.packed(packed)
+            except ValueError as error:
+                raise LayoutError(f"weights layout: {error}") from error
+        return packed.reshape(words, lanes).view(np.uint8)
 
     def unpack(self, packed: Bytes) -> NDArray[np.int8]:
         self._lanes(packed)
+        if self.int4:
+            packed = int4.unpacked(np.ascontiguousarray(packed).view(np.int8), self.cols).view(np.uint8)
         words = np.ascontiguousarray(packed[:, : self.block]).view(np.int8)
         words = words.reshape(self.n_blocks, self.k_blocks, self._taps_h, self._taps_w, self.cols, self.block)
         full = words.transpose(0, 4, 1, 5, 2, 3).reshape(

@@ -42,6 +42,15 @@ class GenerateRequest:
             min=0, max=256, metavar="N", help="Guess N tokens from the text so far; one step verifies them all."
         ),
     ] = 0
+    weight_bits: Annotated[
+        int,
+        typer.Option(
+            min=4,
+            max=8,
+            metavar="4|8",
+            help="Bits of a weight. 4: with a scale for each group of 32; half the bytes on chips with core.int4.",
+        ),
+    ] = 8
     device: Device = "verilator"
     without_rtl: Annotated[
         bool, typer.Option("--model", help="No RTL: ONNX Runtime computes, the timeline model counts cycles.")
@@ -136,6 +145,7 @@ def _generation(request: GenerateRequest) -> Generation:
 
     from meshloom.hw.spec.config import load as load_chip
     from meshloom.sched.schedulers.registry import check_scheduler, options_of
+    from meshloom.sched.workload.language.integers import WEIGHT_BITS
     from meshloom.sched.workload.language.model import load
 
     from ..inputs.chips import at_clock
@@ -146,6 +156,8 @@ def _generation(request: GenerateRequest) -> Generation:
         raise typer.BadParameter(
             f"{request.scheduler!r}: only loop_order knows what stays in DRAM", param_hint="--scheduler"
         )
+    if request.weight_bits not in WEIGHT_BITS:
+        raise typer.BadParameter(f"{request.weight_bits}: weights have 4 or 8 bits", param_hint="--weight-bits")
     check_scheduler(request.scheduler, "networks")
     generation = Generation(
         load(request.model),
@@ -158,6 +170,7 @@ def _generation(request: GenerateRequest) -> Generation:
         None if request.without_rtl else request.device,
         request.fresh,
         request.speculate,
+        request.weight_bits,
     )
     generation.check()
     digest = hashlib.sha256(repr(sorted(generation.setting().items())).encode()).hexdigest()[:12]

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from ..results.language import ExpertFigures, LanguageResults, PhaseFigures
 
 
+_BYTE = 8
+
+
 def print_language(results: LanguageResults, screen: Console) -> None:
     """The figures of a generated text, the float model's text, and what was wrong."""
     from rich.table import Table
@@ -28,6 +31,8 @@ def print_language(results: LanguageResults, screen: Console) -> None:
         for layer, taken in zip(results.experts.layers, results.experts.taken, strict=True):
             table.add_row(f"experts, layer {layer}", "tokens of each: " + ", ".join(f"{each:,}" for each in taken))
         table.add_row("experts", _experts(results, results.experts))
+    if results.weight_bits != _BYTE:
+        table.add_row("weights", f"{results.weight_bits} bits each, and a scale for each group")
     if results.speculate:
         table.add_row("guesses", _guesses(results))
     table.add_row("cache", f"{results.cache_bytes:,} bytes of int8 keys and values; {results.cache}")

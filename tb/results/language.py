@@ -73,9 +73,10 @@ class LanguageResults(Record):
     text that the model was not trained with, of which each window of the context is read anew; that of the integers as
     ONNX Runtime computes them. `cache`: who keeps keys and values between steps. `bytes_checked`: of every tensor of
     every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not those of the model.
-    `speculate`: tokens guessed before a step of decode, which verifies them; `tokens_guessed`: those of all steps;
-    `tokens_accepted`: of these, those that the model has taken. `experts`: null for a model without. `clock_mhz`: of
-    the chip, null if nobody says. `cpu_seconds`: of simulating.
+    `weight_bits`: 8, or 4 with a scale for each group (experts always have 8). `speculate`: tokens guessed before a
+    step of decode, which verifies them; `tokens_guessed`: those of all steps; `tokens_accepted`: of these, those that
+    the model has taken. `experts`: null for a model without. `clock_mhz`: of the chip, null if nobody says.
+    `cpu_seconds`: of simulating.
     """
 
     schema_version: Literal[1] = 1
@@ -90,6 +91,7 @@ class LanguageResults(Record):
     simulator: str
     chunk: Count
     speculate: Count = 0
+    weight_bits: Annotated[int, Field(ge=4, le=8)] = 8
     tokens_guessed: Count = 0
     tokens_accepted: Count = 0
     context: Count

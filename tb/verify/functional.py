@@ -90,6 +90,7 @@ def gemm_properties(fields: Mapping[str, int]) -> dict[str, str]:
         "adds": Addend(fields["addend"]).name,
         "to": "ACC" if fields["to_acc"] else "OUT",
         "scales": "of channels" if fields["by_channel"] else "one",
+        "weights": "four bits" if fields["int4"] else "bytes",
         "taps": _many(fields["kernel_h"] * fields["kernel_w"]),
         "input blocks": _many(fields["k_blocks"]),
         "output blocks": _many(fields["n_blocks"]),
@@ -104,6 +105,7 @@ def gemm_properties(fields: Mapping[str, int]) -> dict[str, str]:
 _NO_CLAMP = 127
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "adds": tuple(each.name for each in Addend), "to": ("ACC", "OUT"), "scales": ("one", "of channels"),
+    "weights": ("bytes", "four bits"),
     **dict.fromkeys(("taps", "input blocks", "output blocks", "stride", "dilation"), ("one", "several")),
     "padding": ("none", "some"), "relu": ("False", "True"), "clamp": ("False", "True"),
 }  # fmt: skip
@@ -127,7 +129,8 @@ def _gemm_bins(chip: ChipConfig) -> Iterator[str]:
     for (one, values), (other, seconds) in combinations(_VALUES.items(), 2):
         for value, second in product(values, seconds):
             pair = {one: value, other: second}
-            if not _no_gemm(pair) and (chip.core.channel_scales or pair.get("scales") != "of channels"):
+            scaled, halved = pair.get("scales") == "of channels", pair.get("weights") == "four bits"
+            if not _no_gemm(pair) and chip.core.channel_scales >= scaled and chip.core.int4 >= halved:
                 yield f"{one} {value}, {other} {second}"
 
 
@@ -188,14 +191,10 @@ def _note_bins(chip: ChipConfig) -> Iterator[str]:
     yield from ("MOVE tells its own tile", "MOVE tells another tile", "MOVE tells nobody")
     yield from ("SYNC tells its own tile", "SYNC tells another tile", "SYNC tells nobody")
     yield from (f"MOVE, {side} {how}" for side in ("source", "destination") for how in ("in a row", "with gaps"))
-    if chip.noc.data_vcs > 1:
+    if chip.noc.data_vcs > 1 or chip.noc.route_hops:  # where there is a ROUTE it may name the only channel
         yield "ROUTE on a channel"
     if chip.noc.route_hops:
-        yield from (
-            ("ROUTE along a path", "ROUTE along a path on a channel")
-            if chip.noc.data_vcs > 1
-            else ("ROUTE along a path",)
-        )
+        yield from ("ROUTE along a path", "ROUTE along a path on a channel")
 
 
 def _notes(tile: int, instruction: Instruction) -> Iterator[str]:

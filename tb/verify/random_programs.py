@@ -26,7 +26,7 @@ from meshloom.hw.spec.isa import (
     address,
 )
 from meshloom.hw.spec.routes import NEIGHBOURS
-from meshloom.hw.spec.timing import table_words
+from meshloom.hw.spec.timing import table_words, weight_words
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, Stream, end_post, place
 from meshloom.sched.program.routes import route_fields, route_of
@@ -135,6 +135,8 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
     dest = slices[Region.ACC if to_acc else Region.OUT]
     dest += random.randint(0, room[Region.ACC if to_acc else Region.OUT] - results)
     addend_base = slices[Region.ACC] + random.randint(0, room[Region.ACC] - limit)
+    int4 = int(chip.core.int4 and windows % 2 == 0 and chip.cols > 1 and random.random() < 0.5)
+    weights = weight_words(windows, chip.cols, bool(int4))
     scales, pairs = 0, SCALED_BIAS_WORDS * n_blocks
     possible = (addend == 1 or (addend == 2 and (to_acc or windows > 1))) and pairs <= room[Region.ACC]
     by_channel = int(chip.core.channel_scales and possible and random.random() < 0.5)
@@ -143,6 +145,7 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
         addend_base = slices[Region.ACC] + random.randint(0, room[Region.ACC] - pairs) if addend == 1 else addend_base
     return {
         "by_channel": by_channel,
+        "int4": int4,
         "a_base": slices[Region.MAIN] + random.randint(0, room[Region.MAIN] - k_blocks * in_w * rows),
         "a_plane": in_w * rows,
         "in_w": in_w,
@@ -156,7 +159,7 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
         "pad_left": random.randint(0, 2),
         "out_w": out_w,
         "pixels": pixels,
-        "b_base": slices[Region.B] + random.randint(0, room[Region.B] - n_blocks * windows * chip.cols),
+        "b_base": slices[Region.B] + random.randint(0, room[Region.B] - n_blocks * weights),
         "n_blocks": n_blocks,
         "addend": addend,
         "addend_base": dest if addend == 2 and to_acc else addend_base if addend else 0,

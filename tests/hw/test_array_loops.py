@@ -26,10 +26,10 @@ SHAPES = [
 ]
 
 
-def chip(rows: int, cols: int, registered: bool) -> ChipConfig:
+def chip(rows: int, cols: int, registered: bool, int4: bool = False) -> ChipConfig:
     lanes = 1 << (max(rows, cols, 4) - 1).bit_length()
     values = {"name": "one", "lanes": lanes, "rows": rows, "cols": cols, "product_register": registered}
-    more = {"floorplan": ["dram core host"], "dram": {"bytes_per_cycle": 4}}
+    more = {"floorplan": ["dram core host"], "dram": {"bytes_per_cycle": 4}, "core": {"int4": int4}}
     return ChipConfig.model_validate(values | more)
 
 
@@ -85,6 +85,7 @@ def bench(config: ChipConfig, free: bool, cycles: int) -> str:
             *([f"    row <= {{$random}} % {rows};"] if rows > 1 else []),
             *[f"    {name} <= {{{', '.join(['$random'] * -(-widths[name] // 32))}}};" for name in wide],
             "    a_zero <= {$random} % 4 == 0;",
+            *[f"    {name} <= $random;" for name in ("int4", "high", "scales") if name in widths],
             # first all folds long enough for every register to get a value
             f"    if (cycle < {known}) begin",
             f"      valid <= 1; first <= 1; done <= cycle % {rows} == 0;",
@@ -119,6 +120,32 @@ def test_loops_are_the_array(rows: int, cols: int, registered: bool, free: bool,
     message = outcome(config, free, array_loops.verilog(config), tmp_path)
     assert message.startswith("equal in "), message
     assert int(message.split()[-1]) > 2000, message
+
+
+@pytest.mark.parametrize(("rows", "cols", "free"), [(4, 4, True), (5, 3, True), (3, 4, False)])
+def test_loops_of_weights_of_four_bits_are_the_array(rows: int, cols: int, free: bool, tmp_path: Path) -> None:
+    config = chip(rows, cols, False, int4=True)
+    message = outcome(config, free, array_loops.verilog(config), tmp_path)
+    assert message.startswith("equal in "), message
+    assert int(message.split()[-1]) > 2000, message
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("high ? 8'd4 : 8'd0", "8'd0"),
+        ("scale[d] >> 4 : scale[d] & 8'd15", "scale[d] & 8'd15 : scale[d] & 8'd15"),
+        ("^ 8) - 8)", "^ 0) - 0)"),
+        ("if (!high) begin", "if (1) begin"),
+        ("{7'd0, int4}", "8'd1"),
+        ("if (scales) begin", "if (1) begin"),
+    ],
+)
+def test_a_wrong_array_for_weights_of_four_bits_is_noticed(right: str, wrong: str, tmp_path: Path) -> None:
+    config = chip(4, 4, False, int4=True)
+    text = array_loops.verilog(config)
+    assert right in text
+    assert "differ in cycle" in outcome(config, True, text.replace(right, wrong), tmp_path)
 
 
 @pytest.mark.parametrize(

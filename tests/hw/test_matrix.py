@@ -17,7 +17,15 @@ from meshloom.hw.core.matrix import MatrixUnit
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END, STAGE_CYCLES
 from meshloom.hw.spec.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region, VectorOp, address
-from meshloom.hw.spec.timing import GemmShape, VecShape, gemm_cycles, gemm_occupancy, gemm_start, vec_occupancy
+from meshloom.hw.spec.timing import (
+    GemmShape,
+    VecShape,
+    gemm_bubble,
+    gemm_cycles,
+    gemm_occupancy,
+    gemm_start,
+    vec_occupancy,
+)
 
 from .matrix_bench import FORMAT, Gemm, Outcome, read, run, write
 
@@ -106,12 +114,12 @@ def check(config: ChipConfig, memories: CoreMemories, gemms: Sequence[Gemm], gap
     """Runs the GEMMs and compares every result byte and every start and end cycle."""
     outcome = run(config, memories, gemms, gaps)
     expected = memories.copy()
-    start, before = None, None
+    start, before, int4 = None, None, 1
     assert len(outcome.retired) == len(gemms)
     for index, (gemm, accepted, retired) in enumerate(zip(gemms, outcome.accepted, outcome.retired, strict=True)):
         golden.gemm(config, expected, gemm)
-        start = gemm_start(config, accepted, start, before)
-        before = shape(gemm)
+        start = gemm_start(config, accepted, start, before, gemm_bubble(config, bool(gemm["int4"]), bool(int4)))
+        before, int4 = shape(gemm), gemm["int4"]
         target = {name: gemm[name] for name in ("tag", "post_sem", "post_n")}
         target |= {"start": start, "end": start + gemm_cycles(config, before)}
         assert retired == target, f"GEMM {index}: {gemm}"

@@ -15,7 +15,7 @@ _BASE: dict[str, Any] = {
     "dram": {"bytes_per_cycle": 4, "words": 1 << 15},
     "core": {"a_words": 256, "b_words": 256, "acc_words": 64, "out_words": 96, "vec_words": 96, "vec_windows": 3},
 }
-_FEATURES = {"vec_table": True, "vec_whole": True, "channel_scales": True}
+_FEATURES = {"vec_table": True, "vec_whole": True, "channel_scales": True, "int4": True}
 _TWO_BY_TWO = ["dram core core", "host core core", "spm spm dram"]
 _COLUMN = ["dram", "core", "host", "core", "spm"]
 _CONTROLLED = ["dram core core dtt", "host core core spm"]

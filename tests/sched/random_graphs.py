@@ -9,6 +9,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.sched.workload import int4
 from meshloom.sched.workload.graph import By, Graph, Layer, Picture, Value, Window, scalable
 
 #: Kinds of layers that every scheduler of networks knows, and all that random graphs have.
@@ -124,6 +125,17 @@ def by_channel(graph: Graph, share: float = 1.0) -> Graph:
         return replace(layer, scale=0, scales=np.clip(layer.scale * factors, 1, 65535).astype(np.int32))
 
     return replace(graph, layers=tuple(map(scaled, graph.layers)))
+
+
+def in_groups(graph: Graph, group: int = int4.GROUP) -> Graph:
+    """The network with the weights of its convolutions rounded to four bits and a scale for each group."""
+
+    def rounded(layer: Layer) -> Layer:
+        if layer.kind != "conv" or layer.w is None:
+            return layer
+        return replace(layer, w=int4.in_groups(layer.w * (int4.LARGEST / 128), group), group=group)
+
+    return replace(graph, layers=tuple(map(rounded, graph.layers)))
 
 
 def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[str, NDArray[np.int64]]:

@@ -37,6 +37,7 @@ from meshloom.hw.spec.timing import (
     GemmShape,
     VecShape,
     ejection_cycles,
+    gemm_bubble,
     gemm_cycles,
     gemm_occupancy,
     noc_arrival,
@@ -181,7 +182,7 @@ def work(op: Gemm | Vec, chip: ChipConfig) -> ComputeWindow:
     rows = drained(chip, op.fields, 0)
     return ComputeWindow(
         OFFER_CYCLES + GEMM_ISSUE_CYCLES,
-        gemm_occupancy(chip, shape),
+        gemm_occupancy(chip, shape) + (chip.core.int4 and gemm_bubble(chip, int4=True, before=bool(op["int4"]))),
         gemm_cycles(chip, shape),
         rows[0][0],
         Region.ACC if op["to_acc"] else Region.OUT,

@@ -65,13 +65,13 @@ def product(problem: Problem, plan: CorePlan, step: GemmStep, a_at: int, b_at: i
     plane = (i1 - i0) * in_w
     if problem.flat:
         in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-    a_base = a_at + (piece.k[0] - item.k[0]) * plane + (i0 - plan.held[item.m][0]) * (j1 - j0)
+    a_base = a_at + (piece.k[0] - item.k[0]) * problem.depth * plane + (i0 - plan.held[item.m][0]) * (j1 - j0)
     shift = max(0, piece.ky[0] * problem.dilation - top)
     a_base += shift * in_w
     pad_top = max(0, top - piece.ky[0] * problem.dilation)
     taps = problem.taps
     row = (piece.k[0] - item.k[0]) * taps + piece.ky[0] * problem.kernel_w
-    b_base = b_at + ((piece.n[0] - item.n[0]) * (item.k[1] - item.k[0]) * taps + row) * problem.cols
+    b_base = b_at + ((piece.n[0] - item.n[0]) * (item.k[1] - item.k[0]) * taps + row) * problem.tap_words
     block = piece.n[0] - item.n[0]
     partial = plan.sums_base + step.sums * plan.sums_slot + block * pixels
     result = (step.result % plan.out_slots) * plan.out_slot + block * pixels
@@ -79,7 +79,7 @@ def product(problem: Problem, plan: CorePlan, step: GemmStep, a_at: int, b_at: i
         a_base=a_base,
         a_plane=plane - shift * in_w,
         in_w=in_w,
-        k_blocks=piece.k[1] - piece.k[0],
+        k_blocks=(piece.k[1] - piece.k[0]) * problem.depth,
         kernel_h=piece.ky[1] - piece.ky[0],
         kernel_w=problem.kernel_w,
         stride_h=problem.stride_h,
@@ -95,4 +95,5 @@ def product(problem: Problem, plan: CorePlan, step: GemmStep, a_at: int, b_at: i
         addend_base=bias_at if step.first else partial,
         to_acc=int(not step.last),
         dest_base=partial if not step.last else result,
+        **({"int4": 1} if problem.int4 else {}),
     )

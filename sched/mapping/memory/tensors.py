@@ -138,8 +138,8 @@ class Tensors:
             cuts = sorted(begins)
 
             def home(plane: int, cut: int) -> int:
-                return self._home(self._owner_m[plane // p.k_blocks, begins[cuts[cut]]])
-        elif p.k_blocks > 1 or count == 1:
+                return self._home(self._owner_m[plane // (p.k_blocks * p.depth), begins[cuts[cut]]])
+        elif p.k_blocks * p.depth > 1 or count == 1:
             cuts = [0]
 
             def home(plane: int, cut: int) -> int:
@@ -151,7 +151,7 @@ class Tensors:
             def home(plane: int, cut: int) -> int:
                 return self._home(cut)
 
-        return Stored(dram, p.images * p.k_blocks, p.stored_rows, p.in_w, cuts, home)
+        return Stored(dram, p.images * p.k_blocks * p.depth, p.stored_rows, p.in_w, cuts, home)
 
     def _place_w(self, dram: Allocator, candidate: Candidate, ramp: list[int]) -> Stored:
         """By the output blocks of the parts, or each tile (and each piece of the first) cut among the channels."""
@@ -165,7 +165,7 @@ class Tensors:
         def home(plane: int, cut: int) -> int:
             return self._home(cut if candidate.parts_n % count else self._owner_n[plane])
 
-        return Stored(dram, p.n_blocks, all_windows, p.cols, cuts, home)
+        return Stored(dram, p.n_blocks, all_windows, p.tap_words, cuts, home)
 
     def tensors(self, shape: ConvShape, chip: ChipConfig) -> tuple[Tensor, ...]:
         """The schedule's tensors."""
@@ -180,13 +180,13 @@ class Tensors:
         """Channel blocks and rows of an input tile."""
         ((i0, i1), columns), image, k = key
         p, wide = self.problem, columns[1] - columns[0]
-        plane, first = (i1 - i0) * wide, image * p.k_blocks
+        plane, first = (i1 - i0) * wide, image * p.k_blocks * p.depth
         return Chunk(
             tensor="x",
-            planes=(first + blocks[0], first + blocks[1]),
+            planes=(first + blocks[0] * p.depth, first + blocks[1] * p.depth),
             rows=(rows[0] * p.row_step, (rows[1] - 1) * p.row_step + 1, p.row_step),
             columns=columns,
-            offset=(blocks[0] - k[0]) * plane + (rows[0] - i0) * wide,
+            offset=(blocks[0] - k[0]) * p.depth * plane + (rows[0] - i0) * wide,
             plane=plane,
             bounds=(blocks, rows),
             late=late,
@@ -211,14 +211,14 @@ class Tensors:
     def weight_chunk(self, key: tuple[Range, Range], n: Range, some: Range, late: int) -> Chunk:
         """Windows `some` of output blocks `n` of a weight tile, key = (n range, k range)."""
         tile_n, k = key
-        taps, cols = self.problem.taps, self.problem.cols
-        plane = (k[1] - k[0]) * taps * cols
+        taps, wide = self.problem.taps, self.problem.tap_words
+        plane = (k[1] - k[0]) * taps * wide
         return Chunk(
             tensor="w",
             planes=n,
             rows=(*some, 1),
-            columns=(0, cols),
-            offset=(n[0] - tile_n[0]) * plane + (some[0] - k[0] * taps) * cols,
+            columns=(0, wide),
+            offset=(n[0] - tile_n[0]) * plane + (some[0] - k[0] * taps) * wide,
             plane=plane,
             bounds=(n, some),
             late=late,

@@ -111,7 +111,7 @@ def _strips(
 
     A GEMM can read part of a strip only if it reads one channel block (the next one follows the whole strip).
     """
-    if min(candidate.tile_k, problem.k_blocks) > 1 or any(m.c1 - m.c0 < problem.out_w for m in ms):
+    if min(candidate.tile_k, problem.k_blocks) * problem.depth > 1 or any(m.c1 - m.c0 < problem.out_w for m in ms):
         raise DoesNotFit("strips need tiles of one input block and whole rows")
     strips = {
         (image, row): (problem.input_rows(r0, r0 + 1)[0], problem.input_rows(r1 - 1, r1)[1])
@@ -126,8 +126,8 @@ def _strips(
 
 
 def gemm_cycles(problem: Problem, n: int, pixels: int, windows: int) -> int:
-    """Cycles that the array is busy with a GEMM of `windows` words along K."""
-    return n * ceil(pixels / problem.rows) * windows * problem.lanes
+    """Cycles that the array is busy with a GEMM of `windows` taps of input blocks."""
+    return n * ceil(pixels / problem.rows) * windows * problem.depth * problem.lanes
 
 
 def _short(chip: ChipConfig, memory: str, need: int, have: int, what: str) -> DoesNotFit:
@@ -143,11 +143,13 @@ def plan(
     residual: bool = False,
     pooling: Pooling | None = None,
     bias_rows: int = 1,
+    deep: bool = False,
 ) -> CorePlan:
     """The plan of one part. Raises DoesNotFit when a tile is too large for its memory.
 
     `frugal`: keeps no tile that is not used again, so that what follows finds room. `residual`: results are added to
     another tensor, whose tiles lie in A behind those of the input. `pooling`: results go through a max pool.
+    `deep`: weights have all of B, so that as many as it holds can be there before the layer begins.
     `bias_rows`: words of ACC for each output block; more than 1 with multipliers, which the last part of a sum needs.
     """
     pooled = pooled_tiles(problem, part, candidate, pooling) if pooling else {}
@@ -161,8 +163,8 @@ def plan(
     held = {m: box(problem, m)[0] for m in ms}
     if candidate.strip:
         held = _strips(problem, chip, candidate, part, ms)
-    a_slot = widest_k * max((i1 - i0) * _width(problem, m) for m, (i0, i1) in held.items())
-    b_slot = widest_n * widest_k * taps * problem.cols
+    a_slot = widest_k * problem.depth * max((i1 - i0) * _width(problem, m) for m, (i0, i1) in held.items())
+    b_slot = widest_n * widest_k * taps * problem.tap_words
     out_slot = widest_n * pixels
     vec_slot = out_slot
     if pooling:
@@ -211,7 +213,8 @@ def plan(
             steps=steps,
             a=_stays(place, [(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
                      min(a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
-            b=_stays(place, [(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
+            b=_stays(assign if deep else place, [(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)],
+                     core.b_words // b_slot),
             bias=_stays(assign, uses_bias, 1 if whole else bias_slots // widest_n),
             a_slot=a_slot,
             b_slot=b_slot,
@@ -250,12 +253,13 @@ def _pattern(place: _Place, uses: tuple[tuple[int, int], ...], slots: int) -> li
 def may_end_with_one_window(problem: Problem, candidate: Candidate) -> bool:
     """Whether sums are made in parts, in either order, of which some is a single window along K."""
     ks = k_tiles(problem, candidate)
-    return len(ks) > 1 and any((high - low) * problem.taps == 1 for low, high in ks)
+    return len(ks) > 1 and any((high - low) * problem.depth * problem.taps == 1 for low, high in ks)
 
 
 def _single(problem: Problem, piece: KernelPiece) -> bool:
     """Whether a piece is a single window along K."""
-    return (piece.k[1] - piece.k[0]) * (piece.ky[1] - piece.ky[0]) * problem.kernel_w == 1
+    windows = (piece.k[1] - piece.k[0]) * (piece.ky[1] - piece.ky[0]) * problem.kernel_w
+    return windows * problem.depth == 1
 
 
 def _ramp(problem: Problem, m: MTile, n: Range, k: Range) -> list[KernelPiece]:

@@ -15,6 +15,7 @@ from math import ceil, gcd
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
+from meshloom.hw.spec.timing import weight_words
 
 from ...workload.layers import ConvShape
 
@@ -42,6 +43,9 @@ class DoesNotFit(ValueError):
 class Problem:
     """One layer in blocks and rows. `in_rows`, `out_rows` count rows of one image; `k_blocks`, `n_blocks` words.
 
+    With `int4` a block of input channels is a pair of words of channels (`depth`): what the array takes in two windows,
+    of which B has a word of scales and one for each column.
+
     `in_rows` counts the rows that are fetched: row r of them is row `r * row_step` of the `stored_rows` in DRAM.
     """
 
@@ -66,6 +70,17 @@ class Problem:
     lanes: int
     rows: int
     cols: int
+    int4: bool = False
+
+    @property
+    def depth(self) -> int:
+        """Words of channels of an input block, and windows of the array for each of its taps."""
+        return 2 if self.int4 else 1
+
+    @property
+    def tap_words(self) -> int:
+        """Words of B for a tap of an input block and an output block."""
+        return weight_words(self.depth, self.cols, self.int4)
 
     @property
     def taps(self) -> int:
@@ -92,7 +107,7 @@ class Problem:
     def ideal_cycles(self) -> float:
         """Cycles of one core that wastes no window."""
         pixels = self.images * self.out_rows * self.out_w
-        return pixels / self.rows * self.n_blocks * self.k_blocks * self.taps * self.lanes
+        return pixels / self.rows * self.n_blocks * self.k_blocks * self.depth * self.taps * self.lanes
 
     def input_rows(self, first: int, last: int) -> tuple[int, int, int]:
         """(first row, end row, zero rows above) of the input that output rows [first, last) read."""
@@ -129,10 +144,16 @@ def whole_windows(shape: ConvShape, chip: ChipConfig) -> bool:
 
 
 def pose(
-    shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten: bool = True, whole: bool = False
+    shape: ConvShape,
+    chip: ChipConfig,
+    packed: bool | None = None,
+    flatten: bool = True,
+    whole: bool = False,
+    int4: bool = False,
 ) -> Problem:
     """The layer on this chip. `packed`: whether the host packs its input (None: if that is cheaper), with `whole`
-    windows or kernel columns; `flatten`: whether a map without neighbourhood may be flattened.
+    windows or kernel columns; `flatten`: whether a map without neighbourhood may be flattened; `int4`: with weights of
+    four bits, which it must be able to have.
 
     Raises DoesNotFit when a field of the GEMM instruction is too narrow for it.
     """
@@ -190,7 +211,7 @@ def pose(
         in_w = out_w = 1
     return Problem(
         images=shape.batch,
-        k_blocks=k_blocks,
+        k_blocks=k_blocks // 2 if int4 else k_blocks,
         n_blocks=ceil(shape.out_channels / chip.cols),
         in_rows=in_rows,
         in_w=in_w,
@@ -210,4 +231,5 @@ def pose(
         lanes=lanes,
         rows=chip.rows,
         cols=chip.cols,
+        int4=int4,
     )

@@ -89,7 +89,7 @@ def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_
     in_w = max(j1 - j0 for j0, j1, _ in spans)
     if in_w > MAX_IN_WIDTH:
         return
-    depth = problem.k_blocks * problem.taps
+    depth = problem.k_blocks * problem.depth * problem.taps
     for parts_m, parts_n in partitions(problem, len(chip.cores)):
         blocks = ceil(problem.n_blocks / parts_n)
         for snap in {False, problem.quantum > 1 and parts_m * problem.quantum <= total_rows}:
@@ -116,7 +116,8 @@ def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_
                         parts_n=parts_n,
                         compute=groups * blocks * depth * problem.lanes,
                         gemms=m_count * n_count * k_count,
-                        gemm_cycles=np.ceil(tiles.pixels / problem.rows) * tn * tk * problem.taps * problem.lanes,
+                        gemm_cycles=np.ceil(tiles.pixels / problem.rows)
+                        * (tn * tk * problem.depth * problem.taps * problem.lanes),
                         a_tile=a_tile,
                         b_tile=b_tile,
                         out_tile=out_tile,
@@ -127,7 +128,7 @@ def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_
                         out_slots=core.out_words // out_tile,
                         out_words=blocks * groups * problem.rows,
                         x_words=np.minimum(m_count * k_count * a_tile, a_fetch * a_tile),
-                        w_words=np.full_like(th, blocks * depth * problem.cols),
+                        w_words=np.full_like(th, blocks * problem.k_blocks * problem.taps * problem.tap_words),
                         x_spm=x_spm,
                         w_spm=w_spm,
                         taps=problem.taps,
@@ -163,7 +164,7 @@ def _tiles(
         for axis in np.meshgrid(
             np.array(_sizes(tallest, problem.quantum), float),
             np.array([v for v in _sizes(blocks) if v <= MAX_N_BLOCKS], float),
-            np.array([v for v in _sizes(problem.k_blocks) if v <= MAX_K_BLOCKS], float),
+            np.array([v for v in _sizes(problem.k_blocks) if v * problem.depth <= MAX_K_BLOCKS], float),
             indexing="ij",
         )
     )
@@ -171,7 +172,7 @@ def _tiles(
     in_rows = np.minimum((th - 1) * problem.stride_h + reach, problem.in_rows)
     pixels = th * tile_columns
     plane = in_rows * in_w
-    a_tile, b_tile, out_tile = tk * plane, tn * tk * problem.taps * problem.cols, tn * pixels
+    a_tile, b_tile, out_tile = tk * problem.depth * plane, tn * tk * problem.taps * problem.tap_words, tn * pixels
     k_count = _ratio(np.full_like(tk, problem.k_blocks), tk)
     sums = np.where(k_count > 1, out_tile, 0)
     fits = (a_tile <= core.a_words) & (b_tile <= core.b_words) & (out_tile <= core.out_words)
@@ -268,8 +269,8 @@ def _too_small(problem: Problem, chip: ChipConfig, layer: str) -> DoesNotFit:
     short = [
         f"{name} needs {need} words, has {have} ({need - have} too few)"
         for name, need, have in (
-            ("A", reach_h * reach_w, core.a_words),
-            ("B", problem.taps * problem.cols, core.b_words),
+            ("A", reach_h * reach_w * problem.depth, core.a_words),
+            ("B", problem.taps * problem.tap_words, core.b_words),
             ("ACC", sums, core.acc_words),
         )
         if need > have

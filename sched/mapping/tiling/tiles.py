@@ -149,7 +149,7 @@ def _heights(problem: Problem, rows: int, candidate: Candidate, head: bool, tail
     """Heights of the row tiles of one segment; what does not divide comes last, or first if the first tiles shall be
     small."""
     full = candidate.tile_rows
-    per_row = candidate.tile_columns / problem.rows * problem.taps * problem.k_blocks * problem.lanes
+    per_row = candidate.tile_columns / problem.rows * problem.taps * problem.k_blocks * problem.depth * problem.lanes
     small = problem.quantum
     small *= max(1, ceil(SMALL_CYCLES / (per_row * small * min(candidate.tile_n, problem.n_blocks))))
     first: list[int] = []

@@ -42,6 +42,7 @@ class ConvTask:
     `shape` has the channels that lie in words (lanes without a channel count). `packed`: the host has packed `x`, with
     `whole` windows or only kernel columns.
     `before`: the depthwise convolution that makes its input; `x` is what that one reads.
+    `int4`: its weights have four bits; `deep`: they have all of B.
     `staging`: which part of each bank is left to weights. `fixed`: how results become bytes (`Layer.fixed`).
     """
 
@@ -55,6 +56,8 @@ class ConvTask:
     fixed: dict[str, int]
     before: Prologue | None = None
     whole: bool = False
+    int4: bool = False
+    deep: bool = False
     staging: int = STAGING_SHARE
 
 
@@ -87,10 +90,11 @@ class _NetworkTensors(Tensors):
 
 @dataclass
 class ConvNodes:
-    """The operations of a convolution, in order, and where its constants lie."""
+    """The operations of a convolution, in order, where its constants lie, and whether its weights have four bits."""
 
     nodes: list[Node]
     constants: dict[str, tuple[Piece, ...]]
+    int4: bool = False
 
 
 class Planner(Protocol):
@@ -110,7 +114,7 @@ def problem_of(task: ConvTask, chip: ChipConfig) -> Problem:
     """The layer as the array sees it."""
     pooling = task.epilogue and task.epilogue.pooling
     flatten = not pooling and not task.before
-    return pose(task.shape, chip, packed=task.packed, flatten=flatten, whole=task.whole)
+    return pose(task.shape, chip, packed=task.packed, flatten=flatten, whole=task.whole, int4=task.int4)
 
 
 @dataclass
@@ -147,7 +151,10 @@ def _plan(task: ConvTask, chip: ChipConfig, candidate: Candidate) -> _Planned:
         left = remaining(task.before, chip, layout)
     rows = bias_rows(task.fixed)
     plans = [
-        plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling, bias_rows=rows) for p in work
+        plan(
+            problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling, bias_rows=rows, deep=task.deep
+        )
+        for p in work
     ]
     return _Planned(candidate, problem, plans, layout)
 
@@ -169,7 +176,7 @@ def _emit(task: ConvTask, chip: ChipConfig, planned: _Planned, dram: Allocator, 
     staging = Staging(_staging_chip(chip, task.staging), tensors, [p for c in cores for p in c.pulls()], parity * half)
     for core in cores:
         core.emit(staging)
-    return ConvNodes(merge(cores, staging), tensors.constants())
+    return ConvNodes(merge(cores, staging), tensors.constants(), task.int4)
 
 
 class Replays:
@@ -208,7 +215,7 @@ def decisive(task: ConvTask) -> tuple[object, ...]:
     fixed = [task.fixed, *([before.fixed] if before else []), *([expansion.fixed] if expansion else [])]
     return (
         replace(task.shape, name=""),
-        (task.packed, task.whole, task.staging),
+        (task.packed, task.whole, task.int4, task.deep, task.staging),
         task.epilogue is not None,
         task.epilogue and task.epilogue.pooling,
         before and (before.window, before.x.rows, before.x.width),

@@ -35,7 +35,7 @@ from .conv import Planner
 from .form import form
 from .reuse import Reuse
 from .scheduler import NetworkSchedule, Progress, layer_of, schedule
-from .sharing import HORIZONS, SWITCHES, SharingOptions
+from .sharing import HORIZONS, SWITCHES, SharingOptions, streams
 from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
@@ -110,6 +110,8 @@ def refined(
             search.try_(replace(search.best, pushed=_sent(graph, senders)))
     else:
         _send(search, sharing)
+    if _streaming(graph, chip):
+        search.try_(replace(search.best, deep=True))
     search.try_(replace(search.best, staging=SMALL_SHARE))
     if sharing.between is Between.WHOLE:
         search.try_(replace(search.best, between=Between.PLANES))
@@ -161,7 +163,7 @@ def _send(search: _SharingSearch, sharing: SharingOptions) -> None:
 class Effort(StrEnum):
     """How long a network's schedule is searched for, in work: the same result on every machine."""
 
-    QUICK = "quick"  #: one schedule, or `QUICK` where depthwise convolutions can be fused
+    QUICK = "quick"  #: one schedule, two where weights are only streamed, `QUICK` where depthwise layers can be fused
     DEFAULT = "default"  #: `USUAL` or `FEW` schedules
     THOROUGH = "thorough"  #: `THOROUGH_FACTOR` times as many
 
@@ -188,10 +190,16 @@ def with_effort(
 def _quick(
     graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, sharing: SharingOptions
 ) -> NetworkSchedule:
-    """One schedule; where depthwise convolutions can be fused the best of a few: who sends, all fused or none, room for
-    tensors where some have none, and the pairs before which arrays wait longest."""
+    """One schedule; where weights are only streamed the better of two, with all of B for them or not; where depthwise
+    convolutions can be fused the best of a few: who sends, all fused or none, room for tensors where some have none,
+    and the pairs before which arrays wait longest."""
     start = replace(sharing, whole=True, pushed=_sent(graph, _SENDERS))
     fusible = pairs(graph, chip, sharing)
+    if not fusible and _streaming(graph, chip):
+        search = _SharingSearch(graph, chip, progress, memory, 2, {})
+        search.try_(start)
+        search.try_(replace(start, deep=True))
+        return search.result or schedule(graph, chip, progress, memory, search.best)
     if not fusible:
         return schedule(graph, chip, progress, memory, start)
     wide = expansions(graph, chip, fusible)
@@ -212,6 +220,13 @@ def _quick(
     search.hopeless = 1.0
     search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
     return search.result or schedule(graph, chip, progress, memory, search.best)
+
+
+def _streaming(graph: Graph, chip: ChipConfig) -> bool:
+    """Whether most weights of a network belong to layers that only stream them."""
+    weights = {layer.output: layer.w.size for layer in graph.layers if layer.kind == "conv" and layer.w is not None}
+    streamed = (name for name in weights if streams(graph.value(name).height * graph.value(name).width, chip))
+    return 2 * sum(weights[name] for name in streamed) > sum(weights.values())
 
 
 def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:

@@ -73,7 +73,7 @@ class Reuse:
         before = task.before.x if task.before else None
         window = before.x if isinstance(before, Expansion) else before
         tensors = tuple([stored.key if stored else None for stored in (task.x, task.y, task.r, window)])
-        decisive = key, _names(stage), tensors, task.packed, task.whole, task.staging
+        decisive = key, _names(stage), tensors, task.packed, task.whole, task.int4, task.deep, task.staging
         emission = self._emission(stage, decisive, dram, emit)
         assert isinstance(emission, ConvNodes)
         return emission

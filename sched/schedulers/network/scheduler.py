@@ -29,7 +29,7 @@ from ...workload.graph import Graph, Layer
 from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
 from .reuse import Laid, Reuse
-from .sharing import HORIZONS, SharingOptions
+from .sharing import HORIZONS, SharingOptions, streams
 from .shift import Shifter
 from .storage import place
 from .tensors import NetworkTensors
@@ -231,10 +231,12 @@ class _Builder:
             fixed=layer.fixed,
             before=before,
             whole=packed and self.tensors.whole(layer),
+            int4=self.tensors.int4(layer) and before is None,
+            deep=self.sharing.deep and streams(shape.out_h * shape.out_w, self.chip),
             staging=self.sharing.staging,
         )
         emitted = self._planned(task, stage, index) or self._nests(task, stage, index)
-        self.tensors.conv_constants(layer, emitted.constants)
+        self.tensors.conv_constants(layer, emitted.constants, int4=emitted.int4)
         if stage.before:
             constants = {name: emitted.constants[f"before {name}"] for name in ("w", "bias")}
             self.tensors.depthwise_constants(stage.before, constants)

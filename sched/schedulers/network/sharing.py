@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshloom.hw.spec.config import TileKind
+from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from . import conv
 from .storage import STAGING_SHARE, Between
@@ -26,9 +26,10 @@ class SharingOptions:
     candidate that are the other way (`SWITCHES`); `pushed`: layers, with a kind of memory, to whose cores its tiles
     send on their own what the cores otherwise ask for; `staging`: the part of each bank, 1 / this, that weights are
     staged in; `whole`: whether pictures of few channels may be packed by whole windows; `horizon`: see
-    `mapping.play.interleave` (None: the best of a few by the estimate); `planner`: who makes convolutions instead of
-    the loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all (None), with nothing
-    fused.
+    `mapping.play.interleave` (None: the best of a few by the estimate); `deep`: weights of layers that only stream them
+    (`streams`) have all of B, so that more are there when what such a layer waits for ends; `planner`: who makes
+    convolutions instead of the loop nests: those of `planned` that can be made as if they were alone (`mixing`), or all
+    (None), with nothing fused.
     """
 
     between: Between = Between.WHOLE
@@ -43,8 +44,14 @@ class SharingOptions:
     staging: int = STAGING_SHARE
     whole: bool = False
     horizon: int | None = None
+    deep: bool = False
     planner: conv.Planner | None = None
     planned: frozenset[str] | None = None
+
+
+def streams(pixels: int, chip: ChipConfig) -> bool:
+    """Whether a layer with so many pixels of output takes each weight once: the array holds all of them together."""
+    return pixels <= chip.rows
 
 
 #: Each layer by itself: tensors between layers in DRAM, nothing fused.

@@ -14,7 +14,7 @@ from meshloom.hw.spec.config import ChipConfig
 from ...ir.schedule import Piece, Tensor
 from ...mapping.memory.placement import Allocator, Stored
 from ...mapping.tiling.problem import pose, whole_windows
-from ...workload.graph import Cache, Layer, Value
+from ...workload.graph import Cache, Layer, Value, Window
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from ...workload.regions import View
@@ -113,6 +113,16 @@ class NetworkTensors:
         """Whether a convolution whose input the host packs gets whole windows."""
         return self._whole and whole_windows(self.cut.graph.conv_shape(layer), self.chip)
 
+    def int4(self, layer: Layer) -> bool:
+        """Whether a convolution has weights of four bits on this chip: in pairs of words of channels, each word with
+        channels of one group."""
+        words = self.cut.lanes[layer.inputs[0]].reshape(-1, self.chip.lanes)
+        if not self.chip.core.int4 or not layer.group or layer.window != Window() or len(words) % 2:
+            return False
+        groups = np.where(words < 0, -1, words // layer.group)
+        first = groups.max(axis=1, keepdims=True)
+        return bool(((groups < 0) | (groups == first)).all())
+
     def packed_input(self, layer: Layer) -> Stored:
         """A network input with the windows of a layer of few channels side by side."""
         value, window = self.cut.values[layer.inputs[0]], layer.window
@@ -132,15 +142,18 @@ class NetworkTensors:
         self.copies[name] = value.name, True
         return stored
 
-    def conv_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
-        """Weights ("w") and biases ("bias") of a convolution, which lie in these pieces. `copy`: behind their names."""
+    def conv_constants(
+        self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "", int4: bool = False
+    ) -> None:
+        """Weights ("w") and biases ("bias") of a convolution, which lie in these pieces. `copy`: behind their names;
+        `int4`: the weights have four bits."""
         chip, lanes = self.chip, self.cut.lanes[layer.inputs[0]]
         filter_lanes = filters(self.cut.lanes[layer.output], chip)
         shape, packed = self.conv_shape(layer)
         layout = WeightLayout(
             out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
-            packed_kh=packed and self.whole(layer),
+            packed_kh=packed and self.whole(layer), int4=int4,
         )  # fmt: skip
         self._of_layer(layer, "w", copy, layout, pieces, lambda: constant(layer, "w", lanes, packed, filter_lanes))
         bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols, scaled=layer.scales is not None)

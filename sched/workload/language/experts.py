@@ -16,7 +16,7 @@ What the networks hand each other lies in regions, too: the chip reads it where 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from ..normalisation import ONE
 from ..regions import Region, View
 from . import reference
 from .graph import StepBuilder, check_news, named
-from .integers import Filters, Integers
+from .integers import WEIGHT_BITS, Filters, Integers
 from .model import LanguageModel
 
 Chosen = NDArray[np.int64]
@@ -126,8 +126,10 @@ _TENSORS = {"up": ("feed", "hidden"), "down": ("gated", "z")}
 
 
 def _filters(integers: Integers, layer: int, name: str) -> Filters:
+    """A product of all experts of a layer. They multiply as tensors, whose words hold bytes: so their weights have 8
+    bits, also where others have fewer."""
     x, y = _TENSORS[name]
-    return integers.filters(f"{layer}/{name}", f"{layer}/{x}", f"{layer}/{y}")
+    return replace(integers, weight_bits=WEIGHT_BITS[-1]).filters(f"{layer}/{name}", f"{layer}/{x}", f"{layer}/{y}")
 
 
 class _PartBuilder(StepBuilder):

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.isa import SCALE_SHIFT
 
+from .. import int4
 from ..graph import TABLE_SIZE, Cache, Graph, Kind, Layer, PastePlace, Value, Window
 from ..normalisation import ONE, quotient_scale, softmax
-from .integers import Integers
+from .integers import WEIGHT_BITS, Integers
 from .model import LanguageError, LanguageModel
 
 _ONCE_16 = 1 << SCALE_SHIFT - 4  # a factor of 1 with `times16`
@@ -146,7 +147,7 @@ class StepBuilder:
         filters = self.integers.filters(name, x, y_step or y, gain)
         return self._add(
             "conv", y, (x,), self.integers.steps[y_step or y], w=filters.w[:, :, None, None], bias=filters.bias,
-            scale=filters.scale, relu=relu,
+            scale=filters.scale, relu=relu, group=int4.GROUP if self.integers.weight_bits == WEIGHT_BITS[0] else 0,
         )  # fmt: skip
 
     def _rescaled(self, r: str, y: str) -> str:

@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.isa import SCALE_SHIFT
 
+from .. import int4
 from ..layers import SCALE_LIMIT
 from . import reference
 from .model import LanguageError, LanguageModel, Reals
 
 #: Part of the values that lie within a tensor's range; the others saturate.
 COVERED = 0.9999
+#: Bits that weights may have.
+WEIGHT_BITS = (4, 8)
 _ONE = 1 << SCALE_SHIFT
 
 
@@ -29,10 +32,12 @@ class Filters:
 
 @dataclass(frozen=True, eq=False)
 class Integers:
-    """A model in int8. `steps`: real values of 1 by tensor, as `reference.scores` names them."""
+    """A model in int8. `steps`: real values of 1 by tensor, as `reference.scores` names them. `weight_bits`: 8, or 4
+    with a scale for each group (`int4`)."""
 
     model: LanguageModel
     steps: dict[str, float]
+    weight_bits: int = 8
 
     def filters(self, name: str, x: str, y: str, gain: float = 1.0) -> Filters:
         """The product `name` (an entry of the model without ".weight") from tensor x to y, its weights times `gain`.
@@ -43,9 +48,13 @@ class Integers:
         assert w is not None
         w = w.astype(np.float64) * gain
         ratio = self.steps[x] / self.steps[y]
-        scale = min(SCALE_LIMIT, max(1, round(float(np.abs(w).max()) / 127 * ratio * _ONE)))
+        most = int4.LARGEST if self.weight_bits == WEIGHT_BITS[0] else 127
+        scale = min(SCALE_LIMIT, max(1, round(float(np.abs(w).max()) / most * ratio * _ONE)))
         step = scale / _ONE / ratio
-        rounded = np.clip(np.rint(w / step), -127, 127).astype(np.int8)
+        if self.weight_bits == WEIGHT_BITS[0]:
+            rounded = int4.in_groups(w / step)
+        else:
+            rounded = np.clip(np.rint(w / step), -most, most).astype(np.int8)
         bias = self.model.arrays.get(f"{name}.bias", np.zeros(len(w), np.float32)).astype(np.float64)
         return Filters(rounded, np.rint(bias / (step * self.steps[x])).astype(np.int32), scale)
 
@@ -65,8 +74,9 @@ class Integers:
         return np.clip(np.rint(real / self.steps["x"]), -128, 127).astype(np.int8).T[None, :, None, :].copy()
 
 
-def integers(model: LanguageModel) -> Integers:
-    """The model in int8. Raises LanguageError for one whose values are all 0 somewhere."""
+def integers(model: LanguageModel, weight_bits: int = 8) -> Integers:
+    """The model in int8, its weights in so many bits (`WEIGHT_BITS`). Raises LanguageError for one whose values are all
+    0 somewhere."""
     sizes: dict[str, list[Reals]] = {}
 
     def watch(name: str, value: Reals) -> None:
@@ -80,4 +90,4 @@ def integers(model: LanguageModel) -> Integers:
         steps[name] = float(np.quantile(np.concatenate(arrays), COVERED)) / 127
         if not steps[name] > 0:
             raise LanguageError(f"model {model.name}: all values of {name} are 0 over its calibration text; train it")
-    return Integers(model, steps)
+    return Integers(model, steps, weight_bits)

@@ -16,6 +16,7 @@ from .bounds import check_size
 from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
+from .packed_weights import with_whole_weights
 from .subgraphs import reads
 from .validity import check_external, check_opset, check_structure, check_tensors, check_values, one_line
 
@@ -58,7 +59,8 @@ def load_model(path: str | Path) -> ModelProto:
         load_external_data_for_model(model, str(path.parent))
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
-        return without_contributed(without_calls(model, str(path)), str(path))
+        whole = with_whole_weights(without_calls(model, str(path)), str(path))
+        return without_contributed(whole, str(path))
     except OnnxError:
         raise
     except (UnicodeDecodeError, TypeError) as error:

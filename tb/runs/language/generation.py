@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.workload.language import reference
 from meshloom.sched.workload.language.graph import attended, step_graph
-from meshloom.sched.workload.language.integers import Integers, integers
+from meshloom.sched.workload.language.integers import WEIGHT_BITS, Integers, integers
 from meshloom.sched.workload.language.model import LanguageError, LanguageModel
 from meshloom.sched.workload.language.speculation import accept, guess
 
@@ -47,7 +47,8 @@ _NO_DEVICE = "ONNX Runtime's"
 class Generation:
     """What is to be generated, and how. `tokens`: in all, behind the prompt; `chunk`: tokens of a step of prefill;
     `device`: None for ONNX Runtime and the timeline model; `keep`: the checkpoint, which is gone on from if it is
-    there, unless `fresh`; `speculate`: tokens that are guessed before each step of decode, which verifies them."""
+    there, unless `fresh`; `speculate`: tokens that are guessed before each step of decode, which verifies them;
+    `weight_bits`: of the weights (`sched.workload.int4`)."""
 
     model: LanguageModel
     prompt: str
@@ -59,6 +60,7 @@ class Generation:
     device: str | None = "verilator"
     fresh: bool = False
     speculate: int = 0
+    weight_bits: int = 8
 
     def check(self) -> None:
         """Raises LanguageError for an empty prompt, a character without a token, and a text or guesses beyond the
@@ -89,6 +91,7 @@ class Generation:
             "model": self.model.name, "weights": weights.hexdigest()[:16], "prompt": self.prompt, "chunk": self.chunk,
             "chip": self.chip.name, "chip_digest": self.chip.digest, "scheduler": self.scheduler,
             "device": self.device or "model", "speculate": self.speculate,
+            **({"weight_bits": self.weight_bits} if self.weight_bits != WEIGHT_BITS[-1] else {}),
         }  # fmt: skip
 
 
@@ -198,7 +201,7 @@ def generate(
     model, setting = generation.model, generation.setting()
     there = generation.keep.exists() and not generation.fresh
     state = load(generation.keep, model, setting) if there else first_state(model, generation.prompt)
-    numbers = integers(model)
+    numbers = integers(model, generation.weight_bits)
     kind = None if generation.device is None else find_device(generation.device)
     end = len(generation.prompt) + generation.tokens
     with contextlib.ExitStack() as stack:
@@ -240,6 +243,7 @@ def _results(generator: _Generator, started: datetime, versions: dict[str, str])
         simulator=generation.device or "",
         chunk=generation.chunk,
         speculate=generation.speculate,
+        weight_bits=generation.weight_bits,
         **asdict(state.guesses),
         context=model.context,
         cache=_NO_DEVICE if not run else STAYS if generation.device in SIMULATORS else RESTORED,

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from meshloom.hw.spec.config import ChipConfig
+from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model.timeline import Executed
 from meshloom.sched.schedulers.network.limits import totals
 from meshloom.sched.schedulers.network.scheduler import layer_of
 from meshloom.sched.workload.language.drawn import drawn_model
 from meshloom.sched.workload.language.integers import integers
 from meshloom.sched.workload.language.model import LanguageModel, load
+from meshloom.sched.workload.layout import WeightLayout
 
 from ...compare import attribution
 from ...results.language import PhaseFigures
@@ -35,6 +37,7 @@ ADDED: Mapping[str, Changes] = {
     "lp9": (("core.vec_whole", True),),
     "server1": (("core.vec_whole", True), ("core.vec_table", True)),
 }
+_BYTE = 8
 _MODULES = "tb.runs.language.generation", "sched.workload.language.drawn"
 
 
@@ -96,6 +99,7 @@ class TextPoint(Point):
     chip: str
     rtl: bool
     row: ClassVar[Any] = TextRow
+    weight_bits: ClassVar[int] = 8
 
     @property
     def config(self) -> ChipConfig:
@@ -119,7 +123,7 @@ class TextPoint(Point):
         with tempfile.TemporaryDirectory() as folder:
             generation = Generation(
                 load(MODEL), PROMPT, TOKENS, self.config, Path(folder) / "text.npz", CHUNK, SCHEDULER,
-                DEVICE if self.rtl else None,
+                DEVICE if self.rtl else None, weight_bits=self.weight_bits,
             )  # fmt: skip
             results = generate(generation, report)
         return TextRow(
@@ -131,7 +135,8 @@ class TextPoint(Point):
 
 @dataclass(frozen=True)
 class StepRow:
-    """A step in the timeline model. `weights`: bytes of all products' weights; `cache`: of its keys and values;
+    """A step in the timeline model. `weights`: bytes of all products' weights (if they have fewer bits, of all words
+    that hold them); `cache`: of its keys and values;
     `product_macs` of its products with weights, `product_cycles` in which any of these was computed; `busy`: cycles of
     the busiest resource of each kind; `shares`: of the PE cycles by cause, in percent; `changing` of its
     `instructions` are others in each step."""
@@ -149,6 +154,11 @@ class StepRow:
     changing: int
 
 
+def weight_bytes(schedule: Schedule, chip: ChipConfig) -> int:
+    """Bytes of DRAM that hold the weights of products, with their scales if they have some."""
+    return sum(one.words for one in schedule.tensors if isinstance(one.layout, WeightLayout)) * chip.lanes
+
+
 @dataclass(frozen=True)
 class StepPoint(Point):
     """A step of so many tokens. `width`: of a drawn model (`model_of`); 0: the one that ships."""
@@ -157,6 +167,7 @@ class StepPoint(Point):
     tokens: int
     width: int = 0
     row: ClassVar[Any] = StepRow
+    weight_bits: ClassVar[int] = 8
 
     @property
     def config(self) -> ChipConfig:
@@ -180,7 +191,7 @@ class StepPoint(Point):
     def measure(self, report: Report) -> StepRow:
         """Raises DoesNotFit, LanguageError."""
         chip, model = self.config, model_of(self.width)
-        step = LanguageStep(integers(model), self.tokens, chip, SCHEDULER, report)
+        step = LanguageStep(integers(model, self.weight_bits), self.tokens, chip, SCHEDULER, report)
         schedule, prepared = step.prepared.network_schedule.schedule, step.prepared
         executed = list(prepared.timeline.executed)
         macs = {layer.output: step.graph.macs(layer) for layer in step.graph.layers}
@@ -189,7 +200,8 @@ class StepPoint(Point):
         ).total
         products = [layer.output for layer in step.graph.layers if layer.kind == "conv"]
         return StepRow(
-            prepared.timeline.cycles, step.graph.total_macs, model.weights,
+            prepared.timeline.cycles, step.graph.total_macs,
+            model.weights if self.weight_bits == _BYTE else weight_bytes(schedule, chip),
             2 * model.layers * model.context * model.width, step.dram_bytes,
             sum(macs[name] for name in products), _together(products, prepared, executed, chip),
             {name: round(cycles) for name, cycles in totals(schedule, chip).items()},

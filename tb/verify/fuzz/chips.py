@@ -59,6 +59,7 @@ def choices(chip: ChipConfig) -> Mapping[str, str]:
         "vec_whole": str(core.vec_whole),
         "channel_scales": str(core.channel_scales),
         "operand_sources": str(core.operand_sources),
+        "int4": str(core.int4),
         "bandwidth": "a word" if dram.bytes_per_cycle == chip.lanes else "less",
         "whole_packets": str(dram.whole_packets),
         "arbitration": f"{dram.arbitration.value}{' with weights' if dram.weights else ''}",
@@ -86,6 +87,9 @@ def _draft(random: Random, name: str) -> ChipConfig:
             continue
 
 
+_CORE_OPTIONS = ("vec_table", "vec_whole", "channel_scales", "operand_sources", "int4")
+
+
 def _values(random: Random, name: str) -> dict[str, object]:
     lanes = random.choice((4, 4, 8, 8, 16))
     square = random.random() < 0.4
@@ -108,7 +112,7 @@ def _values(random: Random, name: str) -> dict[str, object]:
             "out_words": random.choice((160, 512)),
             "vec_words": random.choice((192, 512)),
             "vec_windows": random.randint(1, 5),
-            **{each: random.random() < 0.5 for each in ("vec_table", "vec_whole", "channel_scales", "operand_sources")},
+            **{each: random.random() < 0.5 for each in _CORE_OPTIONS},
         },
         "spm_words": random.choice((512, 2000)),
         "dram": {

@@ -174,6 +174,7 @@ LAYER_OTHERWISE: dict[str, object] = {
     "by": "max",
     "groups": 2,
     "rows": 2,
+    "group": 4,
 }
 
 
@@ -295,7 +296,7 @@ def _shapes(*left: str) -> list[ConvShape]:
 def _sharings() -> list[SharingOptions]:
     """Each field otherwise; planners of different keys, for other layers."""
     otherwise: dict[str, Any] = {
-        "between": Between.DRAM, "fused": False, "tight": True, "staging": 3, "whole": True, "horizon": 7,
+        "between": Between.DRAM, "fused": False, "tight": True, "staging": 3, "whole": True, "horizon": 7, "deep": True,
         "turned": frozenset({("a", "fair")}), "pushed": frozenset({("a", TileKind.DRAM)}),
     }  # fmt: skip
     names = [field.name for field in fields(SharingOptions) if field.name not in ("planner", "planned")]
@@ -422,7 +423,8 @@ def _task(**values: object) -> Any:
     """A convolution of a network; nothing of it is looked at but what decides its loop nests."""
     stored = SimpleNamespace(homes={1}, rows=6, width=6)
     base: dict[str, object] = {
-        "shape": SHAPE, "packed": False, "whole": False, "staging": 2, "epilogue": None, "before": None,
+        "shape": SHAPE, "packed": False, "whole": False, "int4": False, "deep": False, "staging": 2, "epilogue": None,
+        "before": None,
         "fixed": {"scale": 1}, "x": stored, "y": stored, "r": None,
     }  # fmt: skip
     return SimpleNamespace(**(base | values))
@@ -439,7 +441,14 @@ def test_each_part_of_a_convolution_that_decides_its_nests_is_part_of_their_key(
 
     other, by_channel = SimpleNamespace(homes={2}), {"by_channel": 1}
     tasks = [_task(shape=shape) for shape in [SHAPE, *_shapes("name")]]
-    tasks += [_task(packed=True), _task(whole=True), _task(staging=3), _task(fixed=by_channel)]
+    tasks += [
+        _task(packed=True),
+        _task(whole=True),
+        _task(int4=True),
+        _task(deep=True),
+        _task(staging=3),
+        _task(fixed=by_channel),
+    ]
     tasks += [_task(x=other), _task(y=other), _task(r=other)]
     tasks += [_task(epilogue=SimpleNamespace(pooling=pooling)) for pooling in (None, (2, 2), (3, 3))]
     befores = [before(), before(Window(2, 2)), before(rows=7), before(width=7), before(by_channel=1)]
