@@ -1,8 +1,8 @@
 """A program whose state lies elsewhere in its regions of DRAM: every address there moves, nothing else.
 
-A cache is a view of a region (`workload.graph.Cache`) that begins a pixel further with each pixel that is appended. All
-views of a schedule begin with their regions, so one number says where they begin in a run. What the checker has proved
-stays true: words of state meet words of state alone, and all of them move by as much.
+A cache is a view of a region (`workload.regions.Cache`) that begins a pixel further with each pixel that is appended.
+All views of a schedule begin with their regions, so one number says where they begin in a run. What the checker has
+proved stays true: words of state meet words of state alone, and all of them move by as much.
 
 So do weights of experts, which lie side by side in regions of their own: each of a schedule's views moves to the expert
 that a run wants there, by a number of its own.
@@ -23,7 +23,7 @@ from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..ir.schedule import Move, Piece, Schedule, Span
 from ..program.program import EncodedStream, Instruction, Program, Stream
-from ..workload.graph import Cache
+from ..workload.regions import Cache
 
 Words = NDArray[np.uint64]
 T = TypeVar("T", Span, Piece)

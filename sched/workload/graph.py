@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import int4
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
-from .regions import Region, View
+from .regions import Cache, Region, View
 
 #: Kinds of layers of float networks, too (`onnx.floats`).
 PlainKind = Literal[
@@ -230,22 +230,6 @@ def _check_filters(layer: Layer, x: Value, no: Callable[[str], WorkloadError]) -
         if layer.scale or not scalable(layer):
             raise no(f"scale m = {layer.scale} beside scales" if layer.scale else UNSCALABLE)
     return outputs
-
-
-@dataclass(frozen=True)
-class Cache:
-    """State that stays in DRAM between runs, and that a run appends to.
-
-    `rows`: a `paste`, in one row of pixels, of the input `past` and of `new`, which the run computes. It lies in a
-    region of `positions` pixels, as a view: `new` is stored behind `past` where that lies, and nothing is copied. The
-    next run's view begins as many pixels further as `new` has. `region`: which of the network's it is ("": its own).
-    """
-
-    rows: str
-    past: str
-    new: str
-    positions: int
-    region: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,5 @@
-"""Room in DRAM that several networks have in common: what one of them leaves there, another one reads where it lies."""
+"""State of a network in DRAM, and room there that several networks have in common: what one of them leaves in it,
+another one reads where it lies."""
 
 from __future__ import annotations
 
@@ -28,3 +29,19 @@ class View:
     value: str
     region: str
     first: int = 0
+
+
+@dataclass(frozen=True)
+class Cache:
+    """State that stays in DRAM between runs, and that a run appends to.
+
+    `rows`: a `paste`, in one row of pixels, of the input `past` and of `new`, which the run computes. It lies in a
+    region of `positions` pixels, as a view: `new` is stored behind `past` where that lies, and nothing is copied. The
+    next run's view begins as many pixels further as `new` has. `region`: which of the network's it is ("": its own).
+    """
+
+    rows: str
+    past: str
+    new: str
+    positions: int
+    region: str = ""

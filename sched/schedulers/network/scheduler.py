@@ -127,13 +127,7 @@ class _Builder:
     def build(self) -> NetworkSchedule:
         self._check_size()
         # before anything else: where state lies must not depend on the network that reads it
-        regions = self.tensors.regions()
-        resident = {
-            name: stored
-            for cache in self.graph.caches
-            for name, stored in self.tensors.resident(cache, regions.get(cache.region)).items()
-        }
-        resident |= {view.value: self.tensors.view(view, regions[view.region]) for view in self.graph.views}
+        resident = self.tensors.placed()
         if self.graph.begin:
             self.dram.skip(self.graph.begin)
             self.tensors.begin()

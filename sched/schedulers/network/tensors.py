@@ -14,10 +14,10 @@ from meshloom.hw.spec.config import ChipConfig
 from ...ir.schedule import Piece, Tensor
 from ...mapping.memory.placement import Allocator, Stored
 from ...mapping.tiling.problem import pose, whole_windows
-from ...workload.graph import Cache, Layer, Value, Window
+from ...workload.graph import Layer, Value, Window
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
-from ...workload.regions import View
+from ...workload.regions import Cache, View
 from ...workload.stages import Stages, constant, filters
 from .storage import homes
 
@@ -57,13 +57,18 @@ class NetworkTensors:
             self.copies[value.name] = value.name, False
         return self._inputs[value.name]
 
-    def regions(self) -> dict[str, Stored]:
-        """The room that the network has in common with others, by name. Raises DoesNotFit if the DRAM is too small."""
-        chip = self.chip
-        return {
+    def placed(self) -> dict[str, Stored]:
+        """What has its place before all else, by name: caches, and what lies in room that the network has in common
+        with others. Raises DoesNotFit if the DRAM is too small."""
+        graph, chip = self.cut.graph, self.chip
+        regions = {
             region.name: self._region(region.planes(chip.lanes, chip.cols), region.positions)
-            for region in self.cut.graph.regions
+            for region in graph.regions
         }
+        stored: dict[str, Stored] = {}
+        for cache in graph.caches:
+            stored |= self._resident(cache, regions.get(cache.region))
+        return stored | {view.value: self._view(view, regions[view.region]) for view in graph.views}
 
     def begin(self) -> None:
         """A word in each DRAM tile where the network's own begins: its code lies behind all its tensors."""
@@ -76,7 +81,7 @@ class NetworkTensors:
         cuts, home = homes([planes], 1, self.chip.drams)
         return Stored(self.dram, planes, 1, positions, cuts, home)
 
-    def resident(self, cache: Cache, region: Stored | None = None) -> dict[str, Stored]:
+    def _resident(self, cache: Cache, region: Stored | None) -> dict[str, Stored]:
         """Where the parts of a cache lie, by name: views of its region in DRAM, which begins with the view. `region`:
         None for one of its own."""
         planes = len(self.cut.lanes[cache.rows]) // self.chip.lanes
@@ -86,7 +91,7 @@ class NetworkTensors:
         new = region.columns(past.width, rows.width - past.width)
         return {cache.new: new, cache.rows: region.columns(0, rows.width)}
 
-    def view(self, view: View, region: Stored) -> Stored:
+    def _view(self, view: View, region: Stored) -> Stored:
         """Where an input or an output lies that has its place in a region."""
         value = self.cut.values[view.value]
         planes = len(self.cut.lanes[value.name]) // self.chip.lanes

@@ -1,6 +1,6 @@
 """A step of a language model as a network: so many new tokens of one or several texts behind those in their caches.
 
-Tokens are pixels, features channels. Keys and values are caches (`workload.graph.Cache`): C pixels in DRAM of which the
+Tokens are pixels, features channels. Keys and values are caches (`regions.Cache`): C pixels in DRAM of which the
 last belong to the new tokens, read where they lie. Scores have a channel for each head and new token and a pixel for
 each key, so whole-block operations of the vector unit make a softmax of them. Two inputs say which keys count: `keep`
 (1, or 0) and `mask` (0, or -128). So one network serves all lengths.
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from .. import int4
-from ..graph import TABLE_SIZE, Cache, Graph, Kind, Layer, PastePlace, Value, Window
+from ..graph import TABLE_SIZE, Graph, Kind, Layer, PastePlace, Value, Window
 from ..normalisation import ONE, quotient_scale, softmax
+from ..regions import Cache
 from .integers import WEIGHT_BITS, Integers
 from .model import LanguageError, LanguageModel
 
