@@ -32,7 +32,8 @@ def print_language(results: LanguageResults, screen: Console) -> None:
             table.add_row(f"experts, layer {layer}", "tokens of each: " + ", ".join(f"{each:,}" for each in taken))
         table.add_row("experts", _experts(results, results.experts))
     if results.weight_bits != _BYTE:
-        table.add_row("weights", f"{results.weight_bits} bits each, and a scale for each group")
+        others = f", but {_BYTE} bits those of experts" if results.experts is not None else ""
+        table.add_row("weights", f"{results.weight_bits} bits each, and a scale for each group{others}")
     if results.speculate:
         table.add_row("guesses", _guesses(results))
     table.add_row("cache", f"{results.cache_bytes:,} bytes of int8 keys and values; {results.cache}")
