@@ -1,15 +1,19 @@
-"""A program whose state lies further on in its region of DRAM: every address there moves, nothing else.
+"""A program whose state lies elsewhere in its regions of DRAM: every address there moves, nothing else.
 
-A cache is a view of a region (`workload.graph.Cache`) that begins a pixel further with each pixel that is appended. All
-views of a schedule begin with their regions, so one number says where they begin in a run. What the checker has proved
-stays true: words of state meet words of state alone, and all of them move by as much.
+A cache is a view of a region (`workload.regions.Cache`) that begins a pixel further with each pixel that is appended.
+All views of a schedule begin with their regions, so one number says where they begin in a run. What the checker has
+proved stays true: words of state meet words of state alone, and all of them move by as much.
+
+So do weights of experts, which lie side by side in regions of their own: each of a schedule's views moves to the expert
+that a run wants there, by a number of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +21,13 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import INSTRUCTION_BYTES, ChipConfig
 from meshloom.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ..ir.schedule import Move, Schedule, Span
+from ..ir.schedule import Move, Piece, Schedule, Span
 from ..program.program import EncodedStream, Instruction, Program, Stream
-from ..workload.graph import Cache
+from ..workload.regions import Cache
 
 Words = NDArray[np.uint64]
+T = TypeVar("T", Span, Piece)
+_WORD = (1 << 64) - 1
 
 
 def _address_of(side: str) -> tuple[int, int]:
@@ -49,70 +55,69 @@ class Regions:
                 words.setdefault(piece.tile, []).append((piece.address, piece.address + cache.positions))
         return cls({tile: tuple(sorted(pairs)) for tile, pairs in words.items()})
 
+    @classmethod
+    def of_views(cls, schedule: Schedule, names: Iterable[str]) -> Regions:
+        """Where these tensors of a schedule lie, and nothing else of their regions."""
+        words: dict[int, list[tuple[int, int]]] = {}
+        for name in names:
+            for piece in schedule.tensor(name).pieces:
+                words.setdefault(piece.tile, []).append((piece.address, piece.address + piece.words))
+        return cls({tile: tuple(sorted(pairs)) for tile, pairs in words.items()})
+
     def holds(self, tile: int, address: int) -> bool:
         """Whether a word is part of state."""
         return any(first <= address < end for first, end in self.words.get(tile, ()))
 
 
-def moved_schedule(schedule: Schedule, regions: Regions, by: int) -> Schedule:
-    """The schedule with its state `by` words further on."""
+def moved_schedule(schedule: Schedule, *moves: tuple[Regions, int]) -> Schedule:
+    """The schedule with the state of each of these regions so many words further on."""
 
-    def span(side: Span) -> Span:
-        here = regions.holds(side.tile, side.address)
-        return side.model_copy(update={"address": side.address + by}) if here else side
+    def moved(place: T) -> T:
+        by = next((by for regions, by in moves if regions.holds(place.tile, place.address)), 0)
+        return place.model_copy(update={"address": place.address + by}) if by else place
 
     operations = tuple(
-        op.model_copy(update={"src": span(op.src), "dst": span(op.dst)})
-        if isinstance(op, Move) and any(regions.holds(side.tile, side.address) for side in (op.src, op.dst))
+        op.model_copy(update={"src": src, "dst": dst})
+        if isinstance(op, Move) and ((src := moved(op.src)) is not op.src) | ((dst := moved(op.dst)) is not op.dst)
         else op
         for op in schedule.operations
     )
     tensors = tuple(
-        tensor.model_copy(
-            update={
-                "pieces": tuple(
-                    piece.model_copy(update={"address": piece.address + by})
-                    if regions.holds(piece.tile, piece.address)
-                    else piece
-                    for piece in tensor.pieces
-                )
-            }
-        )
-        for tensor in schedule.tensors
+        tensor.model_copy(update={"pieces": tuple(map(moved, tensor.pieces))}) for tensor in schedule.tensors
     )
     return schedule.model_copy(update={"operations": operations, "tensors": tensors})
 
 
 @dataclass(frozen=True)
 class _Sites:
-    """A stream whose state can move: its code, uint64 [instructions, 4], and by side of a MOVE the rows whose address
-    lies in state."""
+    """A stream whose state can move: its code, uint64 [instructions, 4], and the rows whose address lies in state, by
+    number of the regions and side of a MOVE."""
 
     words: Words
-    rows: dict[str, NDArray[np.intp]]
+    rows: dict[tuple[int, str], NDArray[np.intp]]
 
     @classmethod
-    def of(cls, stream: Stream, regions: Regions) -> _Sites | None:
+    def of(cls, stream: Stream, regions: Sequence[Regions]) -> _Sites | None:
         """Those of a stream; None if it touches no state."""
+        moves = [(row, one.fields) for row, one in enumerate(stream.instructions) if one.opcode is Opcode.MOVE]
         rows = {
-            side: np.array([
-                number
-                for number, one in enumerate(stream.instructions)
-                if one.opcode is Opcode.MOVE and regions.holds(one.fields[f"{side}_tile"], one.fields[side])
-            ], np.intp)
+            (number, side): np.array(
+                [row for row, fields in moves if some.holds(fields[f"{side}_tile"], fields[side])], np.intp
+            )
+            for number, some in enumerate(regions)
             for side in _ADDRESSES
-        }  # fmt: skip
+        }
         if not any(map(len, rows.values())):
             return None
         raw = b"".join(one.encode() for one in stream.instructions)
         return cls(np.frombuffer(raw, np.uint64).reshape(-1, INSTRUCTION_BYTES // 8), rows)
 
-    def moved(self, by: int) -> Words:
-        """The code with its state `by` words further on. No address leaves its field: the regions lie in DRAM."""
+    def moved(self, by: Sequence[int]) -> Words:
+        """The code with its state so many words further on. No address leaves its field: the regions lie in DRAM."""
         words = self.words.copy()
-        for side, rows in self.rows.items():
+        for (number, side), rows in self.rows.items():
             word, low = _ADDRESSES[side]
-            words[rows, word] += np.uint64(by << low)
+            words[rows, word] += np.uint64((by[number] << low) & _WORD)
         return words
 
     @property
@@ -122,30 +127,31 @@ class _Sites:
 
 
 class ResidentProgram:
-    """A program whose state may lie anywhere in its regions: a number is added to some words of its code."""
+    """A program whose state may lie anywhere in its regions: a number is added to some words of its code, one for each
+    of the `regions`."""
 
-    def __init__(self, program: Program, regions: Regions) -> None:
+    def __init__(self, program: Program, *regions: Regions) -> None:
         self.program = program
         self._sites = [_Sites.of(stream, regions) for stream in program.streams]
 
-    def code(self, by: int) -> list[Words | None]:
-        """By stream, its code with its state `by` words further on, uint64 [instructions, 4]; None: it is as it was.
+    def code(self, *by: int) -> list[Words | None]:
+        """By stream, its code with its state so many words further on, uint64 [instructions, 4]; None: it is as it was.
         This is all that a launch has to do."""
         return [sites and sites.moved(by) for sites in self._sites]
 
-    def moved(self, by: int) -> Program:
-        """The program with its state `by` words further on; instructions that touch none are the same objects."""
+    def moved(self, *by: int) -> Program:
+        """The program with its state so many words further on; instructions that touch none are the same objects."""
         streams: list[Stream] = []
-        for stream, sites, words in zip(self.program.streams, self._sites, self.code(by), strict=True):
+        for stream, sites, words in zip(self.program.streams, self._sites, self.code(*by), strict=True):
             if sites is None or words is None:
                 streams.append(stream)
                 continue
             instructions = list(stream.instructions)
-            for side, rows in sites.rows.items():
+            for (regions, side), rows in sites.rows.items():
                 numbers: list[int] = rows.tolist()
                 for number in numbers:
                     one = instructions[number]
-                    instructions[number] = Instruction(one.opcode, one.fields | {side: one.fields[side] + by})
+                    instructions[number] = Instruction(one.opcode, one.fields | {side: one.fields[side] + by[regions]})
             streams.append(
                 EncodedStream(
                     stream.tile, stream.unit, stream.dram_tile, stream.address, tuple(instructions),

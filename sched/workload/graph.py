@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from . import int4
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
+from .regions import Cache, Region, View
 
 #: Kinds of layers of float networks, too (`onnx.floats`).
 PlainKind = Literal[
@@ -231,21 +232,6 @@ def _check_filters(layer: Layer, x: Value, no: Callable[[str], WorkloadError]) -
     return outputs
 
 
-@dataclass(frozen=True)
-class Cache:
-    """State that stays in DRAM between runs, and that a run appends to.
-
-    `rows`: a `paste`, in one row of pixels, of the input `past` and of `new`, which the run computes. It lies in a
-    region of `positions` pixels, as a view: `new` is stored behind `past` where that lies, and nothing is copied. The
-    next run's view begins as many pixels further as `new` has.
-    """
-
-    rows: str
-    past: str
-    new: str
-    positions: int
-
-
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A network. `layers` are in an order in which every input is made before it is used.
@@ -253,7 +239,8 @@ class Graph:
     Raises WorkloadError, naming the layer, when shapes, numbers of operands or arrays contradict each other.
     `real`: trained weights (otherwise random ones). `labels`: names of the classes, if it classifies.
     `picture`: None if the input is no picture. `notes`: sentences for people: where it comes from, what was left out.
-    `caches`: its state.
+    `caches`: its state. `regions`, `views`: room that it has in common with other networks, and what of it lies there;
+    everything else of it lies behind the first `begin` words of each DRAM tile.
     """
 
     name: str
@@ -266,6 +253,9 @@ class Graph:
     picture: Picture | None = None
     notes: tuple[str, ...] = ()
     caches: tuple[Cache, ...] = ()
+    regions: tuple[Region, ...] = ()
+    views: tuple[View, ...] = ()
+    begin: int = 0
 
     def __post_init__(self) -> None:
         for layer in self.layers:  # the property checks each as it goes

@@ -131,7 +131,7 @@ class _File(_Model):
     """Texts that are asked for from one language model. Limits hold for all requests that have none of their own."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
-    model: Annotated[str, Field(min_length=1, description="shakespeare, or an .npz file beside the scenario")]
+    model: Annotated[str, Field(min_length=1, description="a model that ships, or an .npz file beside the scenario")]
     seats: Annotated[int, Field(ge=1, le=64, description="texts whose keys and values are in memory at a time")] = 4
     chunk: Annotated[int, Field(ge=2, le=4096, description="tokens of a prompt that a step reads")] = 16
     ttft_limit: Cycles | None = None

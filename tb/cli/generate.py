@@ -23,7 +23,9 @@ app = typer.Typer()
 class GenerateRequest:
     """A text to be generated: the fields are the options of the command."""
 
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Language model: shakespeare, or an .npz file.")]
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Language model: shakespeare, shakespeare_experts, or an .npz file.")
+    ]
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]
     tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Tokens to generate, in all.")] = 32
     chip: Chip = "quad16"
@@ -77,6 +79,7 @@ class GenerateRequest:
         'meshloom generate shakespeare --prompt "To be" --tokens 64 --chip quad16 --clock 500',
         'meshloom generate shakespeare --prompt "To be" --tokens 64 --model',
         'meshloom generate shakespeare --prompt "To be, or not to be" --tokens 64 --speculate 3',
+        'meshloom generate shakespeare_experts --prompt "ROMEO:" --tokens 32',
     )
 )
 @filled(GenerateRequest)
@@ -92,6 +95,9 @@ def generate(request: GenerateRequest) -> None:
     With --speculate (speculative decoding) a step reads the last token and N guesses: what followed the last tokens
     where they stood before. It gives the tokens up to the first wrong guess, those that a step for each would have
     given.
+
+    Of a model with experts a step is several programs: behind each router's scores the host chooses experts, whose
+    weights the chip then reads. How often each was chosen, and what that cost, is said, too.
 
     When you interrupt (Ctrl-C), the same command goes on with the next step, to the same tokens; with more --tokens
     it goes on behind the last.

@@ -41,7 +41,10 @@ class ServeTokensRequest:
         ),
     ] = None
     device: Device = "verilator"
-    model: Annotated[bool, typer.Option("--model", help="In the timeline model alone; no token is computed.")] = False
+    model: Annotated[
+        bool,
+        typer.Option("--model", help="In the timeline model alone; no token is computed, but of models with experts."),
+    ] = False
     decision_cycles: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Cycles that a decision takes, besides reading and writing registers."),

@@ -20,7 +20,7 @@ Segment = tuple[int, NDArray[np.uint8]]
 @dataclass(frozen=True)
 class Loads:
     """What is loaded for a job: segments by DRAM tile, later ones win; `bytes` of its memory and program among them;
-    `free`: by tile, the first word behind all that the job has there, also where it stays; `anew`: into cleared
+    `free`: by tile, the first word behind all that the job has there, and behind all that stays; `anew`: into cleared
     DRAM."""
 
     segments: dict[int, list[Segment]]
@@ -37,6 +37,8 @@ def loads(job: Job, chip: ChipConfig, *, anew: bool) -> Loads:
     free = dict.fromkeys(chip.channels, 0)
     for tile, at, words in job.outputs:
         segments[tile].append((at, np.full((words, chip.lanes), FILL, np.uint8)))
+        free[tile] = max(free[tile], at + words)
+    for tile, at, words in job.stays:
         free[tile] = max(free[tile], at + words)
     loaded = 0
     for tile, at, words in [*job.memory, *job.program.image(chip)]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..results.language import LanguageResults, PhaseFigures
+    from ..results.language import ExpertFigures, LanguageResults, PhaseFigures
 
 
 _BYTE = 8
@@ -27,8 +27,13 @@ def print_language(results: LanguageResults, screen: Console) -> None:
     )
     table.add_row("prefill", _phase(results.prefill, results.prefill_ms, "in all"))
     table.add_row("decode", _phase(results.decode, results.decode_ms, "a token"))
+    if results.experts is not None:
+        for layer, taken in zip(results.experts.layers, results.experts.taken, strict=True):
+            table.add_row(f"experts, layer {layer}", "tokens of each: " + ", ".join(f"{each:,}" for each in taken))
+        table.add_row("experts", _experts(results, results.experts))
     if results.weight_bits != _BYTE:
-        table.add_row("weights", f"{results.weight_bits} bits each, and a scale for each group")
+        others = f", but {_BYTE} bits those of experts" if results.experts is not None else ""
+        table.add_row("weights", f"{results.weight_bits} bits each, and a scale for each group{others}")
     if results.speculate:
         table.add_row("guesses", _guesses(results))
     table.add_row("cache", f"{results.cache_bytes:,} bytes of int8 keys and values; {results.cache}")
@@ -44,6 +49,23 @@ def _guesses(results: LanguageResults) -> str:
     steps, tokens = results.decode.steps, results.decode.tokens
     text = f"{results.tokens_accepted:,} of {results.tokens_guessed:,} guessed tokens were right"
     return text + (f"; {tokens / steps:.2f} tokens a step" if steps else "")
+
+
+def _experts(results: LanguageResults, experts: ExpertFigures) -> str:
+    phases = [figures for figures in (results.prefill, results.decode) if figures.steps]
+    cycles = sum(f.model_cycles if f.rtl_cycles is None else f.rtl_cycles for f in phases)
+    tokens, trips = sum(figures.tokens for figures in phases), sum(figures.round_trips for figures in phases)
+    if not tokens:
+        return "no tokens"
+    busiest, fetches = max(experts.busiest), sum(map(sum, experts.fetched))
+    bytes_read, inside = (sum(getattr(f, name) for f in phases) for name in ("expert_bytes", "expert_cycles"))
+    waits = trips * experts.round_trip_cycles
+    return (
+        f"{experts.top} of {len(experts.taken[0])} a token, the busiest {busiest:.2f} times the mean; {fetches:,} "
+        f"fetched, {bytes_read / tokens:,.0f} bytes a token (all that there are: {experts.weight_bytes:,}); "
+        f"{inside / cycles:.0%} of the cycles in their programs; {trips:,} round trips of the host, besides, of "
+        f"{experts.round_trip_cycles:,} cycles at least: {waits / cycles:.1%}"
+    )
 
 
 def _phase(figures: PhaseFigures, milliseconds: float | None, of: str) -> str:

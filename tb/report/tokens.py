@@ -74,6 +74,17 @@ def _print_runs(runs: Sequence[TokenRun], console: Console) -> None:
         )  # fmt: skip
     show(table, console)
     for run in runs:
+        if run.experts is not None:
+            some, cycles = run.experts, run.figures.cycles
+            read = sum(step.chunk_tokens + len(step.decodes) for step in run.steps)
+            console.print(
+                f"{run.scenario} by {run.scheduler}: {some.fetched / read:,.2f} experts fetched for each of {read:,} "
+                f"tokens that were read, {some.expert_bytes / read:,.0f} bytes; {some.expert_cycles:,} cycles in their "
+                f"programs; {some.round_trips:,} round trips of the host, {some.host_cycles:,} cycles: "
+                f"{some.host_cycles / cycles:.1%}",
+                markup=False,
+                soft_wrap=True,
+            )
         if run.clock_mhz and run.tokens_per_second is not None:
             figures, scale = run.figures, 1e3 * run.clock_mhz
             console.print(

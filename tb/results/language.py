@@ -21,7 +21,8 @@ class PhaseFigures(Record):
     cycles (`rtl_cycles` is null without a device), bytes from and to DRAM with the programs, and `least_cycles`:
     products over all PEs or bytes over all DRAM channels, whichever are more. `host_bytes`: what the host wrote to DRAM
     before the programs (null without a device); `microjoules`: an estimate by the usual table
-    (`tb/results/energy_45nm.toml`)."""
+    (`tb/results/energy_45nm.toml`). Of models with experts: `expert_cycles` of the programs of experts, `expert_bytes`
+    of their weights that were read from DRAM, `round_trips` of the host, which chooses experts between programs."""
 
     steps: Count
     tokens: Count
@@ -31,6 +32,9 @@ class PhaseFigures(Record):
     least_cycles: Count
     host_bytes: Count | None = None
     microjoules: Annotated[float, Field(ge=0)] | None = None
+    expert_cycles: Count = 0
+    expert_bytes: Count = 0
+    round_trips: Count = 0
 
     @computed_field
     @property
@@ -38,6 +42,27 @@ class PhaseFigures(Record):
         """Of the RTL, else of the model; null if nothing was read."""
         cycles = self.model_cycles if self.rtl_cycles is None else self.rtl_cycles
         return cycles / self.tokens if self.tokens else None
+
+
+class ExpertFigures(Record):
+    """What the experts of the `layers` that have some did, prefill and decode together: of each layer how many tokens
+    took each expert (`taken`), of which a token takes `top`, and how many programs read its weights (`fetched`: a
+    program reads those of an expert once for all tokens of a step). `weight_bytes`: of all experts in DRAM.
+    `round_trip_cycles`: what a round trip of the host takes at least, reading and writing registers; counted, not
+    simulated, and no part of the cycles of a phase."""
+
+    layers: tuple[Count, ...]
+    top: Count
+    taken: tuple[tuple[Count, ...], ...]
+    fetched: tuple[tuple[Count, ...], ...]
+    weight_bytes: Count
+    round_trip_cycles: Count
+
+    @computed_field
+    @property
+    def busiest(self) -> tuple[float, ...]:
+        """Of each layer the tokens of its busiest expert over those of an expert in the mean: 1 is balanced."""
+        return tuple(max(some) * len(some) / sum(some) if sum(some) else 1.0 for some in self.taken)
 
 
 class LanguageResults(Record):
@@ -48,9 +73,10 @@ class LanguageResults(Record):
     text that the model was not trained with, of which each window of the context is read anew; that of the integers as
     ONNX Runtime computes them. `cache`: who keeps keys and values between steps. `bytes_checked`: of every tensor of
     every step; `mismatches`: of these, wrong ones; `divergences`: instructions whose cycles are not those of the model.
-    `weight_bits`: 8, or 4 with a scale for each group. `speculate`: tokens guessed before a step of decode, which
-    verifies them; `tokens_guessed`: those of all steps; `tokens_accepted`: of these, those that the model has taken.
-    `clock_mhz`: of the chip, null if nobody says. `cpu_seconds`: of simulating.
+    `weight_bits`: 8, or 4 with a scale for each group (experts always have 8). `speculate`: tokens guessed before a
+    step of decode, which verifies them; `tokens_guessed`: those of all steps; `tokens_accepted`: of these, those that
+    the model has taken. `experts`: null for a model without. `clock_mhz`: of the chip, null if nobody says.
+    `cpu_seconds`: of simulating.
     """
 
     schema_version: Literal[1] = 1
@@ -80,6 +106,7 @@ class LanguageResults(Record):
     float_perplexity: float
     prefill: PhaseFigures
     decode: PhaseFigures
+    experts: ExpertFigures | None = None
     bytes_checked: Count
     mismatches: Count
     first_mismatch: str = ""

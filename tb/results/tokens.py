@@ -17,10 +17,23 @@ Share = Annotated[float, Field(ge=0, le=1)]
 MILLION = 1_000_000
 
 
+class ExpertStepRow(Record):
+    """What experts of a step cost: those whose weights were read from DRAM, in all layers together (`fetched`,
+    `expert_bytes`), cycles of their programs, how often the host chose between two programs (`round_trips`), and the
+    `host_cycles` of that, which are counted, not simulated."""
+
+    fetched: Count
+    expert_bytes: Count
+    expert_cycles: Count
+    round_trips: Count
+    host_cycles: Count
+
+
 class TokenStepRow(Record):
     """A step: decided in cycle `seen`, launched in cycle `start`, over in cycle `end`. `chunk`: the text whose prompt
     it read, null if none, and `chunk_tokens` of it; `decodes`: the texts of which it read the last token. `texts`: that
-    were there. `rtl_cycles` is null without a device. `dram_bytes`: read and written, the program included."""
+    were there. `rtl_cycles` is null without a device. `dram_bytes`: read and written, the program included.
+    `experts`: null of a model without."""
 
     seen: Count
     start: Count
@@ -32,6 +45,7 @@ class TokenStepRow(Record):
     rtl_cycles: Count | None
     model_cycles: Count
     dram_bytes: Count
+    experts: ExpertStepRow | None = None
     reason: str
 
 
@@ -128,6 +142,15 @@ class TokenRun(Record):
     def dram_bytes_per_token(self) -> float:
         """Bytes that DRAM reads and writes for each token written, prompts and programs included."""
         return sum(step.dram_bytes for step in self.steps) / max(1, self.figures.tokens)
+
+    @computed_field
+    @property
+    def experts(self) -> ExpertStepRow | None:
+        """What experts cost in all steps together; null of a model without."""
+        rows = [step.experts for step in self.steps if step.experts is not None]
+        if not rows:
+            return None
+        return ExpertStepRow(**{name: sum(getattr(row, name) for row in rows) for name in ExpertStepRow.model_fields})
 
     @computed_field
     @property

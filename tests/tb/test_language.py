@@ -147,7 +147,7 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     with np.load(whole.keep) as file:
         arrays = dict(file)
     for change, text in (
-        ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 3"),
+        ({"version": np.array(9)}, "is no checkpoint of a text .*version 9, this code reads 4"),
         ({"cache/0/k": np.zeros((16, 3), np.int8)}, "its cache is none of random"),
         ({"tokens": np.full(9, 50)}, "has tokens that random has not"),
     ):

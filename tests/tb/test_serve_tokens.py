@@ -26,7 +26,7 @@ from meshloom.tb.results.tokens import TokenResults, TokenRun
 from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.tokens.kept import KeptSteps
 from meshloom.tb.runs.tokens.serve import serve
-from meshloom.tb.runs.tokens.step import BatchOutcome, BatchStep, cache_names, check_seats, no_caches
+from meshloom.tb.runs.tokens.step import BatchOutcome, BatchStep, ExpertCost, cache_names, check_seats, no_caches
 
 from ..sched.language_models import entries, random_model
 from .command_line import invoke, results_in
@@ -230,14 +230,16 @@ def test_kept_steps_are_of_one_run_model_and_chip(tmp_path: Path) -> None:
     name = kept.name((4,), texts)
     new = {each: np.ones((model.width, 3), np.int8) for each in cache_names(model)}
     outcome = BatchOutcome(
-        model_cycles=9, rtl_cycles=9, bytes_checked=5, scores=(np.arange(4, dtype=np.int8),), new=(new,)
-    )
+        model_cycles=9, rtl_cycles=9, bytes_checked=5, scores=(np.arange(4, dtype=np.int8),), new=(new,),
+        dram_bytes=70, experts=ExpertCost(1, 2, 30, 4),
+    )  # fmt: skip
     kept.put(name, outcome)
     assert kept.get(name) is None, "of this run itself: it runs again"
     other = replace(kept, _own=set(), _old=set())
     back = other.get(name)
     assert back is not None
     assert (back.rtl_cycles, back.bytes_checked, other.number) == (9, 5, 1)
+    assert (back.dram_bytes, back.experts) == (70, outcome.experts)
     np.testing.assert_array_equal(back.scores[0], outcome.scores[0])
     assert back.new[0].keys() == new.keys()
     assert name != kept.name((4, 1), texts)

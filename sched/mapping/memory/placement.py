@@ -58,6 +58,12 @@ class Dram:
         self._used[tile] = at + words
         return at
 
+    def skip(self, words: int) -> None:
+        """The first `words` words of each tile are not handed out. Raises DoesNotFit where a tile is smaller."""
+        for tile, used in self._used.items():
+            if used < words:
+                self.take(tile, words - used)
+
     def mark(self) -> tuple[int, ...]:
         """How many words of each tile have been handed out."""
         return tuple(self._used.values())

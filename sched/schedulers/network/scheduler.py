@@ -127,9 +127,10 @@ class _Builder:
     def build(self) -> NetworkSchedule:
         self._check_size()
         # before anything else: where state lies must not depend on the network that reads it
-        resident = {
-            name: stored for cache in self.graph.caches for name, stored in self.tensors.resident(cache).items()
-        }
+        resident = self.tensors.placed()
+        if self.graph.begin:
+            self.dram.skip(self.graph.begin)
+            self.tensors.begin()
         self.stored, spilled = place(
             self.cut, self.chip, self.dram, self.sharing.between, self.sharing.staging, resident
         )

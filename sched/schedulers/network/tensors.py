@@ -14,9 +14,10 @@ from meshloom.hw.spec.config import ChipConfig
 from ...ir.schedule import Piece, Tensor
 from ...mapping.memory.placement import Allocator, Stored
 from ...mapping.tiling.problem import pose, whole_windows
-from ...workload.graph import Cache, Layer, Value, Window
+from ...workload.graph import Layer, Value, Window
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from ...workload.regions import Cache, View
 from ...workload.stages import Stages, constant, filters
 from .storage import homes
 
@@ -56,18 +57,55 @@ class NetworkTensors:
             self.copies[value.name] = value.name, False
         return self._inputs[value.name]
 
-    def resident(self, cache: Cache) -> dict[str, Stored]:
-        """Where the parts of a cache lie, by name: views of its region in DRAM, which begins with the view."""
-        planes = len(self.cut.lanes[cache.rows]) // self.chip.lanes
+    def placed(self) -> dict[str, Stored]:
+        """What has its place before all else, by name: caches, and what lies in room that the network has in common
+        with others. Raises DoesNotFit if the DRAM is too small."""
+        graph, chip = self.cut.graph, self.chip
+        regions = {
+            region.name: self._region(region.planes(chip.lanes, chip.cols), region.positions)
+            for region in graph.regions
+        }
+        stored: dict[str, Stored] = {}
+        for cache in graph.caches:
+            stored |= self._resident(cache, regions.get(cache.region))
+        return stored | {view.value: self._view(view, regions[view.region]) for view in graph.views}
+
+    def begin(self) -> None:
+        """A word in each DRAM tile where the network's own begins: its code lies behind all its tensors."""
+        drams, lanes = self.chip.drams, self.chip.lanes
+        words = Stored(self.dram, len(drams), 1, 1, [0], lambda plane, _: drams[plane])
+        layout = ActivationLayout(batch=1, channels=len(drams) * lanes, height=1, width=1, block=lanes)
+        self._constant("begin", layout, words.pieces(), np.zeros(layout.shape, np.int8))
+
+    def _region(self, planes: int, positions: int) -> Stored:
         cuts, home = homes([planes], 1, self.chip.drams)
-        region = Stored(self.dram, planes, 1, cache.positions, cuts, home)
+        return Stored(self.dram, planes, 1, positions, cuts, home)
+
+    def _resident(self, cache: Cache, region: Stored | None) -> dict[str, Stored]:
+        """Where the parts of a cache lie, by name: views of its region in DRAM, which begins with the view. `region`:
+        None for one of its own."""
+        planes = len(self.cut.lanes[cache.rows]) // self.chip.lanes
+        region = region.part(0, planes) if region else self._region(planes, cache.positions)
         past, rows = self.cut.values[cache.past], self.cut.values[cache.rows]
-        stored = region.columns(0, past.width)
-        self._inputs[past.name] = stored
-        self.tensors.append(Tensor(name=past.name, role="input", layout=self.activation(past), pieces=stored.pieces()))
-        self.copies[past.name] = past.name, False
+        self._lying(past, region.columns(0, past.width))
         new = region.columns(past.width, rows.width - past.width)
         return {cache.new: new, cache.rows: region.columns(0, rows.width)}
+
+    def _view(self, view: View, region: Stored) -> Stored:
+        """Where an input or an output lies that has its place in a region."""
+        value = self.cut.values[view.value]
+        planes = len(self.cut.lanes[value.name]) // self.chip.lanes
+        stored = region.part(0, planes).columns(view.first, value.width)
+        if value in self.cut.graph.inputs:
+            self._lying(value, stored)
+        return stored
+
+    def _lying(self, value: Value, stored: Stored) -> None:
+        """An input that has its place."""
+        self._inputs[value.name] = stored
+        layout = self.activation(value)
+        self.tensors.append(Tensor(name=value.name, role="input", layout=layout, pieces=stored.pieces()))
+        self.copies[value.name] = value.name, False
 
     def conv_shape(self, layer: Layer) -> tuple[ConvShape, bool]:
         """A convolution with the channels that lie in words, and whether the host packs its input."""

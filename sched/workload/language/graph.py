@@ -1,6 +1,6 @@
 """A step of a language model as a network: so many new tokens of one or several texts behind those in their caches.
 
-Tokens are pixels, features channels. Keys and values are caches (`workload.graph.Cache`): C pixels in DRAM of which the
+Tokens are pixels, features channels. Keys and values are caches (`regions.Cache`): C pixels in DRAM of which the
 last belong to the new tokens, read where they lie. Scores have a channel for each head and new token and a pixel for
 each key, so whole-block operations of the vector unit make a softmax of them. Two inputs say which keys count: `keep`
 (1, or 0) and `mask` (0, or -128). So one network serves all lengths.
@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from .. import int4
-from ..graph import TABLE_SIZE, Cache, Graph, Kind, Layer, PastePlace, Value, Window
+from ..graph import TABLE_SIZE, Graph, Kind, Layer, PastePlace, Value, Window
 from ..normalisation import ONE, quotient_scale, softmax
+from ..regions import Cache
 from .integers import WEIGHT_BITS, Integers
-from .model import LanguageError
+from .model import LanguageError, LanguageModel
 
 _ONCE_16 = 1 << SCALE_SHIFT - 4  # a factor of 1 with `times16`
 
@@ -40,12 +41,22 @@ def batch_graph(integers: Integers, news: Sequence[int]) -> Graph:
     """The network of a step of several texts, with `news[i]` new tokens of text i: their pixels of `x` and `scores`
     stand side by side. Of one text it is that of `step_graph`.
 
-    Raises LanguageError if the context has no room for the tokens of a text.
+    Raises LanguageError if the context has no room for the tokens of a text, and for a model with experts.
     """
     model = integers.model
+    if model.mixtures:
+        raise LanguageError(
+            f"model {model.name} has experts, which the host chooses between programs: a step of it is several "
+            "networks; take those of its parts (`experts.Part`)"
+        )
+    check_news(model, news)
+    return StepBuilder(integers, tuple(news)).build()
+
+
+def check_news(model: LanguageModel, news: Sequence[int]) -> None:
+    """Raises LanguageError if the context has no room for so many new tokens of a text."""
     if not all(0 < tokens < model.context for tokens in news):
         raise LanguageError(f"model {model.name} looks at {model.context} tokens; take 1..{model.context - 1} at once")
-    return _Builder(integers, tuple(news)).build()
 
 
 def named(name: str, text: int, texts: int) -> str:
@@ -62,7 +73,9 @@ def attended(context: int, heads: int, new: int, total: int) -> dict[str, NDArra
     return {"keep": counts.astype(np.int8), "mask": np.where(counts, 0, -128).astype(np.int8)}
 
 
-class _Builder:
+class StepBuilder:
+    """Builds the network of a step of `news[i]` new tokens of text i."""
+
     def __init__(self, integers: Integers, news: tuple[int, ...]) -> None:
         self.integers, self.model, self.news = integers, integers.model, news
         self.layers: list[Layer] = []
@@ -71,33 +84,57 @@ class _Builder:
         self.inputs: list[Value] = []
 
     def build(self) -> Graph:
-        model, context, heads = self.model, self.model.context, self.model.heads
-        self.inputs = [Value("x", model.width, 1, sum(self.news), self.integers.steps["x"])]
+        """The whole step."""
+        x = self._input("x", self.integers.steps["x"])
+        self._counted()
+        for layer in range(self.model.layers):
+            rescaled, feed = self._attended(layer, x)
+            x = self._dense(layer, rescaled, feed)
+        return self._graph("", [self._scores(x)])
+
+    def _dense(self, layer: int, rescaled: str, feed: str) -> str:
+        """The rest of a layer without experts."""
+        hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
+        return self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
+
+    def _input(self, name: str, step: float, channels: int = 0) -> str:
+        """An input with a pixel for each token; `channels`: 0 for as many as a token has between layers."""
+        self.inputs.append(Value(name, channels or self.model.width, 1, sum(self.news), step))
+        self.steps[name] = step
+        return name
+
+    def _counted(self) -> None:
+        """The inputs that say which keys count."""
         for text, tokens in enumerate(self.news):
             self.inputs += [
-                Value(self._named(name, text), heads * tokens, 1, context, 1.0) for name in ("keep", "mask")
+                Value(self._named(name, text), self.model.heads * tokens, 1, self.model.context, 1.0)
+                for name in ("keep", "mask")
             ]
-        x = "x"
-        for layer in range(model.layers):
-            pairs = self._attention(layer, self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x)))
-            rescaled = self._rescaled(x, f"{layer}/y")
-            mixed = self._mixed(layer, pairs)
-            x = self._residual(f"{layer}/o", mixed, rescaled, f"{layer}/y")
-            across = self._across(f"{layer}/feed", x)
-            rescaled = self._rescaled(x, f"{layer}/z")
-            feed = self._normalised(f"{layer}/feed", across)
-            hidden = self._product(f"{layer}/up", feed, f"{layer}/hidden", relu=True)
-            x = self._residual(f"{layer}/down", hidden, rescaled, f"{layer}/z")
-        self._product("output", self._normalised("last", self._across("last", x)), "scores")
-        outputs = ["scores", *(cache.new for cache in self.caches)]
+
+    def _attended(self, layer: int, x: str) -> tuple[str, str]:
+        """A layer but for what follows its second normalisation: the residual in the step of the sum, and the result of
+        that normalisation."""
+        pairs = self._attention(layer, self._normalised(f"{layer}/attend", self._across(f"{layer}/attend", x)))
+        rescaled = self._rescaled(x, f"{layer}/y")
+        y = self._residual(f"{layer}/o", self._mixed(layer, pairs), rescaled, f"{layer}/y")
+        across = self._across(f"{layer}/feed", y)
+        rescaled = self._rescaled(y, f"{layer}/z")
+        return rescaled, self._normalised(f"{layer}/feed", across)
+
+    def _scores(self, x: str) -> str:
+        return self._product("output", self._normalised("last", self._across("last", x)), "scores")
+
+    def _graph(self, part: str, outputs: Sequence[str], **fields: Any) -> Graph:
+        """The network of what has been added. `part`: behind its name; `fields`: of `Graph`."""
         return Graph(
-            f"{model.name}-{'-'.join(str(tokens) for tokens in self.news)}",
+            f"{self.model.name}-{'-'.join(str(tokens) for tokens in self.news)}{part}",
             tuple(self.inputs),
             tuple(self.layers),
-            tuple(outputs),
+            (*outputs, *(cache.new for cache in self.caches)),
             self.steps,
             real=True,
             caches=tuple(self.caches),
+            **fields,
         )
 
     def _add(self, kind: Kind, name: str, inputs: Sequence[str], step: float, **fields: Any) -> str:
@@ -119,7 +156,7 @@ class _Builder:
         to, whose operands would wait for it otherwise."""
         step = self.integers.steps[y]
         numbers = np.arange(TABLE_SIZE) - TABLE_SIZE // 2
-        table = np.clip(np.rint(numbers * self.steps.get(r, self.integers.steps["x"]) / step), -128, 127)
+        table = np.clip(np.rint(numbers * self.steps[r] / step), -128, 127)
         return self._add("table", f"{y}/rescaled", (r,), step, table=table.astype(np.int8))
 
     def _residual(self, name: str, x: str, rescaled: str, y: str) -> str:
@@ -159,8 +196,12 @@ class _Builder:
         self.inputs.append(Value(past, self.model.width, 1, old, step))
         places = PastePlace(0, 0, 1, 1, 1, old), PastePlace(0, old, 1, 1, 1, tokens)
         rows = self._add("paste", f"{new}/rows", (past, new), step, places=places)
-        self.caches.append(Cache(rows, past, new, 2 * context))
+        self.caches.append(Cache(rows, past, new, 2 * context, self._region(new)))
         return rows
+
+    def _region(self, cache: str) -> str:
+        """The region of a cache: its own."""
+        return ""
 
     def _attention(self, layer: int, x: str) -> list[tuple[str, str]]:
         """By text what each new token takes of each key, and the values, both with keys along channels. Keys come

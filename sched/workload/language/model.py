@@ -1,7 +1,11 @@
 """A language model as a file has it: a decoder of tokens that are characters.
 
 Each layer is attention and two products with a ReLU between, both behind a division by the root mean square and beside
-a residual. A file is a NumPy archive without pickles; `scripts/train_language.py` writes one.
+a residual. Instead of the two products a layer may have E experts of such products, and a router: a token takes the
+`top` experts with the highest scores, by gates that are a softmax of these scores (a mixture of experts, as in Jiang et
+al., "Mixtral of Experts", 2024, section 2.1, with ReLU).
+
+A file is a NumPy archive without pickles; `scripts/train_language.py` writes one.
 
 | entry | shape |
 |---|---|
@@ -9,6 +13,8 @@ a residual. A file is a NumPy archive without pickles; `scripts/train_language.p
 | `position` | [C, W]: C is the context |
 | `N/q.weight`, `N/k.weight`, `N/v.weight`, `N/o.weight` | [W, W], of layer N = 0, 1, ... |
 | `N/up.weight`, `N/up.bias`, `N/down.weight`, `N/down.bias` | [F, W], [F], [W, F], [W] |
+| `N/router.weight`, `N/up.weight`, `N/down.weight` | [E, W], [E, F, W], [E, W, F]: of a layer with experts |
+| `top` | 1..E, if a layer has experts |
 | `heads` | a number that divides W |
 | `vocabulary` | V characters, in the order of the tokens |
 | `calibration`, `held_out` | text: for the steps of the integers, and for the perplexity |
@@ -30,7 +36,7 @@ from ..layers import WorkloadError
 from ..zoo import DATA
 
 #: Models that ship, by name.
-SHIPPED = ("shakespeare",)
+SHIPPED = ("shakespeare", "shakespeare_experts")
 #: Largest file and number of weights that are read.
 MOST_BYTES, MOST_NUMBERS = 1 << 28, 1 << 24
 
@@ -51,6 +57,7 @@ class LanguageModel:
     vocabulary: str
     calibration: str
     held_out: str
+    top: int = 0
 
     @property
     def width(self) -> int:
@@ -66,6 +73,16 @@ class LanguageModel:
     def layers(self) -> int:
         """How many layers it has."""
         return sum(name.endswith("/q.weight") for name in self.arrays)
+
+    def experts(self, layer: int) -> int:
+        """Experts of a layer; 0 for one that is dense."""
+        router = self.arrays.get(f"{layer}/router.weight")
+        return 0 if router is None or router.ndim != 2 else len(router)
+
+    @property
+    def mixtures(self) -> tuple[int, ...]:
+        """The layers with experts."""
+        return tuple(layer for layer in range(self.layers) if self.experts(layer))
 
     @property
     def weights(self) -> int:
@@ -122,6 +139,9 @@ def model_of(name: str, entries: dict[str, NDArray[Any]], where: str) -> Languag
     heads = entries.pop("heads", np.array(0))
     if heads.dtype.kind not in "iu" or heads.ndim or not 1 <= int(heads) <= 255:
         raise LanguageError(f"{where}: entry 'heads' is no number in 1..255; write the model again")
+    top = entries.pop("top", np.array(0))
+    if top.dtype.kind not in "iu" or top.ndim or not 0 <= int(top) <= 255:
+        raise LanguageError(f"{where}: entry 'top' is no number in 1..255; write the model again")
     arrays: dict[str, Reals] = {}
     for entry, array in entries.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
@@ -131,7 +151,7 @@ def model_of(name: str, entries: dict[str, NDArray[Any]], where: str) -> Languag
         arrays[entry] = array.astype(np.float32)
     if sum(array.size for array in arrays.values()) > MOST_NUMBERS:
         raise LanguageError(f"{where}: has more than {MOST_NUMBERS} weights; take a smaller model")
-    model = LanguageModel(name, arrays, int(heads), **texts)
+    model = LanguageModel(name, arrays, int(heads), **texts, top=int(top))
     _check(model, where)
     return model
 
@@ -140,14 +160,18 @@ def _check(model: LanguageModel, where: str) -> None:
     """Raises LanguageError for entries that are missing, left over or of another shape, and for texts that do not go
     with the vocabulary."""
     embedding, position, up = (model.arrays.get(name) for name in ("embedding", "position", "0/up.weight"))
-    if embedding is None or position is None or up is None or not embedding.ndim == position.ndim == up.ndim == 2:
+    if embedding is None or position is None or up is None or not embedding.ndim == position.ndim == 2 <= up.ndim <= 3:
         raise LanguageError(
             f"{where}: 'embedding', 'position' or '0/up.weight' is missing or no matrix; write it again"
         )
-    (vocabulary, width), context, hidden = embedding.shape, len(position), len(up)
+    (vocabulary, width), context, hidden = embedding.shape, len(position), up.shape[-2]
     shapes = {"embedding": (vocabulary, width), "output": (vocabulary, width), "position": (context, width)}
     for layer in range(model.layers):
         shapes |= {f"{layer}/{name}.weight": (width, width) for name in "qkvo"}
+        if experts := model.experts(layer):
+            shapes |= {f"{layer}/router.weight": (experts, width), f"{layer}/up.weight": (experts, hidden, width)}
+            shapes[f"{layer}/down.weight"] = experts, width, hidden
+            continue
         shapes |= {f"{layer}/up.weight": (hidden, width), f"{layer}/up.bias": (hidden,)}
         shapes |= {f"{layer}/down.weight": (width, hidden), f"{layer}/down.bias": (width,)}
     for name in sorted(shapes.keys() | model.arrays.keys()):
@@ -161,6 +185,13 @@ def _check(model: LanguageModel, where: str) -> None:
         raise LanguageError(
             f"{where}: the vocabulary has {len(set(model.vocabulary))} different characters, the embedding "
             f"{vocabulary} rows; give each row one"
+        )
+    fewest = min(map(model.experts, model.mixtures), default=0)
+    if model.top > fewest or (fewest and not model.top):
+        have = f"layers with {fewest} experts" if fewest else "no layer with experts"
+        raise LanguageError(
+            f"{where}: top = {model.top}, and it has {have}; "
+            + (f"say how many a token takes: 1..{fewest}" if fewest else "leave `top` out")
         )
     if width % model.heads:
         raise LanguageError(f"{where}: {model.heads} heads do not divide a width of {width}; write the model again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +54,47 @@ def scores(model: LanguageModel, tokens: Tokens, watch: Watch = _ignore) -> Real
         watch(f"{layer}/y", x)
         y = normalised(x)
         watch(f"{layer}/feed", y)
-        hidden = np.maximum(y @ w["up"].T + model.arrays[f"{layer}/up.bias"], 0)
-        watch(f"{layer}/hidden", hidden)
-        x = x + hidden @ w["down"].T + model.arrays[f"{layer}/down.bias"]
+        if model.experts(layer):
+            x = x + _mixture(model, layer, y, watch)
+        else:
+            hidden = np.maximum(y @ w["up"].T + model.arrays[f"{layer}/up.bias"], 0)
+            watch(f"{layer}/hidden", hidden)
+            x = x + hidden @ w["down"].T + model.arrays[f"{layer}/down.bias"]
         watch(f"{layer}/z", x)
     y = normalised(x)
     watch("last", y)
     result = y @ model.arrays["output"].T
     watch("scores", result)
+    return result
+
+
+def routed(scores: NDArray[Any], top: int) -> NDArray[np.int64]:
+    """The experts that each token takes, [tokens, top], by number; of equal scores the first. `scores`: [tokens, E]."""
+    return np.sort(np.argsort(-scores.astype(np.float64), axis=-1, kind="stable")[:, :top], axis=-1)
+
+
+def gates(scores: NDArray[Any], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A softmax of the scores of the `chosen` experts, [tokens, top]."""
+    some = np.take_along_axis(scores, chosen, axis=-1).astype(np.float64)
+    e = np.exp(some - some.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _mixture(model: LanguageModel, layer: int, y: Reals, watch: Watch) -> Reals:
+    """What the experts of a layer add to the residual."""
+    rated = y @ model.arrays[f"{layer}/router.weight"].T
+    watch(f"{layer}/router", rated)
+    chosen = routed(rated, model.top)
+    weights = gates(rated, chosen).astype(np.float32)
+    result = np.zeros_like(y)
+    for expert in range(model.experts(layer)):
+        rows, places = np.nonzero(chosen == expert)
+        if len(rows):
+            hidden = np.maximum(y[rows] @ model.arrays[f"{layer}/up.weight"][expert].T, 0)
+            watch(f"{layer}/hidden", hidden)
+            gated = hidden * weights[rows, places, None]
+            watch(f"{layer}/gated", gated)
+            result[rows] += gated @ model.arrays[f"{layer}/down.weight"][expert].T
     return result
 
 

@@ -18,6 +18,9 @@ from .layer import GoldenError
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
+#: Weights of a network from which on it is no small one.
+_SMALL = 1 << 20
+
 
 def golden_values(graph: Graph, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[np.int8]]:
     """All tensors of one run by name, inputs included, int8 [1, channels, rows, columns].
@@ -64,7 +67,23 @@ def _check_inputs(graph: Graph, inputs: Mapping[str, NDArray[np.int8]]) -> None:
             )
 
 
-@lru_cache(maxsize=2)  # sessions of large networks hold hundreds of megabytes
 def _session(graph: Graph) -> InferenceSession:
+    """The session of a network, kept for the next run: more of small ones, since a step of a language model may take
+    several in turn. Those of large networks hold hundreds of megabytes."""
+    weights = sum(layer.w.size for layer in graph.layers if layer.w is not None)
+    return _small(graph) if weights < _SMALL else _large(graph)
+
+
+@lru_cache(maxsize=16)
+def _small(graph: Graph) -> InferenceSession:
+    return _begun(graph)
+
+
+@lru_cache(maxsize=2)
+def _large(graph: Graph) -> InferenceSession:
+    return _begun(graph)
+
+
+def _begun(graph: Graph) -> InferenceSession:
     check_sums(graph)
     return session(to_onnx(graph, all_outputs=True), f"network {graph.name}")

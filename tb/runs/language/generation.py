@@ -26,11 +26,15 @@ from ...devices.interface import Job, Run
 from ...devices.registry import find as find_device
 from ...inputs.golden.graph import golden_values
 from ...results.identity import code
-from ...results.language import LanguageResults, PhaseFigures
+from ...results.language import ExpertFigures, LanguageResults, PhaseFigures
 from ...results.recorder import environment
 from ..training.machine import on_device
+from .expert_step import ExpertModel, ExpertStep, expert_bytes
+from .host import least_wait
+from .programs import Programs
 from .state import PhaseTotals, TextState, first_state, load, save
 from .step import LanguageStep, StepOutcome
+from .walk import Golden, Walk
 
 OnProgress = Callable[[str], None]
 #: What `LanguageResults.cache` says of a simulator, of a device that others may use in between, and of none.
@@ -81,6 +85,8 @@ class Generation:
         weights = hashlib.sha256()
         for name, array in sorted(self.model.arrays.items()):
             weights.update(name.encode() + array.tobytes())
+        if self.model.top:
+            weights.update(f"top {self.model.top}".encode())
         return {
             "model": self.model.name, "weights": weights.hexdigest()[:16], "prompt": self.prompt, "chunk": self.chunk,
             "chip": self.chip.name, "chip_digest": self.chip.digest, "scheduler": self.scheduler,
@@ -101,13 +107,18 @@ class _Generator:
     first_mismatch: str = ""
     first_divergence: str = ""
     before: LanguageStep | None = None  #: what ran last on the device
-    _steps: dict[int, LanguageStep] = field(default_factory=dict[int, LanguageStep])
+    _steps: dict[int, LanguageStep | ExpertStep] = field(default_factory=dict[int, "LanguageStep | ExpertStep"])
+    _experts: ExpertModel | None = None
 
-    def step(self, tokens: int) -> LanguageStep:
+    def step(self, tokens: int) -> LanguageStep | ExpertStep:
         """The step of so many tokens, made when it is needed first."""
         if tokens not in self._steps:
             chip, scheduler = self.generation.chip, self.generation.scheduler
-            self._steps[tokens] = LanguageStep(self.numbers, tokens, chip, scheduler, self.on_progress)
+            if self.numbers.model.mixtures:
+                programs = self._experts or ExpertModel(Programs(self.numbers, chip, scheduler, self.on_progress))
+                self._experts, self._steps[tokens] = programs, programs.step(tokens)
+            else:
+                self._steps[tokens] = LanguageStep(self.numbers, tokens, chip, scheduler, self.on_progress)
         return self._steps[tokens]
 
     def advance(self) -> list[int]:
@@ -119,11 +130,11 @@ class _Generator:
         step = self.step(count)
         tokens = np.array([*state.tokens[state.read :], *guesses][:count], np.int64)
         outcome = step.run(tokens, state.caches, self.execute, self.before)
-        self.before = step
+        self.before = step if isinstance(step, LanguageStep) else None
         verified = outcome.scores.argmax(axis=1)[-1 - len(guesses) :].tolist()
         new = accept(guesses, verified)[: self._wanted]
         valid = len(new) if guesses else count  # keys and values of a wrong guess are none of the text's
-        self._add(state.decode if decoding else state.prefill, step, outcome, valid)
+        self._add(state.decode if decoding else state.prefill, outcome, valid)
         state.caches = {
             name: np.concatenate([array, outcome.new[name][:, :valid]], axis=1) for name, array in state.caches.items()
         }
@@ -146,15 +157,21 @@ class _Generator:
         """Tokens that are left to be generated."""
         return len(self.generation.prompt) + self.generation.tokens - len(self.state.tokens)
 
-    def _add(self, totals: PhaseTotals, step: LanguageStep, outcome: StepOutcome, tokens: int) -> None:
+    def _add(self, totals: PhaseTotals, outcome: StepOutcome, tokens: int) -> None:
         totals.steps += 1
         totals.tokens += tokens
         totals.rtl_cycles += outcome.rtl_cycles
         totals.model_cycles += outcome.model_cycles
-        totals.dram_bytes += step.dram_bytes
-        totals.least_cycles += step.least_cycles
+        totals.dram_bytes += outcome.dram_bytes
+        totals.least_cycles += outcome.least_cycles
         totals.host_bytes += outcome.host_bytes
-        totals.picojoules += round(step.picojoules)
+        totals.picojoules += round(outcome.picojoules)
+        if outcome.routing is not None:
+            totals.expert_cycles += outcome.routing.cycles
+            totals.expert_bytes += outcome.routing.expert_bytes
+            totals.round_trips += len(outcome.routing.tokens)
+            self.state.taken += outcome.routing.tokens
+            self.state.fetched += outcome.routing.fetches
         checked = self.state.checked
         checked.bytes_checked += outcome.bytes_checked
         checked.mismatches += outcome.mismatches
@@ -240,6 +257,7 @@ def _results(generator: _Generator, started: datetime, versions: dict[str, str])
         float_perplexity=perplexity[1],
         prefill=_figures(state.prefill, run),
         decode=_figures(state.decode, run),
+        experts=_experts(generator),
         first_mismatch=generator.first_mismatch,
         first_divergence=generator.first_divergence,
         cpu_seconds=state.cpu_seconds,
@@ -259,6 +277,24 @@ def _figures(totals: PhaseTotals, run: bool) -> PhaseFigures:
         least_cycles=totals.least_cycles,
         host_bytes=totals.host_bytes if run else None,
         microjoules=totals.picojoules / 1e6,
+        expert_cycles=totals.expert_cycles,
+        expert_bytes=totals.expert_bytes,
+        round_trips=totals.round_trips,
+    )
+
+
+def _experts(generator: _Generator) -> ExpertFigures | None:
+    """What experts did; None of a model without."""
+    model, state, chip = generator.numbers.model, generator.state, generator.generation.chip
+    if not model.mixtures:
+        return None
+    return ExpertFigures(
+        layers=model.mixtures,
+        top=model.top,
+        taken=tuple(map(tuple, state.taken.tolist())),
+        fetched=tuple(map(tuple, state.fetched.tolist())),
+        weight_bytes=sum(model.experts(layer) * expert_bytes(model, layer, chip) for layer in model.mixtures),
+        round_trip_cycles=least_wait(chip),
     )
 
 
@@ -275,15 +311,25 @@ def _perplexity(numbers: Integers) -> tuple[float, float]:
     model = numbers.model
     size = model.context - 1
     held = model.tokens(model.held_out)
-    graph = step_graph(numbers, size)
-    past = {cache.past: np.zeros(graph.value(cache.past).shape, np.int8) for cache in graph.caches}
+    score = _scorer(numbers, size)
     losses, count = np.zeros(2), 0
     for first in range(0, len(held) - 1, size):
         window: NDArray[np.int64] = held[first : first + size]
         full = np.concatenate([window, np.zeros(size - len(window), np.int64)])  # what follows counts for nothing
-        inputs = {"x": numbers.embedded(full, 0)} | attended(model.context, model.heads, size, size) | past
-        scores = golden_values(graph, inputs)["scores"][0, :, 0].T * np.float32(numbers.steps["scores"])
+        scores = score(full) * np.float32(numbers.steps["scores"])
         losses += reference.loss(scores[: len(window)], window), reference.loss(reference.scores(model, window), window)
         count += len(window) - 1
     integer, real = (math.exp(each / max(1, count)) for each in losses)
     return integer, real
+
+
+def _scorer(numbers: Integers, size: int) -> Callable[[NDArray[np.int64]], NDArray[np.int8]]:
+    """Scores, int8 [size, V], of a text of so many tokens from its beginning on, as ONNX Runtime computes them."""
+    model = numbers.model
+    if model.mixtures:
+        walk, golden, empty = Walk.of(numbers), Golden(numbers), first_state(model, "").caches
+        return lambda tokens: walk.step([(tokens, empty)], golden, every=True).scores[0]
+    graph = step_graph(numbers, size)
+    past = {cache.past: np.zeros(graph.value(cache.past).shape, np.int8) for cache in graph.caches}
+    fixed = attended(model.context, model.heads, size, size) | past
+    return lambda tokens: golden_values(graph, {"x": numbers.embedded(tokens, 0)} | fixed)["scores"][0, :, 0].T

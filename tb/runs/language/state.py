@@ -16,7 +16,7 @@ from meshloom.sched.support.files import write_atomically
 from meshloom.sched.workload.language.model import LanguageModel
 
 #: Version of the saved form.
-VERSION = 3
+VERSION = 4
 
 
 class TextStateError(ValueError):
@@ -26,7 +26,8 @@ class TextStateError(ValueError):
 @dataclass
 class PhaseTotals:
     """Sums over the steps of a phase, prefill or decode: how many, their tokens, cycles, bytes of DRAM, the cycles
-    that no schedule can be below, the bytes that the host wrote to DRAM, and an estimate of the energy."""
+    that no schedule can be below, the bytes that the host wrote to DRAM, and an estimate of the energy; of models with
+    experts cycles of their programs, bytes of their weights that were read, and how often the host chose some."""
 
     steps: int = 0
     tokens: int = 0
@@ -36,6 +37,9 @@ class PhaseTotals:
     least_cycles: int = 0
     host_bytes: int = 0
     picojoules: int = 0
+    expert_cycles: int = 0
+    expert_bytes: int = 0
+    round_trips: int = 0
 
 
 @dataclass
@@ -58,10 +62,13 @@ class Guesses:
 @dataclass
 class TextState:
     """`tokens`: those of the prompt and those generated; `caches`: of all that the network has read, int8 [W, tokens]
-    by name; `cpu_seconds`: of simulating."""
+    by name; `taken`, `fetched`: by layer with experts, tokens that took each of them, and programs that read its
+    weights (`step.Routing`), int64 [mixtures, E]; `cpu_seconds`: of simulating."""
 
     tokens: list[int]
     caches: dict[str, NDArray[np.int8]]
+    taken: NDArray[np.int64]
+    fetched: NDArray[np.int64]
     prefill: PhaseTotals = field(default_factory=PhaseTotals)
     decode: PhaseTotals = field(default_factory=PhaseTotals)
     checked: Checked = field(default_factory=Checked)
@@ -78,7 +85,8 @@ def first_state(model: LanguageModel, prompt: str) -> TextState:
     """Before the first step. Raises LanguageError for a character without a token."""
     empty = np.zeros((model.width, 0), np.int8)
     caches = {f"{layer}/{name}": empty for layer in range(model.layers) for name in "kv"}
-    return TextState(model.tokens(prompt).tolist(), caches)
+    none = np.zeros((len(model.mixtures), max(map(model.experts, model.mixtures), default=0)), np.int64)
+    return TextState(model.tokens(prompt).tolist(), caches, none, none.copy())
 
 
 def save(state: TextState, path: Path, setting: Mapping[str, str | int]) -> None:
@@ -88,7 +96,7 @@ def save(state: TextState, path: Path, setting: Mapping[str, str | int]) -> None
     arrays |= {f"cache/{name}": array for name, array in state.caches.items()}
     for name, totals in _totals(state).items():
         arrays |= {f"{name}/{each}": number for each, number in vars(totals).items()}
-    arrays["cpu_seconds"] = state.cpu_seconds
+    arrays |= {"taken": state.taken, "fetched": state.fetched, "cpu_seconds": state.cpu_seconds}
     content = io.BytesIO()
     np.savez(content, **arrays)
     write_atomically(path, content.getvalue())
@@ -105,6 +113,10 @@ def load(path: Path, model: LanguageModel, setting: Mapping[str, str | int]) -> 
         state.tokens = [int(token) for token in values["tokens"]]
         state.caches = {name: values[f"cache/{name}"] for name in state.caches}
         state.cpu_seconds = float(values["cpu_seconds"])
+        routed = [values[name] for name in ("taken", "fetched")]
+        if any(array.shape != state.taken.shape or array.dtype != np.int64 or np.any(array < 0) for array in routed):
+            raise KeyError("what its experts did is of another shape")
+        state.taken, state.fetched = routed
         for name, totals in _totals(state).items():
             for each in vars(totals):
                 setattr(totals, each, int(values[f"{name}/{each}"]))

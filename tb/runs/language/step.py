@@ -28,12 +28,29 @@ from .comparison import StepComparison, run_compared, step_job
 Caches = Mapping[str, NDArray[np.int8]]
 
 
+@dataclass(frozen=True)
+class Routing:
+    """What experts of a step did, by mixture: tokens that took each of them, whether its weights were read from DRAM,
+    and cycles of their program; `expert_bytes`: of the weights that were read."""
+
+    tokens: NDArray[np.int64]
+    fetches: NDArray[np.int64]
+    cycles: int
+    expert_bytes: int
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepOutcome(StepComparison):
-    """What a step left: `scores` int8 [tokens, V]; by cache what was appended, int8 [W, tokens]."""
+    """What a step left: `scores` int8 [tokens, V]; by cache what was appended, int8 [W, tokens]. What it cost: bytes
+    from and to DRAM, the cycles that no schedule can be below, an estimate of the energy. `routing`: None of a model
+    without experts."""
 
     scores: NDArray[np.int8]
     new: dict[str, NDArray[np.int8]]
+    dram_bytes: int
+    least_cycles: int
+    picojoules: float
+    routing: Routing | None = None
 
 
 class LanguageStep:
@@ -68,10 +85,7 @@ class LanguageStep:
     @property
     def least_cycles(self) -> int:
         """What no schedule of this step can be below: its products over all PEs, its bytes over all DRAM channels."""
-        chip = self.chip
-        pes = chip.rows * chip.cols * len(chip.cores)
-        channels = chip.dram.bytes_per_cycle * len(chip.drams)
-        return max(-(-self.graph.total_macs // pes), -(-self.dram_bytes // channels))
+        return least_cycles(self.graph.total_macs, self.dram_bytes, self.chip)
 
     @cached_property
     def picojoules(self) -> float:
@@ -140,15 +154,25 @@ class LanguageStep:
             **vars(comparison),
             scores=values["scores"][0, :, 0].T.copy(),
             new={cache.new: values[cache.new][0, :, 0].copy() for cache in self.graph.caches},
+            dram_bytes=self.dram_bytes,
+            least_cycles=self.least_cycles,
+            picojoules=self.picojoules,
         )
 
     def _at(self, total: int) -> PreparedNetwork:
         """The step after which the cache holds `total` tokens."""
         prepared, base = self.prepared, self.prepared.network_schedule
-        schedule = moved_schedule(base.schedule, self.regions, total)
+        schedule = moved_schedule(base.schedule, (self.regions, total))
         program = self.resident.moved(total)
         network_schedule = replace(base, schedule=schedule, lowered=None)
         return replace(prepared, network_schedule=network_schedule, program=program, timeline=play(program, self.chip))
+
+
+def least_cycles(macs: int, bytes_moved: int, chip: ChipConfig) -> int:
+    """What no schedule of so many products, over all PEs, and bytes, over all DRAM channels, can be below."""
+    pes = chip.rows * chip.cols * len(chip.cores)
+    channels = chip.dram.bytes_per_cycle * len(chip.drams)
+    return max(-(-macs // pes), -(-bytes_moved // channels))
 
 
 def _check_room(graph: Graph, chip: ChipConfig) -> None:

@@ -25,7 +25,7 @@ from meshloom.sched.workload.language.integers import Integers
 
 from ...results.identity import sources
 from ..language.comparison import StepComparison
-from .step import BatchOutcome, Caches
+from .step import BatchOutcome, Caches, ExpertCost
 
 Texts = Sequence[tuple[NDArray[np.int64], Caches]]
 
@@ -56,7 +56,8 @@ class KeptSteps:
     @cached_property
     def _model(self) -> str:
         model = self.integers.model
-        return f"{model.context} {model.heads} {sorted(self.integers.steps.items())} {_digest(model.arrays)}"
+        sizes = f"{model.context} {model.heads} {model.top}"
+        return f"{sizes} {sorted(self.integers.steps.items())} {_digest(model.arrays)}"
 
     def get(self, name: str) -> BatchOutcome | None:
         """What a step of an earlier run has left; None if there was none, or if that is damaged."""
@@ -93,7 +94,8 @@ def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def _written(outcome: BatchOutcome) -> bytes:
-    numbers = {each.name: getattr(outcome, each.name) for each in fields(StepComparison)}
+    numbers: dict[str, Any] = {each.name: getattr(outcome, each.name) for each in fields(StepComparison)}
+    numbers |= {"dram_bytes": outcome.dram_bytes, "experts": outcome.experts and asdict(outcome.experts)}
     arrays: dict[str, NDArray[Any]] = {f"scores {text}": scores for text, scores in enumerate(outcome.scores)}
     arrays |= {f"new {text} {name}": array for text, new in enumerate(outcome.new) for name, array in new.items()}
     arrays["numbers"] = np.frombuffer(json.dumps(numbers).encode(), np.uint8)
@@ -114,4 +116,8 @@ def _read(data: bytes) -> BatchOutcome:
                 text, _, name = rest.partition(" ")
                 new[int(text)][name] = arrays[each]
         scores = tuple(arrays[f"scores {text}"] for text in range(texts))
-    return BatchOutcome(**asdict(StepComparison(**numbers)), scores=scores, new=tuple(new))
+    experts, moved = numbers.pop("experts"), numbers.pop("dram_bytes")
+    return BatchOutcome(
+        **asdict(StepComparison(**numbers)), scores=scores, new=tuple(new), dram_bytes=moved,
+        experts=None if experts is None else ExpertCost(**experts),
+    )  # fmt: skip

@@ -21,20 +21,16 @@ from meshloom.sched.workload.texts import TextScenario
 from ...build.builder import SIMULATORS
 from ...devices.interface import Job, Run
 from ...devices.registry import find as find_device
-from ...results.tokens import TextRow, TokenFigures, TokenRun, TokenStepRow
+from ...results.tokens import ExpertStepRow, TextRow, TokenFigures, TokenRun, TokenStepRow
+from ..language.host import least_wait
 from ..training.machine import on_device
+from .expert_batch import ExpertBatch, ExpertBatches
 from .kept import KeptSteps, Texts
-from .step import BatchOutcome, BatchStep, Caches, check_seats, no_caches
+from .step import BatchOutcome, BatchStep, Caches, ExpertCost, check_seats, no_caches
 
 OnProgress = Callable[[str], None]
 #: How steps are scheduled: no other scheduler knows what stays in DRAM.
 STEPS = "loop_order:effort=quick"
-
-
-def least_wait(chip: ChipConfig) -> int:
-    """Cycles from the end of a step to the launch of the next, if the host takes none to decide: reading and writing
-    registers, as many as `meshloom serve` counts."""
-    return 128 + 48 * len(chip.cores)
 
 
 @dataclass
@@ -45,7 +41,10 @@ class Steps:
     chip: ChipConfig
     on_progress: OnProgress
     numbers: Integers = field(init=False)
-    _steps: dict[tuple[int, ...], BatchStep] = field(default_factory=dict[tuple[int, ...], BatchStep])
+    _steps: dict[tuple[int, ...], BatchStep | ExpertBatch] = field(
+        default_factory=dict[tuple[int, ...], "BatchStep | ExpertBatch"]
+    )
+    _experts: ExpertBatches | None = None
     _cycles: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(
         default_factory=dict[tuple[tuple[int, ...], tuple[int, ...]], int]
     )
@@ -53,43 +52,54 @@ class Steps:
     def __post_init__(self) -> None:
         self.numbers = integers(self.model)
 
-    def of(self, news: tuple[int, ...]) -> BatchStep:
+    def of(self, news: tuple[int, ...]) -> BatchStep | ExpertBatch:
         """The step of so many new tokens of each text. Raises what scheduling raises."""
         if news not in self._steps:
             texts = " + ".join(str(count) for count in news)
-            self._steps[news] = BatchStep(
-                self.numbers, news, self.chip, STEPS, lambda what: self.on_progress(f"step of {texts} tokens: {what}")
-            )
+
+            def progress(what: str) -> None:
+                self.on_progress(f"step of {texts} tokens: {what}")
+
+            if self.model.mixtures:
+                self._experts = self._experts or ExpertBatches(self.numbers, self.chip, STEPS, progress)
+                self._steps[news] = self._experts.of(news)
+            else:
+                self._steps[news] = BatchStep(self.numbers, news, self.chip, STEPS, progress)
         return self._steps[news]
 
     def predicted(self, news: tuple[int, ...]) -> int:
         """Cycles with caches at the beginning of their regions."""
-        return self.of(news).prepared.timeline.cycles
+        return self.of(news).predicted
 
-    def cycles(self, news: tuple[int, ...], totals: tuple[int, ...]) -> int:
+    def cycles(self, step: BatchStep, totals: tuple[int, ...]) -> int:
         """Cycles in the timeline model, after which the caches hold so many tokens."""
-        if (news, totals) not in self._cycles:
-            self._cycles[news, totals] = self.of(news).model_cycles(totals)
-        return self._cycles[news, totals]
+        if (step.news, totals) not in self._cycles:
+            self._cycles[step.news, totals] = step.model_cycles(totals)
+        return self._cycles[step.news, totals]
 
 
 @dataclass
 class _StepCost:
-    """What a step took: cycles on the device, if there is one, and in the model."""
+    """What a step took: cycles on the device, if there is one, and in the model; those of the host between its
+    programs."""
 
     rtl_cycles: int | None
     model_cycles: int
     dram_bytes: int
+    experts: ExpertCost | None = None
+    host_cycles: int = 0
 
 
 @dataclass
 class _Executor:
     """Runs steps. Without `execute` in the timeline model: then no token is computed, since times do not depend on
-    them. `prompts`: tokens of each text; `kept`: steps that an interrupted run has done."""
+    them, but of models with experts. `prompts`: tokens of each text; `wait`: cycles of the host between two programs;
+    `kept`: steps that an interrupted run has done."""
 
     steps: Steps
     prompts: Sequence[NDArray[np.int64]]
     execute: Callable[[Job], Run] | None
+    wait: int
     kept: KeptSteps | None = None
     costs: list[_StepCost] = field(default_factory=list[_StepCost])
     written: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
@@ -109,23 +119,23 @@ class _Executor:
     def run(self, news: tuple[int, ...], reads: Sequence[Reads]) -> int:
         """See `TokenExecutor`. Raises ChipFault, and what the device raises."""
         step = self.steps.of(news)
-        if self.execute is None:
+        if self.execute is None and isinstance(step, BatchStep):
             totals = tuple(self._length.get(read.text, 0) + read.count for read in reads)
-            cost = _StepCost(None, self.steps.cycles(news, totals), step.dram_bytes)
+            cost = _StepCost(None, self.steps.cycles(step, totals), step.dram_bytes)
         else:
-            cost = self._on_device(step, reads, self.execute)
+            cost = self._computed(step, reads)
         for read in reads:
             self._length[read.text] = self._length.get(read.text, 0) + read.count
         self.costs.append(cost)
-        return cost.model_cycles if cost.rtl_cycles is None else cost.rtl_cycles
+        return (cost.model_cycles if cost.rtl_cycles is None else cost.rtl_cycles) + cost.host_cycles
 
     def release(self, text: int) -> None:
         """See `TokenExecutor`."""
         self._caches.pop(text, None)
 
-    def _on_device(self, step: BatchStep, reads: Sequence[Reads], execute: Callable[[Job], Run]) -> _StepCost:
+    def _computed(self, step: BatchStep | ExpertBatch, reads: Sequence[Reads]) -> _StepCost:
         pairs = [(self._tokens(read), self._caches.get(read.text, no_caches(self.steps.model))) for read in reads]
-        outcome = self._outcome(step, pairs, execute)
+        outcome = self._outcome(step, pairs)
         for read, (_, caches), new, scores in zip(reads, pairs, outcome.new, outcome.scores, strict=True):
             self._caches[read.text] = {
                 name: np.concatenate([array, new[name]], axis=1) for name, array in caches.items()
@@ -138,15 +148,25 @@ class _Executor:
             self.first_mismatch = at + outcome.first_mismatch
         if outcome.divergences and not self.first_divergence:
             self.first_divergence = at + outcome.first_divergence
-        return _StepCost(outcome.rtl_cycles, outcome.model_cycles, step.dram_bytes)
+        cycles = None if self.execute is None else outcome.rtl_cycles
+        host = outcome.experts.round_trips * self.wait if outcome.experts else 0
+        return _StepCost(cycles, outcome.model_cycles, outcome.dram_bytes, outcome.experts, host)
 
-    def _outcome(self, step: BatchStep, texts: Texts, execute: Callable[[Job], Run]) -> BatchOutcome:
+    def _outcome(self, step: BatchStep | ExpertBatch, texts: Texts) -> BatchOutcome:
+        execute = self.execute
+        if isinstance(step, BatchStep):
+            assert execute is not None  # without a device no token of it is computed
+            return self._kept(step, texts, lambda: step.run(texts, execute))
+        return self._kept(step, texts, lambda: step.run(texts, execute))
+
+    def _kept(self, step: BatchStep | ExpertBatch, texts: Texts, run: Callable[[], BatchOutcome]) -> BatchOutcome:
+        """What an interrupted run has kept of a step, or else what `run` gives."""
         if self.kept is None:
-            return step.run(texts, execute)
+            return run()
         name = self.kept.name(step.news, texts)
         outcome = self.kept.get(name)
         if outcome is None:
-            outcome = step.run(texts, execute)
+            outcome = run()
             self.kept.put(name, outcome)
         return outcome
 
@@ -224,7 +244,7 @@ class _Serving:
     def served(self) -> TokenRun:
         """Serves it."""
         scenario, model = self.scenario, self.steps.model
-        executor = _Executor(self.steps, _prompts(scenario, model), self.execute, self.kept)
+        executor = _Executor(self.steps, _prompts(scenario, model), self.execute, self.wait, self.kept)
         before = self.kept.number if self.kept else 0
         drive = TokenDrive(
             executor, token_scheduler(self.scheduler), scenario.seats, scenario.chunk, self.wait,
@@ -317,5 +337,16 @@ def _step_row(step: TokenStep, cost: _StepCost) -> TokenStepRow:
         rtl_cycles=cost.rtl_cycles,
         model_cycles=cost.model_cycles,
         dram_bytes=cost.dram_bytes,
+        experts=_expert_row(cost),
         reason=step.batch.reason,
     )
+
+
+def _expert_row(cost: _StepCost) -> ExpertStepRow | None:
+    if cost.experts is None:
+        return None
+    each = cost.experts
+    return ExpertStepRow(
+        fetched=each.fetched, expert_bytes=each.bytes, expert_cycles=each.cycles, round_trips=each.round_trips,
+        host_cycles=cost.host_cycles,
+    )  # fmt: skip

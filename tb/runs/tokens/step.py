@@ -28,13 +28,26 @@ from ..network import PreparedNetwork, dram_bytes, prepare, results
 Caches = Mapping[str, NDArray[np.int8]]
 
 
+@dataclass(frozen=True)
+class ExpertCost:
+    """What experts of a step cost: choices of the host between two programs, experts whose weights were read, their
+    bytes, and cycles of the programs of experts."""
+
+    round_trips: int
+    fetched: int
+    bytes: int
+    cycles: int
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchOutcome(StepComparison):
-    """What a step left on a device, by text: scores of its last token, int8 [V], and what was appended to its caches,
-    int8 [W, tokens] by name."""
+    """What a step left, by text: scores of its last token, int8 [V], and what was appended to its caches, int8 [W,
+    tokens] by name. `dram_bytes`: from and to DRAM, the programs included; `experts`: None of a model without."""
 
     scores: tuple[NDArray[np.int8], ...]
     new: tuple[dict[str, NDArray[np.int8]], ...]
+    dram_bytes: int
+    experts: ExpertCost | None = None
 
 
 class BatchStep:
@@ -57,6 +70,7 @@ class BatchStep:
             Regions.of(schedule, (cache for cache in self.graph.caches if cache.new in self._names(text).values()))
             for text in range(len(news))
         )
+        self._resident = ResidentProgram(self.prepared.program, *self.regions)
         last = self._at([integers.model.context] * len(news))
         on_progress("checking the program with all caches at their ends")
         check_program(last.program, chip, last.network_schedule.schedule)
@@ -65,6 +79,11 @@ class BatchStep:
     def dram_bytes(self) -> int:
         """Read from and written to DRAM in a step, the program included."""
         return dram_bytes(self.prepared.network_schedule.schedule, self.prepared.program, self.chip)
+
+    @property
+    def predicted(self) -> int:
+        """Cycles with caches at the beginning of their regions."""
+        return self.prepared.timeline.cycles
 
     def model_cycles(self, totals: Sequence[int]) -> int:
         """Cycles in the timeline model, after which the caches hold `totals[i]` tokens of text i."""
@@ -105,6 +124,7 @@ class BatchStep:
                 {name: values[new][0, :, 0, -len(tokens) :].copy() for name, new in self._names(text).items()}
                 for text, (tokens, _) in enumerate(texts)
             ),
+            dram_bytes=self.dram_bytes,
         )
 
     def _names(self, text: int) -> dict[str, str]:
@@ -115,9 +135,7 @@ class BatchStep:
     def _at(self, totals: Sequence[int]) -> PreparedNetwork:
         """The step after which the caches hold `totals[i]` tokens of text i."""
         base, program = self.prepared.network_schedule, self._program(totals)
-        schedule = base.schedule
-        for regions, total in zip(self.regions, totals, strict=True):
-            schedule = moved_schedule(schedule, regions, total)
+        schedule = moved_schedule(base.schedule, *zip(self.regions, totals, strict=True))
         network_schedule = replace(base, schedule=schedule, lowered=None)
         return replace(
             self.prepared, network_schedule=network_schedule, program=program, timeline=play(program, self.chip)
@@ -125,10 +143,7 @@ class BatchStep:
 
     def _program(self, totals: Sequence[int]) -> Program:
         """Its program alone."""
-        program = self.prepared.program
-        for regions, total in zip(self.regions, totals, strict=True):
-            program = ResidentProgram(program, regions).moved(total)
-        return program
+        return self._resident.moved(*totals)
 
 
 def cache_names(model: LanguageModel) -> tuple[str, ...]:

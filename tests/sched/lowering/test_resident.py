@@ -10,10 +10,11 @@ from meshloom.sched.ir.schedule import Move
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.lowering.resident import Regions, ResidentProgram, lasting, moved_schedule
 from meshloom.sched.schedulers.network.scheduler import schedule
+from meshloom.sched.workload.language.experts import Part, slot
 from meshloom.sched.workload.language.graph import step_graph
 from meshloom.sched.workload.language.integers import integers
 
-from ..language_models import random_model
+from ..language_models import model_with_experts, random_model
 
 
 def test_a_moved_program_is_that_of_the_moved_schedule() -> None:
@@ -23,7 +24,7 @@ def test_a_moved_program_is_that_of_the_moved_schedule() -> None:
     assert {tile: len(pairs) for tile, pairs in regions.words.items()} == {chip.drams[0]: 8}  # planes of K and V
     resident = ResidentProgram(program, regions)
     for by in (1, 16):
-        moved = moved_schedule(plain, regions, by)
+        moved = moved_schedule(plain, (regions, by))
         again = program_of(moved, chip)  # which the checker accepts
         result = resident.moved(by)
         assert [stream.instructions for stream in result.streams] == [stream.instructions for stream in again.streams]
@@ -35,6 +36,23 @@ def test_a_moved_program_is_that_of_the_moved_schedule() -> None:
         assert min(op.dst.address for op in new) == past.address + past.words == 14 + by
     again = zip(resident.moved(0).image(chip), program.image(chip), strict=True)
     assert all(np.array_equal(ours[2], theirs[2]) for ours, theirs in again)
+
+
+def test_several_regions_move_each_by_its_own_number() -> None:
+    """Two experts of four, each to another place, forwards or back: the program is that of the moved schedule, which
+    the checker accepts."""
+    chip, part = load_chip("tiny"), Part((2,), 0, 2)
+    plain = schedule(part.graph(integers(model_with_experts()), 1), chip).schedule
+    names = [slot(0, name, number) for number in range(2) for name in ("up", "down")]
+    regions = [Regions.of_views(plain, [name]) for name in names]
+    resident = ResidentProgram(program_of(plain, chip), *regions)
+    for one, other in ((0, 1), (2, 3), (1, 0), (3, 2)):
+        by = [32 * one, 16 * one, 32 * (other - 1), 16 * (other - 1)]
+        again = program_of(moved_schedule(plain, *zip(regions, by, strict=True)), chip)
+        result = resident.moved(*by)
+        assert [stream.instructions for stream in result.streams] == [stream.instructions for stream in again.streams]
+        for ours, theirs in zip(result.image(chip), again.image(chip), strict=True):
+            assert np.array_equal(ours[2], theirs[2])
 
 
 def test_what_stays_is_what_no_step_changes() -> None:
