@@ -71,7 +71,9 @@ class Banks:
     def _refresh(self) -> None:
         ready = self.due
         for bank in range(self.count):
-            own = self.act_ok[bank] if self.rows[bank] < 0 else self.pre_ok[bank] + self.rp
+            own = self.act_ok[bank]
+            if self.rows[bank] >= 0:
+                own = _most(self.pre_ok[bank], self.due) + self.rp
             if own > ready:
                 ready = own
         for bank in range(self.count):

@@ -5,8 +5,8 @@
 // bank. A burst lies in one row. Cycles count from the first that a burst is offered in; all times are in cycles, and
 // named as in data sheets. In each cycle the controller does one of these:
 //
-//   refresh  One is due every REFI cycles. As soon as each bank may (its column commands have gone, RAS, RTP and WR are
-//            over), all rows are closed, and RFC after that (and RP, if one was open) banks may be activated again.
+//   refresh  One is due every REFI cycles. In that cycle PRECHARGE closes each open bank, or later, as soon as it may;
+//            REFRESH follows the last of these after RP, and RFC after it banks can be activated again.
 //   take     Otherwise, if the data bus is reserved for at most WINDOW cycles more, the first read or write that waits:
 //            the kind of the burst before, unless TURN of that kind have gone since the last turn; the other if none of
 //            its kind waits. So a turn waits for TURN bursts at most.
@@ -113,7 +113,7 @@ module dram_banks #(
     genvar b;
     generate
         for (b = 0; b < BANKS; b = b + 1) begin : each
-            wire [63:0] own = open[b] ? pre_ok[b] + RP : act_ok[b];
+            wire [63:0] own = !open[b] ? act_ok[b] : (pre_ok[b] > now ? pre_ok[b] : now) + RP;
             wire [63:0] all;
             wire [63:0] so_far;
             if (b == 0) begin : lowest

@@ -44,6 +44,7 @@ module dram_model #(
     parameter ID = 0,
     parameter ID_BITS = 1,
     parameter BANKS = 0,
+    /* verilator lint_off UNUSEDPARAM */  // without BANKS
     parameter ROW_WORDS = 256,
     parameter ACCESS = 64,
     parameter CL = 1,
@@ -62,6 +63,7 @@ module dram_model #(
     parameter BLOCK = 1,
     parameter WINDOW = 1,
     parameter TURN = 8
+    /* verilator lint_on UNUSEDPARAM */
 ) (
     input  wire                 clk,
     input  wire                 rst,
