@@ -1,0 +1,154 @@
+"""DRAM with banks in whole chips: the timeline against the RTL, 0 cycles off, while all tiles read and write at once;
+random programs; matrix products and a network, whose bytes are right; the second simulator; what is shown of it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from meshloom.hw.board.ram import check as check_board
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.isa import Region, Unit
+from meshloom.sched.model.timeline import play, played
+from meshloom.sched.program.program import Instruction, Program, place
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.interface import Job
+from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.report.tables import chip_table
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.options import RunOptions
+from meshloom.tb.verify.random_programs import random_program
+
+from ..tiers import slow_but
+from .crossfire import crossfire, finished
+from .hand_made import CODE, move, notify, sync
+from .test_arbitration import flood
+from .test_crossfire import exact
+
+_PLACES = {"lanes": 4, "clock_mhz": 800.0, "floorplan": ["dram core spm", "host core dram"], "mover_queue": 2}
+#: Few short rows and many refreshes, so that all happens in a short program; slower than a word a cycle.
+ROWS = ChipConfig.model_validate(
+    {
+        "name": "rows",
+        "dram": {
+            "bytes_per_cycle": 3,
+            "latency": 5,
+            "banks": {"part": "ddr3_1600", "count": 4, "row_bytes": 256, "t_refi": 900.0},
+        },
+        "noc": {"data_depth": 3, "request_depth": 2, "data_routing": "yx", "route_hops": 5, "arrivals": True},
+    }
+    | _PLACES
+)
+#: Three virtual channels, requests in turn, one bank, a turn of the bus with each burst.
+BANK = ChipConfig.model_validate(
+    {
+        "name": "bank",
+        "dram": {
+            "bytes_per_cycle": 4,
+            "latency": 1,
+            "arbitration": "round_robin",
+            "banks": {"part": "ddr3_1600", "count": 1, "row_bytes": 512, "t_refi": 2000.0, "turn_after": 1},
+        },
+        "noc": {
+            "data_vcs": 3,
+            "data_depth": 2,
+            "request_depth": 2,
+            "data_routing": "yx",
+            "route_hops": 5,
+            "arrivals": True,
+        },
+    }
+    | _PLACES
+)
+#: Whole packets, and tiles that read by credit.
+CREDIT = ChipConfig.model_validate(
+    {
+        "name": "credit",
+        "dram": {
+            "bytes_per_cycle": 2,
+            "latency": 8,
+            "whole_packets": True,
+            "arbitration": "weighted",
+            "weights": (3, 1),
+            "banks": {"part": "lpddr4_3200", "row_bytes": 512, "t_refi": 1500.0},
+        },
+        "noc": {"data_depth": 3, "request_depth": 2, "arrivals": True},
+    }
+    | _PLACES
+)
+CHIPS = {"rows": ROWS, "bank": BANK, "credit": CREDIT}
+
+
+def programs(chip: ChipConfig, count: int) -> list[Program]:
+    """Crossfire, floods and random programs."""
+    result = [crossfire(seed, chip, seed % 2 == 1).program for seed in range(count)]
+    result += [flood(seed, chip) for seed in range(count)]
+    return result + [random_program(random := Random(seed), chip, random.randint(5, 40)) for seed in range(count)]
+
+
+@pytest.mark.parametrize("name", slow_but(CHIPS, "rows"))
+def test_all_tiles_at_once_are_predicted_to_the_cycle(name: str) -> None:
+    chip = CHIPS[name]
+    jobs = [Job(program, [], [], 200_000) for program in programs(chip, 16 if name == "rows" else 40)]
+    counts = [0] * 5
+    for job, run in zip(jobs, SimulatedDevice(build(chip, "verilator")).run(jobs), strict=True):
+        assert exact(run, play(job.program, chip))
+        for dram in played(job.program, chip).drams.values():
+            banks = dram.banks
+            each = banks.hits, banks.misses, banks.conflicts, banks.turns, banks.refreshes
+            counts = [one + other for one, other in zip(counts, each, strict=True)]
+    assert min(counts) > 100, counts
+
+
+@pytest.mark.slow
+def test_the_other_simulator_takes_as_long() -> None:
+    jobs = [Job(program, [], [], 200_000) for program in programs(ROWS, 3)]
+    for job, run in zip(jobs, SimulatedDevice(build(ROWS, "icarus")).run(jobs), strict=True):
+        assert exact(run, play(job.program, ROWS))
+
+
+def test_a_seventeenth_write_waits_for_the_first() -> None:
+    """Packets of one word each, faster than rows are closed and opened: the port has as many bursts in flight as it
+    may."""
+    (there, _), core = ROWS.drams, ROWS.cores[0]
+    far = 4 * 64  # words to another row of the same bank
+    code: list[Instruction] = []
+    for tag in range(1, 5):
+        ends = (core, Region.OUT, 0), (there, Region.MAIN, 0)
+        code.append(move(tag, *ends, 12, dst_run=1, dst_stride=far, **notify(2, core)))
+    code += [sync(5, wait_sem=2, wait_n=4), finished(ROWS, 6)]
+    placed, boot = place({(core, Unit.MOVER): tuple(code)}, dict.fromkeys(ROWS.drams, CODE), ROWS)
+    program = Program(ROWS.digest, placed, boot, {})
+    (run,) = SimulatedDevice(build(ROWS, "verilator")).run([Job(program, [], [], 50_000)])
+    timeline = play(program, ROWS)
+    assert exact(run, timeline)
+    assert played(program, ROWS).drams[there].banks.conflicts > 40
+    # the packets leave at the pace of the rows, not of the mesh
+    assert timeline.cycles > 30 * (28 + 11)
+
+
+def banked(chip: str) -> ChipConfig:
+    """A built-in chip with LPDDR4-3200 at 800 MHz."""
+    config = load(chip)
+    values = config.model_dump() | {"name": f"{chip}_lpddr4", "clock_mhz": 800.0}
+    values["dram"] |= {"latency": 11, "banks": {"part": "lpddr4_3200"}}
+    return ChipConfig.model_validate(values)
+
+
+@pytest.mark.parametrize("workload", slow_but(("gemm:32x64x48", "resnet8"), "gemm:32x64x48"))
+def test_workloads_are_right_and_predicted_to_the_cycle(workload: str) -> None:
+    chip = banked("quad16" if workload == "resnet8" else "tiny")
+    (row,) = runner.run([workload], chip, "loop_order", lambda event: None, RunOptions(here=True))
+    assert row.error is None
+    assert row.mismatches == 0
+    assert row.rtl_cycles == row.model_cycles
+    assert row.first_divergence is None
+
+
+def test_what_a_chip_has_is_shown_and_a_board_without_rows_refuses_it() -> None:
+    chip = banked("tiny")
+    (column,) = (column for column in chip_table([chip]).columns if str(column.header) == "DRAM")
+    assert list(column.cells) == ["1 x 4 B/cycle, 8 banks"]
+    with pytest.raises(ValueError, match=r"dram.banks: block RAM has no rows to open; leave them out"):
+        check_board(chip)
