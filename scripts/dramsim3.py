@@ -4,7 +4,8 @@ tb/studies/chip/dramsim3.json.
 CHECKOUT: of github.com/umd-memsys/DRAMsim3, in which `make` has been run. It gets the parts' timings in clocks of their
 buses, and each burst as the accesses that it has. `in order`: one queue for reads and writes, one access at a time, and
 one for each bank; `FR-FCFS`: as it comes, with 32 reads and 32 writes, eight accesses for each bank, rows that are open
-first, and writes when they are many.
+first, and writes when they are many. Of workloads it gets the bursts of the busiest channel, and `here` is what a
+channel takes for these.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.tb.studies.chip.dram_traffic import CHANNELS, COUNT, PATTERNS, Burst
+from meshloom.tb.studies.chip.dram_banks import BANKS, CHIP, PART, WORKLOADS, program_of
+from meshloom.tb.studies.chip.dram_traffic import CHANNELS, COUNT, PATTERNS, Burst, busiest, played, replay
+from meshloom.tb.studies.points.runs import chip_of
 
 #: Clock of the bus in nanoseconds, width of the bus in bits, and accesses by clock of DRAMsim3's name of the protocol.
 BUSES = {"ddr3_1600": ("DDR3", 1.25, 16), "lpddr4_3200": ("LPDDR4", 0.625, 32)}
@@ -26,6 +29,9 @@ QUEUES = {
     "in order": {"unified_queue": "true", "trans_queue_size": 1, "cmd_queue_size": 1},
     "FR-FCFS": {"unified_queue": "false", "trans_queue_size": 32, "cmd_queue_size": 8},
 }
+#: The address bit from which on accesses are counted, above those of rows: DRAMsim3 would carry out two of one address,
+#: or a read of what waits to be written, as one.
+_ABOVE = 40
 #: Feeds a trace, in its order, as fast as it is taken; prints the cycle in which the last read has come or, if that is
 #: later, the last access was taken.
 DRIVER = """
@@ -98,13 +104,14 @@ def trace(part: str, chip: ChipConfig, bursts: Iterable[Burst]) -> str:
     for burst in bursts:
         first, last = burst.word * chip.lanes, (burst.word + burst.words) * chip.lanes - 1
         for access in range(first // banks.access_bytes, last // banks.access_bytes + 1):
-            lines.append(f"{int(burst.at * ratio)} {access * banks.access_bytes:x} {'W' if burst.write else 'R'}\n")
+            address = access * banks.access_bytes + (len(lines) << _ABOVE)
+            lines.append(f"{int(burst.at * ratio)} {address:x} {'W' if burst.write else 'R'}\n")
     return "".join(lines)
 
 
-def measure(driver: Path, part: str, chip: ChipConfig, bursts: Iterable[Burst], queues: str, folder: Path) -> (
-    dict[str, int]
-):
+def measure(
+    driver: Path, part: str, chip: ChipConfig, bursts: Iterable[Burst], queues: str, folder: Path
+) -> dict[str, int]:
     """Cycles of the chip, activates and accesses."""
     (folder / "part.ini").write_text(settings(part, chip, QUEUES[queues]))
     (folder / "trace").write_text(trace(part, chip, bursts))
@@ -136,8 +143,15 @@ def main(checkout: str) -> None:
                 for queues in QUEUES:
                     measured = measure(driver, part, chip, bursts(chip, COUNT), queues, folder)
                     rows.append({"part": part, "pattern": pattern, "queues": queues, **measured})
+        chip = chip_of(CHIP, BANKS)
+        for workload in WORKLOADS:
+            some = busiest(played(program_of(workload, chip), chip)[1])
+            known = {"part": CHIP, "pattern": workload, "here": replay(chip, some).cycles}
+            for queues in QUEUES:
+                rows.append(known | {"queues": queues, **measure(driver, PART, chip, some, queues, folder)})
     lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
-    print(f'{{\n  "simulator": "DRAMsim3",\n  "commit": "{commit.strip()}",\n  "rows": [\n{lines}\n  ]\n}}')
+    head = f'{{\n  "simulator": "DRAMsim3",\n  "commit": "{commit.strip()}",\n  "rows": [\n'
+    sys.stdout.write(f"{head}{lines}\n  ]\n}}\n")
 
 
 if __name__ == "__main__":

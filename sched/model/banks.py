@@ -132,11 +132,13 @@ class _Burst:
 
 
 class BankedDram(Dram):
-    """One channel with banks."""
+    """One channel with banks. `offered`: if it has been set to a list, each burst that the controller can take, in the
+    order in which they come: from which cycle on, whether it is a write, first word, words."""
 
     def __init__(self, clock: Clock, chip: ChipConfig) -> None:
         super().__init__(clock, chip)
         self.banks = Banks(chip)
+        self.offered: list[tuple[int, bool, int, int]] | None = None
         self._begun = -1  # the cycle from which the banks count
         self._read_queue: deque[_Burst] = deque()  # those that the controller has not taken
         self._write_queue: deque[_Burst] = deque()
@@ -153,8 +155,7 @@ class BankedDram(Dram):
             self._reading = burst
         else:
             self._reads.append(burst)
-        self._read_queue.append(_Burst(word, words, now + ADDRESS_CYCLES + 1, burst, None))
-        self._plan_decision(now)
+        self._offer(self._read_queue, _Burst(word, words, now + ADDRESS_CYCLES + 1, burst, None), now)
 
     def expect(self, words: int, notice: Notice | None, word: int = 0, now: int = 0) -> None:
         self._begin(now)
@@ -166,7 +167,12 @@ class BankedDram(Dram):
             self._begun = cycle
 
     def _write_ended(self, write: Write, now: int) -> None:
-        self._write_queue.append(_Burst(write.word, write.words, now, None, write.notice))
+        self._offer(self._write_queue, _Burst(write.word, write.words, now, None, write.notice), now)
+
+    def _offer(self, queue: deque[_Burst], burst: _Burst, now: int) -> None:
+        queue.append(burst)
+        if self.offered is not None:
+            self.offered.append((burst.there, burst.read is None, burst.word, burst.words))
         self._plan_decision(now)
 
     def _plan_decision(self, now: int) -> None:

@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import DRAM_BURSTS
-from meshloom.sched.model.banks import Banks
+from meshloom.hw.spec.isa import Unit
+from meshloom.sched.model.banks import BankedDram, Banks
+from meshloom.sched.model.timeline import assemble
+from meshloom.sched.program.program import Program
 
 
 class Burst(NamedTuple):
@@ -47,8 +50,8 @@ CHANNELS: dict[str, ChipConfig] = {
 
 
 def replay(chip: ChipConfig, bursts: Sequence[Burst]) -> Replay:
-    """Bursts in their order, each as soon as the channel takes its address: up to 16 reads and 16 writes at once, a word
-    of data a cycle."""
+    """Bursts in their order, each as soon as the channel takes its address: up to 16 reads and 16 writes at once, a
+    word of data a cycle."""
     banks = Banks(chip)
     reads, writes = deque[tuple[int, Burst]](), deque[tuple[int, Burst]]()  # first cycle in which they can be taken
     flying: tuple[deque[int], deque[int]] = deque(), deque()  # when those that have been taken are over
@@ -73,6 +76,24 @@ def replay(chip: ChipConfig, bursts: Sequence[Burst]) -> Replay:
             flying[write].append(end)
         now += 1
     return Replay(end, sum(burst.words for burst in bursts), banks.hits, banks.misses, banks.conflicts)
+
+
+def played(program: Program, chip: ChipConfig) -> tuple[int, list[BankedDram]]:
+    """The cycles of a program in the model, and its channels afterwards, with all bursts that were `offered`."""
+    machine = assemble(program, chip)
+    channels = [dram for dram in machine.drams.values() if isinstance(dram, BankedDram)]
+    for dram in channels:
+        dram.offered = []
+    machine.streams[program.boot.tile, Unit.MOVER].start(0)
+    machine.run()
+    assert machine.cycles is not None
+    return machine.cycles, channels
+
+
+def busiest(channels: Sequence[BankedDram]) -> list[Burst]:
+    """The bursts of the channel that was offered most words, in their order, without the time between them."""
+    every = ([Burst(0, write, word, words) for _, write, word, words in each.offered or []] for each in channels)
+    return max(every, key=lambda bursts: sum(burst.words for burst in bursts))
 
 
 def _stream(chip: ChipConfig, count: int, write: bool) -> Iterator[Burst]:
