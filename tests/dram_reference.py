@@ -93,8 +93,8 @@ class Reference:
 
     def place(self, word: int) -> tuple[int, int]:
         """Bank and row of a word."""
-        page = word * self.chip.lanes // self.banks.row_bytes
-        return page % self.banks.count, page // self.banks.count
+        line = word * self.chip.lanes // self.banks.row_bytes
+        return line % self.banks.count, line // self.banks.count
 
     def length(self, word: int, words: int) -> int:
         """Cycles of the data bus for a burst."""

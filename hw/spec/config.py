@@ -319,7 +319,7 @@ class ChipConfig(_Frozen):
             )
         if self.dtt is not None:
             raise ValueError(
-                'dram.banks on a floorplan with a "dtt" tile: the controller plans reads that take the same time '
+                'dram.banks on a floorplan with a "dtt" tile: its controller plans reads that take the same time '
                 "whenever they come; leave one of them out"
             )
         if dram.bytes_per_cycle * self.clock_mhz > 1000 * banks.bandwidth * (1 + 1e-9):

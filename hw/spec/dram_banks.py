@@ -71,7 +71,7 @@ class BanksConfig(Exact):
     @classmethod
     def _of_part(cls, values: object) -> object:
         if not isinstance(values, dict):
-            return cast("object", values)
+            return values
         table = cast("dict[str, object]", values)
         name = table.get("part")
         return part(name) | table if isinstance(name, str) else table

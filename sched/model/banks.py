@@ -84,8 +84,8 @@ class Banks:
     def take(self, word: int, words: int, write: bool, now: int) -> int:
         """A burst is taken in cycle `now`; the cycle after its last data on the bus, whose first are `length` before
         that."""
-        page = word // self.row_words
-        row, bank = page // self.count, page % self.count
+        line = word // self.row_words
+        row, bank = line // self.count, line % self.count
         col_at = _most(self.col_ok[bank], now)
         if self.rows[bank] == row:
             self.hits += 1

@@ -189,7 +189,7 @@ def test_banks_that_cannot_be_are_refused_in_one_line(tmp_path: Path) -> None:
     text = refused(_DDR3, tmp_path, head="")
     assert "dram.banks has times in nanoseconds, and a chip without clock_mhz has no cycles for them; set it" in text
     text = refused(_DDR3, tmp_path, plan='["dram core dtt", "host spm ."]')
-    assert 'dram.banks on a floorplan with a "dtt" tile: the controller plans reads that take the same time' in text
+    assert 'dram.banks on a floorplan with a "dtt" tile: its controller plans reads that take the same time' in text
     text = refused(_DDR3, tmp_path, head="clock_mhz = 1000.0", dram="bytes_per_cycle = 4")
     assert "dram.bytes_per_cycle = 4 at clock_mhz = 1000 is more than dram.banks.bandwidth = 3.2 (10^9 bytes" in text
     text = refused(_DDR3 | {"row_bytes": 128}, tmp_path)

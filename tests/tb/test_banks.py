@@ -8,13 +8,15 @@ from random import Random
 import pytest
 
 from meshloom.hw.board.ram import check as check_board
-from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, ConfigError, load
 from meshloom.hw.spec.isa import Region, Unit
+from meshloom.sched.model.banks import BankedDram, Banks
 from meshloom.sched.model.timeline import play, played
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.inputs.chips import at_clock, changed
 from meshloom.tb.report.tables import chip_table
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.options import RunOptions
@@ -80,6 +82,11 @@ CREDIT = ChipConfig.model_validate(
 CHIPS = {"rows": ROWS, "bank": BANK, "credit": CREDIT}
 
 
+def rows_of(program: Program, chip: ChipConfig) -> list[Banks]:
+    """The banks of each channel after a program in the model."""
+    return [dram.banks for dram in played(program, chip).drams.values() if isinstance(dram, BankedDram)]
+
+
 def programs(chip: ChipConfig, count: int) -> list[Program]:
     """Crossfire, floods and random programs."""
     result = [crossfire(seed, chip, seed % 2 == 1).program for seed in range(count)]
@@ -94,8 +101,7 @@ def test_all_tiles_at_once_are_predicted_to_the_cycle(name: str) -> None:
     counts = [0] * 5
     for job, run in zip(jobs, SimulatedDevice(build(chip, "verilator")).run(jobs), strict=True):
         assert exact(run, play(job.program, chip))
-        for dram in played(job.program, chip).drams.values():
-            banks = dram.banks
+        for banks in rows_of(job.program, chip):
             each = banks.hits, banks.misses, banks.conflicts, banks.turns, banks.refreshes
             counts = [one + other for one, other in zip(counts, each, strict=True)]
     assert min(counts) > 100, counts
@@ -123,7 +129,7 @@ def test_a_seventeenth_write_waits_for_the_first() -> None:
     (run,) = SimulatedDevice(build(ROWS, "verilator")).run([Job(program, [], [], 50_000)])
     timeline = play(program, ROWS)
     assert exact(run, timeline)
-    assert played(program, ROWS).drams[there].banks.conflicts > 40
+    assert sum(banks.conflicts for banks in rows_of(program, ROWS)) > 40
     # the packets leave at the pace of the rows, not of the mesh
     assert timeline.cycles > 30 * (28 + 11)
 
@@ -144,6 +150,23 @@ def test_workloads_are_right_and_predicted_to_the_cycle(workload: str) -> None:
     assert row.mismatches == 0
     assert row.rtl_cycles == row.model_cycles
     assert row.first_divergence is None
+
+
+def test_a_part_brings_its_own_values_to_a_chip_with_other_fields() -> None:
+    plain = load("tiny")
+    some = changed(plain, {"clock_mhz": 800, "dram.banks.part": "lpddr4_3200", "dram.banks.t_rfc": 280.0})
+    assert some.dram.banks is not None
+    assert (some.dram.banks.t_rfc, some.dram.banks.t_rcd, some.clock_mhz) == (280.0, 18.0, 800.0)
+    other = changed(some, {"dram.banks.part": "ddr3_1600"})
+    assert other.dram.banks == changed(plain, {"clock_mhz": 800, "dram.banks.part": "ddr3_1600"}).dram.banks
+    # single values change alone, and a clock is one at which the part can be
+    assert other.dram.banks is not None
+    assert changed(other, {"dram.banks.count": 4}).dram.banks == other.dram.banks.model_copy(update={"count": 4})
+    assert at_clock(other, 400.0).digest != other.digest
+    with pytest.raises(ConfigError, match=r"at clock_mhz = 900 is more than dram.banks.bandwidth = 3.2"):
+        at_clock(other, 900.0)
+    with pytest.raises(ConfigError, match=r"dram.banks.t_rcd: is missing; there is no default for it"):
+        changed(plain, {"clock_mhz": 800, "dram.banks.t_cl": 10.0})
 
 
 def test_what_a_chip_has_is_shown_and_a_board_without_rows_refuses_it() -> None:

@@ -87,9 +87,9 @@ module dram_banks #(
     wire [31:0] word = writes ? write_word : read_word;
     wire [31:0] tail = word + {24'd0, writes ? write_len : read_len};
     wire [31:0] blocks = (tail * LANES + LANES - 1) / ACCESS - word * LANES / ACCESS + 1;
-    wire [31:0] page = word / ROW_WORDS;
-    wire [31:0] its_row = page / BANKS;
-    wire [31:0] number = page % BANKS;
+    wire [31:0] line = word / ROW_WORDS;
+    wire [31:0] its_row = line / BANKS;
+    wire [31:0] number = line % BANKS;
     wire [BITS-1:0] bank = number[BITS-1:0];
     assign length = (blocks * ACCESS + RATE - 1) / RATE;
 
