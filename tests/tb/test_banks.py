@@ -1,5 +1,6 @@
 """DRAM with banks in whole chips: the timeline against the RTL, 0 cycles off, while all tiles read and write at once;
-random programs; matrix products and a network, whose bytes are right; the second simulator; what is shown of it."""
+random programs; matrix products and a network, whose bytes are right; the second simulator; what is shown of it. The
+first tier has the channel alone (tests/hw/test_dram_banks.py: Verilog; tests/sched/model/test_banks.py: model)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,6 @@ from meshloom.tb.runs import runner
 from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.verify.random_programs import random_program
 
-from ..tiers import slow_but
 from .crossfire import crossfire, finished
 from .hand_made import CODE, move, notify, sync
 from .test_arbitration import flood
@@ -94,7 +94,8 @@ def programs(chip: ChipConfig, count: int) -> list[Program]:
     return result + [random_program(random := Random(seed), chip, random.randint(5, 40)) for seed in range(count)]
 
 
-@pytest.mark.parametrize("name", slow_but(CHIPS, "rows"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHIPS)
 def test_all_tiles_at_once_are_predicted_to_the_cycle(name: str) -> None:
     chip = CHIPS[name]
     jobs = [Job(program, [], [], 200_000) for program in programs(chip, 16 if name == "rows" else 40)]
@@ -114,6 +115,7 @@ def test_the_other_simulator_takes_as_long() -> None:
         assert exact(run, play(job.program, ROWS))
 
 
+@pytest.mark.slow
 def test_a_seventeenth_write_waits_for_the_first() -> None:
     """Packets of one word each, faster than rows are closed and opened: the port has as many bursts in flight as it
     may."""
@@ -142,7 +144,8 @@ def banked(chip: str) -> ChipConfig:
     return ChipConfig.model_validate(values)
 
 
-@pytest.mark.parametrize("workload", slow_but(("gemm:32x64x48", "resnet8"), "gemm:32x64x48"))
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["gemm:32x64x48", "resnet8"])
 def test_workloads_are_right_and_predicted_to_the_cycle(workload: str) -> None:
     chip = banked("quad16" if workload == "resnet8" else "tiny")
     (row,) = runner.run([workload], chip, "loop_order", lambda event: None, RunOptions(here=True))

@@ -16,6 +16,7 @@ from meshloom.sched.model.banks import Banks
 from meshloom.sched.model.latency import LatencyError, landing
 
 from ...dram_reference import Reference
+from ...tiers import slow_but
 
 
 def with_banks(part: str = "lpddr4_3200", clock: float = 800.0, **banks: object) -> ChipConfig:
@@ -49,14 +50,14 @@ def ends(banks: Banks, bursts: Iterable[tuple[bool, int, int]]) -> list[int]:
     return result
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", slow_but(range(6), 0))
 def test_random_bursts_take_what_the_reference_says(seed: int) -> None:
     random = Random(seed)
     chip = with_banks(random.choice(("lpddr4_3200", "ddr3_1600")), turn_after=random.choice((1, 3, 8)), t_refi=1500.0)
     banks, reference = Banks(chip), Reference(chip)
     offered = list[list[tuple[int, int, int]]]()
     for _ in range(2):
-        cycles = sorted(random.randrange(8000) for _ in range(150))
+        cycles = sorted(random.randrange(4000 if seed == 0 else 8000) for _ in range(70 if seed == 0 else 150))
         starts = [random.choice((0, 64, 4096, 32768)) + 64 * random.randrange(8) for _ in cycles]
         offered.append([(at, word, random.choice((1, 7, 64))) for at, word in zip(cycles, starts, strict=True)])
     for burst in reference.play(*offered):
@@ -65,7 +66,7 @@ def test_random_bursts_take_what_the_reference_says(seed: int) -> None:
         assert banks.take(word, words, burst.write, burst.at) == burst.end
     assert (banks.hits, banks.misses, banks.conflicts) == tuple(reference.kinds.values())
     assert min(reference.kinds.values()) > 10
-    assert banks.refreshes > 5
+    assert banks.refreshes > 2
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -143,12 +144,12 @@ def test_turns_cost_what_the_data_bus_needs(turn_after: int) -> None:
     banks.take(0, words, False, 0)
     banks.run = turn_after
     # both kinds always wait
-    for _ in range(8 * turn_after):
+    for _ in range(4 * turn_after):
         write = banks.writes(True, True)
         order.append((write, 0, words))
         ends(banks, order[-1:])
     end = banks.bus
-    rounds = 4
+    rounds = 2
     each = 2 * turn_after * words + t.rtw + t.wtr + t.cl
     assert [write for write, _, _ in order] == ([True] * turn_after + [False] * turn_after) * rounds
     assert end == t.rcd + t.cl + words + rounds * each
