@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from meshloom.hw.spec.config import ChipConfig, ConfigError, mistakes
 
-
 #: Fields of banks that a chip may not have yet, and that which decides all others.
 _BANKS = "dram.banks."
 _PART = f"{_BANKS}part"
