@@ -4,6 +4,8 @@ first tier has the channel alone (tests/hw/test_dram_banks.py: Verilog; tests/sc
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -20,13 +22,19 @@ from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.inputs.chips import at_clock, changed
 from meshloom.tb.report.tables import chip_table
 from meshloom.tb.runs import runner
+from meshloom.tb.runs.export.export import files
+from meshloom.tb.runs.kinds.interface import Listener
+from meshloom.tb.runs.kinds.table import one
 from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.verify.random_programs import random_program
 
+from ..sched.sessions import serve
 from .crossfire import crossfire, finished
 from .hand_made import CODE, move, notify, sync
+from .served_chip import chip_with
 from .test_arbitration import flood
 from .test_crossfire import exact
+from .test_rtl_session import serve_on_rtl
 
 _PLACES = {"lanes": 4, "clock_mhz": 800.0, "floorplan": ["dram core spm", "host core dram"], "mover_queue": 2}
 #: Few short rows and many refreshes, so that all happens in a short program; slower than a word a cycle.
@@ -153,6 +161,40 @@ def test_workloads_are_right_and_predicted_to_the_cycle(workload: str) -> None:
     assert row.mismatches == 0
     assert row.rtl_cycles == row.model_cycles
     assert row.first_divergence is None
+
+
+@pytest.mark.slow
+def test_programs_that_come_and_go_are_predicted_to_the_cycle() -> None:
+    """Refreshes go on while nothing runs, and rows stay open from one program to the next."""
+    chip = chip_with(
+        "lp4_banks",
+        clock_mhz=800.0,
+        dram={"words": 1 << 18, "bytes_per_cycle": 7, "latency": 20, "banks": {"part": "lpddr4_3200", "t_rfc": 280.0}},
+    )
+    script = serve(chip, 30, seed=11, lead=600)
+    assert serve_on_rtl(chip, script) == [(one.number, one.end) for one in script]
+
+
+@pytest.mark.slow
+def test_an_exported_bench_has_the_banks(tmp_path: Path) -> None:
+    chip = banked("tiny")
+    (run,) = one("gemm:8x8x8", chip).prepare(chip, "loop_order", Listener())
+    for name, content in files(run, chip).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert (tmp_path / "dram_banks.v").is_file()
+    sources = [*map(str, tmp_path.glob("*.v")), str(tmp_path / "chip" / f"{chip.name}.v")]
+    program = str(tmp_path / "bench")
+    said = subprocess.run(
+        ["iverilog", "-g2005", "-Wall", "-s", "bench", "-o", program, *sources],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert said.stderr == ""
+    output = subprocess.run(["vvp", "-n", program], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    cycles = run.timeline.cycles
+    assert output == f"PASS: 64 bytes, {cycles} cycles (predicted {cycles})\n"
 
 
 def test_a_part_brings_its_own_values_to_a_chip_with_other_fields() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from meshloom.hw.spec.config import load
 from meshloom.tb.studies.chip import dram_banks
-from meshloom.tb.studies.chip.dram_banks import BANKS, TURNS, Opened, OpenedPoint, PatternPoint
+from meshloom.tb.studies.chip.dram_banks import BANKS, OPEN, TURNS, Opened, OpenedPoint, PatternPoint
 from meshloom.tb.studies.chip.dram_traffic import CHANNELS, PATTERNS, Burst, Replay, replay
 from meshloom.tb.studies.engine.point import Point
 from meshloom.tb.studies.points.runs import RunPoint
@@ -19,9 +19,9 @@ STREAM = "a stream of reads"
 def test_points_differ_in_their_chips() -> None:
     full, quick = dram_banks.points(True), dram_banks.points(False)
     assert set(quick) < set(full)
-    assert len({point.key for point in full}) == len(full) == 6 * 2 * 3 + 2 * len(PATTERNS)
+    assert len({point.key for point in full}) == len(full) == 6 * 2 * 4 + 2 * len(PATTERNS)
     chips = {point.config.digest for point in full if isinstance(point, RunPoint | OpenedPoint)}
-    assert len(chips) == 4
+    assert len(chips) == 6
     assert load("quad16").digest in chips
     # what has been kept of the simulator has a line for each
     assert {(part, pattern, "FR-FCFS") for part in CHANNELS for pattern in PATTERNS} <= set(dram_banks.kept())
@@ -42,7 +42,8 @@ def test_a_page_says_what_banks_cost() -> None:
     theirs = dram_banks.kept()["ddr3_1600", STREAM, "FR-FCFS"]["cycles"]
     rows: dict[Point, object] = {PatternPoint("ddr3_1600", STREAM): Replay(theirs * 102 // 100, 256_000, 1, 2, 3)}
     for turns, cycles, hits in (((), 1100, 60), (TURNS, 1200, 50)):
-        rows[RunPoint("quad16", "resnet8", changes=turns)] = row(workload="resnet8", model_cycles=1000)
+        for flat, there in (((), 1050), (OPEN, 1000)):
+            rows[RunPoint("quad16", "resnet8", changes=flat + turns)] = row(rtl_cycles=there, model_cycles=there)
         rows[RunPoint("quad16", "resnet8", changes=BANKS + turns)] = row(
             workload="resnet8", rtl_cycles=cycles, model_cycles=cycles + bool(turns)
         )
@@ -50,14 +51,14 @@ def test_a_page_says_what_banks_cost() -> None:
     page = page_of(dram_banks.STUDY, rows)
     cycles_of, patterns, reordered = page.tables
     assert cycles_of.rows == [
-        ("resnet8", "fifo", "1,000", "1,100", "1.100", "100", "60.0 %", "10", "7", "0"),
-        ("resnet8", "round robin", "1,000", "1,200", "1.200", "90", "55.6 %", "10", "7", "0"),
+        ("resnet8", "fifo", "1,050", "1,000", "1,100", "1.100", "100", "60.0 %", "10", "7", "0"),
+        ("resnet8", "round robin", "1,050", "1,000", "1,200", "1.200", "90", "55.6 %", "10", "7", "0"),
     ]
     assert [each[:2] for each in patterns.rows] == [("ddr3_1600", STREAM)]
     assert [each[0] for each in reordered.rows] == ["resnet8"]
     assert page.answer == (
-        "They take 1.100 times as many cycles, and 1.200 times with requests in turn; 60.0 % of bursts hit an open "
-        "row, 55.6 % in turn."
+        "They take 1.100 times as many cycles as if all rows were always open, and 1.200 times with requests in turn; "
+        "60.0 % of bursts hit an open row, 55.6 % in turn."
     )
     wrong, *missed = page.missed
     assert wrong.endswith("dram.arbitration = round_robin by loop_order: 1,200 cycles, the model says 1,201")
