@@ -17,7 +17,9 @@ _TIME = 32
 
 
 def check(config: ChipConfig) -> None:
-    """Raises ValueError for a chip whose DRAM answers sooner than block RAM can."""
+    """Raises ValueError for a chip whose DRAM answers sooner than block RAM can, or has banks."""
+    if config.dram.banks is not None:
+        raise ValueError("dram.banks: block RAM has no rows to open; leave them out for a board whose DRAM it is")
     if config.dram.latency < 2:
         raise ValueError(f"dram.latency = {config.dram.latency}: block RAM needs at least 2 cycles")
 

@@ -25,6 +25,7 @@ from typing import Annotated, Self, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from .dram_banks import BankCycles, BanksConfig, bank_cycles
 from .exact import Exact as Exact
 from .mistakes import mistakes as mistakes
 from .near import near as near  # of hw/, software imports this module and few others
@@ -52,7 +53,7 @@ TRACE_BYTES = 16
 LEAST_RECORDS = 16
 #: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
-NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4")
+NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4", "dram.banks")
 
 
 class ConfigError(ValueError):
@@ -123,6 +124,8 @@ class DramConfig(_Frozen):
     requests some, in turn; "weighted", in turn too, but of the tiles that have credit left, which words use up
     (`hw.noc.arbitration`). `weights`: with "weighted", how much credit each core has, in floorplan order, where
     other tiles have 1; none = 1 for all.
+    `banks`: rows that have to be opened and refreshed, by the timings of a part (`hw.spec.dram_banks`), added to
+    `latency`, which is then that of the controller and the way to it; none = a memory that is always ready.
     """
 
     words: Annotated[int, Field(ge=1, le=1 << OFFSET_BITS)] = 1 << 20
@@ -131,6 +134,7 @@ class DramConfig(_Frozen):
     whole_packets: bool = False
     arbitration: Arbitration = Arbitration.FIFO
     weights: tuple[Annotated[int, Field(ge=1, le=MOST_WEIGHT)], ...] = ()
+    banks: BanksConfig | None = None
 
 
 class Routing(StrEnum):
@@ -167,7 +171,8 @@ class ChipConfig(_Frozen):
     but the first ring, between those of data. `programs`: how many may run at the same time, each on cores of its own,
     launched and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's
     registers show busy cycles of cores, DRAM channels and links at any time. `clock_mhz`: at which it is to run, by
-    which cycles are also told as time (none: they are not); it changes no gateware, no cycle and no `digest`.
+    which cycles are also told as time (none: they are not); it changes no gateware, and no cycle and no `digest`
+    without `dram.banks`.
     `trace_records`: of each tile; 0 = none, and no counters of a run either (region STATS is zeros): smaller, as fast,
     and of a run its bytes and its cycles can be compared, but no instruction's. Raises pydantic's ValidationError
     (wrapped into `ConfigError` by `load`).
@@ -265,6 +270,7 @@ class ChipConfig(_Frozen):
                 'draw more "dram" tiles, each of which is a channel'
             )
         self._check_arbitration()
+        self._check_banks()
         return self
 
     def _check_trace(self, count: Counter[TileKind]) -> None:
@@ -303,6 +309,30 @@ class ChipConfig(_Frozen):
             raise ValueError(
                 f"dram.weights has {len(dram.weights)} numbers for {len(self.cores)} cores; write one for each, in "
                 "floorplan order"
+            )
+
+    def _check_banks(self) -> None:
+        banks, dram = self.dram.banks, self.dram
+        if banks is None:
+            return
+        if self.clock_mhz is None:
+            raise ValueError(
+                "dram.banks has times in nanoseconds, and a chip without clock_mhz has no cycles for them; set it"
+            )
+        if self.dtt is not None:
+            raise ValueError(
+                'dram.banks on a floorplan with a "dtt" tile: its controller plans reads that take the same time '
+                "whenever they come; leave one of them out"
+            )
+        if dram.bytes_per_cycle * self.clock_mhz > 1000 * banks.bandwidth * (1 + 1e-9):
+            raise ValueError(
+                f"dram.bytes_per_cycle = {dram.bytes_per_cycle} at clock_mhz = {self.clock_mhz:g} is more than "
+                f"dram.banks.bandwidth = {banks.bandwidth:g} (10^9 bytes a second); reduce one of them"
+            )
+        if banks.row_bytes < self.packet_words * self.lanes:
+            raise ValueError(
+                f"dram.banks.row_bytes = {banks.row_bytes} is less than a packet of {self.packet_words} words of "
+                f"{self.lanes} bytes, which is one burst; set {self.packet_words * self.lanes} or more (parts in step)"
             )
 
     # -- geometry ---------------------------------------------------------------------------------------------
@@ -387,6 +417,15 @@ class ChipConfig(_Frozen):
         places = (tile_address(x, y) for turn, y in enumerate(rows) for x in (columns[::-1] if turn % 2 else columns))
         return tuple(tile for tile in places if tile in self.tiles)
 
+    @property
+    def bank_cycles(self) -> BankCycles | None:
+        """What the rows of DRAM take (`dram.banks`), in cycles; none if it has no banks."""
+        banks = self.dram.banks
+        if banks is None:
+            return None
+        assert self.clock_mhz is not None
+        return bank_cycles(banks, self.lanes, self.dram.bytes_per_cycle, self.clock_mhz)
+
     # -- derived sizes ----------------------------------------------------------------------------------------
 
     @property
@@ -430,8 +469,8 @@ class ChipConfig(_Frozen):
     @property  # not cached: a modified copy of a chip is another chip
     def digest(self) -> str:
         """Content hash of what makes the chip, for caches and files. `NEWER_FIELDS` at their defaults do not count, nor
-        does the clock."""
-        idle: dict[str, bool | dict[str, bool]] = {"clock_mhz": True}
+        does the clock, unless times of DRAM are told in it (`dram.banks`)."""
+        idle: dict[str, bool | dict[str, bool]] = {"clock_mhz": True} if self.dram.banks is None else {}
         for part, _, name in (path.rpartition(".") for path in NEWER_FIELDS):
             fields: _Frozen = getattr(self, part) if part else self
             if getattr(fields, name) == type(fields).model_fields[name].default:

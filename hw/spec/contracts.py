@@ -151,8 +151,15 @@ def read_ahead(config: ChipConfig) -> int:
     """With another `dram.arbitration` than "fifo": the mover takes a MOVE only while the bursts that have been
     requested and have not arrived whole have no more words than this. They are enough to keep the channel busy for its
     latency; more would only wait where nobody can overtake them."""
-    dram = config.dram
-    return config.packet_words + max(config.packet_words, -(-dram.latency * dram.bytes_per_cycle // config.lanes))
+    words = -(-read_latency(config) * config.dram.bytes_per_cycle // config.lanes)
+    return config.packet_words + max(config.packet_words, words)
+
+
+def read_latency(config: ChipConfig) -> int:
+    """Cycles from a read address on the bus of an idle channel to the first beat, of a burst that does not wait for the
+    bandwidth: `dram.latency`; with `dram.banks`, of a row that another one has to be closed for."""
+    times = config.bank_cycles
+    return config.dram.latency + (0 if times is None else times.rp + times.rcd + times.cl)
 
 
 #: From a run, or the head of a packet, accepted to its address on the bus.

@@ -32,13 +32,13 @@ class Packets(PacketMaker):
         packet = Packet([], tiles=route.tiles)
         packet.channel = route.channel
         tile, notify = fields["dst_tile"], final and bool(fields.get("notify", 0))
-        region, _ = split_address(address)
+        region, offset = split_address(address)
         machine = self.machine
         door = machine.doors[tile]
         record = self._record(packet, fields, words)
         if region == Region.MAIN and tile in machine.drams:
             packet.exclusive = True
-            legs = self._to_dram(fields, words, notify, record)
+            legs = self._to_dram(fields, offset, words, notify, record)
         elif region >= Region.RING_MOVER:
             front, per = machine.streams[tile, Unit(region - Region.RING_MOVER)], machine.chip.instruction_words
             place = OPEN if self.several else door
@@ -63,7 +63,9 @@ class Packets(PacketMaker):
             self._routes[key] = route
         return route
 
-    def _to_dram(self, fields: dict[str, int], words: int, notify: bool, record: _Done | None) -> list[Leg]:
+    def _to_dram(
+        self, fields: dict[str, int], offset: int, words: int, notify: bool, record: _Done | None
+    ) -> list[Leg]:
         """The packet becomes a burst, which notifies when it has been written."""
         machine, tile = self.machine, fields["dst_tile"]
         dram = machine.drams[tile]
@@ -72,9 +74,9 @@ class Packets(PacketMaker):
             machine.delivered(tile, fields, now, acknowledge)
 
         def begun(now: int) -> None:
-            dram.expect(words, written if notify else None)
+            dram.expect(words, written if notify else None, offset, now)
 
-        return [(1, machine.doors[tile], begun), (words, dram.written, record)]
+        return [(1, dram.door, begun), (words, dram.written, record)]
 
     def _to_memory(self, port: Place | None, door: Door, words: int, notify: bool, done: _Done | None) -> list[Leg]:
         """A packet's words pass the write port if it is shared; the next packet, and with several channels also the

@@ -3,7 +3,7 @@
 Read bursts are served in order, the first beat `latency` cycles after the address, into a buffer from which the
 packetiser takes them (`read_words`); words to be written wait in another buffer. At most one beat moves in a cycle; if
 both kinds could, it is the kind that did not move last. A single kind is modelled as a flow, both together beat by
-beat.
+beat. With `dram.banks` it is `banks.BankedDram` instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import (
     ADDRESS_CYCLES,
     CREDIT_WORDS,
+    DRAM_BURSTS,
     NOTICE_CYCLES,
     NOTICE_INTERVAL,
     PORT_WORDS,
@@ -23,13 +24,13 @@ from meshloom.hw.spec.contracts import (
 )
 
 from .clock import Clock
-from .flow import FOREVER, Buffer, PacketBuffer, User, nothing
+from .flow import FOREVER, Buffer, Door, PacketBuffer, User, nothing
 
 #: Announces that a burst has been written, from the given cycle on; calls back with the cycle in which that was taken.
 Notice = Callable[[int, Callable[[int], None]], None]
 
 
-class _Read:
+class Read:
     """A read burst of `words`: its first word can be there in cycle `first`."""
 
     __slots__ = ("first", "left", "words")
@@ -38,13 +39,13 @@ class _Read:
         self.first, self.left, self.words = first, words, words
 
 
-class _Write:
-    """A burst to be written; `notice` is called when it has been."""
+class Write:
+    """A burst to be written from address `word` on; `notice` is called when it has been."""
 
-    __slots__ = ("left", "notice")
+    __slots__ = ("left", "notice", "word", "words")
 
-    def __init__(self, words: int, notice: Notice | None) -> None:
-        self.left, self.notice = words, notice
+    def __init__(self, words: int, notice: Notice | None, word: int) -> None:
+        self.left, self.notice, self.word, self.words = words, notice, word, words
 
 
 class Dram(User):
@@ -60,13 +61,15 @@ class Dram(User):
         self.read = PacketBuffer(clock, read_words(chip))  # words for the packetiser
         self.written = Buffer(clock, PORT_WORDS)  # words from the NoC
         self.read.feeder = self.written.drainer = self
+        self.door = Door(True)  # for heads of bursts to be written
+        self._unwritten = 0  # those that have been begun and not been acknowledged
         self.outstanding = 0  # read bursts requested that have not arrived whole
         self.ahead = 0  # their words
         self.on_done: Callable[[int], None] = nothing
-        self._reads: deque[_Read] = deque()  # behind `_reading`
-        self._reading: _Read | None = None  # the first read burst
-        self._writes: deque[_Write] = deque()  # behind `_writing`
-        self._writing: _Write | None = None
+        self._reads: deque[Read] = deque()  # behind `_reading`
+        self._reading: Read | None = None  # the first read burst
+        self._writes: deque[Write] = deque()  # behind `_writing`
+        self._writing: Write | None = None
         self._responses: deque[tuple[int, Notice | None]] = deque()  # first cycle, whom to notify
         self._telling = False
         self._cost, self._gain = chip.lanes, chip.dram.bytes_per_cycle
@@ -81,20 +84,24 @@ class Dram(User):
         self._credit = self._credit_then = self._most
         self._spent = 0
 
-    def ask(self, words: int, now: int) -> None:
-        """The mover offers a burst in cycle `now`."""
+    def ask(self, words: int, now: int, word: int = 0) -> None:
+        """The mover offers a burst from address `word` on in cycle `now`."""
         self.outstanding += 1
         self.ahead += words
-        burst = _Read(now + ADDRESS_CYCLES + self.latency, words)
+        burst = Read(now + ADDRESS_CYCLES + self.latency, words)
         if self._reading is not None:
             self._reads.append(burst)
             return
         self._reading = burst
         self._schedule(burst.first)
 
-    def expect(self, words: int, notice: Notice | None) -> None:
-        """The next `words` in `written` are a burst; `notice` is called when they have been written."""
-        burst = _Write(words, notice)
+    def expect(self, words: int, notice: Notice | None, word: int = 0, now: int = 0) -> None:
+        """The next `words` in `written` are a burst, to be written from address `word` on, which is on the bus in cycle
+        `now`; `notice` is called when they have been written."""
+        self._unwritten += 1
+        if self._unwritten == DRAM_BURSTS:
+            self.door.open = False  # for the next head, a cycle later at the earliest
+        burst = Write(words, notice, word)
         if self._writing is None:
             self._writing = burst
         else:
@@ -143,8 +150,12 @@ class Dram(User):
             write.left -= cycles
             if write.left == 0:
                 self._writing = self._writes.popleft() if self._writes else None
-                self._responses.append((now - 1 + RESPONSE_CYCLES, write.notice))
-                self._answer(now)
+                self._write_ended(write, now)
+
+    def _write_ended(self, write: Write, now: int) -> None:
+        """The last word of a burst went in the previous cycle."""
+        self._responses.append((now - 1 + RESPONSE_CYCLES, write.notice))
+        self._answer(now)
 
     def _answer(self, now: int) -> None:
         """Takes the next response, from cycle `now` on, and sends its notice; one after the other."""
@@ -158,6 +169,8 @@ class Dram(User):
 
         def following(cycle: int) -> None:
             self._telling = False
+            self._unwritten -= 1
+            self.door.turn(cycle, True)
             self._answer(cycle)
 
         self.clock.at(max(when, now) + NOTICE_CYCLES, notify if notice is None else lambda cycle: notice(cycle, notify))

@@ -57,6 +57,11 @@ def _whole_rate(chip: ChipConfig) -> None:
             f"{chip.name}'s DRAM channels send what they have read whole (dram.whole_packets): there is no closed "
             "form for that; predict a program with `model.timeline.play`"
         )
+    if chip.dram.banks is not None:
+        raise LatencyError(
+            f"{chip.name}'s DRAM has banks (dram.banks): what a read takes depends on which rows are open; predict a "
+            "program with `model.timeline.play`"
+        )
     if chip.dram.bytes_per_cycle < chip.lanes:
         raise LatencyError(
             f"{chip.name}'s DRAM moves {chip.dram.bytes_per_cycle} bytes a cycle and a word has {chip.lanes}: there "

@@ -12,6 +12,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import clear_cycles
 from meshloom.hw.spec.isa import Opcode, Unit
 
+from .banks import BankedDram
 from .clock import Clock
 from .drain import DrainPath
 from .dram import Dram
@@ -111,7 +112,8 @@ class Machine(Clock):
         self.traces = {tile: Trace(self) for tile in chip.tiles}
         self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
         self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
-        self.drams = {tile: Dram(self, chip) for tile in chip.channels}
+        channel: type[Dram] = Dram if chip.dram.banks is None else BankedDram
+        self.drams: dict[int, Dram] = {tile: channel(self, chip) for tile in chip.channels}
         self.drains = {tile: DrainPath(chip) for tile in chip.cores}
         self.ports: dict[tuple[int, int], Place] = {
             (tile, region): port for tile, drain in self.drains.items() for region, port in drain.writes.items()

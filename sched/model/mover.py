@@ -66,7 +66,7 @@ class Mover(Requested):
         self.local.drainer = self.link
         self.reader = self.local.feeder = Link(machine)
         self.ports = machine.drains[tile].reads(self.reader) if tile in machine.drains else {}
-        self.asking: deque[int] = deque()  # bursts that the source generator is offering
+        self.asking: deque[tuple[int, int]] = deque()  # bursts that the source generator is offering
         self.asked_in = -1
         # requests of other tiles and an instruction of its own stream, with the cycle from which they are offered
         self.waiting: deque[tuple[dict[str, int], int]] = deque()
@@ -257,7 +257,8 @@ class Mover(Requested):
         if not self.asking or cycle <= self.asked_in or self.dram.outstanding >= DRAM_BURSTS:
             return  # resumes when a burst is done
         self.asked_in = cycle
-        self.dram.ask(self.asking.popleft(), cycle)
+        word, words = self.asking.popleft()
+        self.dram.ask(words, cycle, word)
         if self.asking:
             self.machine.at(cycle + 1, self.ask)
         else:
@@ -337,13 +338,13 @@ class _Sending:
             self.mover.finished(self.move, cycle)
 
 
-def _bursts(offset: int, run: int, stride: int, words: int, longest: int) -> list[int]:
-    """Words of the bursts of a MOVE's source, cut as the source generator cuts them."""
-    bursts: list[int] = []
+def _bursts(offset: int, run: int, stride: int, words: int, longest: int) -> list[tuple[int, int]]:
+    """First word and words of the bursts of a MOVE's source, cut as the source generator cuts them."""
+    bursts: list[tuple[int, int]] = []
     base, run_left, left = offset, run, words
     while left:
         size = min(run_left, left, longest - offset % longest)
-        bursts.append(size)
+        bursts.append((offset, size))
         offset += size
         run_left -= size
         left -= size

@@ -22,10 +22,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from meshloom.hw.assembly.verilog import manifest
 from meshloom.hw.host_link.reporter import report_cycles
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.contracts import RESPONSE_CYCLES, clear_cycles
+from meshloom.hw.spec.contracts import clear_cycles
 from meshloom.hw.spec.isa import Cause, Format, Region
 from meshloom.hw.spec.registers import CONTROL, FAULT_WHO, STATUS, Register
 
+from . import channel
 from .ports import INPUTS, KINDS, OUTPUTS, Act
 
 #: What the chip shows of its cores' units when it is built to be observed, and the memory that each writes.
@@ -80,11 +81,7 @@ def verilog(config: ChipConfig, waves: bool) -> str:
         lines.append(f"  wire protocol_error_{i};")
         pins = [".clk(clk)", ".rst(rst)", f".protocol_error(protocol_error_{i})"]
         pins += [f".{name.removeprefix(f'axi_{i}__')}({name})" for name in own]
-        lines.append(
-            f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
-            f".RATE_NUM({config.dram.bytes_per_cycle}), .WRITE_LATENCY({RESPONSE_CYCLES}), .ID({i})) "
-            f"dram_{i} ({', '.join(pins)});"
-        )
+        lines.append(f"  {channel.instance(config, i)} dram_{i} ({', '.join(pins)});")
     lines += _log({port["name"]: port["width"] for port in taps})
     if waves:
         lines.append('  initial begin $dumpfile("waves.fst"); $dumpvars(0, bench); end')

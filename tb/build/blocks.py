@@ -15,12 +15,11 @@ from pathlib import Path
 from meshloom.hw.assembly.partition import Block, gates
 from meshloom.hw.core.array_loops import verilog as array_loops
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.contracts import RESPONSE_CYCLES
 from meshloom.hw.wiring.clocking import GATE
 from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 
-from . import compiling
+from . import channel, compiling
 from .assembly import AWAKE, CLOCKS, COUNT, LINKS, LOOK, LOOKS, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
 from .compiling import OBJECTS, Compiler, objects
 from .tools import ToolError
@@ -102,10 +101,7 @@ def _unit(block: Block, config: ChipConfig, own: Sequence[str]) -> Iterator[str]
     if axi:
         pins = [f".clk({CLOCKS}[{last}])", f".rst({wires['rst']})", ".protocol_error(protocol_error)"]
         pins += [f".{name.removeprefix('axi__')}({name})" for name in axi]
-        yield (
-            f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
-            f".RATE_NUM({config.dram.bytes_per_cycle}), .WRITE_LATENCY({RESPONSE_CYCLES})) {MODEL}({', '.join(pins)});"
-        )
+        yield f"  {channel.instance(config)} {MODEL}({', '.join(pins)});"
     yield f"  assign {AWAKE} = {{{', '.join(reversed(stops))}}};"
     yield f"  assign {COUNT} = {len(stops)};"
     yield "endmodule\n"
@@ -158,7 +154,7 @@ def _around(block: Block, config: ChipConfig) -> Iterator[str]:
     if "array_loops" in block.rtlil:
         yield array_loops(config)
     if _axi(block):
-        yield Path(__file__).with_name("verilog").joinpath("dram_model.v").read_text()
+        yield from ((channel.FOLDER / name).read_text() for name in channel.sources(config))
 
 
 def _settings(text: str) -> Iterator[str]:

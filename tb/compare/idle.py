@@ -72,7 +72,9 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, route: Route | None =
     ejection = ejection_cycles(chip)
     flight = noc_arrival(route.hops, 1) + ejection
     holds = (route.hops + 1) * chip.noc.data_depth + EJECTION_FLITS * bool(ejection)
-    dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency, read_words(chip))
+    times = chip.bank_cycles
+    latency = chip.dram.latency + (0 if times is None else times.cl)  # of a row that is open
+    dram = (chip.lanes, chip.dram.bytes_per_cycle, latency, read_words(chip))
     return _move(fields["words"], *runs, of_dram, flight, holds, dram, longest)
 
 

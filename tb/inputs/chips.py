@@ -9,13 +9,19 @@ from pydantic import ValidationError
 
 from meshloom.hw.spec.config import ChipConfig, ConfigError, mistakes
 
+#: Fields of banks that a chip may not have yet, and that which decides all others.
+_BANKS = "dram.banks."
+_PART = f"{_BANKS}part"
+
 
 class UnknownFieldError(ConfigError):
     """A field that no chip has."""
 
 
 def at_clock(chip: ChipConfig, megahertz: float | None) -> ChipConfig:
-    """The same chip at another clock; None: at its own."""
+    """The same chip at another clock; None: at its own. Raises ConfigError for banks that cannot be at that clock."""
+    if megahertz is not None and chip.dram.banks is not None:
+        return changed(chip, {"clock_mhz": megahertz})
     return chip if megahertz is None else chip.model_copy(update={"clock_mhz": megahertz})
 
 
@@ -30,6 +36,8 @@ def changed(chip: ChipConfig, changes: Mapping[str, object]) -> ChipConfig:
         for field in ("rows", "cols"):
             if values[field] == chip.lanes:
                 del values[field]
+    if _PART in changes or (values["dram"]["banks"] is None and any(name.startswith(_BANKS) for name in changes)):
+        values["dram"]["banks"] = {}  # a part brings all values of its own
     for name, value in changes.items():
         *tables, field = name.split(".")
         place = values

@@ -63,7 +63,10 @@ def _parameters(chip: ChipConfig) -> str:
         ("VEC (vector unit)", f"{kib(core.vec_words)}, {core.vec_windows} windows at once"),
         ("scratchpad banks", f"{len(chip.spms)} of {kib(chip.spm_words)}" if chip.spms else "none"),
         ("DRAM channels", f"{len(chip.channels)}, {chip.dram.bytes_per_cycle} bytes a cycle each"),
-        ("DRAM latency", f"{chip.dram.latency} cycles"),
+        (
+            "DRAM latency",
+            f"{chip.dram.latency} cycles" + ("" if chip.dram.banks is None else " and what its rows take"),
+        ),
         ("DRAM of a channel", kib(chip.dram.words)),
         (
             "NoC",

@@ -71,7 +71,10 @@ def _dram(chip: ChipConfig) -> str:
     """The DRAM channels of a chip."""
     dram = chip.dram
     shared = "" if dram.arbitration is Arbitration.FIFO else f", {dram.arbitration.replace('_', ' ')}"
-    return f"{len(chip.drams)} x {dram.bytes_per_cycle} B/cycle" + ", whole packets" * dram.whole_packets + shared
+    banks = "" if dram.banks is None else f", {dram.banks.count} banks"
+    return (
+        f"{len(chip.drams)} x {dram.bytes_per_cycle} B/cycle" + ", whole packets" * dram.whole_packets + shared + banks
+    )
 
 
 def processing_elements(chip: ChipConfig) -> int:

@@ -148,7 +148,7 @@ def run_netlist(folder: Path) -> str:
     place, under Verilator. Raises BuildError."""
     (chip,) = (path for path in (folder / "chip").glob("*.v"))
     (folder / "netlist.v").write_text(netlist(chip.read_text(encoding="utf-8"), "chip"), encoding="utf-8")
-    sources = ["bench.v", "dram_model.v", "clock_gate.v", "netlist.v"]
+    sources = sorted(path.name for path in folder.glob("*.v"))
     command = [
         "verilator",
         "--binary",

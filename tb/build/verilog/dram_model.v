@@ -22,6 +22,15 @@
 //   both     If a read beat and a write beat could go in the same cycle, the kind that did not go last goes (reads
 //            first after reset).
 //
+// With BANKS (a power of two) the memory has rows and refreshes, by the parameters of dram_banks.v, which says when the
+// bus of the parts carries a burst. Then there is no bucket, reads and writes do not take turns beat by beat, and
+//
+//   reads    AR accepted in cycle t: dram_banks can take the burst from t + 1 on. Its words are in a buffer, from which
+//            they go one a cycle; the first goes LATENCY - 1 cycles after its data began on the bus, and as many more as
+//            the bus needs more cycles for the burst than it has words, so that none is missing.
+//   writes   W beats go at once, into a buffer, in which a burst that is whole in cycle t can be taken from t + 1 on. B
+//            is valid from WRITE_LATENCY cycles after its last data on the bus.
+//
 // A burst that reaches past WORDS answers SLVERR on all its beats (zeros) or its B, takes the same time, and does not
 // touch the memory. Only INCR bursts of full words inside one 4 KiB page are understood: anything else, and a wlast in
 // the wrong place, sets `protocol_error` for good and says so with the number ID.
@@ -33,7 +42,28 @@ module dram_model #(
     parameter RATE_NUM = 16,
     parameter WRITE_LATENCY = 4,
     parameter ID = 0,
-    parameter ID_BITS = 1
+    parameter ID_BITS = 1,
+    parameter BANKS = 0,
+    /* verilator lint_off UNUSEDPARAM */  // without BANKS
+    parameter ROW_WORDS = 256,
+    parameter ACCESS = 64,
+    parameter CL = 1,
+    parameter CWL = 1,
+    parameter RCD = 1,
+    parameter RP = 1,
+    parameter RAS = 1,
+    parameter RTP = 1,
+    parameter WR = 1,
+    parameter WTR = 1,
+    parameter RTW = 1,
+    parameter RRD = 1,
+    parameter FAW = 1,
+    parameter REFI = 1000,
+    parameter RFC = 1,
+    parameter BLOCK = 1,
+    parameter WINDOW = 1,
+    parameter TURN = 8
+    /* verilator lint_on UNUSEDPARAM */
 ) (
     input  wire                 clk,
     input  wire                 rst,
@@ -84,6 +114,7 @@ module dram_model #(
     localparam [2:0] BEAT_SIZE = SHIFT[2:0];
     localparam [1:0] INCR = 2'd1;
     localparam [1:0] SLVERR = 2'd2;
+    localparam BANKED = BANKS != 0;
 
     reg [8*LANES-1:0] mem [0:WORDS-1];
 `ifndef VERILATOR  // its memories begin with zeros, and pages that nobody has written take no room
@@ -109,7 +140,7 @@ module dram_model #(
 
     reg [31:0] now;     // active cycles since reset
     reg [31:0] bucket;  // bytes that may still go
-    wire token = bucket >= COST;
+    wire token = BANKED || bucket >= COST;
 
     // ---- queued reads: a ring, the oldest at `r_out` ---------------------------------------------------------------
     reg [31:0]        r_word [0:15];
@@ -120,6 +151,8 @@ module dram_model #(
     reg [3:0]         r_in, r_out;
     reg [4:0]         r_count;
     reg [7:0]         r_beat;  // of the oldest burst
+    reg [3:0]         r_next;  // with BANKS: the oldest that has not been taken, and how many have not
+    reg [4:0]         r_waits;
     reg               r_held;  // its beat has paid and waits for rready, in r_data
     reg [8*LANES-1:0] r_data;
 
@@ -132,15 +165,17 @@ module dram_model #(
     reg [3:0]         w_in, w_out, b_out;
     reg [4:0]         w_count, b_count, all_count;  // waiting for data, for their response, and both
     reg [7:0]         w_beat;
+    reg [3:0]         w_next;  // with BANKS: the oldest that has not been taken, and how many are whole and have not
+    reg [4:0]         w_waits;
 
     reg prefer_write;  // the last beat was a read
 
     // Signed differences, so that `now` may wrap.
     wire [31:0] r_early = now - r_time[r_out];
     wire [31:0] b_early = now - w_time[b_out];
-    wire r_due = r_count != 0 && !r_early[31] && !r_held && token;
+    wire r_due = r_count != (BANKED ? r_waits : 5'd0) && !r_early[31] && !r_held && token;
     wire w_due = w_count != 0 && token;
-    wire r_new = r_due && !(w_due && wvalid && prefer_write);
+    wire r_new = r_due && (BANKED || !(w_due && wvalid && prefer_write));
     wire w_go = wvalid && wready;
     wire r_go = rvalid && rready;
     wire r_end = r_go && rlast;
@@ -156,7 +191,7 @@ module dram_model #(
     assign rdata = r_held ? r_data : (r_new && !r_bad[r_out]) ? mem[r_at] : {8*LANES{1'b0}};
 
     assign awready = all_count != 16;
-    assign wready = w_due && !(r_due && !prefer_write);
+    assign wready = w_due && (BANKED || !(r_due && !prefer_write));
     assign bvalid = b_count != 0 && !b_early[31];
     assign bid = w_id[b_out];
     assign bresp = w_bad[b_out] ? SLVERR : 2'd0;
@@ -177,12 +212,40 @@ module dram_model #(
     wire aw_error = awvalid && awready && aw_alien;
     wire w_error = w_go && wlast != w_end;
 
-    // Nothing changes in a channel that is at rest: its clock stops, which makes it nearly free.
-    wire active = rst || arvalid || awvalid || wvalid || r_count != 0 || all_count != 0 || bucket != FULL;
+    // Nothing changes in a channel that is at rest: its clock stops, which makes it nearly free. One with banks is
+    // refreshed, from the first burst on.
+    reg awake;
+    wire active = rst || arvalid || awvalid || wvalid || r_count != 0 || all_count != 0 || bucket != FULL || awake;
     wire ticks;
     clock_gate gate(.clk(clk), .enable(active), .gated(ticks));
 
-    wire [31:0] filled = bucket + GAIN - ((r_new || w_go) ? COST : 32'd0);
+    wire [31:0] filled = BANKED ? FULL : bucket + GAIN - ((r_new || w_go) ? COST : 32'd0);
+
+    // ---- banks
+    wire r_take, w_take;
+    wire [31:0] first, length;
+    generate
+        if (BANKED) begin : banked
+            dram_banks #(
+                .LANES(LANES), .RATE(RATE_NUM), .BANKS(BANKS), .ROW_WORDS(ROW_WORDS), .ACCESS(ACCESS), .CL(CL),
+                .CWL(CWL), .RCD(RCD), .RP(RP), .RAS(RAS), .RTP(RTP), .WR(WR), .WTR(WTR), .RTW(RTW), .RRD(RRD),
+                .FAW(FAW), .REFI(REFI), .RFC(RFC), .BLOCK(BLOCK), .WINDOW(WINDOW), .TURN(TURN)
+            ) banks (
+                .clk(ticks), .rst(rst), .read(r_waits != 0), .read_word(r_word[r_next]), .read_len(r_len[r_next]),
+                .write(w_waits != 0), .write_word(w_word[w_next]), .write_len(w_len[w_next]), .take_read(r_take),
+                .take_write(w_take), .first(first), .length(length)
+            );
+        end else begin : ready
+            assign r_take = 0;
+            assign w_take = 0;
+            assign first = 0;
+            assign length = 0;
+        end
+    endgenerate
+    // A burst is read from the buffer without a pause: not before its last words can follow.
+    wire [31:0] r_first = now + first + length - {24'd0, r_len[r_next]} - 32'd1 + READ_WAIT - 32'd1;
+    wire [31:0] w_last = now + first + length - 32'd1 + WRITE_WAIT;
+    wire b_new = BANKED ? w_take : w_end;  // one more waits for its response
 
     integer lane;
     always @(posedge ticks) begin
@@ -217,7 +280,13 @@ module dram_model #(
             w_beat <= 0;
             prefer_write <= 0;
             protocol_error <= 0;
+            awake <= 0;
+            r_next <= 0;
+            r_waits <= 0;
+            w_next <= 0;
+            w_waits <= 0;
         end else begin
+            awake <= BANKED;
             now <= now + 1;
             bucket <= filled > FULL ? FULL : filled;
             if (r_new) prefer_write <= 1;
@@ -225,7 +294,7 @@ module dram_model #(
 
             if (arvalid && arready) begin
                 r_word[r_in] <= ar_word;
-                r_time[r_in] <= now + READ_WAIT;
+                if (!BANKED) r_time[r_in] <= now + READ_WAIT;
                 r_len[r_in] <= arlen;
                 r_id[r_in] <= arid;
                 r_bad[r_in] <= ar_bad;
@@ -236,6 +305,11 @@ module dram_model #(
             if (r_go) r_beat <= rlast ? 8'd0 : r_beat + 8'd1;
             if (r_end) r_out <= r_out + 1;
             r_count <= r_count + {4'd0, arvalid && arready} - {4'd0, r_end};
+            r_waits <= r_waits + {4'd0, BANKED && arvalid && arready} - {4'd0, r_take};
+            if (r_take) begin
+                r_time[r_next] <= r_first;
+                r_next <= r_next + 1;
+            end
 
             if (awvalid && awready) begin
                 w_word[w_in] <= aw_word;
@@ -246,12 +320,17 @@ module dram_model #(
             end
             if (w_go) w_beat <= w_end ? 8'd0 : w_beat + 8'd1;
             if (w_end) begin
-                w_time[w_out] <= now + WRITE_WAIT;
+                if (!BANKED) w_time[w_out] <= now + WRITE_WAIT;
                 w_out <= w_out + 1;
+            end
+            w_waits <= w_waits + {4'd0, BANKED && w_end} - {4'd0, w_take};
+            if (w_take) begin
+                w_time[w_next] <= w_last;
+                w_next <= w_next + 1;
             end
             if (b_go) b_out <= b_out + 1;
             w_count <= w_count + {4'd0, awvalid && awready} - {4'd0, w_end};
-            b_count <= b_count + {4'd0, w_end} - {4'd0, b_go};
+            b_count <= b_count + {4'd0, b_new} - {4'd0, b_go};
             all_count <= all_count + {4'd0, awvalid && awready} - {4'd0, b_go};
 
             if (ar_error || aw_error || w_error) begin

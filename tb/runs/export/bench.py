@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from meshloom.hw.assembly.verilog import manifest as chip_manifest
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.contracts import RESPONSE_CYCLES
 from meshloom.hw.spec.registers import ID_VALUE
 
-from ... import build
+from ...build import channel
 from ...results.export import ExportManifest
 
-#: Verilog of the DRAM channels, which the simulators have, too.
-MODULES = ("dram_model.v", "clock_gate.v")
-_FOLDER = Path(build.__path__[0]) / "verilog"
 #: Cycles that a run may take beyond its watchdog, which ends it, before the bench gives up.
 _BEYOND = 10_000
 
 
-def modules() -> dict[str, str]:
-    """Name to text of the Verilog beside the bench."""
-    return {name: (_FOLDER / name).read_text(encoding="utf-8") for name in MODULES}
+def modules(config: ChipConfig) -> dict[str, str]:
+    """Name to text of the Verilog beside the bench: the DRAM channels, as simulators have them."""
+    names = (*channel.sources(config), "clock_gate.v")
+    return {name: (channel.FOLDER / name).read_text(encoding="utf-8") for name in names}
 
 
 def bench(manifest: ExportManifest, config: ChipConfig) -> str:
@@ -95,12 +91,7 @@ def _channel(config: ChipConfig, ports: list[dict[str, str | int]], index: int) 
     own = [str(port["name"]) for port in ports if str(port["name"]).startswith(prefix)]
     pins = [".clk(clk)", ".rst(rst)", f".protocol_error(protocol_error_{index})"]
     pins += [f".{name.removeprefix(prefix)}({name})" for name in own]
-    return (
-        f"  wire protocol_error_{index};\n"
-        f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
-        f".RATE_NUM({config.dram.bytes_per_cycle}), .WRITE_LATENCY({RESPONSE_CYCLES}), .ID({index}))\n"
-        f"    dram_{index} ({', '.join(pins)});"
-    )
+    return f"  wire protocol_error_{index};\n  {channel.instance(config, index)}\n    dram_{index} ({', '.join(pins)});"
 
 
 def _checks(manifest: ExportManifest) -> list[str]:

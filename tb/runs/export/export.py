@@ -57,7 +57,7 @@ def files(run: PreparedRun, chip: ChipConfig) -> dict[str, bytes]:
         names = draft.expected.compared_text, draft.expected.compared_binary
         result |= _both(*names, [Words(0, compared)], chip.lanes)
     result |= _code(draft, parts, expected, compared)
-    texts_of = {"bench.v": bench.bench(draft, chip), **bench.modules()}
+    texts_of = {"bench.v": bench.bench(draft, chip), **bench.modules(chip)}
     result |= {name: text.encode() for name, text in texts_of.items()}
     with TemporaryDirectory(prefix="meshloom_") as work:
         result |= {f"chip/{path.name}": path.read_bytes() for path in emit_verilog(chip, Path(work))}
