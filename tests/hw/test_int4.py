@@ -12,6 +12,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import INT4_SCALES, Cause, Region, address
 from meshloom.hw.spec.timing import gemm_bubble, gemm_occupancy, weight_words
 
+from ..tiers import slow_but
 from . import test_matrix
 from .matrix_bench import FORMAT, Gemm, run
 from .test_matrix import ONE, check, complete, random_memories, shape
@@ -52,8 +53,8 @@ def test_golden_is_the_written_semantics() -> None:
                     assert weights[(pair * 2 + half) * 2 + column, lane] == value
 
 
-@pytest.mark.parametrize("name", CHIPS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", slow_but(CHIPS, "4x4", "3x2 of 4"))
+@pytest.mark.parametrize("seed", slow_but(range(2), 0))
 def test_random_sequences(name: str, seed: int) -> None:
     """Mixed with GEMMs of whole bytes, back to back and apart: every byte and every cycle."""
     config = CHIPS[name]
@@ -81,6 +82,7 @@ def test_back_to_back(name: str, bubble: int) -> None:
     assert gemm_bubble(config, int4=True, before=False) == bubble
 
 
+@pytest.mark.slow
 def test_faults() -> None:
     """An odd number of windows, words past B, a chip that has no such weights; GEMMs in between are right."""
     config = CHIPS["4x4"]

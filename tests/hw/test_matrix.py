@@ -27,6 +27,7 @@ from meshloom.hw.spec.timing import (
     vec_occupancy,
 )
 
+from ..tiers import slow_but
 from .matrix_bench import FORMAT, Gemm, Outcome, read, run, write
 
 COUNTS = ("k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels", "n_blocks")
@@ -185,7 +186,7 @@ def test_golden_requantise() -> None:
 
 
 @pytest.mark.parametrize("name", CHIPS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_but(range(2), 0))
 def test_random_sequences(name: str, seed: int) -> None:
     config = CHIPS[name]
     rng = random.Random(f"{name} {seed}")

@@ -55,7 +55,7 @@ def runs(graph: Graph, chip: ChipConfig, simulator: str) -> None:
 @pytest.mark.parametrize(
     ("name", "simulator"),
     [
-        ("tiny", "verilator"),
+        pytest.param("tiny", "verilator", marks=pytest.mark.slow),
         pytest.param("tiny", "icarus", marks=pytest.mark.slow),
         pytest.param("pe12x14", "verilator", marks=pytest.mark.slow),
     ],
@@ -65,7 +65,8 @@ def test_networks_on_the_rtl(name: str, simulator: str) -> None:
     runs(in_groups(products(4 * chip.cols), chip.cols), chip, simulator)
 
 
-@pytest.mark.parametrize("name", ["tiny", pytest.param("pe12x14", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tiny", "pe12x14"])
 def test_random_programs_are_predicted_to_the_cycle(name: str) -> None:
     """Behind GEMMs of bytes, which leave no cycle for the scales on a square array, and behind others."""
     chip = with_int4(name)

@@ -68,6 +68,7 @@ def test_every_product_that_may(name: str) -> None:
     assert words(result) * 2 * chip.cols == words(plain) * (chip.cols + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", [{"b_words": 160, "a_words": 300}, {"b_words": 90, "a_words": 60, "acc_words": 40}])
 def test_sums_in_parts(core: dict[str, int]) -> None:
     """K is cut between pairs of words, whatever fits."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from meshloom.hw.spec.config import load
 from meshloom.sched.ir.schedule import Gemm
 from meshloom.sched.lowering.semaphores.lower import lower
@@ -22,6 +24,7 @@ def cycles(outcome: NetworkSchedule) -> int:
     return play(lower(outcome.schedule, CHIP), CHIP).cycles
 
 
+@pytest.mark.slow
 def test_weights_that_are_streamed_may_have_all_of_b() -> None:
     """While the vector unit normalises a token, as many weights of the next product arrive as B holds."""
     graph = step_graph(integers(drawn_model(256, 4, 64, 1, 4)), 1)
