@@ -12,6 +12,8 @@ from meshloom.hw.core import array_loops
 from meshloom.hw.core.fed_array import FedArray
 from meshloom.hw.spec.config import ChipConfig
 
+from ..tiers import slow_but
+
 #: Rows, columns, whether products are registered, whether the flags are random (a grid of blocks has to be used as its
 #: contract says: each block has flags of its own).
 SHAPES = [
@@ -122,14 +124,16 @@ def test_loops_are_the_array(rows: int, cols: int, registered: bool, free: bool,
     assert int(message.split()[-1]) > 2000, message
 
 
-@pytest.mark.parametrize(("rows", "cols", "free"), [(4, 4, True), (5, 3, True), (3, 4, False)])
-def test_loops_of_weights_of_four_bits_are_the_array(rows: int, cols: int, free: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", slow_but([(4, 4, True), (5, 3, True), (3, 4, False)], (4, 4, True)))
+def test_loops_of_weights_of_four_bits_are_the_array(way: tuple[int, int, bool], tmp_path: Path) -> None:
+    rows, cols, free = way
     config = chip(rows, cols, False, int4=True)
     message = outcome(config, free, array_loops.verilog(config), tmp_path)
     assert message.startswith("equal in "), message
     assert int(message.split()[-1]) > 2000, message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

@@ -10,6 +10,7 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Addend, Cause, Region, VectorOp, YWalk, address
 
+from ..tiers import slow_but
 from . import matrix_bench, test_matrix, test_vector, vector_bench
 from .matrix_bench import Gemm
 from .vector_bench import Vec
@@ -46,7 +47,7 @@ def scaled_gemm(config: ChipConfig, rng: random.Random, windows: int) -> Gemm:
         return gemm | {"by_channel": 1, "scale": rng.choice((0, rng.randint(0, most), most))}
 
 
-@pytest.mark.parametrize("name", GEMM_CHIPS)
+@pytest.mark.parametrize("name", slow_but(GEMM_CHIPS, "4x4", "4x4 product", "8x5 of 8"))
 def test_gemms_as_numpy_has_them(name: str) -> None:
     """Biases and partial sums, to OUT and to ACC, folds back to back and apart, others in between."""
     config = GEMM_CHIPS[name]

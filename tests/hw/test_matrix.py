@@ -280,7 +280,7 @@ def test_extreme_sums_are_requantised_exactly() -> None:
     check(config, memories, gemms)
 
 
-@pytest.mark.parametrize("product_register", [False, True])
+@pytest.mark.parametrize("product_register", slow_but([False, True], False))
 def test_memories_are_usable_while_gemms_run(product_register: bool) -> None:
     """Every word the network writes arrives, every word the mover reads is right, and no GEMM is disturbed."""
     config = chip(4, 3, 3, product_register, acc_words=96)
