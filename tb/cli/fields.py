@@ -23,6 +23,24 @@ Set = Annotated[
 ]
 
 
+WeightBits = Annotated[
+    int,
+    typer.Option(
+        "--weight-bits",
+        min=4,
+        max=8,
+        metavar="4|8",
+        help="Bits of a weight. 4: with a scale for each group of 32; half the bytes on chips with core.int4.",
+    ),
+]
+
+
+def check_weight_bits(bits: int) -> None:
+    """Raises BadParameter for what weights cannot have."""
+    if bits not in (4, 8):
+        raise typer.BadParameter(f"{bits}: weights have 4 or 8 bits", param_hint="--weight-bits")
+
+
 def with_fields(chip: ChipConfig, texts: Iterable[str] | None) -> ChipConfig:
     """The chip with other values in some fields. Raises ConfigError."""
     from ..inputs.chips import changed

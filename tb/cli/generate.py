@@ -10,6 +10,7 @@ import typer
 
 from ..api.options import Chip, Clock, Device, examples
 from .errors import resumable
+from .fields import Set, WeightBits, check_weight_bits, with_fields
 from .outputs import STDOUT, check_places
 from .requests import filled
 
@@ -29,6 +30,7 @@ class GenerateRequest:
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to go on from.")]
     tokens: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Tokens to generate, in all.")] = 32
     chip: Chip = "quad16"
+    set: Set = None
     chunk: Annotated[
         int,
         typer.Option(min=2, max=4096, metavar="N", help="Tokens of a step of prefill; the last ones come one by one."),
@@ -42,15 +44,7 @@ class GenerateRequest:
             min=0, max=256, metavar="N", help="Guess N tokens from the text so far; one step verifies them all."
         ),
     ] = 0
-    weight_bits: Annotated[
-        int,
-        typer.Option(
-            min=4,
-            max=8,
-            metavar="4|8",
-            help="Bits of a weight. 4: with a scale for each group of 32; half the bytes on chips with core.int4.",
-        ),
-    ] = 8
+    weight_bits: WeightBits = 8
     device: Device = "verilator"
     without_rtl: Annotated[
         bool, typer.Option("--model", help="No RTL: ONNX Runtime computes, the timeline model counts cycles.")
@@ -79,6 +73,7 @@ class GenerateRequest:
         'meshloom generate shakespeare --prompt "To be" --tokens 64 --chip quad16 --clock 500',
         'meshloom generate shakespeare --prompt "To be" --tokens 64 --model',
         'meshloom generate shakespeare --prompt "To be, or not to be" --tokens 64 --speculate 3',
+        'meshloom generate shakespeare --prompt "ROMEO:" --weight-bits 4 --set core.int4=true',
         'meshloom generate shakespeare_experts --prompt "ROMEO:" --tokens 32',
     )
 )
@@ -145,7 +140,6 @@ def _generation(request: GenerateRequest) -> Generation:
 
     from meshloom.hw.spec.config import load as load_chip
     from meshloom.sched.schedulers.registry import check_scheduler, options_of
-    from meshloom.sched.workload.language.integers import WEIGHT_BITS
     from meshloom.sched.workload.language.model import load
 
     from ..inputs.chips import at_clock
@@ -156,14 +150,13 @@ def _generation(request: GenerateRequest) -> Generation:
         raise typer.BadParameter(
             f"{request.scheduler!r}: only loop_order knows what stays in DRAM", param_hint="--scheduler"
         )
-    if request.weight_bits not in WEIGHT_BITS:
-        raise typer.BadParameter(f"{request.weight_bits}: weights have 4 or 8 bits", param_hint="--weight-bits")
+    check_weight_bits(request.weight_bits)
     check_scheduler(request.scheduler, "networks")
     generation = Generation(
         load(request.model),
         request.prompt,
         request.tokens,
-        at_clock(load_chip(request.chip), request.clock),
+        at_clock(with_fields(load_chip(request.chip), request.set), request.clock),
         Path(),
         request.chunk,
         request.scheduler,

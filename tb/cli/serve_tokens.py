@@ -12,6 +12,7 @@ from ..api.completion import complete_token_schedulers
 from ..api.options import Chip, Clock, Device, MemoryLimit, Network, TimeLimit, examples
 from ..api.request import limited
 from .conclude import conclude
+from .fields import Set, WeightBits, check_weight_bits, with_fields
 from .outputs import STDOUT, check_places
 from .requests import filled, once
 
@@ -29,6 +30,7 @@ class ServeTokensRequest:
         typer.Argument(metavar="SCENARIO.toml...", help="A language model, texts to read and to write, and limits."),
     ]
     chip: Chip = "quad16"
+    set: Set = None
     clock: Clock = None
     scheduler: Annotated[
         list[str] | None,
@@ -40,6 +42,7 @@ class ServeTokensRequest:
             "each that has a name. May be given several times.",
         ),
     ] = None
+    weight_bits: WeightBits = 8
     device: Device = "verilator"
     model: Annotated[
         bool,
@@ -96,8 +99,9 @@ def serve_tokens(request: ServeTokensRequest) -> None:
     from ..results.tokens import TokenResults, name_of
     from ..runs.tokens.serve import serve
 
+    check_weight_bits(request.weight_bits)
     started = datetime.now(UTC)
-    chip = at_clock(load_chip(request.chip), request.clock)
+    chip = at_clock(with_fields(load_chip(request.chip), request.set), request.clock)
     names: list[str] = []
     for name in once(request.scheduler or ["chunked"], "--scheduler"):
         names += TOKENS.names() if name == ALL else [name]
@@ -110,7 +114,7 @@ def serve_tokens(request: ServeTokensRequest) -> None:
     with limits, Working(screen, f"texts on {chip.name}") as working:
         runs = serve(
             scenarios, chip, list(dict.fromkeys(names)), device=device, decision_cycles=request.decision_cycles,
-            on_progress=working.say,
+            weight_bits=request.weight_bits, on_progress=working.say,
         )  # fmt: skip
     versions = environment(find_device(device).tools() if device is not None else {})
     results = TokenResults(started=started, environment=versions, code=code(), runs=runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,20 +14,25 @@ from meshloom.hw.spec.timing import GemmShape, gemm_bubble, gemm_occupancy
 from meshloom.sched.ir.schedule import Gemm
 from meshloom.sched.model.timeline import play
 from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.language.integers import integers
+from meshloom.sched.workload.language.model import load as load_model
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.records import pair
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.inputs.sources import Feed
+from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.results.schema import Settings, Status
 from meshloom.tb.runs import network
 from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.kinds.networks import NetworkRun
+from meshloom.tb.runs.tokens.kept import KeptSteps
 from meshloom.tb.verify.random_programs import random_program
 
 from ..sched.network_graphs import inputs_of
 from ..sched.random_graphs import in_groups
 from ..sched.schedulers.network.test_int4 import products
+from .command_line import invoke
 
 
 def with_int4(name: str) -> ChipConfig:
@@ -93,3 +99,24 @@ def test_random_programs_are_predicted_to_the_cycle(name: str) -> None:
             )
     assert count > 40
     assert close or chip.cols < chip.lanes
+
+
+@pytest.mark.slow
+def test_a_model_that_is_rounded_to_four_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same text and the same bytes on chips with and without; half of the weights' bytes on those with. Served,
+    steps that are kept for weights of bytes are not taken for others."""
+    monkeypatch.chdir(tmp_path)
+    command = ("generate", "shakespeare", "--prompt", "ROMEO:", "--tokens", 3, "--model", "--weight-bits", 4)
+    results: list[LanguageResults] = []
+    for more in ((), ("--set", "core.int4=true")):
+        shown = invoke(*command, *more, "--json", "a.json")
+        assert shown.exit_code == 0, shown.stderr
+        results.append(LanguageResults.model_validate_json(Path("a.json").read_text()))
+    plain, packed = results
+    assert (plain.text, plain.perplexity, plain.weight_bits) == (packed.text, packed.perplexity, packed.weight_bits)
+    assert packed.weight_bits == 4
+    assert packed.decode.dram_bytes < 0.7 * plain.decode.dram_bytes
+    assert packed.decode.model_cycles < 0.9 * plain.decode.model_cycles
+    model = load_model("shakespeare")
+    kept = [KeptSteps(integers(model, bits), load("quad16"), {}).name((1,), ()) for bits in (4, 8)]
+    assert kept[0] != kept[1]

@@ -183,6 +183,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert results.decode_ms == pytest.approx(results.decode.model_cycles / 1e5)
     assert json.loads(Path("a.json").read_text())["decode"]["cycles_per_token"] == results.decode.model_cycles
     for more, text in (
+        (["--weight-bits", "5"], "5: weights have 4 or 8 bits"),
+        (["--set", "core.int5=true"], "core.int5: there is no such field; did you mean int4?"),
         (["--tokens", "0"], "should be greater than or equal to 1"),
         (["--tokens", "99"], "3 tokens and 99 new ones are 101 tokens to look at"),
         (["--scheduler", "klotski"], "only loop_order knows what stays in DRAM"),

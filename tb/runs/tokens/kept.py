@@ -56,7 +56,7 @@ class KeptSteps:
     @cached_property
     def _model(self) -> str:
         model = self.integers.model
-        sizes = f"{model.context} {model.heads} {model.top}"
+        sizes = f"{model.context} {model.heads} {model.top} {self.integers.weight_bits}"
         return f"{sizes} {sorted(self.integers.steps.items())} {_digest(model.arrays)}"
 
     def get(self, name: str) -> BatchOutcome | None:

@@ -14,7 +14,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.schedulers.tokens.drive import Reads, ServedText, TokenDrive, TokenStep
 from meshloom.sched.schedulers.tokens.metrics import measure
 from meshloom.sched.schedulers.tokens.registry import token_scheduler
-from meshloom.sched.workload.language.integers import Integers, integers
+from meshloom.sched.workload.language.integers import WEIGHT_BITS, Integers, integers
 from meshloom.sched.workload.language.model import LanguageModel, load
 from meshloom.sched.workload.texts import TextScenario
 
@@ -40,6 +40,7 @@ class Steps:
     model: LanguageModel
     chip: ChipConfig
     on_progress: OnProgress
+    weight_bits: int = WEIGHT_BITS[-1]
     numbers: Integers = field(init=False)
     _steps: dict[tuple[int, ...], BatchStep | ExpertBatch] = field(
         default_factory=dict[tuple[int, ...], "BatchStep | ExpertBatch"]
@@ -50,7 +51,7 @@ class Steps:
     )
 
     def __post_init__(self) -> None:
-        self.numbers = integers(self.model)
+        self.numbers = integers(self.model, self.weight_bits)
 
     def of(self, news: tuple[int, ...]) -> BatchStep | ExpertBatch:
         """The step of so many new tokens of each text. Raises what scheduling raises."""
@@ -191,10 +192,11 @@ def serve(
     *,
     device: str | None = "verilator",
     decision_cycles: int = 0,
+    weight_bits: int = WEIGHT_BITS[-1],
     on_progress: OnProgress = lambda what: None,
 ) -> tuple[TokenRun, ...]:
     """Serves each scenario by each of the schedulers. `device`: None for the timeline model alone; `decision_cycles`:
-    what a decision takes, besides `least_wait`.
+    what a decision takes, besides `least_wait`; `weight_bits`: of the models' weights.
 
     Raises ScenarioError, LanguageError, SchedulerError, ServingError, and what scheduling raises; ChipFault, and what
     the device raises. An interrupt says how far it has come.
@@ -205,7 +207,7 @@ def serve(
         check_seats(models[scenario.model], chip, scenario.seats)
     for name in schedulers:
         token_scheduler(name)
-    steps = {name: Steps(model, chip, on_progress) for name, model in models.items()}
+    steps = {name: Steps(model, chip, on_progress, weight_bits) for name, model in models.items()}
     wait = decision_cycles + least_wait(chip)
     with contextlib.ExitStack() as stack:
         execute = None
@@ -280,6 +282,7 @@ class _Serving:
             scheduler=self.scheduler,
             steps_scheduler=STEPS,
             simulator=self.device,
+            weight_bits=self.steps.weight_bits,
             seats=scenario.seats,
             chunk=scenario.chunk,
             wait=self.wait,
