@@ -27,6 +27,18 @@ Chip = Annotated[
         help="A built-in chip (see `meshloom chips`) or a TOML file.",
     ),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Another value for a field of the chip, named as in its file: dram.arbitration=round_robin. May be "
+        "given several times.",
+        show_default="the chip as it is",
+    ),
+]
+
+
 Chips = Annotated[
     list[str] | None,
     typer.Option(

@@ -28,6 +28,7 @@ from .options import (
     Reports,
     Schedulers,
     Seed,
+    Set,
     TimeLimit,
 )
 
@@ -126,6 +127,7 @@ class RunRequest:
             show_default="quad16",
         ),
     ] = None
+    set: Set = None
     clock: Clock = None
     scheduler: Schedulers = None
     budget: Budget = None

@@ -11,18 +11,6 @@ import typer
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
 
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Another value for a field of the chip, named as in its file: dram.arbitration=round_robin. May be "
-        "given several times.",
-        show_default="the chip as it is",
-    ),
-]
-
-
 WeightBits = Annotated[
     int,
     typer.Option(

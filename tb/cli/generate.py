@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Chip, Clock, Device, examples
+from ..api.options import Chip, Clock, Device, Set, examples
 from .errors import resumable
-from .fields import Set, WeightBits, check_weight_bits, with_fields
+from .fields import WeightBits, check_weight_bits, with_fields
 from .outputs import STDOUT, check_places
 from .requests import filled
 

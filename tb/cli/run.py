@@ -16,11 +16,14 @@ from ..api.options import bindings, examples
 from ..api.request import RunRequest, refuse_other_kind
 from ..results.exits import Exit, verdict
 from .errors import resumable, say_error
+from .fields import with_fields
 from .outputs import STDOUT, check_places, put
 from .requests import filled, once
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from meshloom.hw.spec.config import ChipConfig
 
     from ..report.registry import Report
     from ..results.events import Event
@@ -78,7 +81,8 @@ def run(request: RunRequest) -> None:
         raise typer.BadParameter("is for mappings of other tools; none is given", param_hint="--nearest")
     copies = _copies(request)
     chips = once(request.chip or [_chip_of(saved) if saved else "quad16"], "--chip")
-    configs = [load(each) for each in chips]  # before the engine is imported: a wrong name is reported at once
+    # before the engine is imported: a wrong name is reported at once
+    configs = [with_fields(load(each), request.set) for each in chips]
     schedulers = _schedulers(request, saved)
     if mappings and len(schedulers) > 1:
         why = f"{mappings[0]} has been mapped already; run it by itself, and `meshloom compare` the runs"
@@ -124,13 +128,15 @@ def _schedulers(request: RunRequest, saved: Sequence[Path]) -> list[str]:
 
 
 def _targets(request: RunRequest, chips: Sequence[str], schedulers: Sequence[str]) -> list[Target]:
-    """Each chip, at the clock that is asked for, by each scheduler."""
+    """Each chip, with the fields and at the clock that are asked for, by each scheduler. Raises ConfigError."""
     from meshloom.hw.spec.config import load
 
     from ..inputs.chips import at_clock
     from ..runs.targets import Target
 
-    configs = chips if request.clock is None else [at_clock(load(each), request.clock) for each in chips]
+    configs: Sequence[str | ChipConfig] = chips
+    if request.clock is not None or request.set:
+        configs = [at_clock(with_fields(load(each), request.set), request.clock) for each in chips]
     return [Target(*pair) for pair in product(configs, schedulers)]
 
 

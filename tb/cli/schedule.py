@@ -13,10 +13,11 @@ import typer
 from meshloom.hw.spec.config import ChipConfig
 
 from ..api.completion import complete_workloads
-from ..api.options import Budget, Chips, Clock, Effort, MemoryLimit, Network, Schedulers, TimeLimit, examples
+from ..api.options import Budget, Chips, Clock, Effort, MemoryLimit, Network, Schedulers, Set, TimeLimit, examples
 from ..api.request import limited, refuse_other_kind
 from ..results.exits import Exit, expected
 from .errors import resumable, say_error
+from .fields import with_fields
 from .outputs import check_places, put
 from .requests import filled, once
 
@@ -45,6 +46,7 @@ class ScheduleRequest:
         ),
     ]
     chip: Chips = None
+    set: Set = None
     clock: Clock = None
     scheduler: Schedulers = None
     budget: Budget = None
@@ -154,7 +156,8 @@ def _jobs(request: ScheduleRequest) -> list[_Job]:
     from ..runs.searching import with_budget, with_effort
     from ..runs.targets import Target
 
-    chips = [at_clock(load(each), request.clock) for each in once(request.chip or ["quad16"], "--chip")]
+    names = once(request.chip or ["quad16"], "--chip")
+    chips = [at_clock(with_fields(load(each), request.set), request.clock) for each in names]
     schedulers = once(request.scheduler or ["loop_order"], "--scheduler")
     for each in schedulers:
         refuse_other_kind(each)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Chip, Clock, MemoryLimit, Network, OnlineScheduler, TimeLimit, examples
+from ..api.options import Chip, Clock, MemoryLimit, Network, OnlineScheduler, Set, TimeLimit, examples
 from ..api.request import limited, refuse_other_kind
 from .conclude import conclude
-from .fields import Set, with_fields
+from .fields import with_fields
 from .outputs import STDOUT, check_places
 from .requests import filled
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from ..api.completion import complete_token_schedulers
-from ..api.options import Chip, Clock, Device, MemoryLimit, Network, TimeLimit, examples
+from ..api.options import Chip, Clock, Device, MemoryLimit, Network, Set, TimeLimit, examples
 from ..api.request import limited
 from .conclude import conclude
-from .fields import Set, WeightBits, check_weight_bits, with_fields
+from .fields import WeightBits, check_weight_bits, with_fields
 from .outputs import STDOUT, check_places
 from .requests import filled, once
 

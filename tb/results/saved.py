@@ -72,4 +72,6 @@ def _built_in(digest: str, path: Path) -> ChipConfig:
     for config in map(load, built_in_chips()):
         if config.digest == digest:
             return config
-    raise ConfigError(f"{path}: was made for a chip that is not (or no longer) a built-in one; name it with --chip")
+    raise ConfigError(
+        f"{path}: was made for a chip that is not (or no longer) a built-in one; name it with --chip (and --set)"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -158,3 +159,33 @@ def test_a_scheduler_of_layers_is_refused_on_a_network_before_anything_is_built(
     assert shown.exit_code == 2
     assert shown.stderr.startswith("error: scheduler mine schedules layers, not whole networks; give it a network's la")
     assert not list(folder.iterdir())
+
+
+def test_a_chip_with_another_value_in_a_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scheduling and running mean the same chip; a saved schedule of it is not taken for one of the built-in chip's."""
+    monkeypatch.chdir(tmp_path)
+    slow = ("--chip", "tiny", "--set", "dram.latency=25", "--set", "spm_words=4096")
+    scheduled = invoke("schedule", "gemm:8x8x8", *slow, "--out", "slow.json")
+    assert scheduled.exit_code == 0, scheduled.stderr
+    saved = Schedule.load(Path("slow.json"))
+    assert saved.chip_digest != load("tiny").digest
+    refused = invoke("run", "slow.json")
+    assert refused.exit_code == 2
+    assert "not (or no longer) a built-in one; name it with --chip (and --set)" in refused.stderr
+    wrong = invoke("run", "slow.json", "--chip", "tiny", "--set", "dram.latency=26")
+    assert wrong.exit_code == 2
+    for command in ("run", "schedule"):
+        refused = invoke(command, "gemm:8x8x8", "--chip", "tiny", "--set", "dram.delay=3")
+        assert refused.exit_code == 2
+        assert "dram.delay: there is no such field" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_run_on_a_chip_with_another_value_in_a_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--set", "dram.latency=25", "--json", "a.json")
+    assert shown.exit_code == 0, shown.stderr
+    assert "tiny@" in shown.output
+    row = json.loads(Path("a.json").read_text())["rows"][0]
+    assert row["chip_digest"] != load("tiny").digest
+    assert row["rtl_cycles"] == row["model_cycles"]
