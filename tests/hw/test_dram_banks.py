@@ -31,7 +31,11 @@ CHIPS = {
     "ddr3": (chip_with({"part": "ddr3_1600", "count": 4} | _SMALL, bytes_per_cycle=3, latency=5), 0.0),
     "lpddr4": (chip_with({"part": "lpddr4_3200", "row_bytes": 512}, lanes=8, bytes_per_cycle=8, latency=11), 0.4),
     "one_bank": (
-        chip_with({"part": "ddr3_1600", "count": 1, "turn_after": 1} | _SMALL, bytes_per_cycle=4, latency=1),
+        chip_with(
+            {"part": "ddr3_1600", "count": 1, "turn_after": 1} | _SMALL | {"row_bytes": 2048},
+            bytes_per_cycle=4,
+            latency=1,
+        ),
         0.1,
     ),
     "slow": (chip_with({"part": "lpddr4_3200", "row_bytes": 256}, clock=150.0, bytes_per_cycle=1, latency=3), 0.0),
