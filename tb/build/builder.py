@@ -93,6 +93,7 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         here / "bench.py",
         here / "blocks.py",
         here / "builder.py",
+        here / "channel.py",
         here / "compiling.py",
         here / "ports.py",
         here / "runtime.py",
