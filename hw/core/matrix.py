@@ -37,7 +37,8 @@ class MatrixUnit(wiring.Component):
     - `issue`: GEMMs whose header has been satisfied. One is held while another runs.
     - `retire`: strobe, one per GEMM, in order, in the cycle of its last write; `start` = cycle of the first operand
       address, `end` = the cycle after the last write. Timing is exactly that of `hw.spec.timing`: start = acceptance +
-      2 when idle, end - start = `gemm_cycles`, and the windows of a pending instruction follow without a bubble.
+      2 when idle, end - start = `gemm_cycles`, and the windows of a pending instruction follow without a bubble, but
+      for `gemm_bubble`.
     - `now`: the current cycle.
     - `write`: one word into A (`MAIN`), B, ACC or OUT per cycle; for other regions it is discarded. ACC and OUT are not
       ready in cycles in which the drain path writes them. The caller must keep offsets within the memory.

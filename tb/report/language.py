@@ -28,8 +28,8 @@ def print_language(results: LanguageResults, screen: Console) -> None:
     table.add_row("prefill", _phase(results.prefill, results.prefill_ms, "in all"))
     table.add_row("decode", _phase(results.decode, results.decode_ms, "a token"))
     if results.experts is not None:
-        for layer, taken in zip(results.experts.layers, results.experts.taken, strict=True):
-            table.add_row(f"experts, layer {layer}", "tokens of each: " + ", ".join(f"{each:,}" for each in taken))
+        for layer, tokens in zip(results.experts.layers, results.experts.choices, strict=True):
+            table.add_row(f"experts, layer {layer}", "tokens of each: " + ", ".join(f"{each:,}" for each in tokens))
         table.add_row("experts", _experts(results, results.experts))
     if results.weight_bits != _BYTE:
         others = f", but {_BYTE} bits those of experts" if results.experts is not None else ""
@@ -61,7 +61,7 @@ def _experts(results: LanguageResults, experts: ExpertFigures) -> str:
     bytes_read, inside = (sum(getattr(f, name) for f in phases) for name in ("expert_bytes", "expert_cycles"))
     waits = trips * experts.round_trip_cycles
     return (
-        f"{experts.top} of {len(experts.taken[0])} a token, the busiest {busiest:.2f} times the mean; {fetches:,} "
+        f"{experts.top} of {len(experts.choices[0])} a token, the busiest {busiest:.2f} times the mean; {fetches:,} "
         f"fetched, {bytes_read / tokens:,.0f} bytes a token (all that there are: {experts.weight_bytes:,}); "
         f"{inside / cycles:.0%} of the cycles in their programs; {trips:,} round trips of the host, besides, of "
         f"{experts.round_trip_cycles:,} cycles at least: {waits / cycles:.1%}"

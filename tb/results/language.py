@@ -46,14 +46,14 @@ class PhaseFigures(Record):
 
 class ExpertFigures(Record):
     """What the experts of the `layers` that have some did, prefill and decode together: of each layer how many tokens
-    took each expert (`taken`), of which a token takes `top`, and how many programs read its weights (`fetched`: a
+    took each expert (`choices`), of which a token takes `top`, and how many programs read its weights (`fetched`: a
     program reads those of an expert once for all tokens of a step). `weight_bytes`: of all experts in DRAM.
     `round_trip_cycles`: what a round trip of the host takes at least, reading and writing registers; counted, not
     simulated, and no part of the cycles of a phase."""
 
     layers: tuple[Count, ...]
     top: Count
-    taken: tuple[tuple[Count, ...], ...]
+    choices: tuple[tuple[Count, ...], ...]
     fetched: tuple[tuple[Count, ...], ...]
     weight_bytes: Count
     round_trip_cycles: Count
@@ -62,7 +62,7 @@ class ExpertFigures(Record):
     @property
     def busiest(self) -> tuple[float, ...]:
         """Of each layer the tokens of its busiest expert over those of an expert in the mean: 1 is balanced."""
-        return tuple(max(some) * len(some) / sum(some) if sum(some) else 1.0 for some in self.taken)
+        return tuple(max(some) * len(some) / sum(some) if sum(some) else 1.0 for some in self.choices)
 
 
 class LanguageResults(Record):

@@ -49,7 +49,7 @@ def test_every_tensor_of_every_program_is_right_on_the_rtl(tmp_path: Path) -> No
     assert (results.prefill.steps, results.prefill.tokens, results.decode.tokens) == (2, 5, 3)
     assert results.decode.rtl_cycles == results.decode.model_cycles > results.decode.least_cycles > 0
     assert results.experts is not None
-    assert [sum(some) for some in results.experts.taken] == [2 * 8] * 2
+    assert [sum(some) for some in results.experts.choices] == [2 * 8] * 2
     assert all(2 + 4 * 2 <= sum(some) <= 4 + 4 * 2 for some in results.experts.fetched)
     assert results.decode.round_trips == 3 * 2
     assert results.decode.expert_bytes == 3 * 2 * 2 * expert_bytes(model_with_experts(), 0, load_chip("tiny"))
@@ -168,7 +168,7 @@ def test_an_interrupted_text_goes_on_to_the_same_tokens(tmp_path: Path) -> None:
     assert again.model_dump(exclude=same) == whole.model_dump(exclude=same)
     with np.load(cut.keep) as file:
         arrays = dict(file)
-    np.savez(cut.keep, allow_pickle=False, **(arrays | {"taken": np.zeros((2, 3), np.int64)}))
+    np.savez(cut.keep, allow_pickle=False, **(arrays | {"choices": np.zeros((2, 3), np.int64)}))
     with pytest.raises(TextStateError, match="what its experts did is of another shape"):
         generate(cut)
     other = on_tiny(tmp_path, model=model_with_experts(top=np.array(1)))

@@ -118,5 +118,5 @@ def test_a_model_that_is_rounded_to_four_bits(tmp_path: Path, monkeypatch: pytes
     assert packed.decode.dram_bytes < 0.7 * plain.decode.dram_bytes
     assert packed.decode.model_cycles < 0.9 * plain.decode.model_cycles
     model = load_model("shakespeare")
-    kept = [KeptSteps(integers(model, bits), load("quad16"), {}).name((1,), ()) for bits in (4, 8)]
-    assert kept[0] != kept[1]
+    names = [KeptSteps(integers(model, bits), load("quad16"), {}).name((1,), ()) for bits in (4, 8)]
+    assert names[0] != names[1]

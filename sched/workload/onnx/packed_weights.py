@@ -31,8 +31,8 @@ def with_whole_weights(model: ModelProto, name: str) -> ModelProto:
     import onnx
     from onnx import numpy_helper
 
-    taken = {index for index, node in enumerate(model.graph.node) if _in_blocks(node)}
-    if not taken:
+    blocked = {index for index, node in enumerate(model.graph.node) if _in_blocks(node)}
+    if not blocked:
         return model
     tensors = {item.name: item for item in model.graph.initializer}
     for node in model.graph.node:
@@ -43,7 +43,7 @@ def with_whole_weights(model: ModelProto, name: str) -> ModelProto:
     del result.graph.node[:]
     refused: list[NodeRefusal] = []
     for index, node in enumerate(model.graph.node):
-        if index not in taken:
+        if index not in blocked:
             result.graph.node.append(node)
             continue
         try:
@@ -58,9 +58,9 @@ def with_whole_weights(model: ModelProto, name: str) -> ModelProto:
     if refused:
         raise UnsupportedError(name, refused)
     read = {each for node in result.graph.node for each in node.input} | {each.name for each in result.graph.output}
-    kept = [item for item in result.graph.initializer if item.name in read]
+    used = [item for item in result.graph.initializer if item.name in read]
     del result.graph.initializer[:]
-    result.graph.initializer.extend(kept)
+    result.graph.initializer.extend(used)
     return result
 
 

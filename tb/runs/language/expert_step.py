@@ -22,7 +22,7 @@ from .walk import Arrays, Golden, Router, Texts, Walk, Walked
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
+class ExpertRun:
     """What a step left, and what it took: all its programs together."""
 
     walked: Walked
@@ -47,7 +47,7 @@ class ExpertModel:
             self.programs.of(part)
         return ExpertStep(self)
 
-    def run(self, texts: Texts, execute: Callable[[Job], Run] | None, news: tuple[int, ...] = ()) -> Ran:
+    def run(self, texts: Texts, execute: Callable[[Job], Run] | None, news: tuple[int, ...] = ()) -> ExpertRun:
         """Runs a step (`Walk.step`). `execute`: the device (None: ONNX Runtime computes, the timeline model counts
         cycles). Every tensor is compared with ONNX Runtime's. Raises ChipFault, and what the device raises."""
         totals = [next(iter(caches.values())).shape[1] + len(tokens) for tokens, caches in texts]
@@ -62,7 +62,7 @@ class ExpertModel:
             return values
 
         walked = self._walk.step(texts, compute, news)
-        return Ran(
+        return ExpertRun(
             walked,
             _sum([cost.comparison for cost in costs]),
             sum(cost.dram_bytes for cost in costs),
@@ -99,11 +99,11 @@ class ExpertStep:
         before: object = None,
     ) -> StepOutcome:
         """See `LanguageStep.run`; what is in DRAM the programs know."""
-        ran = self._model.run([(tokens, caches)], execute)
-        (scores,), (new,) = ran.walked.scores, ran.walked.new
+        run = self._model.run([(tokens, caches)], execute)
+        (scores,), (new,) = run.walked.scores, run.walked.new
         return StepOutcome(
-            **vars(ran.comparison), scores=scores, new=new, dram_bytes=ran.dram_bytes, least_cycles=ran.least_cycles,
-            picojoules=ran.picojoules, routing=ran.routing,
+            **vars(run.comparison), scores=scores, new=new, dram_bytes=run.dram_bytes, least_cycles=run.least_cycles,
+            picojoules=run.picojoules, routing=run.routing,
         )  # fmt: skip
 
 

@@ -170,7 +170,7 @@ class _Generator:
             totals.expert_cycles += outcome.routing.cycles
             totals.expert_bytes += outcome.routing.expert_bytes
             totals.round_trips += len(outcome.routing.tokens)
-            self.state.taken += outcome.routing.tokens
+            self.state.choices += outcome.routing.tokens
             self.state.fetched += outcome.routing.fetches
         checked = self.state.checked
         checked.bytes_checked += outcome.bytes_checked
@@ -291,7 +291,7 @@ def _experts(generator: _Generator) -> ExpertFigures | None:
     return ExpertFigures(
         layers=model.mixtures,
         top=model.top,
-        taken=tuple(map(tuple, state.taken.tolist())),
+        choices=tuple(map(tuple, state.choices.tolist())),
         fetched=tuple(map(tuple, state.fetched.tolist())),
         weight_bytes=sum(model.experts(layer) * expert_bytes(model, layer, chip) for layer in model.mixtures),
         round_trip_cycles=least_wait(chip),

@@ -62,12 +62,12 @@ class Guesses:
 @dataclass
 class TextState:
     """`tokens`: those of the prompt and those generated; `caches`: of all that the network has read, int8 [W, tokens]
-    by name; `taken`, `fetched`: by layer with experts, tokens that took each of them, and programs that read its
+    by name; `choices`, `fetched`: by layer with experts, tokens that took each of them, and programs that read its
     weights (`step.Routing`), int64 [mixtures, E]; `cpu_seconds`: of simulating."""
 
     tokens: list[int]
     caches: dict[str, NDArray[np.int8]]
-    taken: NDArray[np.int64]
+    choices: NDArray[np.int64]
     fetched: NDArray[np.int64]
     prefill: PhaseTotals = field(default_factory=PhaseTotals)
     decode: PhaseTotals = field(default_factory=PhaseTotals)
@@ -96,7 +96,7 @@ def save(state: TextState, path: Path, setting: Mapping[str, str | int]) -> None
     arrays |= {f"cache/{name}": array for name, array in state.caches.items()}
     for name, totals in _totals(state).items():
         arrays |= {f"{name}/{each}": number for each, number in vars(totals).items()}
-    arrays |= {"taken": state.taken, "fetched": state.fetched, "cpu_seconds": state.cpu_seconds}
+    arrays |= {"choices": state.choices, "fetched": state.fetched, "cpu_seconds": state.cpu_seconds}
     content = io.BytesIO()
     np.savez(content, **arrays)
     write_atomically(path, content.getvalue())
@@ -113,10 +113,10 @@ def load(path: Path, model: LanguageModel, setting: Mapping[str, str | int]) -> 
         state.tokens = [int(token) for token in values["tokens"]]
         state.caches = {name: values[f"cache/{name}"] for name in state.caches}
         state.cpu_seconds = float(values["cpu_seconds"])
-        routed = [values[name] for name in ("taken", "fetched")]
-        if any(array.shape != state.taken.shape or array.dtype != np.int64 or np.any(array < 0) for array in routed):
+        routed = [values[name] for name in ("choices", "fetched")]
+        if any(array.shape != state.choices.shape or array.dtype != np.int64 or np.any(array < 0) for array in routed):
             raise KeyError("what its experts did is of another shape")
-        state.taken, state.fetched = routed
+        state.choices, state.fetched = routed
         for name, totals in _totals(state).items():
             for each in vars(totals):
                 setattr(totals, each, int(values[f"{name}/{each}"]))

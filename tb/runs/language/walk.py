@@ -63,9 +63,9 @@ class Walk:
             left |= compute(Part(news, number), (), left)
             scores = left[f"{layer}/router"][0, :, 0].T
             gates = np.zeros_like(scores)
-            taken, gates[real] = self.route(layer, scores[real])
-            chosen.append(taken)
-            experts = tuple(range(model.experts(layer))) if every else tuple(np.unique(taken).tolist())
+            own, gates[real] = self.route(layer, scores[real])
+            chosen.append(own)
+            experts = tuple(range(model.experts(layer))) if every else tuple(np.unique(own).tolist())
             left |= self._slots(layer, experts, gates)
             left |= compute(Part(news, number, len(experts)), experts, left)
         left |= compute(Part(news, len(model.mixtures)), (), left)

@@ -54,12 +54,12 @@ class ExpertBatch:
     ) -> BatchOutcome:
         """Runs the step: of each text at most as many tokens as it has places, and its caches. `execute`: None for ONNX
         Runtime and the timeline model. Raises as `ExpertModel.run`."""
-        ran = self._model.run(texts, execute, self.news)
-        routing = ran.routing
+        run = self._model.run(texts, execute, self.news)
+        routing = run.routing
         experts = ExpertCost(
             len(routing.tokens), int(routing.fetches.sum()), routing.expert_bytes, routing.cycles,
         )  # fmt: skip
         return BatchOutcome(
-            **vars(ran.comparison), scores=tuple(scores[-1] for scores in ran.walked.scores), new=ran.walked.new,
-            dram_bytes=ran.dram_bytes, experts=experts,
+            **vars(run.comparison), scores=tuple(scores[-1] for scores in run.walked.scores), new=run.walked.new,
+            dram_bytes=run.dram_bytes, experts=experts,
         )  # fmt: skip

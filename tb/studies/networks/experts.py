@@ -78,7 +78,7 @@ def texts(rows: Rows) -> list[Table]:
         "CPU s>": lambda each: f"{each[1].seconds:.1f}",
     }
     layers = [
-        (point.chip, layer, row.experts.taken[at], row.experts.fetched[at], row.experts.busiest[at])
+        (point.chip, layer, row.experts.choices[at], row.experts.fetched[at], row.experts.busiest[at])
         for point, row in some[:1]
         for at, layer in enumerate(row.experts.layers)
     ]

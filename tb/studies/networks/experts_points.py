@@ -191,12 +191,12 @@ class SkewPoint(Point):
 
         text = model.tokens(model.held_out[: self.tokens])
         with on_device(find_device(DEVICE).open(programs.chip, False, report)) as device:
-            ran = ExpertModel(programs, route).run([(text, first_state(model, "").caches)], device.execute)
-        tokens, result = ran.routing.tokens, ran.comparison
+            run = ExpertModel(programs, route).run([(text, first_state(model, "").caches)], device.execute)
+        tokens, result = run.routing.tokens, run.comparison
         return SkewRow(
             float(np.count_nonzero(tokens, axis=1).mean()),
             float((tokens.max(axis=1) * [model.experts(each) for each in model.mixtures] / tokens.sum(axis=1)).mean()),
-            result.rtl_cycles, ran.routing.cycles, ran.dram_bytes, ran.routing.expert_bytes, result.bytes_checked,
+            result.rtl_cycles, run.routing.cycles, run.dram_bytes, run.routing.expert_bytes, result.bytes_checked,
             result.mismatches, result.model_cycles,
             tuple(filter(None, (result.first_mismatch, result.first_divergence))),
         )  # fmt: skip

@@ -32,12 +32,11 @@ UNITS = ("tiny", "quad8", CHIP)
 LOST, GAINED = 5.0, 1.5
 
 
-@dataclass(frozen=True)
-class WayText(TextPoint):
-    """The text with such weights."""
+class _ByWay:
+    """What a point does differently by its `way`."""
 
-    way: str = BYTES
-    row: ClassVar[Any] = TextRow
+    chip: str
+    way: str
 
     @property
     def config(self) -> ChipConfig:
@@ -46,6 +45,14 @@ class WayText(TextPoint):
     @property
     def weight_bits(self) -> int:
         return WAYS[self.way][0]
+
+
+@dataclass(frozen=True)
+class WayText(_ByWay, TextPoint):
+    """The text with such weights."""
+
+    way: str = BYTES
+    row: ClassVar[Any] = TextRow
 
     @property
     def name(self) -> str:
@@ -53,19 +60,11 @@ class WayText(TextPoint):
 
 
 @dataclass(frozen=True)
-class WayStep(StepPoint):
+class WayStep(_ByWay, StepPoint):
     """A step with such weights."""
 
     way: str = BYTES
     row: ClassVar[Any] = StepRow
-
-    @property
-    def config(self) -> ChipConfig:
-        return chip_of(self.chip, WAYS[self.way][1])
-
-    @property
-    def weight_bits(self) -> int:
-        return WAYS[self.way][0]
 
     @property
     def name(self) -> str:

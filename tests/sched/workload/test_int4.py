@@ -61,8 +61,8 @@ def test_what_four_bits_cannot_say() -> None:
     with pytest.raises(ValueError, match="3 windows; weights of four bits lie in pairs of windows"):
         int4.packed(np.zeros((1, 3, 3, 4), np.int8))
     every = np.arange(-128, 128, dtype=np.int16)[:, None].astype(np.int8)
-    said = {int(value) for value, scale in zip(every[:, 0], int4.scales_of(every), strict=True) if scale}
-    assert said == {scale * number for scale in int4.SCALES for number in range(int4.LEAST, int4.MOST + 1)}
+    numbers = {int(value) for value, scale in zip(every[:, 0], int4.scales_of(every), strict=True) if scale}
+    assert numbers == {scale * number for scale in int4.SCALES for number in range(int4.LEAST, int4.MOST + 1)}
 
 
 @pytest.mark.parametrize("lanes", [8, 16])

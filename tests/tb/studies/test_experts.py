@@ -28,7 +28,7 @@ PHASE = PhaseFigures(
     expert_cycles=10_000, expert_bytes=2000, round_trips=4,
 )  # fmt: skip
 CHOSEN = ExpertFigures(
-    layers=(0,), top=2, taken=((30, 10),), fetched=((4, 3),), weight_bytes=512, round_trip_cycles=100
+    layers=(0,), top=2, choices=((30, 10),), fetched=((4, 3),), weight_bytes=512, round_trip_cycles=100
 )
 TEXT = TextRow("the", "thy", 0.75, 4.2, 4.1, PHASE, PHASE, CHOSEN, 5000, 0, 1.5)
 EVEN = SkewRow(8.0, 1.5, 40_000.0, 20_000.0, 320_000.0, 160_000.0)
