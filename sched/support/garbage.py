@@ -18,3 +18,9 @@ def uncollected() -> Generator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def collect_young() -> None:
+    """Frees cycles among objects that are new since the last time, without a look at all others. Inside of
+    `uncollected`: for work in steps each of which leaves many behind (the parts of a machine know each other)."""
+    gc.collect(0)

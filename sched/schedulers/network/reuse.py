@@ -39,12 +39,17 @@ class Laid:
     """A layer's operations where they lie in the memories of the cores. `origin`: the same for all that differ only in
     who issues what; `emitted`: what they were made of."""
 
-    __slots__ = ("_words", "emitted", "nodes", "operations", "origin")
+    __slots__ = ("_origin", "_words", "emitted", "nodes", "operations")
 
     def __init__(self, nodes: list[Node], emitted: list[Node], origin: Laid | None = None) -> None:
-        self.nodes, self.emitted, self.origin = nodes, emitted, origin or self
+        self.nodes, self.emitted, self._origin = nodes, emitted, origin
         self.operations = [node.operation() for node in nodes]
         self._words: list[Words] | None = None
+
+    @property
+    def origin(self) -> Laid:
+        # not kept as a reference to itself: who holds no cycle is freed without a search for it
+        return self._origin or self
 
     def words(self, chip: ChipConfig) -> list[Words]:
         """What each operation reads and writes, whoever issues it."""

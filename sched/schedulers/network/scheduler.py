@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import ChipConfig
 
@@ -21,13 +20,14 @@ from ...mapping.emit.prologue import Prologue
 from ...mapping.memory.placement import Dram, Placed, Stored
 from ...mapping.nodes import Node, sites_of
 from ...mapping.tiling.problem import DoesNotFit, pose
-from ...mapping.tiling.tiles import Candidate, Pooling
+from ...mapping.tiling.tiles import Pooling
 from ...mapping.tiling.windows import check_window
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph, Layer
 from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
+from .choices import Choices
 from .reuse import Laid, Reuse
 from .sharing import HORIZONS, SharingOptions, streams
 from .shift import Shifter
@@ -35,7 +35,6 @@ from .storage import place
 from .tensors import NetworkTensors
 
 NAME = "loop_order"
-_CANDIDATES = TypeAdapter(list[Candidate])
 Progress = Callable[[str, int, int], None]
 
 
@@ -123,6 +122,7 @@ class _Builder:
         )
         self.alone: list[str] = []
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
+        self.choices = Choices(chip, memory, reuse.choices, self._tasks)
 
     def build(self) -> NetworkSchedule:
         self._check_size()
@@ -137,10 +137,13 @@ class _Builder:
         self.stored |= resident
         laid: list[Laid] = []
         shifter = Shifter(self.chip)
-        for index, stage in enumerate(self.cut.stages):
-            if self.progress:
-                self.progress(stage.layer.output, index, len(self.cut.stages))
-            laid.append(self._lay(stage, self._stage(stage, index), shifter))
+        try:
+            for index, stage in enumerate(self.cut.stages):
+                if self.progress:
+                    self.progress(stage.layer.output, index, len(self.cut.stages))
+                laid.append(self._lay(stage, self._stage(stage, index), shifter))
+        finally:
+            self.choices.end()
         for name in dict.fromkeys(self.graph.outputs):
             self.tensors.output(name, self._whole(name))
         if self.progress:
@@ -211,10 +214,23 @@ class _Builder:
         return transpose.emit(transpose.TransposeTask(layer, x, y, lanes, layer.output), self.chip)
 
     def _conv(self, stage: Stage, index: int) -> list[Node]:
+        layer, task = stage.layer, self._task(stage)
+        emitted = self._planned(task, stage, index) or self._nests(task, stage, index)
+        self.tensors.conv_constants(layer, emitted.constants, int4=emitted.int4)
+        if stage.before:
+            constants = {name: emitted.constants[f"before {name}"] for name in ("w", "bias")}
+            self.tensors.depthwise_constants(stage.before, constants)
+        if stage.expand:
+            constants = {name: emitted.constants[f"before expand {name}"] for name in ("w", "bias")}
+            self.tensors.conv_constants(stage.expand, constants)
+        return emitted.nodes
+
+    def _task(self, stage: Stage) -> conv.ConvTask:
+        """A convolution, with what it reads and writes."""
         layer = stage.layer
         shape, packed = self.tensors.conv_shape(layer)
         before = self._before(stage)
-        task = conv.ConvTask(
+        return conv.ConvTask(
             shape=shape,
             x=before.x.x if before and isinstance(before.x, Expansion) else self._input(stage.first),
             y=self._whole(stage.y),
@@ -229,15 +245,6 @@ class _Builder:
             deep=self.sharing.deep and streams(shape.out_h * shape.out_w, self.chip),
             staging=self.sharing.staging,
         )
-        emitted = self._planned(task, stage, index) or self._nests(task, stage, index)
-        self.tensors.conv_constants(layer, emitted.constants, int4=emitted.int4)
-        if stage.before:
-            constants = {name: emitted.constants[f"before {name}"] for name in ("w", "bias")}
-            self.tensors.depthwise_constants(stage.before, constants)
-        if stage.expand:
-            constants = {name: emitted.constants[f"before expand {name}"] for name in ("w", "bias")}
-            self.tensors.conv_constants(stage.expand, constants)
-        return emitted.nodes
 
     def _planned(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes | None:
         """The operations of a convolution by who makes it instead of the loop nests; None if nobody does, or can."""
@@ -254,6 +261,11 @@ class _Builder:
             return self.planner.emit(task, self.dram, mixing.free_words(self.cut, self.stored, self.chip, index))
         except DoesNotFit:
             return None
+
+    def _tasks(self) -> list[conv.ConvTask]:
+        """The convolutions that loop nests make, unless others do."""
+        stages = self.cut.stages if self.planner is None else ()
+        return [self._task(stage) for stage in stages if stage.layer.kind == "conv"]
 
     def _before(self, stage: Stage) -> Prologue | None:
         """The depthwise convolution before one."""
@@ -278,11 +290,12 @@ class _Builder:
 
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
-        key = conv.decisive(task)
-        choices = self.reuse.choices
-        if key not in choices:
-            choices[key] = self._choose(key, task, stage)
-        candidates = choices[key]
+        try:
+            candidates = self.choices.of(task)
+        except DoesNotFit as error:
+            if task.epilogue or task.before:
+                raise _Apart(task.result, stage.expand is not None) from error
+            raise
         name = stage.layer.output
         rank = 2 if name in self.sharing.third else int(name in self.sharing.second)
         candidate = candidates[min(len(candidates) - 1, rank)]
@@ -300,20 +313,6 @@ class _Builder:
             (candidate, parity),
             lambda: conv.emit(task, self.chip, candidate, self.dram, parity),
         )
-
-    def _choose(self, key: tuple[object, ...], task: conv.ConvTask, stage: Stage) -> list[Candidate]:
-        """The candidates that were found before for the same task, or by a new search."""
-        candidates = self.memory.get(key, _CANDIDATES) if self.memory else None
-        if candidates is None:
-            try:
-                candidates = conv.choose(task, self.chip)
-            except DoesNotFit as error:
-                if task.epilogue or task.before:
-                    raise _Apart(task.result, stage.expand is not None) from error
-                raise
-            if self.memory:
-                self.memory.put(key, _CANDIDATES, candidates)
-        return candidates
 
     def _behind(self, stage: Stage) -> Epilogue | None:
         """The addition or max pool behind a convolution."""

@@ -38,7 +38,7 @@ from meshloom.sched.papers.klotski.work import Extent, stages_of
 from meshloom.sched.papers.layer_puzzle.samples import Draw, measured, sample_cache
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.loop_order import kept as loop_order
-from meshloom.sched.schedulers.network import conv, refine
+from meshloom.sched.schedulers.network import conv, sharing_search
 from meshloom.sched.schedulers.network.form import form
 from meshloom.sched.schedulers.network.scheduler import schedule as network_schedule
 from meshloom.sched.schedulers.network.scheduler import search_cache
@@ -265,7 +265,7 @@ class _Planner:
 
 def _refined(given: Mapping[str, Any]) -> Callable[[], object]:
     memory = search_cache(None, given["chip"])
-    search = refine._SharingSearch(given["graph"], given["chip"], None, memory, 9, {})
+    search = sharing_search.SharingSearch(given["graph"], given["chip"], None, memory, 9, {})
     return lambda: search.try_(given["sharing"])
 
 
@@ -525,4 +525,6 @@ def test_stages_that_are_cut_otherwise_have_other_trials(name_of: Callable[..., 
 
 def test_a_planner_that_makes_nothing_decides_nothing() -> None:
     planner: Any = _Planner(1)
-    assert refine._decisive(SharingOptions(planner=planner, planned=frozenset())) == refine._decisive(SharingOptions())
+    assert sharing_search._decisive(SharingOptions(planner=planner, planned=frozenset())) == sharing_search._decisive(
+        SharingOptions()
+    )

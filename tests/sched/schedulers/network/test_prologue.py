@@ -11,7 +11,7 @@ from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir.schedule import Move, Vec
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.schedulers import registry
-from meshloom.sched.schedulers.network import refine
+from meshloom.sched.schedulers.network import refine, sharing_search
 from meshloom.sched.schedulers.network.refine import refined
 from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, Progress, schedule, search_cache
@@ -179,7 +179,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[SharingOptions]:
         result.append(sharing)
         return schedule(graph, on, told, memory, sharing, *reuse)
 
-    monkeypatch.setattr(refine, "schedule", counted)
+    for module in (refine, sharing_search):
+        monkeypatch.setattr(module, "schedule", counted)
     return result
 
 
@@ -190,7 +191,7 @@ def test_the_refined_schedule_is_no_slower_and_found_again(tmp_path: Path, monke
     result = refined(graph, CHIP, lambda *what: message.append(what), memory)
     computes(result, CHIP)
     assert cycles(result) <= min(cycles(schedule(graph, CHIP, sharing=way)) for way in ways)
-    compared = [what for what in message if what[0] == refine.ANOTHER]
+    compared = [what for what in message if what[0] == sharing_search.ANOTHER]
     assert compared[0][1:] == (1, refine.USUAL)
     outcome = counting(monkeypatch)
     again = refined(graph, CHIP, None, search_cache(tmp_path, CHIP))
@@ -217,7 +218,7 @@ def test_how_many_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     result.clear()
     monkeypatch.setattr(refine, "WORK", 1)
     refined(graph, CHIP)
-    assert len(result) == refine.LEAST, "large networks: fewer"
+    assert len(result) == sharing_search.LEAST, "large networks: fewer"
 
 
 def test_the_option() -> None:

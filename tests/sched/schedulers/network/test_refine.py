@@ -21,17 +21,19 @@ from meshloom.sched.mapping.play.replay import replay
 from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import pose, whole_windows
 from meshloom.sched.mapping.tiling.tiles import Candidate, parts
-from meshloom.sched.schedulers.network import conv, refine
+from meshloom.sched.schedulers.network import conv, refine, sharing_search
 from meshloom.sched.schedulers.network.refine import Effort, refined, with_effort
 from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
 from meshloom.sched.schedulers.network.sharing import SWITCHES, SharingOptions
 from meshloom.sched.schedulers.network.storage import SMALL_SHARE, staging_words
+from meshloom.sched.support import spare
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.layout import ActivationLayout, PackedWindow
 
+from ....tiers import slow_but
 from ...network_graphs import Grower, square
 from .test_networks import computes
 
@@ -171,7 +173,7 @@ def test_it_is_never_slower_and_goes_on_where_it_was_interrupted(
         result.append(args[-1])
         return schedule(*args)
 
-    monkeypatch.setattr(refine, "schedule", stops)
+    monkeypatch.setattr(sharing_search, "schedule", stops)
     with pytest.raises(KeyboardInterrupt):
         refined(graph, CHIP, memory=memory, most=12)
     monkeypatch.undo()
@@ -185,12 +187,12 @@ def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
         played.append(1)
         return lowered(*args)
 
-    monkeypatch.setattr(refine, "lowered", counted)
+    monkeypatch.setattr(sharing_search, "lowered", counted)
     refined(layers(), CHIP, most=12)
     some = len(played)
     assert some < 12, "equal schedules are not played twice"
     played.clear()
-    monkeypatch.setattr(refine, "HOPELESS", 0.5)
+    monkeypatch.setattr(sharing_search, "HOPELESS", 0.5)
     refined(layers(), CHIP, most=12)
     assert len(played) == 1
 
@@ -217,7 +219,7 @@ def test_effort_is_work() -> None:
     for effort in (Effort.QUICK, Effort.DEFAULT):
         steps = list[str]()
         result = with_effort(effort, graph, CHIP, lambda name, _number, _of, steps=steps: steps.append(name))
-        cycles[effort], outcome[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(refine.ANOTHER)
+        cycles[effort], outcome[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(sharing_search.ANOTHER)
     assert outcome == {Effort.QUICK: 1, Effort.DEFAULT: refine.FEW}
     assert cycles[Effort.DEFAULT] <= cycles[Effort.QUICK]
 
@@ -225,19 +227,48 @@ def test_effort_is_work() -> None:
 def test_a_quick_search_does_the_same_with_and_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked up instead of made does not change what is compared next."""
     graph, chip, compared = zoo.load("ds_cnn"), load("quad16"), list[SharingOptions]()
-    decisive = refine._decisive
+    decisive = sharing_search._decisive
 
     def noted(sharing: SharingOptions) -> tuple[object, object]:
         compared.append(sharing)
         return decisive(sharing)
 
-    monkeypatch.setattr(refine, "_decisive", noted)
+    monkeypatch.setattr(sharing_search, "_decisive", noted)
     first = with_effort(Effort.QUICK, graph, chip, None, search_cache(tmp_path, chip))
     without = compared.copy()
     compared.clear()
     again = with_effort(Effort.QUICK, graph, chip, None, search_cache(tmp_path, chip))
     assert compared == without
     assert again.schedule.operations == first.schedule.operations
+
+
+@pytest.mark.parametrize("copies", slow_but([1, 3], 3))
+def test_copies_of_the_process_change_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int) -> None:
+    """What copies compare meanwhile is what would have been compared, and comes to the same."""
+    graph, compared, own = layers(), list[SharingOptions](), list[SharingOptions]()
+    decisive, judged = sharing_search._decisive, sharing_search.SharingSearch._judged
+
+    def noted(sharing: SharingOptions) -> tuple[object, object]:
+        compared.append(sharing)
+        return decisive(sharing)
+
+    def done(self: Any, sharing: SharingOptions) -> object:
+        own.append(sharing)
+        return judged(self, sharing)
+
+    monkeypatch.setattr(sharing_search, "_decisive", noted)
+    monkeypatch.setattr(sharing_search.SharingSearch, "_judged", done)
+    monkeypatch.setattr(sharing_search, "_COPIED", 0)
+    usual = refined(graph, CHIP, memory=search_cache(tmp_path / "one", CHIP), most=16)
+    sequence = compared.copy()
+    assert own == sequence
+    compared.clear()
+    own.clear()
+    monkeypatch.setenv(spare.VARIABLE, str(copies))
+    result = refined(graph, CHIP, memory=search_cache(tmp_path / "copies", CHIP), most=16)
+    assert compared == sequence
+    assert len(own) < len(sequence)
+    assert result.schedule == usual.schedule
 
 
 def test_the_work_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,9 +289,9 @@ def test_the_work_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(module, name, counted)
 
-    monkeypatch.setattr(refine, "Reuse", reuse)
+    monkeypatch.setattr(sharing_search, "Reuse", reuse)
     count(conv, "replay")
-    count(refine, "lowered")
+    count(sharing_search, "lowered")
     operations = len(refined(layers(), CHIP, most=4).schedule.operations)
     (shared,) = reuses
     assert counts["replay"] <= 21

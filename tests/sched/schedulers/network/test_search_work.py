@@ -18,7 +18,7 @@ from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.mapping.nodes import Node
 from meshloom.sched.mapping.play.replay import replay
 from meshloom.sched.schedulers.loop_order import scheduler
-from meshloom.sched.schedulers.network import conv, refine
+from meshloom.sched.schedulers.network import conv, refine, sharing_search
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.catalog import find
@@ -70,8 +70,8 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         total.update(built=1, operations=len(result.schedule.operations))
 
     monkeypatch.setattr(conv, "replay", count_replay)
-    monkeypatch.setattr(refine, "schedule", watched(refine.schedule, count_built))
-    monkeypatch.setattr(refine, "lowered", watched(refine.lowered, lambda _: total.update(played=1)))
+    monkeypatch.setattr(sharing_search, "schedule", watched(sharing_search.schedule, count_built))
+    monkeypatch.setattr(sharing_search, "lowered", watched(sharing_search.lowered, lambda _: total.update(played=1)))
     return total
 
 

@@ -1,0 +1,234 @@
+"""A search over whole schedules of one network: the best so far, and what is compared with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from meshloom.hw.spec.config import ChipConfig
+from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
+
+from ...ir.schedule import Gemm, Move, Prediction
+from ...lowering.predict import lowered, prediction
+from ...mapping.tiling.problem import DoesNotFit
+from ...store.findings import SearchCache
+from ...support.garbage import collect_young
+from ...support.spare import Copies, spare
+from ...workload.graph import Graph
+from .form import form
+from .reuse import Reuse
+from .scheduler import NetworkSchedule, Progress, layer_of, schedule
+from .sharing import SharingOptions
+
+#: What progress calls the network when it is scheduled once more.
+ANOTHER = "the whole another way"
+#: The estimate of what has no room.
+FOREVER = 1 << 60
+#: Schedules whose estimate is so much longer than that of the best are not played. Estimates are wrong by more, but by
+#: about as much for all schedules of a network.
+HOPELESS = 1.03
+#: Operations of a schedule from which on copies of the process are worth their start.
+_COPIED = 2_000
+#: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
+#: some have been tried before.
+_AT_ONCE, _DRAWS = (2, 4), 4
+#: Of a search that is bounded by operations, so many schedules are compared in any case.
+LEAST = 4
+
+#: A field of `SharingOptions`, and the entry that it gains or loses.
+Toggle = tuple[str, object]
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A schedule: the cycles that list scheduling foresees, how many operations it has, the cycles that it takes (None:
+    it has not been played), and its layers, those first for which arrays wait longest (None: nobody has looked, since
+    it was not the best), and those that could be made as if they were alone; whether some tensor between
+    layers has no room in the scratchpad."""
+
+    estimate: int
+    operations: int = 0
+    cycles: int | None = None
+    worst: tuple[str, ...] | None = None
+    alone: tuple[str, ...] = ()
+    spilled: bool = False
+
+
+_PLAYED = TypeAdapter(_Played)
+
+
+def _waits(
+    result: NetworkSchedule, prediction: Prediction, chip: ChipConfig, owners: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The layers of a schedule, those first before whose GEMMs the arrays wait longest. `owners`: with which layers
+    others may be computed, which then store nothing of their own."""
+    free = dict.fromkeys(chip.cores, 0)
+    alone = {layer_of(op.label) for op in result.schedule.operations if isinstance(op, Move)}
+    waits: Counter[str] = Counter()
+    turns = sorted(zip(prediction.start, range(len(prediction.start)), strict=True))
+    for start, index in turns:
+        op = result.schedule.operations[index]
+        if isinstance(op, Gemm):
+            layer = layer_of(op.label)
+            waits[layer if layer in alone else owners.get(layer, layer)] += start - free[op.core]
+            fields = op.fields
+            shape = GemmShape(
+                fields["pixels"], fields["n_blocks"], fields["k_blocks"], fields["kernel_h"], fields["kernel_w"]
+            )
+            free[op.core] = start + gemm_occupancy(chip, shape)
+    return tuple(layer for layer, _ in waits.most_common())
+
+
+def _decisive(sharing: SharingOptions) -> tuple[object, object]:
+    """What of it decides a schedule: a planner that makes nothing does not."""
+    planner = sharing.planner
+    if planner is None or sharing.planned == frozenset():
+        return replace(sharing, planner=None, planned=None), None
+    return replace(sharing, planner=None), planner.key
+
+
+class SharingSearch:
+    """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
+    could be made as if they were `alone`; whether it has `spilled`. `left`: schedules that may still be made; `owners`:
+    see `_waits`; `work`: operations that they may have together (None: any number), but `LEAST` are compared in any
+    case; `hopeless`: see `HOPELESS`; while it is less than that, two schedules that are not played count as one."""
+
+    def __init__(
+        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
+        owners: Mapping[str, str], work: int | None = None,
+    ) -> None:  # fmt: skip
+        self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
+        self.left, self.most = most, most
+        self.hopeless = HOPELESS
+        self._refused = 0
+        self._owners, self._work = owners, work
+        self.best = SharingOptions()
+        self.result: NetworkSchedule | None = None
+        self.worst: tuple[str, ...] = ()
+        self.alone: tuple[str, ...] = ()
+        self.spilled = False
+        self._best: _Played | None = None
+        self._tried: set[SharingOptions] = set()
+        self._form = form(graph)
+        self._reuse = Reuse()
+        self._copies = Copies(spare() if memory is not None and memory.shared else 0)
+
+    def __enter__(self) -> SharingSearch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._copies.end()
+
+    def try_(self, sharing: SharingOptions) -> None:
+        """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if there is none yet
+        and this one has no room."""
+        if not self.left or sharing in self._tried:
+            return
+        first = self._best is None
+        self._tried.add(sharing)
+        self.left -= 1
+        if self.progress and not first:
+            self.progress(ANOTHER, self.most - self.left - 1, self.most)
+        key = "refined", self._form, *_decisive(sharing)
+        played, result, copied = self._recall(key), None, False
+        if played is None:
+            if self._copies.leaves_out():
+                return
+            copied = self._copies.wait()
+            played = self._recall(key) if copied else None
+        if played is None:
+            if self._best is not None and self._best.operations >= _COPIED and self.left and self._copies.start():
+                self.progress = None
+                return
+            with self._copies.step():
+                played, result = self._judged(sharing)
+                if self.memory:
+                    self.memory.put(key, _PLAYED, played)
+            collect_young()
+        if played.cycles is not None and self._better(played.cycles):
+            self._copies.drop()
+            if result is None and copied:  # what is compared next needs its operations
+                result = schedule(self.graph, self.chip, None, self.memory, sharing, self._reuse)
+            self.best, self.result, self._best = sharing, result, played
+            self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
+        if played.cycles is None and self.hopeless < HOPELESS:  # made and not played: half the work
+            self._refused ^= 1
+            self.left += self._refused
+        if first and self._work is not None:
+            compared = max(LEAST, self._work // played.operations)
+            self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
+
+    def _recall(self, key: object) -> _Played | None:
+        """What is known of a schedule, if it will do now."""
+        played = self.memory.get(key, _PLAYED) if self.memory else None
+        return played if played is not None and self._enough(played) else None
+
+    def _judged(self, sharing: SharingOptions) -> tuple[_Played, NetworkSchedule | None]:
+        """Makes a schedule and plays it. Raises DoesNotFit if there is none yet and this one has no room."""
+        first = self._best is None
+        try:
+            progress = self.progress if first else None
+            result = schedule(self.graph, self.chip, progress, self.memory, sharing, self._reuse)
+        except DoesNotFit:
+            if first:
+                raise
+            return _Played(FOREVER), None
+        return self._play(result)
+
+    def go_through(self, toggles: Callable[[str], Iterable[Toggle]]) -> None:
+        """Tries to do something otherwise in one layer after the other, always in the worst of those that are left."""
+        done: set[str] = set()
+        while self.left and (layer := next((layer for layer in self.worst if layer not in done), None)):
+            done.add(layer)
+            for field, entry in toggles(layer):
+                some: frozenset[object] = getattr(self.best, field)
+                changes: dict[str, Any] = {field: some ^ {entry}}
+                self.try_(replace(self.best, **changes))
+
+    def jump(self, toggles: Sequence[Toggle]) -> None:
+        """Tries to do several things at once otherwise, drawn at random, while schedules may be made: where no single
+        change helps, two or three may."""
+        random = Random(0)
+        for _ in range(_DRAWS * self.left):
+            if not self.left:
+                return
+            sharing = self.best
+            for field, entry in random.sample(toggles, min(len(toggles), random.randint(*_AT_ONCE))):
+                some: frozenset[object] = getattr(sharing, field)
+                changes: dict[str, Any] = {field: some ^ {entry}}
+                sharing = replace(sharing, **changes)
+            self.try_(sharing)
+
+    def _better(self, cycles: int) -> bool:
+        return self._best is None or cycles < (self._best.cycles or 0)
+
+    def _enough(self, played: _Played) -> bool:
+        """Whether what is known of a schedule will do, now that it is compared with the best."""
+        if played.cycles is None:
+            return self._hopeless(played.estimate)
+        return played.worst is not None or not self._better(played.cycles)
+
+    def _hopeless(self, estimate: int) -> bool:
+        return self._best is not None and estimate > self.hopeless * self._best.estimate
+
+    def _play(self, result: NetworkSchedule) -> tuple[_Played, NetworkSchedule]:
+        """What a schedule takes, and the schedule with its program; not played if it cannot be the best, or is the best
+        one once more."""
+        operations = result.schedule.operations
+        if self._hopeless(result.estimate):
+            return _Played(result.estimate, len(operations)), result
+        if self._best and self.result and operations == self.result.schedule.operations:
+            return self._best, result
+        done = lowered(result.schedule, self.chip, self._reuse.needs(operations))
+        cycles, worst = done.timeline.cycles, None
+        if self._better(cycles):  # only the best is asked what to change
+            predicted = prediction(result.schedule, done.program, done.timeline)
+            worst = _waits(result, predicted, self.chip, self._owners)
+        spilled = not set(result.spilled).issubset(self.graph.outputs)  # these go to DRAM in any case
+        played = _Played(result.estimate, len(operations), cycles, worst, result.alone, spilled)
+        return played, replace(result, lowered=done)
