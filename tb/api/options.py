@@ -142,6 +142,22 @@ Network = Annotated[
         help="Let a scheduler, or an importer of yours, use the network; usually the system keeps it from that.",
     ),
 ]
+Calibrate = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--calibrate", metavar="FILE", help="Pictures to quantise a float model with; default: those of --input."
+    ),
+]
+Calibration = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="A float model's ranges: of all values (max), of P percent (percentile:P), of least error (mse), or "
+        "the better of max and mse.",
+    ),
+]
+Mean = Annotated[str, typer.Option(metavar="N[,N,N]", help="A float model takes pictures as (byte - mean) / std.")]
+Std = Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; the defaults give 0..1.")]
 Bind = Annotated[
     list[str] | None,
     typer.Option(

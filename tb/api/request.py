@@ -18,10 +18,13 @@ from .options import (
     Area,
     Bind,
     Budget,
+    Calibrate,
+    Calibration,
     Clock,
     Device,
     Effort,
     Energy,
+    Mean,
     MemoryLimit,
     Nearest,
     Network,
@@ -29,6 +32,7 @@ from .options import (
     Schedulers,
     Seed,
     Set,
+    Std,
     TimeLimit,
 )
 
@@ -62,24 +66,10 @@ class RunRequest:
             help="Picture, .npy or .npz file (an array for each input) to run on, one run each; default: a stored one.",
         ),
     ] = None
-    calibrate: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--calibrate", metavar="FILE", help="Pictures to quantise a float model with; default: those of --input."
-        ),
-    ] = None
-    calibration: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW",
-            help="A float model's ranges: of all values (max), of P percent (percentile:P), of least error (mse), or "
-            "the better of max and mse.",
-        ),
-    ] = "best"
-    mean: Annotated[
-        str, typer.Option(metavar="N[,N,N]", help="A float model takes pictures as (byte - mean) / std.")
-    ] = "0"
-    std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; the defaults give 0..1.")] = "255"
+    calibrate: Calibrate = None
+    calibration: Calibration = "best"
+    mean: Mean = "0"
+    std: Std = "255"
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the names of a network's classes, one per line.")
     ] = None

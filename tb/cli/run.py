@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from ..results.exits import Exit, verdict
 from .errors import resumable, say_error
 from .fields import with_fields
 from .outputs import STDOUT, check_places, put
+from .quantising import numbers, ranges_of
 from .requests import filled, once
 
 if TYPE_CHECKING:
@@ -185,12 +185,12 @@ def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[S
         "",
         inputs=tuple(inputs or ()),
         calibration=tuple(calibrate or ()),
-        mean=_numbers(request.mean, "--mean"),
-        std=_numbers(request.std, "--std"),
+        mean=numbers(request.mean, "--mean"),
+        std=numbers(request.std, "--std"),
         labels=labels,
         bind=tuple(bindings(bind).items()),
         tensors=tensors,
-        ranges=_ranges(request.calibration),
+        ranges=ranges_of(request.calibration),
         min_score=request.min_score,
         max_iou=request.max_iou,
         seed=request.seed,
@@ -242,27 +242,6 @@ def _chip_of(paths: list[Path]) -> str:
         those = ", ".join(f"{path} for {name}" for name, path in result.items())
         raise typer.BadParameter(f"a run is on one chip: {those}; run them one by one", param_hint="WORKLOAD")
     return next(iter(result))
-
-
-def _numbers(text: str, option: str) -> tuple[float, ...]:
-    try:
-        numbers = tuple(float(number) for number in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} must be numbers separated by commas", param_hint=option) from None
-    if not all(map(isfinite, numbers)) or (option == "--std" and 0 in numbers):
-        raise typer.BadParameter(f"{text!r}: every value must be finite, and those of --std not 0", param_hint=option)
-    return numbers
-
-
-def _ranges(text: str) -> str:
-    from meshloom.sched.workload.onnx.calibrate import ranges
-    from meshloom.sched.workload.onnx.errors import OnnxError
-
-    try:
-        ranges(text)
-    except OnnxError as error:
-        raise typer.BadParameter(str(error), param_hint="--calibration") from None
-    return text
 
 
 def _publish(

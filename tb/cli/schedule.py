@@ -13,12 +13,30 @@ import typer
 from meshloom.hw.spec.config import ChipConfig
 
 from ..api.completion import complete_workloads
-from ..api.options import Budget, Chips, Clock, Effort, MemoryLimit, Network, Schedulers, Set, TimeLimit, examples
+from ..api.options import (
+    Bind,
+    Budget,
+    Calibration,
+    Chips,
+    Clock,
+    Effort,
+    Mean,
+    MemoryLimit,
+    Network,
+    Schedulers,
+    Seed,
+    Set,
+    Std,
+    TimeLimit,
+    bindings,
+    examples,
+)
 from ..api.request import limited, refuse_other_kind
 from ..results.exits import Exit, expected
 from .errors import resumable, say_error
 from .fields import with_fields
 from .outputs import check_places, put
+from .quantising import numbers, ranges_of
 from .requests import filled, once
 
 if TYPE_CHECKING:
@@ -54,6 +72,19 @@ class ScheduleRequest:
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
     network: Network = False
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--calibrate",
+            metavar="FILE",
+            help="Pictures to quantise a float model with; default: numbers that are drawn, which serve for cycles.",
+        ),
+    ] = None
+    calibration: Calibration = "best"
+    mean: Mean = "0"
+    std: Std = "255"
+    bind: Bind = None
+    seed: Seed = 0
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several schedules, a folder."),
@@ -124,6 +155,9 @@ def schedule(request: ScheduleRequest) -> None:
                 failures.append((job.title(jobs), problem[0]))
     if plans:
         show(prediction_table((plan.name, plan.macs, plan.schedule, job.chip) for job, plan in plans), screen)
+    # kinds of workload of other packages may have nothing to say
+    for note in dict.fromkeys(note for _, plan in plans for note in getattr(plan, "notes", ())):
+        screen.print(f"note: {note}", markup=False, soft_wrap=True)
     for job, plan in plans:
         _save(job, plan, request, len(jobs), screen)
     _print_ranking(plans, screen)
@@ -167,23 +201,43 @@ def _jobs(request: ScheduleRequest) -> list[_Job]:
         _Job(workload, chip, target.scheduler, target.folder if len(targets) > 1 else "")
         for target in targets
         if isinstance(chip := target.chip, ChipConfig)
-        for workload in _requests(request.workload, chip, target.scheduler)
+        for workload in _requests(request, chip, target.scheduler)
     ]
 
 
-def _requests(workload: str, chip: ChipConfig, scheduler: str) -> Sequence[WorkloadRequest]:
+def _requests(request: ScheduleRequest, chip: ChipConfig, scheduler: str) -> Sequence[WorkloadRequest]:
     """What to schedule, all of which the scheduler takes. Raises WorkloadError, SchedulerError and what looking at
     files raises, before anything is done."""
     from meshloom.sched.schedulers.registry import check_scheduler
 
+    from ..inputs.sources import NetworkSource
     from ..runs.kinds import table
 
-    requests = table.regression(scheduler) if workload == table.REGRESSION else table.find(workload, chip)
-    for request in requests:
-        request.check(chip)
-        if request.scheduled_as is not None:
-            check_scheduler(scheduler, request.scheduled_as)
-    return requests
+    name = request.workload
+    if name == table.REGRESSION:
+        workloads: Sequence[WorkloadRequest] = table.regression(scheduler)
+    elif table.is_network(name):
+        source = NetworkSource(
+            name,
+            calibration=tuple(request.calibrate or ()),
+            mean=numbers(request.mean, "--mean"),
+            std=numbers(request.std, "--std"),
+            bind=tuple(bindings(request.bind).items()),
+            ranges=ranges_of(request.calibration),
+            seed=request.seed,
+            unfed=True,
+        )
+        workloads = table.requests(source, chip)
+    else:
+        workloads = table.find(name, chip)
+    for option, value in (("--calibrate", request.calibrate), ("--bind", request.bind)):
+        if value and not table.is_network(name):
+            raise typer.BadParameter("is for a network", param_hint=option)
+    for workload in workloads:
+        workload.check(chip)
+        if workload.scheduled_as is not None:
+            check_scheduler(scheduler, workload.scheduled_as)
+    return workloads
 
 
 def _print_ranking(plans: Sequence[tuple[_Job, PlannedWorkload]], screen: Console) -> None:

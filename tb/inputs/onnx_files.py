@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.sched.workload.onnx.errors import OnnxError
+
 from .arrays import Declared, declared
 from .samples import Sample, samples_of
 
@@ -37,9 +39,20 @@ class OnnxFile:
         if files:
             samples = samples_of(files, self.inputs)
             return [replace(each, name=f"{each.name}, weights of seed {self.seed}") for each in samples]
-        random = np.random.default_rng(self.seed)
-        arrays = {each.name: _noise(random, each) for each in self.inputs}
-        return [Sample(f"input and weights of seed {self.seed}", Path(), arrays)]
+        return [self.noise(f"input and weights of seed {self.seed}")]
+
+    def noise(self, name: str) -> Sample:
+        """A sample that is drawn. Raises OnnxError where a size is not fixed."""
+        random, arrays = np.random.default_rng(self.seed), dict[str, NDArray[Any]]()
+        for each in self.inputs:
+            shape = tuple(1 if size == 0 and axis == 0 else size for axis, size in enumerate(each.shape))  # one sample
+            if 0 in shape:
+                raise OnnxError(
+                    f"{self.name}: input {each.name!r} has a size that is not fixed; give it one "
+                    f"(--bind {each.name}:{shape.index(0)}=32)"
+                )
+            arrays[each.name] = _noise(random, replace(each, shape=shape))
+        return Sample(name, Path(), arrays)
 
 
 def _noise(random: np.random.Generator, declared: Declared) -> NDArray[Any]:

@@ -37,6 +37,13 @@ def is_network(name: str) -> bool:
     return name.endswith(".onnx") or name in names() or is_chain(name)
 
 
+#: What is to be said of a float model that is quantised with an input that is drawn.
+UNFED = (
+    "It is quantised with an input that is drawn, since no files are given (--calibrate): its cycles are those with "
+    "files, its results are not."
+)
+
+
 def check_files(source: NetworkSource) -> None:
     """Raises WorkloadError for the first file of a network that is not there or cannot be opened, or for layers that do
     not follow each other."""
@@ -127,7 +134,10 @@ def _network(source: NetworkSource) -> tuple[Graph, OnnxFile | None, Quantised |
         if exact is None:
             quantisation = _quantised(_for_bytes(source, file.model), file)
             exact = quantisation.graph
-        graph = replace(exact, notes=(*file.notes, *exact.notes)) if file.notes else exact
+        notes = file.notes
+        if quantisation is not None and not (source.calibration or source.inputs or file.drawn):
+            notes = (*notes, UNFED)
+        graph = replace(exact, notes=(*notes, *exact.notes)) if notes else exact
         own = labels_in(file.model)
         if not graph.labels and len(own) == classes(graph):
             graph = replace(graph, labels=own)
@@ -193,12 +203,12 @@ def _quantised(source: NetworkSource, file: OnnxFile) -> Quantised:
     """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
-    from meshloom.sched.workload.onnx.start import looks_up
+    from meshloom.sched.workload.onnx.start import examples, looks_up
 
     from .numbers import read_numbers
 
     model, files = file.model, source.calibration or source.inputs
-    if not files and not file.drawn:
+    if not files and not file.drawn and not source.unfed:
         raise WorkloadError(
             f"{source.name}: is a float model; give pictures or arrays to calibrate it with (--input or --calibrate)"
         )
@@ -207,8 +217,8 @@ def _quantised(source: NetworkSource, file: OnnxFile) -> Quantised:
     if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
-        return quantise_with_report(model, numbers, name=name, **how)
-    samples = file.samples(files)
+        return quantise_with_report(model, numbers or [examples(model)], name=name, **how)
+    samples = file.samples(files) if files or file.drawn else [file.noise("drawn")]
     shown = [sample.pixels for sample in samples if sample.pixels is not None]
     own = in_real_numbers(model, source.name)[2]
     data = [

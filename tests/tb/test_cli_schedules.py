@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from typer.testing import Result
 
@@ -25,6 +27,7 @@ from meshloom.tb.devices.simulated import VERILATOR
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.runner import prepare
 
+from ..sched.float_models import FloatModel
 from .command_line import invoke
 
 LAYER = "gemm:32x32x32"
@@ -73,6 +76,45 @@ def test_what_is_shown_and_saved_is_what_runs(folder: Path, chip: str, name: str
         assert f"{file}: good on {chip}: " in checked.output
         assert ("of them timed ahead, all in time" in checked.output) == (name == "dtt")
         assert invoke("disasm", file).exit_code == 0
+
+
+def float_file(shape: tuple[int | str, ...]) -> None:
+    """A float model with two convolutions in groups, as `float.onnx`, and an input for it, as `x.npy`."""
+    model = FloatModel(shape)
+    first = model.node("Conv", ["x", model.normal(8, 2, 3, 3), model.normal(8)], "first", group=2, pads=[1, 1, 1, 1])
+    model.node("Conv", [first, model.normal(8, 4, 1, 1), model.normal(8)], "second", group=2)
+    onnx.save(model.build("second"), "float.onnx")
+    np.save("x.npy", np.random.default_rng(3).normal(2, 5, (1, 4, 8, 8)).astype(np.float32))
+
+
+def test_a_float_model_needs_no_pictures_to_be_scheduled(folder: Path) -> None:
+    """Its cycles do not depend on them; one sample is scheduled where the file leaves open how many there are."""
+    float_file(("N", 4, 8, 8))
+    drawn = invoke("schedule", "float.onnx", "--chip", "tiny")
+    assert drawn.exit_code == 0, drawn.output
+    assert "note: It is quantised with an input that is drawn, since no files are given (--calibrate)" in drawn.output
+    assert "note: first and second: convolutions in groups. The groups of each run as one" in drawn.output
+    fed = invoke("schedule", "float.onnx", "--chip", "tiny", "--calibrate", "x.npy", "--out", "s.json")
+    assert fed.exit_code == 0, fed.output
+    assert "that is drawn" not in fed.output
+    assert cycles(fed, "float") == cycles(drawn, "float")
+    ran = invoke("run", "float.onnx", "--chip", "tiny")
+    assert "is a float model; give pictures or arrays to calibrate it with" in ran.output
+
+
+def test_a_size_that_a_file_leaves_open_is_asked_for(folder: Path) -> None:
+    float_file((1, 4, "rows", 8))
+    shown = invoke("schedule", "float.onnx", "--chip", "tiny")
+    assert shown.exit_code == 3
+    assert "input 'x' has a size that is not fixed; give it one (--bind x:2=32)" in shown.output.replace("\n", " ")
+    assert invoke("schedule", "float.onnx", "--chip", "tiny", "--bind", "rows=8").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--calibrate", "--bind"])
+def test_what_is_for_networks_alone(folder: Path, option: str) -> None:
+    shown = invoke("schedule", LAYER, "--chip", "tiny", option, "rows=8")
+    assert shown.exit_code == 2
+    assert "is for a network" in shown.output
 
 
 def test_a_third_partys_schedule_is_predicted(folder: Path, register: Any) -> None:

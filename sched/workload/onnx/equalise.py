@@ -42,7 +42,8 @@ def equalised(net: FloatNet, statistics: Mapping[str, Statistics], strength: flo
     `strength`: exponent of the factors, 1 as in the paper, less to spare the ranges of activations.
     """
     groups = _groups(net, statistics)
-    trial = {layer.output: replace(layer) for layer in net.layers}
+    # the largest of a filter's weights for an input channel stands for all of them: they are scaled alike
+    trial = {layer.output: replace(layer, w=_largest(layer.w)) for layer in net.layers}
     total = [np.ones(len(group.room)) for group in groups]
     for _ in range(ROUNDS):
         most = 0.0
@@ -57,6 +58,10 @@ def equalised(net: FloatNet, statistics: Mapping[str, Statistics], strength: flo
     for group, factor in zip(groups, total, strict=True):
         _scale(result, group, factor**strength)
     return replace(net, layers=list(result.values()))
+
+
+def _largest(w: NDArray[np.floating] | None) -> NDArray[np.floating] | None:
+    return w if w is None else np.abs(w).max(axis=(2, 3), keepdims=True)
 
 
 def _groups(net: FloatNet, statistics: Mapping[str, Statistics]) -> list[_Channels]:

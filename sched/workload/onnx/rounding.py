@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -29,6 +29,8 @@ _CLIPPED = 1e-4
 _TRIES = 48
 #: The weight that stands for 1 in layers that only move values.
 _ONE = 64
+#: Of so many weights, the largest, it is known at once what they lose where they are clipped.
+_LARGEST = 32
 #: Weights that are looked at together, by whole filters: what a processor's cache holds of them and of their errors.
 _BLOCK = 1 << 16
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
@@ -245,13 +247,17 @@ class Rounder:
         if (own := self._own(layer, unit)) is not None:
             tries = [own]
         least = -128 if own is not None else -127
-        errors = [0.0] * len(tries)
-        for some in _blocks(layer.w):
-            w = layer.w[some]
-            power = np.broadcast_to(weight, layer.w.shape)[some]
-            for at, m in enumerate(tries):
-                errors[at] += float(_errors(w, _rounded(w, m * unit, least), m * unit, power).sum())
-        m = tries[int(np.argmin(errors))]
+        blocks = [_nonzero(layer.w[some], power) for some, power in _powers(layer.w, weight)]
+        clipped = _Clipped([(w.reshape(1, -1), power.reshape(1, -1)) for w, power in blocks])
+        lowest, m = inf, tries[0]
+        for trial in tries:
+            if clipped.least(np.array([trial * unit]), -least)[0] > lowest:
+                break  # fewer steps clip more
+            error = 0.0
+            for w, power in blocks:
+                error += float(_errors(w, _rounded(w, trial * unit, least), trial * unit, power).sum())
+            if error < lowest:
+                lowest, m = error, trial
         result = np.empty_like(layer.w, np.int8)
         for some in _blocks(layer.w):
             result[some] = _rounded(layer.w[some], m * unit, least)
@@ -279,18 +285,25 @@ class Rounder:
             self._multiplier(layer, int(top.max()))
         top = np.minimum(top, SCALE_LIMIT)
         low = np.clip(full * _NARROWEST, 1, top)
-        errors = np.full(len(layer.w), inf)
         scales, w = np.ones(len(layer.w), np.int32), np.zeros_like(layer.w, np.int8)
-        for some in _blocks(layer.w):
-            own, weight = layer.w[some], np.broadcast_to(power, layer.w.shape)[some]
+        for some, weight in _powers(layer.w, power):
+            own, weight = _nonzero(layer.w[some], weight)
+            clipped = _Clipped([(own.reshape(len(own), -1), weight.reshape(len(own), -1))])
+            first, last, errors = top[some], low[some], np.full(len(own), inf)
             for share in np.linspace(0, 1, _TRIES):
-                m = np.rint(top[some] + (low[some] - top[some]) * share)
-                step = (m * unit)[:, None, None, None]
-                tried = _rounded(own, step, -127)
-                error = _errors(own, tried, step, weight).sum(axis=(1, 2, 3))
-                better = error < errors[some]
-                for all_, these in ((errors, error), (scales, m), (w, tried)):
-                    all_[some][better] = these[better]
+                m = np.rint(first + (last - first) * share)
+                # a filter that has clipped so much will not do better with fewer steps
+                left = np.flatnonzero(clipped.least(m * unit, 127) <= errors)
+                if not len(left):
+                    break
+                step = (m[left] * unit)[:, None, None, None]
+                these = own if len(left) == len(own) else own[left]
+                powers = weight if len(left) == len(own) else weight[left]
+                error = _errors(these, _rounded(these, step, -127), step, powers).sum(axis=(1, 2, 3))
+                better = error < errors[left]
+                errors[left[better]] = error[better]
+                scales[some][left[better]] = m[left[better]]
+            w[some] = _rounded(layer.w[some], (scales[some] * unit)[:, None, None, None], -127)
         for pin in self.pins.get(layer.output, ()):
             if len(pin.weights) not in (1, len(layer.w)):
                 continue
@@ -367,6 +380,40 @@ def _blocks(w: NDArray[Any]) -> Iterator[slice]:
     """Filters, as many at a time as `_BLOCK` weights have, but one at least: a large layer needs no more memory."""
     filters = max(1, _BLOCK // max(1, w[0].size))
     return (slice(first, first + filters) for first in range(0, len(w), filters))
+
+
+def _powers(w: NDArray[Any], power: NDArray[np.floating]) -> Iterator[tuple[slice, NDArray[np.floating]]]:
+    """The blocks of some weights, and the power of what each of them multiplies, which `power` broadcasts to."""
+    whole = np.broadcast_to(power, w.shape)
+    return ((some, whole[some]) for some in _blocks(w))
+
+
+def _nonzero(w: NDArray[np.floating], power: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Filters and powers without the input channels that none of these filters reads, as those of other groups: what
+    is 0 stays 0 at any step."""
+    read = np.flatnonzero(w.any(axis=(0, 2, 3)))
+    return (w, power) if 2 * len(read) > w.shape[1] else (w[:, read], power[:, read])
+
+
+class _Clipped:
+    """A bound of the error of rows of weights, in blocks of [R, N], whose squares count by powers of the same shape:
+    what the largest of each block lose because they are clipped. It grows where steps shrink."""
+
+    def __init__(self, blocks: Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]) -> None:
+        sizes: list[NDArray[np.floating]] = []
+        powers: list[NDArray[np.floating]] = []
+        for w, power in blocks:
+            size, rest = np.abs(w), max(0, w.shape[1] - _LARGEST)
+            at = np.argpartition(size, rest, axis=1)[:, rest:] if rest else np.indices(w.shape)[1]
+            sizes.append(np.take_along_axis(size, at, 1))
+            powers.append(np.take_along_axis(power, at, 1))
+        self._sizes = np.concatenate(sizes, axis=1, dtype=np.float64)
+        self._powers = np.concatenate(powers, axis=1, dtype=np.float64)
+
+    def least(self, step: NDArray[np.floating], levels: int) -> NDArray[np.float64]:
+        """Of each row, with a step [R] of which a weight may be so many, whatever its sign."""
+        lost = np.maximum(self._sizes - (step * levels)[:, None], 0)
+        return (1 - 1e-9) * (lost * lost * self._powers).sum(axis=1)
 
 
 def _rounded(w: NDArray[np.floating], step: float | NDArray[np.floating], least: int) -> NDArray[np.float64]:

@@ -187,9 +187,10 @@ class WorkloadRequest(Protocol):
 
 
 class PlanHolder:
-    """Something that has been planned."""
+    """Something that has been planned. `notes`: what is to be said of it."""
 
     planned: Planned
+    notes: Sequence[str] = ()
 
     @property
     def schedule(self) -> Schedule:

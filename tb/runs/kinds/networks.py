@@ -81,6 +81,7 @@ class PlannedNetwork(PlanHolder):
     name: str
     macs: int
     planned: Planned
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,8 @@ class NetworkRequest:
         schedule = schedule.model_copy(
             update={"predicted": prediction(schedule, prepared_network.program, prepared_network.timeline)}
         )
-        return PlannedNetwork(
-            self.name, graph.total_macs, Planned(schedule, prepared_network.program, prepared_network.timeline)
-        )
+        planned = Planned(schedule, prepared_network.program, prepared_network.timeline)
+        return PlannedNetwork(self.name, graph.total_macs, planned, graph.notes)
 
     def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[NetworkRun]:
         source = self._on(chip, scheduler)

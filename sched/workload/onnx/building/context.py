@@ -29,8 +29,8 @@ class FloatContext(ReaderContext[View]):
     become values, and whatever else takes layers that the host would not need, where it runs what is at the end.
     `turns`: whether channels and pixels may change places. `functions`: for values that are functions of one other
     value, element by element: that one, and how. `masks`: of values that are masked scores, which of their elements
-    count. `transposes`, `pixels`: values that several operators share, by what they are made of (`pictures.turn`,
-    `maps.emit_map`).
+    count. `dense`: convolutions in groups that run as one. `transposes`, `pixels`: values that several operators share,
+    by what they are made of (`pictures.turn`, `maps.emit_map`).
     """
 
     def __init__(self, model: CheckedModel, normalised: bool = False, generous: bool = False) -> None:
@@ -39,6 +39,7 @@ class FloatContext(ReaderContext[View]):
         self.layers: dict[str, FloatLayer] = {}
         self.budget = Budget(sum(array.size for array in self.constants.values()))
         self.notes: list[str] = []
+        self.dense: list[str] = []
         self.orders: dict[str, NDArray[np.int64]] = {}
         self.sizes: dict[str, Size] = {}
         self.normalise: dict[str, PerChannel] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -44,7 +45,7 @@ def build_network(context: FloatContext) -> FloatNet:
     shapes = {
         name: view.shape for name, view in context.views.items() if view.pad == NO_PAD and name not in context.before
     }
-    notes = [*context.notes, *context.end_notes()]
+    notes = [*context.notes, *_dense(context.dense), *context.end_notes()]
     orders = {name: index for name, index in context.orders.items() if name in shapes}
     values = {name: view.value for name, view in context.views.items()}
     return FloatNet(
@@ -94,3 +95,11 @@ def _arrange_vectors(context: FloatContext, name: str, view: View) -> View:
     rows = view.order.reshape(-1, view.shape[-1])
     picture = arrange(context, name, view.moved(rows.T[None, :, None]))
     return picture.moved(picture.order[0, :, 0].T.reshape(view.shape))
+
+
+def _dense(names: Sequence[str]) -> Iterator[str]:
+    """What is to be said of convolutions in groups."""
+    if names:
+        others = f" and {len(names) - 1} others" if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else ""
+        each = "Its groups run" if len(names) == 1 else "The groups of each run"
+        yield f"{names[0]}{others}: convolutions in groups. {each} as one convolution with zeros between them."

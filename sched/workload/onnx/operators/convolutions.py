@@ -84,7 +84,7 @@ def _group_weights(
     for g in range(group):
         rows, columns = slice(g * each, (g + 1) * each), slice(g * inputs, (g + 1) * inputs)
         dense[rows, columns] = w[rows]
-    context.notes.append(f"The {group} groups of {node.output[0]} run as one convolution with zeros between them.")
+    context.dense.append(node.output[0])
     return "conv", dense
 
 

@@ -148,3 +148,40 @@ def test_of_drawn_weights_one_choice_is_tried(monkeypatch: pytest.MonkeyPatch) -
     assert (report.equalised, report.graph.real) == (0.0, False)
     quantise_with_report(model, data, by_channel=True)
     assert len(graphs) > 8
+
+
+@pytest.mark.parametrize("tail", [0.0, 3.0])
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_the_multiplier_of_least_error_of_all(tail: float, by_channel: bool) -> None:
+    """What is left out (weights that are 0 for whole channels, multipliers that clip too much) changes no choice.
+    `tail`: how much larger than the others some weights are."""
+    m = FloatModel((1, 24, 6, 6), seed=5)
+    w = m.random.normal(0, 0.3, (24, 8, 3, 3))
+    w[::5, 0, 0, 0] *= 1 + 10 * tail
+    grouped = m.node("Conv", ["x", m.constant(w), m.normal(24)], "grouped", group=3, pads=[1, 1, 1, 1])
+    dense = m.random.standard_t(3, (40, 24, 3, 3)) * 0.1 if tail else m.random.normal(0, 0.1, (40, 24, 3, 3))
+    m.node("Conv", [grouped, m.constant(dense), m.normal(40)], "dense")
+    net = fold(m.build("dense"), "model", normalised=False)
+    statistics = measure(net, [{"x": x} for x in m.data(2)])
+    rounder = Rounder(net, statistics, by_channel=by_channel)
+    for layer, float_layer in zip(rounder.graph().layers, net.layers, strict=True):
+        weights, power = float_layer.w, statistics[float_layer.inputs[0]].square[None, :, None, None]
+        assert weights is not None
+        assert layer.w is not None
+        unit = rounder.step(layer.output) / rounder.step(layer.inputs[0]) / 2**SCALE_SHIFT
+        rows = weights if by_channel else weights[None]
+        for row, (own, rounded) in enumerate(zip(rows, layer.w if by_channel else layer.w[None], strict=True)):
+            full = np.abs(own).max() / 127 / unit
+            top = np.ceil(full)
+            low = max(1, full / 2)
+            if by_channel:
+                tries = [np.rint(top + (low - top) * share) for share in np.linspace(0, 1, 48)]
+            else:
+                tries = sorted({round(m) for m in np.linspace(low, top, 48)}, reverse=True)
+
+            values = [np.clip(np.rint(own / (m * unit)), -127, 127) for m in tries]
+            errors = [float((power[0] * (q * m * unit - own) ** 2).sum()) for q, m in zip(values, tries, strict=True)]
+            best = int(np.argmin(errors))
+            chosen = int(layer.scales[row]) if layer.scales is not None else layer.scale
+            assert chosen == tries[best]
+            assert np.array_equal(rounded, values[best])
