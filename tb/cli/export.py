@@ -83,7 +83,6 @@ def export(request: ExportRequest) -> None:
     from ..report.progress import Working
     from ..runs.export.export import files
     from ..runs.export.folder import check_place, write_folder
-    from ..runs.kinds.interface import Listener
     from ..runs.searching import searching, with_budget, with_effort
 
     chip = load(request.chip)
@@ -96,8 +95,8 @@ def export(request: ExportRequest) -> None:
         raise typer.BadParameter(f"{request.input} has {workload.runs} inputs; give one", param_hint="--input")
     if workload.scheduled_as is not None:
         check_scheduler(scheduler, workload.scheduled_as)
-    with limited(request.time_limit, request.memory_limit, request.network), searching(screen) as on_search:
-        (run,) = workload.prepare(chip, scheduler, Listener(search=on_search))
+    with limited(request.time_limit, request.memory_limit, request.network), searching(screen) as listener:
+        (run,) = workload.prepare(chip, scheduler, listener)
     with Working(screen, f"{run.name}: writing its files"):
         result = files(run, chip)
         write_folder(request.out, result)

@@ -145,10 +145,13 @@ def schedule(request: ScheduleRequest) -> None:
     plans: list[tuple[_Job, PlannedWorkload]] = []
     failures: list[tuple[str, str]] = []
     kept = resumable(lambda: f"after {len(plans)} of {len(jobs)}; what searches that have ended found is kept")
-    with kept, limited(request.time_limit, request.memory_limit, request.network), searching(screen) as on_search:
+    with kept, limited(request.time_limit, request.memory_limit, request.network), searching(screen) as all_:
         for job in jobs:
+            name = job.title(jobs)
+            listener = Listener(lambda what, name=name: all_.step(f"{name}: {what}"), all_.search)
+            listener.step("reading")
             try:
-                plans.append((job, job.workload.plan(job.chip, job.scheduler, Listener(search=on_search))))
+                plans.append((job, job.workload.plan(job.chip, job.scheduler, listener)))
             except Exception as error:
                 if (problem := expected(error)) is None:
                     raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,19 +84,23 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def load(source: NetworkSource) -> Graph:
+#: Called with what is being done, "reading" first.
+OnStep = Callable[[str], None]
+
+
+def load(source: NetworkSource, on_step: OnStep = lambda what: None) -> Graph:
     """The network itself; a float model is quantised first. Raises WorkloadError (OnnxError) when that cannot be."""
-    return _network(source)[0]
+    return _network(source, on_step)[0]
 
 
-def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
+def ready(source: NetworkSource, on_step: OnStep = lambda what: None) -> tuple[Graph, list[Feed]]:
     """The network and what it is fed, compared with its own file.
 
     An integer model is run in ONNX Runtime as it is, on the very inputs, and must give every byte that the golden model
     gives; of a float model, feeds get what it makes of them (its layers are compared when it is quantised). Raises as
     `load` and `feeds` do, and OnnxError, naming node and tensor, where file and network differ.
     """
-    graph, file, quantisation = _network(source)
+    graph, file, quantisation = _network(source, on_step)
     if file is None:
         return graph, feeds(source, graph)
     if quantisation is None:
@@ -116,7 +120,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
     return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in result]
 
 
-def _network(source: NetworkSource) -> tuple[Graph, OnnxFile | None, Quantised | None]:
+def _network(source: NetworkSource, on_step: OnStep) -> tuple[Graph, OnnxFile | None, Quantised | None]:
     """The network; of a file also that, and how its quantisation went if it is a float one."""
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.onnx.labels import labels_in
@@ -132,7 +136,7 @@ def _network(source: NetworkSource) -> tuple[Graph, OnnxFile | None, Quantised |
         file = opened(source.name, dict(source.bind), source.seed, source.calibration or source.inputs)
         exact = as_it_is(file.model, source.name, source.by_channel)
         if exact is None:
-            quantisation = _quantised(_for_bytes(source, file.model), file)
+            quantisation = _quantised(_for_bytes(source, file.model), file, on_step)
             exact = quantisation.graph
         notes = file.notes
         if quantisation is not None and not (source.calibration or source.inputs or file.drawn):
@@ -199,7 +203,7 @@ def _data_for(net: FloatNet) -> str:
     return "pictures or .npy files" if picture else f".npy files {list(shape)}"
 
 
-def _quantised(source: NetworkSource, file: OnnxFile) -> Quantised:
+def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quantised:
     """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -214,6 +218,7 @@ def _quantised(source: NetworkSource, file: OnnxFile) -> Quantised:
         )
     name = Path(source.name).stem
     how: dict[str, Any] = {"ranges": source.ranges, "by_channel": source.by_channel, "real": not file.drawn}
+    how["progress"] = lambda way, ways: on_step(f"reading: quantising, {way} of {ways} ways")
     if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]

@@ -1,14 +1,15 @@
-"""The progress of a search for a schedule, on the screen: a bar for each search, with the best result so far."""
+"""The progress of scheduling, on the screen: what is being done, and a bar for each search, with the best so far."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..report.progress import folded, whole
+from ..report.progress import Working, folded, whole
+from .kinds.interface import Listener
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,17 +48,20 @@ def _with_option(scheduler: str, option: str, value: str | None, why: str) -> st
 
 
 @contextmanager
-def searching(screen: Console) -> Generator[Callable[[SearchState], None]]:
-    """Yields a function to which a search reports: tilings done, schedules made, and the best so far with its estimated
-    cost; or that it is being compiled, and the functions done."""
+def searching(screen: Console) -> Generator[Listener]:
+    """Yields a listener. Its `step` takes what is being done; a search reports to its `search`: tilings done, schedules
+    made, and the best so far with its estimated cost; or that it is being compiled, and the functions done. In a log
+    what is being done is said once it takes long."""
     columns = (
         TextColumn("{task.description}", markup=False, table_column=folded()),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False, table_column=whole()),
+        TextColumn("{task.fields[what]}", markup=False, table_column=whole()),
         TextColumn("{task.fields[best]}", markup=False, table_column=folded()),
         TimeElapsedColumn(table_column=whole()),
     )
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
+    with ExitStack() as stack:
+        bars = stack.enter_context(Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal))
+        working: Working | None = None
         tasks: dict[str, TaskID] = {}
         compiling = "compiling the search, once"
 
@@ -66,17 +70,30 @@ def searching(screen: Console) -> Generator[Callable[[SearchState], None]]:
                 if compiling not in tasks:
                     if not screen.is_terminal:  # there are no bars, so print what takes so long
                         screen.print(compiling, markup=False)
-                    tasks[compiling] = bars.add_task(compiling, total=state.total, best="", what="functions")
-                bars.update(tasks[compiling], completed=state.done, total=state.total)
+                    tasks[compiling] = bars.add_task(compiling, total=state.total, best="", what="")
+                what = f"{state.done}/{state.total} functions"
+                bars.update(tasks[compiling], completed=state.done, total=state.total, what=what)
                 return
             if compiling in tasks:
                 bars.remove_task(tasks.pop(compiling))
             if state.layer not in tasks:
-                tasks[state.layer] = bars.add_task(state.layer, total=state.total, best="", what="tilings")
+                tasks[state.layer] = bars.add_task(state.layer, total=state.total, best="", what="")
             best = ""
             if state.best is not None:
                 cost = f"{state.best.cycles:,.0f} cycles, {state.best.words:,} words"
                 best = f"best of {state.schedules:,}: {state.best}, {cost}"
-            bars.update(tasks[state.layer], completed=state.done, total=state.total, best=best)
+            what = f"{state.done}/{state.total} tilings"
+            bars.update(tasks[state.layer], completed=state.done, total=state.total, best=best, what=what)
 
-        yield on_progress
+        def on_step(what: str) -> None:
+            nonlocal working
+            if not screen.is_terminal:
+                if working is None:
+                    working = stack.enter_context(Working(screen, what))
+                working.say(what)
+            elif "" in tasks:
+                bars.update(tasks[""], description=what)
+            else:
+                tasks[""] = bars.add_task(what, total=None, best="", what="")
+
+        yield Listener(on_step, on_progress)

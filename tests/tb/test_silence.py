@@ -126,7 +126,7 @@ def test_the_best_of_a_search_is_folded_between_words(monkeypatch: pytest.Monkey
     bars = screens(monkeypatch)
     with searching(terminal()):
         best = "best of 1,234: tiles of 8 rows, 12,345,678 cycles, 1,234,567 words"
-        bars[0].add_task("resnet50/conv4_2_2", total=1000, completed=500, what="tilings", best=best)
+        bars[0].add_task("resnet50/conv4_2_2", total=1000, completed=500, what="500/1000 tilings", best=best)
         text = drawn(bars[0])
     for word in ("resnet50/conv4_2_2", "500/1000 tilings", "0:00:00", "12,345,678", "1,234,567"):
         assert word in text, text

@@ -21,7 +21,7 @@ equalisation does much of what steps by filter do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
@@ -165,8 +165,10 @@ def quantise_with_report(
     real: bool = True,
     ranges: str = BEST,
     by_channel: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Quantised:
-    """As `quantise`, with how well it went. Sizes that the model leaves open are those of the calibration data."""
+    """As `quantise`, with how well it went. Sizes that the model leaves open are those of the calibration data.
+    `progress`: called before each of the ways that are compared, with its number and how many there are."""
     if isinstance(model, str | Path):
         name = name or Path(model).stem
         model = load_model(model)
@@ -203,7 +205,7 @@ def quantise_with_report(
     if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
         hows = (*hows, RAREST)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
-    best = _best(net, feeds, hows, picture, pins, about, by_channel)
+    best = _best(net, feeds, hows, picture, pins, about, by_channel, progress or (lambda way, ways: None))
     origins = dict(zip(net.outputs, net.origins, strict=True))
     ends = {
         name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.orders.get(origin))
@@ -224,6 +226,7 @@ def _best(
     pins: dict[str, Pin],
     about: Mapping[str, Any],
     by_channel: bool,
+    progress: Callable[[int, int], None],
 ) -> Quantised:
     """The best of all choices; with the file's own scales, if it has any that the chip can have. Where it has one for
     each channel of some weights and the chip (not `by_channel`) has not, the better one of these and others."""
@@ -250,12 +253,14 @@ def _best(
         about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file: those {own}.")}
     real = bool(about["real"])  # no choice is better for weights that are drawn
     ways = list(product(hows, (False, True) if by_channel else (False,))) if real else [(hows[0], by_channel)]
-    for strength in _STRENGTHS if real else _STRENGTHS[:1]:
+    strengths = _STRENGTHS if real else _STRENGTHS[:1]
+    for turn, strength in enumerate(strengths):
         trial, trial_truth, trial_statistics = net, truth, statistics
         if strength:
             trial = equalised(net, statistics, strength)
             trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
-        for how, each in ways:
+        for way, (how, each) in enumerate(ways, turn * len(ways)):
+            progress(way + 1, len(strengths) * len(ways))
             try:
                 rounder = Rounder(trial, trial_statistics, how, picture=picture, by_channel=each)
                 graph = replace(rounder.graph(), **about)

@@ -119,7 +119,7 @@ class NetworkRequest:
     def plan(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> PlannedNetwork:
         """Raises WorkloadError (OnnxError), DoesNotFit and what the scheduler raises."""
         self.check(chip)
-        graph = load(self._on(chip, scheduler))
+        graph = load(self._on(chip, scheduler), progress.step)
         prepared_network = self._scheduled(graph, chip, scheduler, progress)
         schedule = prepared_network.network_schedule.schedule
         schedule = schedule.model_copy(
@@ -130,7 +130,7 @@ class NetworkRequest:
 
     def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[NetworkRun]:
         source = self._on(chip, scheduler)
-        graph, feeds = ready(source)  # files are read first: a wrong one is reported early
+        graph, feeds = ready(source, progress.step)  # files are read first: a wrong one is reported early
         settings = model_settings(source)
         prepared_network = self._scheduled(graph, chip, scheduler, progress)
         return [NetworkRun(prepared_network, self.name, feed, source.tensors, settings) for feed in feeds]
