@@ -218,7 +218,11 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
         )
     name = Path(source.name).stem
     how: dict[str, Any] = {"ranges": source.ranges, "by_channel": source.by_channel, "real": not file.drawn}
-    how["progress"] = lambda way, ways: on_step(f"reading: quantising, {way} of {ways} ways")
+
+    def on_way(way: int, ways: int) -> None:
+        on_step(f"reading: quantising, {way} of {ways} ways")
+
+    how["progress"] = on_way
     if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
