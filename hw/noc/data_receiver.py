@@ -205,7 +205,7 @@ class DataReceiver(wiring.Component):
             burst = Signal()
             m.d.comb += [
                 burst.eq(good & is_dram),
-                turn.open.eq(told & (~burst | self.burst.ready)),
+                turn.open.eq(told & (~is_dram | self.burst.ready)),  # a bad one waits, too: that it is is seen late
                 self.burst.valid.eq(turn.valid & told & burst),
                 self.burst.payload.offset.eq(address.offset),
                 self.burst.payload.words.eq(head.words),
