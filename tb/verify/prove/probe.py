@@ -37,7 +37,8 @@ class Inside:
 
     Signals of a submodule are named `<submodule>.<signal>`, at any depth. `memories`: submodules that are a memory or
     keep one in `storage`, or as `<submodule>.<memory>`, whose words (all of them) are asked for; each word gets a read
-    port of its own, which leaves what the memory does as it is. Raises ProveError, here and in the methods, for a name that does not exist.
+    port of its own, which leaves what the memory does as it is. Raises ProveError, here and in the methods, for a name
+    that does not exist.
     """
 
     def __init__(self, component: Any, memories: Sequence[str] = ()) -> None:
