@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Routers opened up: their queues and channels, under the names that proofs use.
 
 All that proofs know of the insides of `Router` stands here.
