@@ -104,7 +104,7 @@ class CoreUnits:
         # the semaphores' ports for long has to be sure of its place among the finished, though.
         waits = fifo.SyncFIFO(width=WAITED_BITS, depth=QUEUE)
         m.submodules[f"{name}_waits"] = in_domain(waits, self._control)
-        done = data.StructLayout({"record": TraceRecord, "post": SemPost})
+        done = data.StructLayout({"record": TraceRecord, "post": SemPost, "owes": 1})
         retired = fifo.SyncFIFO(width=done.size, depth=QUEUE)
         m.submodules[f"{name}_retired"] = in_domain(retired, self._control)
         self.wake += [waits.w_en, block.retire.valid, retired.r_rdy]
@@ -127,20 +127,20 @@ class CoreUnits:
             entry.record.end.eq(block.retire.end),
             entry.post.sem.eq(block.retire.post_sem),
             entry.post.n.eq(block.retire.post_n),
+            entry.owes.eq(block.retire.post_n != 0),
             waits.r_en.eq(block.retire.valid),
             retired.w_en.eq(block.retire.valid),
             retired.w_data.eq(entry),
         ]
         out = data.View(done, retired.r_data)
         posted, traced = Signal(name=f"{name}_posted"), Signal(name=f"{name}_traced")
-        owes, all_done = Signal(name=f"{name}_owes"), Signal(name=f"{name}_all_done")
+        all_done = Signal(name=f"{name}_all_done")
         m.d.comb += [
-            owes.eq(out.post.n != 0),
-            post.valid.eq(retired.r_rdy & owes & ~posted),
+            post.valid.eq(retired.r_rdy & out.owes & ~posted),
             post.payload.eq(out.post),
             record.valid.eq(retired.r_rdy & ~traced),
             record.payload.eq(out.record),
-            all_done.eq((~owes | posted | post.ready) & (traced | record.ready)),
+            all_done.eq((~out.owes | posted | post.ready) & (traced | record.ready)),
             retired.r_en.eq(retired.r_rdy & all_done),
         ]
         with m.If(retired.r_rdy):

@@ -389,7 +389,7 @@ class Tile(wiring.Component):
         m.d.comb += [
             host.tile.eq(self.tile),
             host.ready.eq(semaphores.ready),
-            host.ended.eq(mover.ended & (checks.serving | ~reporter.owes)),
+            host.ended.eq(mover.ended & (checks.serving | ~(reporter.owes | parts.delivery.fault.valid))),
             host.moved.eq(self.any_moved.any()),
             host.fault.valid.eq(self.post_in.valid & self.post_in.ready & ~checks.refused.valid),
             host.fault.payload.eq(self.post_in.payload.data),

@@ -89,23 +89,28 @@ def connect_posts(
     away = Signal()
     m.d.comb += away.eq(delivered.valid & note.notify & ~here)
     flit = Signal(PostFlit)
+    parity = Signal(name="post_parity")
     note_flit = Signal(PostFlit)
     m.d.comb += [note_flit.dst_tile.eq(note.notify_tile), note_flit.sem.eq(note.notify_sem), note_flit.n.eq(1)]
     wrong = Signal()
     m.d.comb += [
         tile.post_out.payload.data.eq(flit),
-        tile.post_out.payload.data[POST.offsets["parity"][0]].eq(flit.as_value().xor()),
+        tile.post_out.payload.data[POST.offsets["parity"][0]].eq(parity),
         tile.post_out.payload.last.eq(1),
         reporter.send.ready.eq(tile.post_out.ready),
     ]
+
+    def offer(post: data.View) -> None:  # its parity does not wait for which of them it is
+        m.d.comb += [flit.eq(post), parity.eq(post.as_value().xor()), tile.post_out.valid.eq(1)]
+
     with m.If(reporting):
-        m.d.comb += [flit.eq(reporter.send.payload), tile.post_out.valid.eq(1)]
+        offer(reporter.send.payload)
     with m.Elif(away):
-        m.d.comb += [flit.eq(note_flit), tile.post_out.valid.eq(1)]
+        offer(note_flit)
     busy = reporting | away
     for front in fronts:
         with m.If(~busy & front.send.valid):
-            m.d.comb += [flit.eq(front.send.payload), tile.post_out.valid.eq(1)]
+            offer(front.send.payload)
         m.d.comb += front.send.ready.eq(~busy & tile.post_out.ready)
         busy = busy | front.send.valid
     m.d.comb += delivered.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, tile.post_out.ready & ~reporting)))

@@ -67,7 +67,8 @@ class BlockRam(wiring.Component):
             reads.ident.eq(axi.arid),
             reads.time.eq(now + config.dram.latency),
             axi.arready.eq(reads.count != _QUEUE),
-            due.eq((reads.count != 0) & ~(now - reads.first_time)[-1] & ~held & token & fresh),
+            reads.now.eq(now),
+            due.eq(reads.ripe & ~held & token & fresh),
             last.eq(reads.beat == reads.first_length),
             axi.rvalid.eq(held | new),
             axi.rlast.eq(last),
@@ -149,7 +150,8 @@ class BlockRam(wiring.Component):
 
 class _Queue(wiring.Component):
     """Bursts of one direction, the oldest first. `step`: a beat of the oldest goes; `pop`: it was its last one. `word`:
-    that of its beat; `next_word`: that of the beat of the next cycle."""
+    that of its beat; `next_word`: that of the beat of the next cycle. `ripe`: there is one, and its `time` has come, as
+    a register: no burst's is before the second cycle after its `push`."""
 
     reset: Signal
     push: Signal
@@ -166,7 +168,8 @@ class _Queue(wiring.Component):
     first_length: Signal
     first_ident: Signal
     first_bad: Signal
-    first_time: Signal
+    now: Signal
+    ripe: Signal
 
     def __init__(self, shift: int, config: ChipConfig) -> None:
         self._shift, self._words = shift, config.dram.words
@@ -187,7 +190,8 @@ class _Queue(wiring.Component):
                 "first_length": Out(8),
                 "first_ident": Out(1),
                 "first_bad": Out(1),
-                "first_time": Out(_TIME),
+                "now": In(_TIME),
+                "ripe": Out(1),
             }
         )
 
@@ -217,8 +221,10 @@ class _Queue(wiring.Component):
             self.first_length.eq(first.data[32:40]),
             self.first_ident.eq(first.data[40]),
             self.first_bad.eq(first.data[41]),
-            self.first_time.eq(first.data[42:]),
         ]
+        # Both that may be the oldest in the next cycle are looked at, before it is clear which it is.
+        come = [~(self.now + 1 - burst.data[42:])[_TIME - 1] for burst in (first, second)]
+        m.d.sync += self.ripe.eq(Mux(self.pop, (self.count > 1) & come[1], (self.count != 0) & come[0]))
         m.d.sync += [
             into.eq(into + self.push),
             out.eq(out + self.pop),
@@ -227,5 +233,5 @@ class _Queue(wiring.Component):
         with m.If(self.step):
             m.d.sync += self.beat.eq(Mux(self.pop, 0, self.beat + 1))
         with m.If(self.reset):
-            m.d.sync += [into.eq(0), out.eq(0), self.count.eq(0), self.beat.eq(0)]
+            m.d.sync += [into.eq(0), out.eq(0), self.count.eq(0), self.beat.eq(0), self.ripe.eq(0)]
         return m

@@ -16,9 +16,9 @@ HEADER_BYTES = 8
 
 class FrameSender(wiring.Component):
     """Sends `header` and `length` bytes of data as a frame, from the cycle after `start` on; `busy` until its last flag
-    is taken. Byte `address` of the data stands at `data` a cycle after `address`. A byte goes out at most every second
-    cycle, so a frame of n bytes takes 2 n + 14 cycles or so on a line that takes them, and twice that for bytes that
-    are escaped.
+    is taken. Byte `address` of the data stands at `data` a cycle after `address`. A byte goes out at most every third
+    cycle, so a frame of n bytes takes 3 n + 14 cycles or so on a line that takes them, and another for each byte that
+    is escaped.
     """
 
     output: stream.Interface
@@ -47,6 +47,7 @@ class FrameSender(wiring.Component):
         left = Signal(16)
         escaped = Signal()  # the next byte is the second of an escaped one
         byte, special, sent = Signal(8), Signal(), Signal()
+        answered = Signal(8)  # what the memory said: that is late in a cycle
         header = Signal(8 * HEADER_BYTES)
         m.d.comb += [
             header.eq(self.header),
@@ -88,9 +89,12 @@ class FrameSender(wiring.Component):
                 with m.If(left == 0):
                     m.next = "sum"
                 with m.Else():
-                    m.next = "data"
+                    m.next = "load"
+            with m.State("load"):
+                m.d.sync += answered.eq(self.data)
+                m.next = "data"
             with m.State("data"):
-                send(self.data)
+                send(answered)
                 m.d.comb += crc.valid.eq(sent)
                 with m.If(sent):
                     m.d.sync += [left.eq(left - 1), self.address.eq(self.address + 1)]

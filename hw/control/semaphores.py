@@ -11,8 +11,8 @@ turn depends on it.
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import memory, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
@@ -55,31 +55,35 @@ class Semaphores(wiring.Component):
         clearing = Signal(range(depth + 1))
         m.d.comb += self.ready.eq(clearing == depth)
 
-        post = Signal(SemPost)
-        posting = Signal()
-        seen = values.read_port(domain="comb")
         posts = [self.post(i) for i in range(self.posts)]
         earlier = ~self.ready
+        post = Signal(SemPost)  # the first of all ports but `checked`
+        posting = Signal()
+        late = Signal()  # that of `checked` is before it
         void = Signal(name="is_void")
+        chosen = Signal()
         for number, port in enumerate(posts):
             m.d.comb += port.ready.eq(~earlier)
             if number == self.checked:
-                m.d.comb += void.eq(port.valid & ~earlier & self.void)
-            with m.If(port.valid & ~earlier):
-                m.d.comb += [post.eq(port.payload), posting.eq(1)]
+                m.d.comb += [late.eq(port.valid & ~earlier), void.eq(late & self.void)]
             earlier = earlier | port.valid
-        total = Signal(SEMAPHORE_BITS + 1)
-        fits = Signal()
-        m.d.comb += [seen.addr.eq(post.sem), total.eq(seen.data + post.n)]
-        m.d.comb += fits.eq((post.sem < self.count) & (total <= SEMAPHORE_MAX))
+        others = [port for number, port in enumerate(posts) if number != self.checked]
+        for port in reversed(others):
+            with m.If(port.valid):
+                m.d.comb += post.eq(port.payload)
+        m.d.comb += [chosen.eq(Cat(port.valid for port in others).any()), posting.eq(self.ready & (chosen | late))]
+        sem, total, fits = self._sum(m, values, "post", post)
+        if self.checked is not None:  # what is late in a cycle has a sum of its own
+            sums = self._sum(m, values, "late", posts[self.checked].payload)
+            sem, total, fits = (Mux(late, mine, other) for mine, other in zip(sums, (sem, total, fits), strict=True))
         with m.If(posting & ~fits & ~void):
             m.d.comb += [
                 self.fault.valid.eq(1),
-                self.fault.cause.eq(Mux(post.sem < self.count, Cause.SEMAPHORE_OVERFLOW, Cause.SEMAPHORE_RANGE)),
-                self.fault.value.eq(post.sem),
+                self.fault.cause.eq(Mux(sem < self.count, Cause.SEMAPHORE_OVERFLOW, Cause.SEMAPHORE_RANGE)),
+                self.fault.value.eq(sem),
             ]
         with m.If(posting):
-            m.d.comb += [write.addr.eq(post.sem), write.data.eq(total), write.en.eq(fits & ~void)]
+            m.d.comb += [write.addr.eq(sem), write.data.eq(total), write.en.eq(fits & ~void)]
 
         taken = earlier
         for i in range(self.takers):
@@ -100,3 +104,14 @@ class Semaphores(wiring.Component):
         with m.If(self.clear):
             m.d.sync += clearing.eq(0)
         return m
+
+    def _sum(self, m: Module, values: memory.Memory, name: str, post: data.View) -> tuple[Value, Value, Value]:
+        """What a post makes of its semaphore: (the semaphore, its value then, that it may have it)."""
+        seen = values.read_port(domain="comb")
+        total, fits = Signal(SEMAPHORE_BITS + 1, name=f"{name}_total"), Signal(name=f"{name}_fits")
+        m.d.comb += [
+            seen.addr.eq(post.sem),
+            total.eq(seen.data + post.n),
+            fits.eq((post.sem < self.count) & (total <= SEMAPHORE_MAX)),
+        ]
+        return post.sem, total, fits

@@ -89,6 +89,8 @@ class Dispatch(MoverPorts):
 
         last_own = Signal()
         pick_own = Signal()
+        # what is wrong with either is seen before it is clear which of them is next
+        requested = data.View(MoveLayout, self.remote.payload.code)
         m.d.comb += [
             pick_own.eq(to_engine & (~self.remote.valid | ~last_own)),
             engine.valid.eq(to_engine | self.remote.valid),
@@ -96,6 +98,8 @@ class Dispatch(MoverPorts):
             engine.route.eq(Mux(pick_own, own_route, self.remote.payload.route if steered(self.config) else 0)),
             engine.waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
             engine.pages.eq(Mux(pick_own, mine, asked)),
+            engine.stray.eq(Mux(pick_own, self._stray(own), self._stray(requested))),
+            engine.shapeless.eq(Mux(pick_own, self._shapeless(own), self._shapeless(requested))),
             engine.foreign.eq(pick_own & foreign),
             engine.requester.eq(Mux(pick_own, self.tile, engine.move.dst_tile)),
         ]

@@ -165,6 +165,7 @@ class DramPort(wiring.Component):
         bad = Signal()
         offset = Signal(OFFSET_BITS)
         answered = Signal()  # the oldest burst has its response
+        notice: data.View = Signal(Notice)  # it has its notice in a register, then
         with m.If(writes.r_rdy):
             m.d.comb += [
                 self.blocked_status.waits.eq(Mux(answered, BlockedOn.POSTS, BlockedOn.DRAM)),
@@ -174,7 +175,7 @@ class DramPort(wiring.Component):
         m.d.comb += [
             axi.bready.eq(~answered),
             self.written.valid.eq(answered),
-            self.written.payload.eq(oldest.notice),
+            self.written.payload.eq(notice),
             writes.r_en.eq(answered & (self.written.ready | self._rest)),
         ]
         m.d.sync += [
@@ -182,7 +183,7 @@ class DramPort(wiring.Component):
             bad.eq(axi.bvalid & axi.bready & axi.bresp[1]),
         ]
         with m.If(axi.bvalid & axi.bready):
-            m.d.sync += offset.eq(oldest.offset)
+            m.d.sync += [offset.eq(oldest.offset), notice.eq(oldest.notice)]
         return bad, offset
 
     def _address(self, m: Module, channel: str, runs: stream.Interface, may: Value) -> None:

@@ -64,7 +64,9 @@ class Engine:
         self.route: data.View = Signal(Route, name="engine_route")
         self.waited = Signal(WAITED_BITS, name="engine_waited")
         self.pages: data.View = Signal(Pages, name="engine_pages")
-        self.foreign = Signal(name="engine_foreign")  # its tiles are not the program's
+        # of its tiles some do not exist; it has no words, or runs without any; its tiles are not the program's
+        self.stray, self.shapeless = Signal(name="engine_stray"), Signal(name="engine_shapeless")
+        self.foreign = Signal(name="engine_foreign")
         self.requester = Signal(8, name="engine_requester")  # the tile whose program it is, in chips with `programs`
         self.valid = Signal(name="engine_valid")
         self.ready = Signal(name="engine_ready")
@@ -159,6 +161,10 @@ class MoverPorts(wiring.Component):
     def _shapeless(move: data.View) -> Value:
         """Whether a MOVE has no words, or runs without any."""
         return (move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)
+
+    def _stray(self, move: data.View) -> Value:
+        """Whether a MOVE goes to a tile that does not exist, or notifies one."""
+        return ~self._exists(move.dst_tile) | (move.notify & ~self._exists(move.notify_tile))
 
     def _exists(self, tile: Value) -> Value:
         """Whether a tile address is on the floorplan."""

@@ -24,7 +24,11 @@ class _Sent:
         self.run_left = Signal(MOVE.bits("dst_run"))
         self.left = Signal(MOVE.bits("words"))
         self.stall = Signal(TRACE.bits("stall"))  # cycles
-        self.packet = Signal(WORDS_BITS)  # words of the packet that begins at `address`
+        # Registers, since much follows from them: words of the packet that begins at `address`; the run ends with it;
+        # the MOVE does.
+        self.packet = Signal(WORDS_BITS)
+        self.ends_run = Signal()
+        self.ends = Signal()
         self.counter = Signal(WORDS_BITS)  # words of the current packet that remain to be sent
         self.head: data.View = Signal(DATA_HEAD.layout())
         self.heading = Signal()  # `address` is that of a packet: after the last one there is none
@@ -56,6 +60,8 @@ class Packetiser(MoverPorts):
                 m.d.comb += [have.eq(self.run_data.valid), word.eq(self.run_data.payload)]
                 m.d.comb += [words.r_en.eq(0), self.run_data.ready.eq(take)]
 
+        sending = Signal(init=1)  # in every state except IDLE
+        measured = self._measure(m, sent, incoming, sending)
         self._next_head(m, sent)
         post_owed = Signal()
         free = self._retire_slot(m, post_owed, done)
@@ -74,7 +80,6 @@ class Packetiser(MoverPorts):
         if self.has_dram and self.config.dram.whole_packets:
             with m.If(sent.heading & current.from_dram):
                 m.d.comb += have.eq(self.run_level >= sent.packet)
-        sending = Signal(init=1)  # in every state except IDLE
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += sending.eq(0)
@@ -88,6 +93,7 @@ class Packetiser(MoverPorts):
                         sent.left.eq(incoming.words),
                         sent.stall.eq(0),
                     ]
+                    self._keep_packet(m, sent, measured)
                     m.next = "HEAD"
             with m.State("HEAD"):
                 m.d.comb += [
@@ -103,6 +109,7 @@ class Packetiser(MoverPorts):
                     self._begin_packet(m, sent)
                     m.next = "BODY"
             with m.State("BODY"):
+                self._keep_packet(m, sent, measured)
                 m.d.comb += [
                     self.busy.eq(1),
                     self.blocked_status.waits.eq(waits),
@@ -125,10 +132,38 @@ class Packetiser(MoverPorts):
             m.d.sync += sent.stall.eq(sent.stall + 1)
         return sending
 
+    def _measure(self, m: Module, sent: _Sent, incoming: data.View, sending: Signal) -> tuple[Value, ...]:
+        """How long the next packet is: to the end of the run, of the MOVE, or the next multiple of `packet_words`.
+        Returns `packet`, `ends_run` and `ends` for the state that follows: in IDLE those of the MOVE that comes in, in
+        BODY those of what is left. All numbers are compared at once."""
+        longest = self.config.packet_words
+        inside = longest.bit_length() - 1
+        run_left, left = Signal.like(sent.run_left), Signal.like(sent.left)
+        offset, to_boundary = Signal(inside), Signal(7)
+        run_longer, move_longer, run_beyond, move_beyond = (
+            Signal(name=name) for name in ("run_longer", "move_longer", "run_beyond", "move_beyond")
+        )
+        m.d.comb += [
+            run_left.eq(Mux(sending, sent.run_left, incoming.dst_run)),
+            left.eq(Mux(sending, sent.left, incoming.words)),
+            offset.eq(Mux(sending, sent.address[:inside], incoming.dst[:inside])),
+            to_boundary.eq(longest - offset),
+            run_longer.eq(run_left > left),
+            move_longer.eq(left > run_left),
+            run_beyond.eq(run_left > to_boundary),
+            move_beyond.eq(left > to_boundary),
+        ]
+        packet = Mux(run_beyond & move_beyond, to_boundary, Mux(run_longer, left, run_left))
+        return packet, ~run_longer & ~run_beyond, ~move_longer & ~move_beyond
+
+    @staticmethod
+    def _keep_packet(m: Module, sent: _Sent, measured: tuple[Value, ...]) -> None:
+        m.d.sync += [of.eq(value) for of, value in zip((sent.packet, sent.ends_run, sent.ends), measured, strict=True)]
+
     def _next_head(self, m: Module, sent: _Sent) -> None:
-        """The packet at `address`: to the end of the run, of the MOVE, or the next multiple of `packet_words`."""
-        current, head, longest = sent.current, sent.head, self.config.packet_words
-        inside = longest.bit_length() - 1  # bits of an address between two multiples
+        """The head of the packet at `address`."""
+        current, head = sent.current, sent.head
+        inside = self.config.packet_words.bit_length() - 1  # bits of an address between two multiples
         m.d.comb += sent.target.eq(sent.address)
         if self.config.programs:  # a packet does not cross a multiple of `packet_words`, and so no page
             abroad = current.to_dram & outside(current.pages, sent.place.region, sent.place.offset)
@@ -137,18 +172,13 @@ class Packetiser(MoverPorts):
             with m.If(sent.heading & self.data.valid & abroad):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.RIGHTS)]
                 m.d.comb += [self.fault.tag.eq(current.tag), self.fault.value.eq(sent.address)]
-        shorter = Signal(16)
-        to_boundary = Signal(7)
         m.d.comb += [
-            shorter.eq(Mux(sent.run_left < sent.left, sent.run_left, sent.left)),
-            to_boundary.eq(longest - sent.address[:inside]),
-            sent.packet.eq(Mux(shorter < to_boundary, shorter, to_boundary)),
             head.dst_tile.eq(current.dst_tile),
             head.addr.eq(sent.target),
             head.words.eq(sent.packet),
             head.notify_tile.eq(current.notify_tile),
             head.notify_sem.eq(current.notify_sem),
-            head.notify.eq(current.notify & (sent.left == sent.packet)),
+            head.notify.eq(current.notify & sent.ends),
             head.parity.eq(Cat(head[name] for name in DATA_HEAD.offsets if name != "parity").xor()),
         ]
 
@@ -162,7 +192,7 @@ class Packetiser(MoverPorts):
             sent.run_left.eq(sent.run_left - packet),
             sent.left.eq(sent.left - packet),
         ]
-        with m.If(sent.run_left == packet):
+        with m.If(sent.ends_run):
             stride = sent.current.dst_stride
             m.d.sync += [sent.address.eq(sent.base + stride), sent.base.eq(sent.base + stride)]
             m.d.sync += sent.run_left.eq(sent.current.dst_run)

@@ -119,11 +119,9 @@ class SourceGenerator(MoverPorts):
         """Takes a MOVE once the previous one has been read: reports a fault, or queues its descriptor and starts it."""
         move, descriptors = engine.move, queues.descriptors
         load = Signal()
-        bad_tile = Signal()
-        bad_shape = Signal()
+        refused = Signal(name="load_refused")
         m.d.comb += [
-            bad_tile.eq(~self._exists(move.dst_tile) | (move.notify & ~self._exists(move.notify_tile))),
-            bad_shape.eq(self._shapeless(move)),
+            refused.eq(engine.foreign | engine.stray | engine.shapeless),
             engine.ready.eq(~run.active & descriptors.w_rdy),
             load.eq(engine.valid & engine.ready),
         ]
@@ -132,30 +130,29 @@ class SourceGenerator(MoverPorts):
                 m.d.comb += engine.ready.eq(0)
         m.d.comb += descriptors.w_data.eq(self._describe(m, engine))
         with m.If(load):
+            m.d.comb += descriptors.w_en.eq(~refused)
+            m.d.sync += [
+                run.active.eq(~refused),
+                run.region.eq(split_address(move.src).region),
+                run.offset.eq(move.src[:24]),
+                run.base.eq(move.src[:24]),
+                run.run_left.eq(move.src_run),
+                run.run.eq(move.src_run),
+                run.left.eq(move.words),
+                run.stride.eq(move.src_stride),
+                run.tag.eq(move.tag),
+                run.pages.eq(engine.pages),
+                run.requester.eq(engine.requester),
+                run.told.eq(0),
+            ]
             with m.If(engine.foreign):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag), self.fault.cause.eq(Cause.RIGHTS)]
                 m.d.comb += self.fault.value.eq(move.dst_tile)
-            with m.Elif(bad_tile | bad_shape):
+            with m.Elif(refused):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag)]
-                m.d.comb += self.fault.cause.eq(Mux(bad_tile, Cause.DESTINATION, Cause.SHAPE))
+                m.d.comb += self.fault.cause.eq(Mux(engine.stray, Cause.DESTINATION, Cause.SHAPE))
                 stray = Mux(self._exists(move.dst_tile), move.notify_tile, move.dst_tile)
-                m.d.comb += self.fault.value.eq(Mux(bad_tile, stray, move.words))
-            with m.Else():
-                m.d.comb += descriptors.w_en.eq(1)
-                m.d.sync += [
-                    run.active.eq(1),
-                    run.region.eq(split_address(move.src).region),
-                    run.offset.eq(move.src[:24]),
-                    run.base.eq(move.src[:24]),
-                    run.run_left.eq(move.src_run),
-                    run.run.eq(move.src_run),
-                    run.left.eq(move.words),
-                    run.stride.eq(move.src_stride),
-                    run.tag.eq(move.tag),
-                    run.pages.eq(engine.pages),
-                    run.requester.eq(engine.requester),
-                    run.told.eq(0),
-                ]
+                m.d.comb += self.fault.value.eq(Mux(engine.stray, stray, move.words))
 
     def _describe(self, m: Module, engine: Engine) -> data.View:
         """The descriptor of a MOVE, with the virtual channel chosen by its route or else by its destination."""

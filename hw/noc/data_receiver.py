@@ -14,7 +14,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..spec.config import ChipConfig
+from ..spec.config import OFFSET_BITS, ChipConfig
 from ..spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
 from ..spec.isa import ADDRESS, ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Region, Unit, data_flit_bits
 from ..wiring.signatures import (
@@ -37,14 +37,14 @@ class _State(IntEnum):
 
     HEAD = 0
     BODY = 1
-    SINK = 2  #: part of a faulty packet
 
 
 def _context() -> data.StructLayout:
-    """The state kept for the packet in flight on a virtual channel."""
+    """The state kept for the packet in flight on a virtual channel. `refused`: what is left of it is drained."""
     return data.StructLayout(
         {
-            "state": 2,
+            "state": 1,
+            "refused": 1,
             **DATA_HEAD.members("addr", "notify_tile", "notify_sem", "notify"),
             **ADDRESS.members("region", "offset"),
             "left": DATA_HEAD.bits("words"),
@@ -72,7 +72,8 @@ class DataReceiver(wiring.Component):
     """Writes arriving packets into the memories of the tile.
 
     Every head is checked for parity and against `depths` (words of each writable region) before the first word is
-    written, and the tail against the length in the head; a packet that fails is a fault and is drained unwritten.
+    written, and the tail against the length in the head; a packet that fails is a fault, in the cycle after, and is
+    drained unwritten.
     Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `delivered` is
     valid from t + 1 on. For DRAM packets (`dram=True`, region MAIN) the DRAM port notifies instead, when the write has
     been answered. `blocked_status`: what the packet in flight waits for, for the host when it asks.
@@ -139,7 +140,7 @@ class DataReceiver(wiring.Component):
         m.d.comb += [
             self.delivered.valid.eq(owed),
             self.delivered.payload.eq(note),
-            self.active.eq(self.flit.valid | valid | owed),
+            self.active.eq(self.flit.valid | valid | owed | self.fault.valid),
             told.eq(~owed | self.delivered.ready),
         ]
         with m.If(self.delivered.ready):
@@ -163,30 +164,32 @@ class DataReceiver(wiring.Component):
                 m.d.comb += sink_ready.eq(self.burst_data.ready)
 
         blocked_status = self.blocked_status
+        m.d.sync += self.fault.valid.eq(0)
         with m.Switch(packet.state):
             with m.Case(_State.HEAD):
                 self._on_head(m, turn, head, good, flipped, owed, told)
             with m.Case(_State.BODY):
-                self._on_word(m, turn, to_dram, sink_ready, free)
-                with m.If(done & notifies):  # tails without a notify may be taken while the slot is full
-                    m.d.sync += [note.notify_tile.eq(packet.notify_tile), note.notify_sem.eq(packet.notify_sem)]
-                    m.d.sync += [note.notify.eq(1), owed.eq(1)]
-                with m.If(~take):
-                    blocked = Mux(to_dram, BlockedOn.DRAM, BlockedOn.MEMORY)
-                    m.d.comb += blocked_status.waits.eq(
-                        Mux(valid, Mux(free, blocked, BlockedOn.POSTS), BlockedOn.FLITS)
-                    )
-                    m.d.comb += [
-                        blocked_status.tag.eq(packet.left),
-                        detail(blocked_status).eq(Cat(packet.offset, packet.region)),
-                    ]
-            with m.Case(_State.SINK):
-                m.d.comb += turn.open.eq(1)
                 with m.If(flit.last):
                     m.d.comb += following.state.eq(_State.HEAD)
-                with m.If(~valid):
-                    m.d.comb += blocked_status.waits.eq(BlockedOn.FLITS)
-                    m.d.comb += detail(blocked_status).eq(Cat(packet.offset, packet.region))
+                with m.If(packet.refused):
+                    m.d.comb += turn.open.eq(1)
+                    with m.If(~valid):
+                        m.d.comb += blocked_status.waits.eq(BlockedOn.FLITS)
+                        m.d.comb += detail(blocked_status).eq(Cat(packet.offset, packet.region))
+                with m.Else():
+                    self._on_word(m, turn, to_dram, sink_ready, free)
+                    with m.If(done & notifies):  # tails without a notify may be taken while the slot is full
+                        m.d.sync += [note.notify_tile.eq(packet.notify_tile), note.notify_sem.eq(packet.notify_sem)]
+                        m.d.sync += [note.notify.eq(1), owed.eq(1)]
+                    with m.If(~take):
+                        blocked = Mux(to_dram, BlockedOn.DRAM, BlockedOn.MEMORY)
+                        m.d.comb += blocked_status.waits.eq(
+                            Mux(valid, Mux(free, blocked, BlockedOn.POSTS), BlockedOn.FLITS)
+                        )
+                        m.d.comb += [
+                            blocked_status.tag.eq(packet.left),
+                            detail(blocked_status).eq(Cat(packet.offset, packet.region)),
+                        ]
         return m
 
     def _on_head(
@@ -202,7 +205,7 @@ class DataReceiver(wiring.Component):
             burst = Signal()
             m.d.comb += [
                 burst.eq(good & is_dram),
-                turn.open.eq(told & (~burst | self.burst.ready)),
+                turn.open.eq(told & (~is_dram | self.burst.ready)),  # a bad one waits, too: that it is is seen late
                 self.burst.valid.eq(turn.valid & told & burst),
                 self.burst.payload.offset.eq(address.offset),
                 self.burst.payload.words.eq(head.words),
@@ -215,16 +218,16 @@ class DataReceiver(wiring.Component):
             following.region.eq(address.region),
             following.offset.eq(address.offset),
             following.left.eq(head.words),
-            following.state.eq(_State.BODY),
+            following.state.eq(Mux(flit.last, _State.HEAD, _State.BODY)),
+            following.refused.eq(~good),  # which is late in a cycle, and looked at in the next
         ]
         with m.If(turn.valid & ~take):
             m.d.comb += blocked_status.waits.eq(Mux(owed, BlockedOn.POSTS, BlockedOn.DRAM))
             m.d.comb += [blocked_status.tag.eq(head.words), detail(blocked_status).eq(head.addr)]
-        with m.If(~good):
-            m.d.comb += following.state.eq(Mux(flit.last, _State.HEAD, _State.SINK))
-            m.d.comb += [self.fault.valid.eq(take), self.fault.value.eq(head.addr)]
+        with m.If(take):
             wrong = Mux(flit.last | (head.words == 0), Cause.LENGTH, Cause.ADDRESS)
-            m.d.comb += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
+            m.d.sync += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
+            m.d.sync += [self.fault.valid.eq(~good), self.fault.value.eq(head.addr)]
 
     def _on_word(self, m: Module, turn: _Turn, to_dram: Signal, sink_ready: Signal, free: Value) -> None:
         """A payload word: written at the end of this cycle if its memory is ready (`sink_ready`) and there is room for
@@ -240,13 +243,11 @@ class DataReceiver(wiring.Component):
         ]
         if self.dram:
             m.d.comb += self.burst_data.valid.eq(offered & to_dram)
-        with m.If(flit.last):
-            m.d.comb += following.state.eq(_State.HEAD)
-        with m.Elif(packet.left == 1):
-            m.d.comb += following.state.eq(_State.SINK)
+        with m.If(packet.left == 1):
+            m.d.comb += following.refused.eq(1)
         with m.If(take & (flit.last != (packet.left == 1))):
-            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH)]
-            m.d.comb += self.fault.value.eq(packet.addr)
+            m.d.sync += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH)]
+            m.d.sync += self.fault.value.eq(packet.addr)
 
     def _only(self, m: Module, turn: _Turn) -> None:
         """One virtual channel: flits are taken directly from the NoC."""
@@ -292,19 +293,16 @@ class DataReceiver(wiring.Component):
         with m.If(valid):
             m.d.sync += before.eq(chosen)
         if self.dram:
-            sinks = packet.state == _State.SINK  # none of its words goes to DRAM
-            with m.If(take & (following.region == Region.MAIN) & ~sinks):
-                m.d.sync += locked.eq(Mux(following.state == _State.BODY, chosen, 0))
+            drained = (packet.state == _State.BODY) & packet.refused  # none of its words goes to DRAM
+            goes_on = (following.state == _State.BODY) & ~following.refused
+            with m.If(take & (following.region == Region.MAIN) & ~drained):
+                m.d.sync += locked.eq(Mux(goes_on, chosen, 0))
 
     def _check(self, m: Module, flit: data.View, head: data.View) -> tuple[Signal, Signal]:
         """(the head is valid and its packet may be written, its parity is wrong)."""
         address = split_address(head.addr)
-        limit = Signal(25)
-        known = Signal()
-        with m.Switch(address.region):
-            for number, depth in self.depths.items():
-                with m.Case(int(number)):
-                    m.d.comb += [limit.eq(depth), known.eq(1)]
+        end = Signal(OFFSET_BITS + 1)
+        fits = [(address.region == int(number)) & (end <= depth) for number, depth in self.depths.items()]
         good = Signal()
         flipped = Signal()
         odd = flit.data[: DATA_HEAD.used].xor()
@@ -312,7 +310,8 @@ class DataReceiver(wiring.Component):
             odd |= flit.data[DATA_HEAD.used :][: ARRIVAL.used].xor()
         m.d.comb += [
             flipped.eq(odd),
-            good.eq(~flipped & known & (head.words != 0) & (address.offset + head.words <= limit) & ~flit.last),
+            end.eq(address.offset + head.words),
+            good.eq(~flipped & Cat(*fits).any() & (head.words != 0) & ~flit.last),
         ]
         return good, flipped
 
@@ -339,7 +338,7 @@ class DataReceiver(wiring.Component):
             made.start.eq(packet.start),
             made.end.eq(self.now + 1),
             records.w_data.eq(made),
-            records.w_en.eq(done & (packet.state == _State.BODY) & (packet.tag != FETCH_TAG)),
+            records.w_en.eq(done & (packet.state == _State.BODY) & ~packet.refused & (packet.tag != FETCH_TAG)),
             self.record.valid.eq(records.r_rdy),
             self.record.payload.eq(records.r_data),
             records.r_en.eq(self.record.ready),

@@ -1,7 +1,7 @@
-"""The input side of a router: a buffer per virtual channel, the route of the flit at its front, and their control.
+"""The input side of a router: the route of a flit that arrives, a buffer per virtual channel, and their control.
 
-link --> FlitBuffer --front--> RouteSelect --requests--> outputs
-             ^-- pop -- InputControl <-- taken -- outputs
+link --> RouteSelect --note--> FlitBuffer --noted, front--> outputs
+                                   ^-- pop -- InputControl <-- taken -- outputs
 """
 
 from __future__ import annotations
@@ -20,23 +20,31 @@ class FlitBuffer(wiring.Component):
     """A queue of `depth` flits of `bits` bits: `front` is its oldest flit, present when `valid` is set.
 
     A flit is written when it `arrives` and the buffer is `ready`; the front leaves with `pop`, which must imply
-    `valid`. `ready` and `valid` are functions of registers. Latency: a flit written in cycle t is at the front from
-    cycle t + 1 at the earliest. Throughput: one flit a cycle, for every `depth` of 2 or more.
+    `valid`. `note`: `notes` bits that are said of a flit as it arrives; `noted`: those of the front. `ready` is a
+    function of registers; `valid` and `noted` are registers, so that what is decided by them is early in a cycle.
+    Latency: a flit written in cycle t is at the front from cycle t + 1 at the earliest. Throughput: one flit a cycle,
+    for every `depth` of 2 or more.
     """
 
     flit: Signal
+    note: Signal
     arrives: Signal
     ready: Signal
     front: Signal
+    noted: Signal
     valid: Signal
     pop: Signal
 
-    def __init__(self, bits: int, depth: int) -> None:
+    def __init__(self, bits: int, depth: int, notes: int = 0) -> None:
         self.depth = depth
         #: The flits; those that are there lie from slot `popped` to before slot `pushed`.
         self.storage = memory.Memory(shape=bits, depth=depth, init=[])
+        if notes:
+            #: What is noted of each of them.
+            self.notes = memory.Memory(shape=notes, depth=depth, init=[])
         super().__init__(
-            {"flit": In(bits), "arrives": In(1), "ready": Out(1), "front": Out(bits), "valid": Out(1), "pop": In(1)}
+            {"flit": In(bits), "note": In(notes), "arrives": In(1), "ready": Out(1)}
+            | {"front": Out(bits), "noted": Out(notes), "valid": Out(1), "pop": In(1)}
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -47,8 +55,11 @@ class FlitBuffer(wiring.Component):
         # One bit more than the address, the lap, which distinguishes full from empty.
         pushed = Signal(slots + 1)
         popped = Signal(slots + 1)
+        following = Signal(slots + 1)  # the slot after the front
+        alone = Signal()  # nothing is there but the front
         m.d.comb += [
-            self.valid.eq(pushed != popped),
+            following.eq(_next_slot(popped, self.depth)),
+            alone.eq(pushed == following),
             self.ready.eq((pushed ^ popped) != 1 << slots),
             write.en.eq(self.arrives & self.ready),
             write.addr.eq(pushed[:slots]),
@@ -57,10 +68,29 @@ class FlitBuffer(wiring.Component):
             self.front.eq(read.data),
         ]
         with m.If(write.en):
-            m.d.sync += pushed.eq(_next_slot(pushed, self.depth))
+            m.d.sync += [pushed.eq(_next_slot(pushed, self.depth)), self.valid.eq(1)]
+        with m.Elif(self.pop & alone):
+            m.d.sync += self.valid.eq(0)
         with m.If(self.pop):
-            m.d.sync += popped.eq(_next_slot(popped, self.depth))
+            m.d.sync += popped.eq(following)
+        if len(self.note):
+            self._note(m, write, following[:slots], alone)
         return m
+
+    def _note(self, m: Module, write: memory.WritePort, following: Value, alone: Signal) -> None:
+        """Keeps what is noted of each flit, and of the one that is next at the front in a register."""
+        m.submodules.notes = self.notes
+        keep, read = self.notes.write_port(), self.notes.read_port(domain="comb")
+        m.d.comb += [
+            keep.en.eq(write.en),
+            keep.addr.eq(write.addr),
+            keep.data.eq(self.note),
+            read.addr.eq(following),
+        ]
+        with m.If(write.en & (~self.valid | (self.pop & alone))):
+            m.d.sync += self.noted.eq(self.note)
+        with m.Elif(self.pop):
+            m.d.sync += self.noted.eq(read.data)
 
 
 def _next_slot(counter: Signal, depth: int) -> Value:
@@ -72,17 +102,15 @@ def _next_slot(counter: Signal, depth: int) -> Value:
 
 
 class RouteSelect(wiring.Component):
-    """The output that the packet at the front of a buffer of input `port` requests: one of `targets`, `to_<target>`.
+    """The output that a packet requests whose head arrives at input `port`: one of `targets`, `to_<target>`.
 
-    `front`: the flit's data; `head`: it is the first of its packet, without which nothing is requested. At most one
-    output is requested; none, if the packet cannot be routed. `destination`: in the head. `routed`: the head has a
-    source route, which loses an entry on the way out. Combinational.
+    `flit`: its data, of which the outputs say something only if it is a head. At most one output is requested; none,
+    if the packet cannot be routed. `routed`: the head has a source route, which loses an entry on the way out.
+    Combinational.
     """
 
-    front: Signal
-    head: Signal
+    flit: Signal
     routed: Signal
-    destination: Signal
 
     def __init__(self, router: Position, port: str) -> None:
         self.router, self.port = router, port
@@ -90,12 +118,7 @@ class RouteSelect(wiring.Component):
         self.targets = (*self._ordered_targets(), LOCAL)
         if router.plane.routes is not None:
             self.targets = (*(target for target in router.ports if target not in (LOCAL, port)), LOCAL)
-        members = {
-            "front": In(router.plane.bits),
-            "head": In(1),
-            "routed": Out(1),
-            "destination": Out(DESTINATION_BITS),
-        }
+        members = {"flit": In(router.plane.bits), "routed": Out(1)}
         super().__init__(members | {f"to_{target}": Out(1) for target in self.targets})
 
     def to(self, target: str) -> Signal:
@@ -105,26 +128,26 @@ class RouteSelect(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         plane = self.router.plane
-        m.d.comb += self.destination.eq(self.front[:DESTINATION_BITS])
         if plane.routes is not None:
-            m.d.comb += self.routed.eq(self.head & self.front[plane.routes.flag_bit])
+            m.d.comb += self.routed.eq(self.flit[plane.routes.flag_bit])
         m.d.comb += [self.to(target).eq(request) for target, request in self._requests(m).items()]
         return m
 
     def _requests(self, m: Module) -> dict[str, Value]:
         """Output port to the request for it."""
         router, plane = self.router, self.router.plane
-        legal: Value = self.head
+        destination = self.flit[:DESTINATION_BITS]
+        legal: Value = Const(1)
         if self.port == LOCAL:
             inside_mesh = Signal()
-            to_x, to_y = coordinates(self.destination)
+            to_x, to_y = coordinates(destination)
             inside = (to_x < plane.width) & (to_y < plane.height)
             for gap in plane.gaps:
-                inside &= self.destination != gap
+                inside &= destination != gap
             m.d.comb += inside_mesh.eq(inside)
-            legal = self.head & inside_mesh
+            legal = inside_mesh
         here = Signal()
-        m.d.comb += here.eq(self.destination == tile_address(router.x, router.y))
+        m.d.comb += here.eq(destination == tile_address(router.x, router.y))
         unrouted = legal & ~self.routed
         ordered = self._ordered(unrouted)
         ordered[LOCAL] = unrouted & here
@@ -132,7 +155,7 @@ class RouteSelect(wiring.Component):
             return ordered
         requests: dict[str, Value] = {}
         first = plane.routes.first_bit
-        turn = self.front[first : first + TURN_BITS]
+        turn = self.flit[first : first + TURN_BITS]
         routed = legal & self.routed
         for target in self.targets:
             requests[target] = ordered.get(target, Const(0))
@@ -157,7 +180,7 @@ class RouteSelect(wiring.Component):
     def _ordered(self, head: Value) -> dict[str, Value]:
         """Output port (without LOCAL) to the request of a head without a source route, by dimension order."""
         router = self.router
-        to_x, to_y = coordinates(self.destination)
+        to_x, to_y = coordinates(self.flit[:DESTINATION_BITS])
         beyond: dict[str, Value] = {
             "east": to_x > router.x,
             "west": to_x < router.x,

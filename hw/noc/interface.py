@@ -141,15 +141,16 @@ class RequestTaker(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         layout = requested_move(self.config)
-        queue = (
+        queue = (  # with the MOVE, that it has no fire time
             RequestQueues(self.config)
             if self.shared
-            else fifo.SyncFIFO(width=layout.size, depth=self.config.mover_queue)
+            else fifo.SyncFIFO(width=layout.size + 1, depth=self.config.mover_queue)
         )
         m.submodules.queue = queue
         code = Signal(INSTRUCTION_BITS)
         head = Signal(REQUEST_HEAD.layout())
-        waiting = data.View(layout, queue.r_data)
+        waiting = data.View(layout, queue.r_data[: layout.size])
+        entry = Cat(code, *(head[name] for name in ROUTE_BODY.offsets if layout["route"].width))
         first = data.View(MoveLayout, waiting.code)
         elsewhere = Signal()
         pushed = Signal()
@@ -165,11 +166,11 @@ class RequestTaker(wiring.Component):
             self.active.eq(
                 self.flit.valid | whole | (queue.active if isinstance(queue, RequestQueues) else queue.r_rdy)
             ),
-            due.eq(1 if self.config.programs or self.shared else fired | (first.fire_at == 0)),
+            due.eq(1 if self.config.programs or self.shared else fired | queue.r_data[-1]),
             self.move.valid.eq(queue.r_rdy & due),
-            self.move.payload.eq(queue.r_data),
+            self.move.payload.eq(waiting),
             queue.r_en.eq(self.move.ready & due),
-            queue.w_data.eq(Cat(code, *(head[name] for name in ROUTE_BODY.offsets if layout["route"].width))),
+            queue.w_data.eq(entry if self.shared else Cat(entry, data.View(MoveLayout, code).fire_at == 0)),
             queue.w_en.eq(full & ~head.fetch & ~elsewhere),
             passed.eq(head.fetch | Mux(elsewhere, pushed, queue.w_rdy)),
             self.flit.ready.eq(~whole | odd | passed),

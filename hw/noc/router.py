@@ -1,9 +1,10 @@
 """A wormhole router with virtual channels: input buffered, dimension ordered or source routed, one cycle per hop.
 
-    link in --> FlitBuffer --> RouteSelect --> Output --> link out
-                     ^-------- InputControl <-----+
+    link in --> RouteSelect --> FlitBuffer --> Output --> link out
+                                    ^-- InputControl <-----+
 
-A buffer and its route for each virtual channel of each input, one control for all of them, an output for each port.
+A route for each input: what a flit requests that arrives, which its buffer notes; a buffer for each virtual channel of
+each input, one control for all of them, an output for each port.
 """
 
 from __future__ import annotations
@@ -86,28 +87,37 @@ class Router(wiring.Component):
         plane = self.plane
         keys = [(port, vc) for port in self.ports for vc in range(plane.vcs)]
         m.submodules.control = control = InputControl(len(keys))
-        routes: list[RouteSelect] = []
+        routes = {port: RouteSelect(self.position, port) for port in self.ports}
+        for port, route in routes.items():
+            m.submodules[f"{port}_route"] = route
+            m.d.comb += route.flit.eq(self.input(port).payload.data)
         fronts: list[Signal] = []
+        wanted: list[Signal] = []  # of each buffer: the outputs of its route's targets that the head at the front wants
+        shifted: list[Value] = []  # of each buffer: the front is a head with a source route
         for number, (port, vc) in enumerate(keys):
-            buffer, route = FlitBuffer(plane.bits + 1, plane.depth), RouteSelect(self.position, port)
-            m.submodules[f"{port}_{vc}_buffer"], m.submodules[f"{port}_{vc}_route"] = buffer, route
-            link = self.input(port)
+            link, route = self.input(port), routes[port]
+            targets = len(route.targets)
+            buffer = FlitBuffer(plane.bits + 1, plane.depth, notes=targets + 2)
+            m.submodules[f"{port}_{vc}_buffer"] = buffer
+            wants = Signal(targets, name=f"{port}_{vc}_wants")
+            to, routed, last = buffer.noted[:targets], buffer.noted[targets], buffer.noted[targets + 1]
             m.d.comb += [
                 buffer.flit.eq(Cat(link.payload.data, link.payload.last)),
+                buffer.note.eq(Cat(*(route.to(target) for target in route.targets), route.routed, link.payload.last)),
                 buffer.arrives.eq(link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == vc)),
                 link.ready[vc].eq(buffer.ready),
                 buffer.pop.eq(control.pop[number]),
                 control.valid[number].eq(buffer.valid),
-                control.last[number].eq(buffer.front[plane.bits]),
-                control.requested[number].eq(Cat(route.to(target) for target in route.targets).any()),
-                route.front.eq(buffer.front),
-                route.head.eq(control.head[number]),
+                control.last[number].eq(last),
+                control.requested[number].eq(to.any()),
+                wants.eq(Mux(control.head[number], to, 0)),
             ]
-            routes.append(route)
             fronts.append(buffer.front)
+            wanted.append(wants)
+            shifted.append(control.head[number] & routed)
         taken: list[list[Value]] = [[] for _ in keys]
         for port in self.ports:
-            sources = [number for number, route in enumerate(routes) if port in route.targets]
+            sources = [number for number, (of, _) in enumerate(keys) if port in routes[of].targets]
             m.submodules[f"{port}_output"] = output = Output(plane, port, [keys[number][1] for number in sources])
             wiring.connect(m, output.link, wiring.flipped(self.output(port)))
             busy, blocked = self.counters(port)
@@ -117,15 +127,15 @@ class Router(wiring.Component):
                     output.front[at].eq(fronts[number]),
                     output.valid[at].eq(control.valid[number]),
                     output.last[at].eq(control.last[number]),
-                    output.request[at].eq(routes[number].to(port)),
-                    output.routed[at].eq(routes[number].routed),
+                    output.request[at].eq(wanted[number][routes[keys[number][0]].targets.index(port)]),
+                    output.routed[at].eq(shifted[number]),
                 ]
                 taken[number].append(output.taken[at])
         m.d.comb += control.taken.eq(Cat(*(Cat(*bits).any() for bits in taken)))
         arriving = [self.input(port).valid for port in self.ports]
         m.d.comb += [self.active.eq(Cat(arriving, control.valid).any()), self.fault.eq(control.bad.any())]
-        value: Value = routes[0].destination
-        for number, route in enumerate(routes[1:], 1):  # the tile's own are last, so they take precedence
-            value = Mux(control.bad[number], route.destination, value)
+        value: Value = fronts[0][:DESTINATION_BITS]
+        for number, front in enumerate(fronts[1:], 1):  # the tile's own are last, so they take precedence
+            value = Mux(control.bad[number], front[:DESTINATION_BITS], value)
         m.d.comb += self.fault_tile.eq(value)
         return m

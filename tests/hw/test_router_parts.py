@@ -55,6 +55,20 @@ def test_a_buffer_fills_up_and_gives_its_flits_back_in_order() -> None:
     assert [row[2] for row in rows if row[0]] == [5, 5, 5, 5, 6]
 
 
+def test_a_buffer_says_of_its_front_what_was_noted_when_it_arrived() -> None:
+    steps = [
+        {"arrives": 1, "note": 1},
+        {"note": 2},
+        {"pop": 1, "note": 3},
+        {"pop": 0, "note": 4},
+        {"pop": 1, "arrives": 0, "note": 5},
+        {"pop": 1},
+        {"pop": 0},
+    ]
+    rows = answers(FlitBuffer(BITS, 3, notes=3), steps, "valid", "noted")
+    assert [noted for valid, noted in rows if valid] == [1, 1, 2, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("port", "to", "target"),
     [
@@ -68,11 +82,8 @@ def test_a_buffer_fills_up_and_gives_its_flits_back_in_order() -> None:
 )
 def test_a_head_requests_the_output_of_dimension_order(port: str, to: tuple[int, int], target: str | None) -> None:
     route = RouteSelect(Position(1, 1, Plane(3, 3, BITS, 2)), port)
-    head, body = answers(
-        route, [{"front": tile_address(*to), "head": 1}, {"head": 0}], *(f"to_{name}" for name in route.targets)
-    )
+    (head,) = answers(route, [{"flit": tile_address(*to)}], *(f"to_{name}" for name in route.targets))
     assert head == tuple(int(name == target) for name in route.targets)
-    assert not any(body)
 
 
 def test_a_packet_without_a_request_is_dropped_whole() -> None:

@@ -138,7 +138,7 @@ STUDY = Study(
         Figure("luts", "LUT4 of fpga4", lambda rows: luts(rows, WHOLE), "{:,.0f}", Bar("at most", 40_000)),
         Figure("untraced", "LUT4 of fpga4 without traces", lambda rows: luts(rows, UNTRACED), "{:,.0f}"),
         Figure("saved", "LUT4 that chips without traces save", saved, "{:.1f} %"),
-        Figure("clock", "MHz of fpga4, estimated", lambda rows: megahertz(rows, WHOLE), "{:.1f}", Bar("at least", 48)),
+        Figure("clock", "MHz of fpga4, estimated", lambda rows: megahertz(rows, WHOLE), "{:.1f}", Bar("at least", 54)),
         Figure("placed", "MHz of fpga4, placed and routed", fmax, "{:.1f}", Bar("at least", 25)),
     ),
 )

@@ -4,6 +4,8 @@ The theorem: the n-th flit taken in is the n-th to come out. It is proved for on
 in (the free input `pick` says which) is followed; its value is noted and the flits before it are counted. When as many
 have come out, the front must be this value. As `pick` is free, this holds for every flit, and so for all.
 
+What is noted of a flit is, for the proof, the flit itself: so what is said of the front is what was noted of it.
+
 Widths do not matter: the buffer does not look into flits, so what holds for `BITS` bits holds for any number (each bit
 of a flit is stored and read by the same controls).
 
@@ -27,14 +29,15 @@ BITS = 4
 def bench(depth: int, source: ModuleType = input_unit) -> Bench:  # long: one property after another
     """A buffer of `depth` flits, and the one that is followed."""
     top = Module()
-    top.submodules.queue = buffer = source.FlitBuffer(BITS, depth)
-    inner = Inside(buffer, ["storage"])
+    top.submodules.queue = buffer = source.FlitBuffer(BITS, depth, notes=BITS)
+    inner = Inside(buffer, ["storage", "notes"])
     arrives, pop, pick = (Signal(name=name) for name in ("arrives", "pop", "pick"))
     flit = Signal(BITS, name="flit")
     push = Signal()
     top.d.comb += [
         buffer.arrives.eq(arrives),
         buffer.flit.eq(flit),
+        buffer.note.eq(flit),
         buffer.pop.eq(pop),
         push.eq(arrives & buffer.ready),
     ]
@@ -59,15 +62,17 @@ def bench(depth: int, source: ModuleType = input_unit) -> Bench:  # long: one pr
         "ready when it has space, and only then": buffer.ready == (held != depth),
         "nothing lost": ~followed | buffer.valid,
         "nothing changed, doubled or out of order": ~(followed & (before == 0)) | (buffer.front == value),
+        "noted of the front, what was noted of it": ~(followed & (before == 0)) | (buffer.noted == value),
         "an offer holds until it is taken": ~signal | (buffer.valid & (buffer.front == front)),
         "once ready, ready until a flit arrives": ~room | buffer.ready,
     }
     pushed, popped = inner["pushed"], inner["popped"]
     slots = len(pushed) - 1
-    rows = inner.rows("storage")
+    rows, notes = inner.rows("storage"), inner.rows("notes")
     place = Signal(range(2 * depth), name="place")
     top.d.comb += place.eq(popped[:slots] + before)
     there = [((place == row) | (place == row + depth)) & (word == value) for row, word in enumerate(rows)]
+    noted = [((place == row) | (place == row + depth)) & (word == value) for row, word in enumerate(notes)]
     lapped = pushed[slots] != popped[slots]
     invariants: dict[str, Value] = {
         "pointers": (pushed[:slots] < depth)
@@ -75,6 +80,7 @@ def bench(depth: int, source: ModuleType = input_unit) -> Bench:  # long: one pr
         & (held <= depth)
         & (held + popped[:slots] == pushed[:slots] + Mux(lapped, depth, 0)),
         "the followed flit is in its place": ~followed | ((before < held) & Cat(*there).any()),
+        "so is what is noted of it": ~followed | (before == 0) | Cat(*noted).any(),
     }
     shown = {
         name: Shown([value])

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Routers opened up: their queues and channels, under the names that proofs use.
 
 All that proofs know of the insides of `Router` stands here.
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from meshloom.hw.noc.link import Plane
 
@@ -25,7 +26,7 @@ class Queue:
 
     `count`: flits in it; `flits`: their bits (data, then last), from the front; only `count` of them are there.
     `inside`: the head of the packet at the front has left. `wants`: output port to "the front is a head that wants to
-    leave there".
+    leave there". `noted`: what the buffer has noted of its flits is right.
     """
 
     place: Place
@@ -37,7 +38,8 @@ class Queue:
     dropping: Value
     pop: Value
     drop: Value
-    wants: dict[str, Signal]
+    wants: dict[str, Value]
+    noted: Value
 
     @property
     def title(self) -> str:
@@ -128,7 +130,8 @@ class OpenRouter:
         self.plane: Plane = router.plane
         self.place: Place = (router.x, router.y)
         keys = [(port, vc) for port in router.ports for vc in range(self.plane.vcs)]
-        self.inside = Inside(router, [f"{port}_{vc}_buffer" for port, vc in keys])
+        buffers = [f"{port}_{vc}_buffer" for port, vc in keys]
+        self.inside = Inside(router, [*buffers, *(f"{buffer}.notes" for buffer in buffers)])
         self.queues = {key: self._queue(number, *key) for number, key in enumerate(keys)}
         self.channels = {key: self._channel(*key) for key in keys}
 
@@ -150,10 +153,30 @@ class OpenRouter:
                 value = Mux(slot == row, rows[row], value)
             self.module.d.comb += flit.eq(value)
             flits.append(flit)
-        requests = {port: f"{name}_route.to_{port}" for port in self.router.ports}
-        wants = {port: inner[request] for port, request in requests.items() if inner.has(request)}
+        targets, noted = self._notes(port, f"{name}_buffer", count, popped, flits)
+        wants = {target: inner[f"{name}_wants"][at] for at, target in enumerate(targets)}
         of_all = {what: inner[f"control.{what}"][number] for what in ("inside", "dropping", "pop", "drop")}
-        return Queue(self.place, port, vc, count, flits, wants=wants, **of_all)
+        return Queue(self.place, port, vc, count, flits, wants=wants, noted=noted, **of_all)
+
+    def _notes(
+        self, port: str, buffer: str, count: Signal, popped: Signal, flits: Sequence[Value]
+    ) -> tuple[Sequence[str], Value]:
+        """(the outputs that can be noted, what is noted of the flits that are there is right)."""
+        from meshloom.hw.noc.input_unit import RouteSelect  # now: a mutant's, while there is one
+
+        inner, rows = self.inside, self.inside.rows(f"{buffer}.notes")
+        targets: Sequence[str] = ()
+        right: list[Value] = [inner[f"{buffer}.valid"] == (count != 0)]
+        for at, flit in enumerate(flits):
+            route = RouteSelect(self.router.position, port)
+            self.module.submodules += route
+            self.module.d.comb += route.flit.eq(flit[:-1])
+            targets = route.targets
+            note = Cat(*(route.to(target) for target in targets), route.routed, flit[-1])
+            slot = (popped + at)[: len(popped) - 1]
+            there = [(slot == row) & (word == note) for row, word in enumerate(rows)]
+            right.append(~(count > at) | (Cat(*there).any() if at else inner[f"{buffer}.noted"] == note))
+        return targets, Cat(*right).all()
 
     def _channel(self, port: str, vc: int) -> Channel:
         inner, name = self.inside, f"{port}_output"

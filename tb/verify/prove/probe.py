@@ -36,8 +36,9 @@ class Inside:
     """The inner signals of `component`, which is elaborated now; it can then be used as a submodule once.
 
     Signals of a submodule are named `<submodule>.<signal>`, at any depth. `memories`: submodules that are a memory or
-    keep one in `storage`, whose words (all of them) are asked for; each word gets a read port of its own, which leaves
-    what the memory does as it is. Raises ProveError, here and in the methods, for a name that does not exist.
+    keep one in `storage`, or as `<submodule>.<memory>`, whose words (all of them) are asked for; each word gets a read
+    port of its own, which leaves what the memory does as it is. Raises ProveError, here and in the methods, for a name
+    that does not exist.
     """
 
     def __init__(self, component: Any, memories: Sequence[str] = ()) -> None:
@@ -46,8 +47,9 @@ class Inside:
         self._rows: dict[str, list[Value]] = {}
         missing: list[str] = []
         for name in memories:
-            part: Any = getattr(module.submodules, name, None)
-            memory: Any = part if _is_memory(part) else getattr(part, "storage", None)
+            owner, _, of = name.partition(".")
+            part: Any = getattr(module.submodules, owner, None)
+            memory: Any = part if _is_memory(part) else getattr(part, of or "storage", None)
             if part is not None and memory is None:  # the library's queues have it once they are elaborated
                 memory = getattr(elaborated(part).submodules, "storage", None)
             if not _is_memory(memory):

@@ -1,6 +1,7 @@
 """What is true in every router at all times: who has which channel. Invariants of the proofs of routers and meshes.
 
 `count`   a queue holds no more than `depth` flits;
+`noted`   what it has noted of them as they came says where their heads go, and which is the last of its packet;
 `owns`    a queue whose packet's head has left has exactly one channel of an output; one whose head is at the front has
           at most one, of the output that the head wants; one that is empty or drops a packet has none.
 """
@@ -34,6 +35,7 @@ def ownership(depth: int, queues: Iterable[Queue], channels: Iterable[Channel]) 
             candidates[queue].append(channel)
     for queue, to in candidates.items():
         values[f"count {queue.title}"] = queue.count <= depth
+        values[f"noted {queue.title}"] = queue.noted
         mine = Cat(*(channel.owned(queue) for channel in to))
         unasked = Cat(*(channel.owned(queue) & ~queue.wants[channel.port] for channel in to))
         values[f"owns {queue.title}"] = Mux(
