@@ -17,8 +17,9 @@ import cocotb
 from cocotb.triggers import Timer
 
 from .ports import STARTED
+from .simulate import ANSWERS
 
-ORDERS, ANSWERS = "orders", "answers"
+ORDERS = "orders"
 
 
 @cocotb.test()

@@ -14,8 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-#: File or pipe of a run with its jobs (`tb.build.cosim`).
-JOBS = "jobs"
+#: File or pipe of a run with its jobs, and the pipe for what comes of them (`tb.build.cosim`).
+JOBS, ANSWERS = "jobs", "answers"
 
 
 def _end_with_input() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from .folders import Claim
-from .processes import stop
+from .processes import Answers, stop
 
 #: Simulators that wait in one process: others would hold memory, and a batch of a sweep is of one chip.
 _WAITING = 1
@@ -29,10 +29,11 @@ _WAITING = 1
 
 @dataclass
 class Started:
-    """A simulator process that reads jobs from a pipe. `numbers`: of its jobs."""
+    """A simulator process that reads jobs from a pipe and answers on another. `numbers`: of its jobs."""
 
     process: subprocess.Popen[bytes]
     claim: Claim
+    answers: Answers
     jobs: IO[str]
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -50,6 +51,7 @@ class Started:
         with contextlib.suppress(OSError):
             self.jobs.close()
         stop(self.process, patience)
+        self.answers.close()
         self.claim.release(keep)
 
 

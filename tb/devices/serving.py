@@ -27,7 +27,8 @@ from meshloom.sched.store.kinds import RUNS
 
 from ..build.builder import OUTPUT, Build, tool_variables
 from ..build.ports import KINDS, Act
-from ..build.serve import ANSWERS, ORDERS
+from ..build.serve import ORDERS
+from ..build.simulate import ANSWERS
 from .folders import Claim, claim
 from .images import read_hex, write_image
 from .interface import DeviceError, NoDeviceError

@@ -6,13 +6,12 @@ has run, so a batch can be followed, interrupted, and loses nothing that was fin
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from meshloom.sched.store.store import OnProgress, fingerprint
 
 from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
 from ..build.ports import STARTED, THREADS
-from ..build.simulate import JOBS
+from ..build.simulate import ANSWERS, JOBS
 from ..build.tools import compiler_version, simulator_version
 from . import readout
 from .folders import claim, room_in
@@ -38,7 +37,7 @@ from .images import Loads, loads, read_hex, write_image
 from .interface import BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
 from .pool import Pool, Started, current
-from .processes import open_pipe, stop
+from .processes import Answers, open_pipe, stop
 
 
 class _DoesNotStart(DeviceError):
@@ -147,17 +146,18 @@ class SimulatedDevice:
             for number, job in enumerate(jobs):
                 plans.append(self._prepare(number, job, folder))
                 listing.write(self._line(number, job, *plans[-1]))
-        process = self._start(folder)
-        finished = False
-        try:
-            for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
-                run = self._collect(number, job, *plan, self._await(process, folder, number), folder)
-                finished = number == len(jobs) - 1
-                yield run
-        finally:
-            stop(process, patience=self.patience if finished else 0)
+        with closing(Answers(folder / ANSWERS)) as answers:
+            process = self._start(folder)
+            finished = False
+            try:
+                for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
+                    run = self._collect(number, job, *plan, self._await(process, answers, folder, number), folder)
+                    finished = number == len(jobs) - 1
+                    yield run
+            finally:
+                stop(process, patience=self.patience if finished else 0)
 
-    @contextlib.contextmanager
+    @contextmanager
     def opened(self, label: str = "run") -> Generator[Callable[[Job], Run], None, None]:
         """Runs jobs of which each may depend on what the one before has left, in one simulator process: hands out what
         runs one. DRAM stays as it is where jobs say so (`Job.stays`).
@@ -180,11 +180,13 @@ class SimulatedDevice:
         claimed = claim(label, RUNS.folder(OUTPUT), self.on_progress)
         folder = self.last_folder = claimed.folder
         os.mkfifo(folder / JOBS)
+        answers = Answers(folder / ANSWERS)
         process = self._start(folder)
         try:
-            return Started(process, claimed, open_pipe(folder / JOBS, process, folder / "sim.log"))
+            return Started(process, claimed, answers, open_pipe(folder / JOBS, process, folder / "sim.log"))
         except BaseException as error:
             stop(process, patience=0)
+            answers.close()
             claimed.release(isinstance(error, DeviceError))  # its log is named
             raise
 
@@ -192,10 +194,11 @@ class SimulatedDevice:
         """Runs a job in a simulator. Raises as `_await`."""
         number, folder = next(simulator.numbers), simulator.folder
         plan, needed = self._prepare(number, job, folder)
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which waiting for it reports
+        with suppress(BrokenPipeError):  # it has ended, which waiting for it reports
             simulator.jobs.write(self._line(number, job, plan, needed))
             simulator.jobs.flush()
-        return self._collect(number, job, plan, needed, self._await(simulator.process, folder, number), folder)
+        result = self._await(simulator.process, simulator.answers, folder, number)
+        return self._collect(number, job, plan, needed, result, folder)
 
     def _prepare(self, number: int, job: Job, folder: Path) -> tuple[readout.Readout, Loads]:
         """Writes the memory images of a job; returns how its records come back, and what is loaded."""
@@ -253,18 +256,12 @@ class SimulatedDevice:
             command, cwd=folder, stdin=subprocess.PIPE, start_new_session=True, env=tool_variables()
         )
 
-    def _await(self, process: subprocess.Popen[bytes], folder: Path, number: int) -> dict[str, float]:
-        path = folder / f"job{number}.json"
-        pause = 0.001
-        while not path.exists():
-            if process.poll() is not None and not path.exists():
-                kind = DeviceError if (folder / STARTED).exists() else _DoesNotStart
-                raise kind(f"{self.build.simulator} ended before job {number} was done; see {folder / 'sim.log'}")
-            time.sleep(pause)
-            pause = min(0.05, 1.5 * pause)
-        result = json.loads(path.read_text())
-        if not self.keep:
-            path.unlink()
+    def _await(self, process: subprocess.Popen[bytes], answers: Answers, folder: Path, number: int) -> dict[str, float]:
+        line = answers.line(process)
+        if line is None:
+            kind = DeviceError if (folder / STARTED).exists() else _DoesNotStart
+            raise kind(f"{self.build.simulator} ended before job {number} was done; see {folder / 'sim.log'}")
+        result = json.loads(line)
         chip = self.build.config
         if result["chip_id"] != int(chip.digest[-8:], 16):
             raise NoDeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")

@@ -18,6 +18,7 @@ from meshloom.hw.spec.isa import Cause
 
 from ..build.upsets import FLIPPED, NOTHING, UPSETS, StatePlace, Upset
 from ..devices.interface import DeviceError, Run
+from ..devices.processes import Answers
 from ..devices.simulated import SimulatedDevice
 from .fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, difference, draw
 
@@ -56,9 +57,9 @@ class UpsetDevice(SimulatedDevice):
         (folder / UPSETS).write_text("\n".join([*lines, NOTHING]) + "\n", encoding="utf-8")
         return super()._start(folder)
 
-    def _await(self, process: subprocess.Popen[bytes], folder: Path, number: int) -> dict[str, float]:
+    def _await(self, process: subprocess.Popen[bytes], answers: Answers, folder: Path, number: int) -> dict[str, float]:
         try:
-            return super()._await(process, folder, number)
+            return super()._await(process, answers, folder, number)
         finally:
             if (notes := folder / FLIPPED).is_file():
                 self.flipped |= set(map(int, notes.read_text(encoding="utf-8").split()))
