@@ -107,7 +107,7 @@ def _overflow(order: Order, names: Names, problems: Problems) -> int:
     """The largest value any semaphore can reach: just before each wait, the sum of all posts not ordered after it."""
     peak = 0
     for semaphore, by_chain in order.posts.items():
-        worst = (0, "at the end of the run")
+        worst, before = 0, None
         waits = order.waits.get(semaphore, [])
         followers: list[tuple[list[int], list[int]]] = []
         if waits:
@@ -120,14 +120,15 @@ def _overflow(order: Order, names: Names, problems: Problems) -> int:
                 count = bisect_left(ticks, plan.position + 1)
                 units += sums[count - 1] if count else 0
             value = units - plan.consumed
-            if value > worst[0]:
-                worst = (value, f"before {names.instruction(plan.stream, plan.position)}")
+            if value > worst:
+                worst, before = value, plan
         left = sum(posts.sums[-1] for posts in by_chain.values()) - (waits[-1].need if waits else 0)
-        if left > worst[0]:
-            worst = (left, "at the end of the run")
-        peak = max(peak, worst[0])
-        if worst[0] > SEMAPHORE_MAX:
-            what = f"can reach {worst[0]} {worst[1]}, past {SEMAPHORE_MAX}"
+        if left > worst:
+            worst, before = left, None
+        peak = max(peak, worst)
+        if worst > SEMAPHORE_MAX:
+            when = f"before {names.instruction(before.stream, before.position)}" if before else "at the end of the run"
+            what = f"can reach {worst} {when}, past {SEMAPHORE_MAX}"
             problems.add(names.semaphore(*semaphore), what, "let its posters wait for the consumer in between")
     return peak
 

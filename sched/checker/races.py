@@ -51,8 +51,10 @@ class _Memory:
         """Segments of a walk (whose intervals end at cuts)."""
         if (places := self._places.get(walk)) is not None:
             return places
+        if isinstance(walk, Strided) and walk.intervals == 1:
+            return slice(int(self.cuts.searchsorted(walk.start)), int(self.cuts.searchsorted(walk.end)))
         begins, ends = walk.listed()
-        low, high = np.searchsorted(self.cuts, begins), np.searchsorted(self.cuts, ends)
+        low, high = self.cuts.searchsorted(begins), self.cuts.searchsorted(ends)
         if len(low) == 1:
             return slice(int(low[0]), int(high[0]))
         sizes = high - low

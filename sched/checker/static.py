@@ -67,6 +67,9 @@ class StaticCheck:
             None  # position and step of a ROUTE that no MOVE has used yet
         )
         self._intervals = 0  # that the instructions so far touch
+        count = sum(len(stream.instructions) for stream in names.streams)
+        self._most = max(MOST_INTERVALS, MEAN_INTERVALS * count)
+        self._sizes: dict[tuple[int, int, str | None], int] = {}  # of regions, as `region_words` says
         self._earliest = 0  # earliest cycle in which the instruction can fire
 
     def run(self) -> None:
@@ -278,10 +281,9 @@ class StaticCheck:
     def _count(self, accesses: Sequence[Access]) -> None:
         """Raises CheckError if the program touches more intervals of words than can be followed."""
         self._intervals += sum(access.walk.intervals for access in accesses)
-        instructions = sum(len(stream.instructions) for stream in self.names.streams)
-        most = max(MOST_INTERVALS, MEAN_INTERVALS * instructions)
-        if self._intervals > most:
-            what = f"touches more than {most:,} separate stretches of words, which is more than the checker follows"
+        if self._intervals > self._most:
+            many = f"more than {self._most:,} separate stretches of words"
+            what = f"touches {many}, which is more than the checker follows"
             self.problems.add("program", what, "let its MOVEs and windows touch words in longer runs")
             self.problems.settle()
 
@@ -422,7 +424,9 @@ class StaticCheck:
         verb = "writes" if access.write else "reads"
         end = access.walk.end
         end_of_move = ("dst" if access.write else "src") if move else None
-        size = region_words(self.chip, access.tile, access.region, end_of_move)
+        place = access.tile, access.region, end_of_move
+        if (size := self._sizes.get(place)) is None:
+            size = self._sizes[place] = region_words(self.chip, *place)
         if access.tile not in self.chip.tiles:
             problem(f"{verb} {self.names.tile(access.tile)}", "the tile must lie on the floorplan")
         elif not size:
