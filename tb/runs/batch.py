@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from meshloom.hw.spec.config import ChipConfig
@@ -25,6 +26,7 @@ from ..devices.folders import RunsError
 from ..devices.interface import Device, Job, NoDeviceError, Run
 from ..results import artefacts
 from ..results.area import AreaTotals
+from ..results.energy import EnergyTable
 from ..results.energy import load as load_energy
 from ..results.events import Event, Stage, Unwritten
 from ..results.schema import Row, Settings
@@ -73,7 +75,9 @@ def simulate(
     """
     options = options or RunOptions()
     name = device.config.name
-    area = area_of(device.config, options.area, lambda what: on_event(Stage(workload=name, what=what)))
+    area = None
+    if options.detailed:
+        area = area_of(device.config, options.area, lambda what: on_event(Stage(workload=name, what=what)))
     batch = _Batch(items, device, settings, options, area and area.totals)
     rows: list[Row | None] = [None] * len(items)
     threads = [
@@ -114,10 +118,14 @@ class _Batch:
     ) -> None:
         self.items, self.device, self.settings, self.options = items, device, settings, options
         self.config = device.config
-        self.energies = self.options.energy or load_energy()
         self.area = area
         self.events: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
         self.stop = threading.Event()
+
+    @cached_property
+    def energies(self) -> EnergyTable:
+        """The table of the estimates of energy."""
+        return self.options.energy or load_energy()
 
     def work(self, share: Sequence[int]) -> None:
         """Runs items, by index, on this thread's own device."""
@@ -173,17 +181,12 @@ class _Batch:
 
     def _finish(self, index: int, result: Run, own: Device) -> None:
         item = self.items[index]
-        row = item.row(result, self.config)
-        settings = self.settings.model_copy(update=item.settings())
-        update: dict[str, object] = {} if row.network else {"scheduler": settings.scheduler}
-        update["chip_digest"] = self.config.digest
-        update |= {"settings": settings, "area": self.area}
+        row = item.row(result, self.config, self.options.detailed)
+        update: dict[str, object] = {"chip_digest": self.config.digest}
+        if self.options.detailed:
+            update |= self._details(item, row)
         if self.options.links:
             update |= link_figures(result, item.program, self.config, not (row.record_problem or row.untraced))
-        if row.rtl_cycles and not row.faults:
-            # of all that was computed and moved, however long it took
-            estimate = energy(row, item.schedule, item.program, self.config, self.energies)
-            update |= {"energy": estimate, "time": time_of(row, item.schedule, self.config.clock_mhz, estimate)}
         if own.waves is not None:
             update["waves"] = os.path.relpath(own.waves)
         row = row.model_copy(update=update)
@@ -195,6 +198,17 @@ class _Batch:
                 why = str(unwritten(error) or write_error(error, error.filename or shelf.folder))
                 self.events.put(Unwritten(item.name, why, shelf.required))
         self.events.put((index, row))
+
+    def _details(self, item: PreparedRun, row: Row) -> dict[str, object]:
+        """Fields of a row that say how it was made, and what it cost."""
+        settings = self.settings.model_copy(update=item.settings())
+        update: dict[str, object] = {} if row.network else {"scheduler": settings.scheduler}
+        update |= {"settings": settings, "area": self.area}
+        if row.rtl_cycles and not row.faults:
+            # of all that was computed and moved, however long it took
+            estimate = energy(row, item.schedule, item.program, self.config, self.energies)
+            update |= {"energy": estimate, "time": time_of(row, item.schedule, self.config.clock_mhz, estimate)}
+        return update
 
 
 def _save(shelf: Shelf, row: Row, item: PreparedRun, run: Run, chip: ChipConfig) -> Path:

@@ -309,9 +309,11 @@ def _outputs(
 
 
 def row(
-    prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig, tensors: Path | None = None
-) -> Row:
-    """The row of a run. `tensors`: folder for outputs that are not vectors (None: they are not saved)."""
+    prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig, tensors: Path | None = None,
+    detailed: bool = True,
+) -> Row:  # fmt: skip
+    """The row of a run. `tensors`: folder for outputs that are not vectors (None: they are not saved). `detailed`: with
+    the figures of each layer."""
     schedule, graph = prepared.network_schedule.schedule, prepared.graph
     faults = records.fault_reports(run, prepared.program, schedule, chip)
     match = records.match(run.records, prepared.timeline.executed, prepared.program)
@@ -329,7 +331,7 @@ def row(
             if why := traced.get("record_problem"):
                 failure += f"; {why}"
         explained = not (traced.get("record_problem") or traced.get("untraced"))
-        if prepared.described and explained:  # only complete records explain the cycles
+        if detailed and prepared.described and explained:  # only complete records explain the cycles
             layers, shares = figures(prepared, run, chip, feed.snr_db)
         outputs, detector, problems = _outputs(prepared, feed, title, run, tensors)
         notes += problems

@@ -232,7 +232,7 @@ class UncheckedRun(PlanHolder):
     def outputs(self, chip: ChipConfig) -> Sequence[OutputWords]:
         raise WorkloadError(f"{self.name}: nobody knows what it computes; export the workload itself, by its name")
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
+    def row(self, run: Run, chip: ChipConfig, detailed: bool = True) -> Row:
         schedule, program = self.schedule, self.program
         match = records.match(run.records, self.timeline.executed, program)
         faults = records.fault_reports(run, program, schedule, chip)

@@ -69,10 +69,16 @@ def arrays_used(
 
 
 def row_of(
-    plan: PlannedWorkload, macs: int, golden: Callable[[str], NDArray[Any]], run: Run, chip: ChipConfig, **more: Any
+    plan: PlannedWorkload,
+    macs: int,
+    golden: Callable[[str], NDArray[Any]],
+    run: Run,
+    chip: ChipConfig,
+    detailed: bool = True,
+    **more: Any,
 ) -> Row:
     """A row about a workload of one layer. `macs`: its multiply-accumulates; `golden(name)`: what output tensor `name`
-    must be; `more`: further fields."""
+    must be; `detailed`: with what its arrays did; `more`: further fields."""
     schedule, program = plan.schedule, plan.program
     match = records.match(run.records, plan.timeline.executed, program)
     checked = wrong = place = 0
@@ -106,7 +112,7 @@ def row_of(
         fault_reports=faults,
         instructions=program.instructions,
         cpu_seconds=run.cpu_seconds,
-        arrays=arrays_used(schedule, run.records, macs, chip) if whole else None,
+        arrays=arrays_used(schedule, run.records, macs, chip) if detailed and whole else None,
         claim=schedule.claim,
         **traced,
         **arrivals(program, run, chip),

@@ -49,7 +49,7 @@ class ChainRun(SingleRun[Chain]):
 
         return chain(random_chain(self.subject)).__getitem__
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
+    def row(self, run: Run, chip: ChipConfig, detailed: bool = True) -> Row:
         from ...results.figures import GradientFigures
         from ..single import row_of
 
@@ -64,7 +64,7 @@ class ChainRun(SingleRun[Chain]):
             vector_cycles=choice.vector_cycles,
             orders={},
         )
-        return row_of(self, self.macs, self.golden(), run, chip, gradient=figures)
+        return row_of(self, self.macs, self.golden(), run, chip, detailed, gradient=figures)
 
 
 class ChainGradients(SingleRequest[Chain]):

@@ -47,7 +47,7 @@ class GradientRun(SingleRun[TrainingLayer]):
         products = random_gradients(self.subject).products()
         return lambda name: golden(products[name])
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
+    def row(self, run: Run, chip: ChipConfig, detailed: bool = True) -> Row:
         from ...results.figures import GradientFigures
         from ..single import row_of
 
@@ -62,7 +62,7 @@ class GradientRun(SingleRun[TrainingLayer]):
             vector_cycles=choice.vector_cycles,
             orders={order.value: cycles for order, cycles in choice.predicted.items()},
         )
-        return row_of(self, self.macs, self.golden(), run, chip, gradient=figures)
+        return row_of(self, self.macs, self.golden(), run, chip, detailed, gradient=figures)
 
 
 class Gradients(SingleRequest[TrainingLayer]):

@@ -88,8 +88,9 @@ class PreparedRun(PlannedWorkload, Protocol):
         """The job for the device."""
         ...
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
-        """The outcome, compared with golden model and timeline."""
+    def row(self, run: Run, chip: ChipConfig, detailed: bool = True) -> Row:
+        """The outcome, compared with golden model and timeline. `detailed`: with what explains the cycles of a layer,
+        which takes longer than to judge a small one."""
         ...
 
     def outputs(self, chip: ChipConfig) -> Sequence[OutputWords]:

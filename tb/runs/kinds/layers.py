@@ -51,10 +51,10 @@ class LayerRun(SingleRun[Workload]):
 
         return lambda _: golden(self.subject.data())
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
+    def row(self, run: Run, chip: ChipConfig, detailed: bool = True) -> Row:
         from ..single import row_of
 
-        return row_of(self, self.macs, self.golden(), run, chip)
+        return row_of(self, self.macs, self.golden(), run, chip, detailed)
 
 
 def arrays(data: LayerData) -> dict[str, NDArray[Any]]:

@@ -65,8 +65,8 @@ class NetworkRun:
     def outputs(self, chip: ChipConfig) -> Sequence[OutputWords]:
         return network.output_words(self.prepared, self.feed.arrays, chip)
 
-    def row(self, run: Run, chip: ChipConfig) -> Row:
-        return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)
+    def row(self, run: Run, chip: ChipConfig, detailed: bool = True) -> Row:
+        return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors, detailed)
 
     def settings(self) -> dict[str, Any]:
         from ..single import digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import os
@@ -22,15 +23,16 @@ from meshloom.sched.store.room import unwritten
 from meshloom.sched.support.files import write_error
 from meshloom.sched.support.limits import Guard, guarded
 
+from ...devices.interface import Device
 from ...devices.pool import Pool, pooled
 from ...devices.registry import find as find_device
-from ...results.identity import code, sources
+from ...results.identity import sources
 from ...results.schema import Row, Settings
 from ...results.sweep import FAILED, PREDICTED, PointRow
 from .. import runner
 from ..batch import simulate
 from ..failures import Failure, failure
-from ..kinds.interface import PreparedRun, with_origin
+from ..kinds.interface import PreparedRun
 from ..kinds.table import KINDS
 from ..network import dram_bytes
 from ..options import RunOptions
@@ -38,6 +40,9 @@ from . import entries
 
 #: Simulators of a worker: the next batch on the same chip needs none started.
 _POOL = Pool()
+#: The device of the last batch, by its kind and the digest of its chip: to find a simulator in the cache all that it
+#: is made of is read, and then the simulator itself.
+_DEVICES: dict[tuple[str, str], Device] = {}
 
 
 class _Model(Exact):
@@ -67,7 +72,9 @@ class Batch(_Model):
     @staticmethod
     def perform(text: str) -> str:
         """See `evaluate`."""
-        return evaluate(text)
+        done = evaluate(text)
+        _settle()
+        return done
 
     def apart(self) -> tuple[Batch, ...]:
         """Its points one by one."""
@@ -95,6 +102,14 @@ class Done(_Model):
 
 class OtherSourcesError(RuntimeError):
     """A worker whose Meshloom is not the one that sent the batch."""
+
+
+@cache
+def _settle() -> None:
+    """What a worker has imported by now stays: no search for garbage looks at it again, which costs as much as to make
+    a small point."""
+    gc.collect()
+    gc.freeze()
 
 
 def evaluate(text: str) -> str:
@@ -134,20 +149,20 @@ def _prepared(task: Task, chip: ChipConfig) -> PreparedRun | Failure:
         return runs
     if len(runs) != 1:
         return Failure("WorkloadError", "reading", f"workload {task.workload} is {len(runs)} runs; name one of them")
-    return with_origin(runs[0], scheduler=task.scheduler)  # simulated beside points of other schedulers
+    return runs[0]
 
 
 def _measured(items: Sequence[tuple[int, PreparedRun, float]], batch: Batch) -> dict[int, PointRow]:
     """The rows of points that are ready to run, by their index: one device runs them all."""
     if not items or batch.device is None:
         return {}
-    kind = find_device(batch.device)
-    settings = Settings(code=code(), scheduler="", simulator_version=kind.version())
+    settings = Settings(code="", scheduler="", simulator_version="")  # rows without details have none
     try:
-        with pooled(_POOL):
-            opened = kind.open(batch.chip, False, lambda what: None)
-        ran = simulate([item for _, item, _ in items], opened, settings, lambda event: None, RunOptions(batch.device))
+        opened = _device(batch.device, batch.chip)
+        options = RunOptions(batch.device, detailed=False)
+        ran = simulate([item for _, item, _ in items], opened, settings, lambda event: None, options)
     except Exception as error:  # no simulator of this chip: other chips may have one
+        _DEVICES.clear()
         if (full := unwritten(error)) is not None:  # that is nothing that a row should keep
             raise write_error(full, str(full.filename)) from None  # a new one: in its own context it cannot be sent
         why = failure(error, "simulating")
@@ -156,6 +171,16 @@ def _measured(items: Sequence[tuple[int, PreparedRun, float]], batch: Batch) -> 
         index: _row(batch.tasks[index], batch, item, spent, row)
         for (index, item, spent), row in zip(items, ran, strict=True)
     }
+
+
+def _device(name: str, chip: ChipConfig) -> Device:
+    """A device, ready to run; that of the batch before if it is the same. Raises BuildError, NoDeviceError."""
+    key = name, chip.digest
+    if key not in _DEVICES:
+        _DEVICES.clear()
+        with pooled(_POOL):
+            _DEVICES[key] = find_device(name).open(chip, False, lambda what: None)
+    return _DEVICES[key]
 
 
 def _row(task: Task, batch: Batch, item: PreparedRun, seconds: float, ran: Row | None = None) -> PointRow:

@@ -17,8 +17,8 @@ from . import cluster, grid
 from .evaluate import Batch, Done, Task, deciding_code
 from .store import Store
 
-#: Points of a batch at most: of predictions, and of runs on the RTL, which share the start of a simulator.
-PREDICTIONS, RUNS = 10, 10
+#: Work of a batch at most, as in `_work`: what is lost if its worker dies.
+LARGEST = 25.0
 #: Batches for each worker at least, so that none waits long for the last one.
 EACH = 4
 #: Work of a whole network, in that of preparing a layer; and products of each PE that take the RTL as long.
@@ -129,15 +129,14 @@ def batches(planned: Sequence[Planned], device: str | None, workers: int) -> lis
     """Points in groups of about equal work for one worker each, all of a group on one chip; the most work first, so
     that at the end all workers have something small."""
     work = [_work(each.point, device) for each in planned]
-    share = sum(work) / (EACH * max(1, workers))
+    share = min(LARGEST, sum(work) / (EACH * max(1, workers)))
     pairs: list[tuple[float, Batch]] = []
     both = zip(planned, work, strict=True)
     for _, group in groupby(both, lambda each: each[0].point.chip and each[0].point.chip.digest):
         some: list[Planned] = []
         spent = 0.0
         for each, own in group:
-            full = len(some) >= (PREDICTIONS if device is None else RUNS) or spent + own > share
-            if some and full:
+            if some and spent + own > share:
                 pairs.append((spent, _batch(some, device)))
                 some, spent = [], 0.0
             some.append(each)
