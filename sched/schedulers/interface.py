@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from .budget import Budget
+
+if TYPE_CHECKING:
+    from ..lowering.predict import Lowered
 
 
 class Options(BaseModel):
@@ -58,12 +61,14 @@ class Context:
     """What a scheduler receives besides its workload and options.
 
     `folder`: where searches may store results (None: nowhere). `on_progress` is called with the progress of a search,
-    `on_layer` with the layer of a network that is being scheduled, its index and the number of layers.
+    `on_layer` with the layer of a network that is being scheduled, its index and the number of layers, `on_lowered`
+    with what a search for a layer has lowered and played of the schedule that it returns: nobody need do so again.
     """
 
     folder: Path | None = None
     on_progress: Callable[[Any], None] | None = None
     on_layer: Callable[[str, int, int], None] | None = None
+    on_lowered: Callable[[Lowered], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,6 +26,9 @@ from .authored import adapted
 from .failures import SchedulerError, TracebackThere, ended, failure
 from .interface import Context, Maker, Scheduler, written
 from .papers import declared
+
+if TYPE_CHECKING:
+    from ..lowering.predict import Lowered
 
 T = TypeVar("T")
 
@@ -116,15 +119,18 @@ def takes_option(base: str, option: str) -> bool:
 
 
 def find(
-    name: str | Chosen, folder: Path | None = None, on_progress: Callable[[Any], None] | None = None
+    name: str | Chosen,
+    folder: Path | None = None,
+    on_progress: Callable[[Any], None] | None = None,
+    on_lowered: Callable[[Lowered], None] | None = None,
 ) -> LayerScheduler:
-    """The scheduler of that name, for layers. `folder`, `on_progress`: see `Context`.
+    """The scheduler of that name, for layers. `folder`, `on_progress`, `on_lowered`: see `Context`.
 
     Raises SchedulerError that lists what there is, or says which option is wrong. What is found raises Meshloom's own
     errors as they are, and SchedulerError with the scheduler's name and line for all others.
     """
     scheduler, maker, options = _prepared(name, "layers")
-    context = Context(folder, on_progress)
+    context = Context(folder, on_progress, on_lowered=on_lowered)
 
     def make(shape: ConvShape, chip: ChipConfig, scale: int = 1 << 15) -> Schedule:
         return _Call(name, maker, scheduler, shape.name)(Schedule, shape, chip, scale, options, context=context)
@@ -296,7 +302,7 @@ class _Call:
 
 
 def _reporting(context: Context, report: apart.Report) -> Context:
-    """A context whose reports go from a scheduler's process to its caller."""
+    """A context whose reports go from a scheduler's process to its caller, but for programs: these are large."""
 
     def on_progress(progress: Any) -> None:
         report(("on_progress", (progress,)))
@@ -308,4 +314,5 @@ def _reporting(context: Context, report: apart.Report) -> Context:
         context,
         on_progress=context.on_progress and on_progress,
         on_layer=context.on_layer and on_layer,
+        on_lowered=None,
     )

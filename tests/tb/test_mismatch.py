@@ -106,6 +106,14 @@ def rows(prepared: LayerRun, runs: dict[str, Run]) -> dict[str, Row]:
     return {name: prepared.row(run, CHIP) for name, run in runs.items()}
 
 
+def test_a_row_without_details_is_judged_the_same(
+    prepared: LayerRun, runs: dict[str, Run], rows: dict[str, Row]
+) -> None:
+    for name, run in runs.items():
+        assert prepared.row(run, CHIP, detailed=False) == rows[name].model_copy(update={"arrays": None})
+    assert rows["good"].arrays is not None
+
+
 def wrong_in(row: Row) -> WrongByte:
     assert row.status is Status.MISMATCH
     assert row.wrong_byte is not None

@@ -63,7 +63,7 @@ class NetworkOptions(Options):
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
     from .kept import schedule
 
-    return schedule(shape, chip, scale, options.effort, context.folder)
+    return schedule(shape, chip, scale, options.effort, context.folder, context.on_lowered)
 
 
 def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:

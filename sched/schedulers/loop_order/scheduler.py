@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from meshloom.hw.spec.config import ChipConfig
 
@@ -25,6 +25,9 @@ from ...mapping.tiling.space import best
 from ...mapping.tiling.tiles import Candidate
 from ...workload.layers import ConvShape
 from .alike import Alike
+
+if TYPE_CHECKING:
+    from ...lowering.predict import Lowered
 
 #: Candidates of the closed form that are looked at more closely, at most.
 POOL = 1000
@@ -196,11 +199,15 @@ def _turns(entries: Iterable[_T], kind: Callable[[_T], Hashable]) -> Iterator[_T
         yield from (group[turn] for group in groups.values() if turn < len(group))
 
 
-def timeline(schedule: Schedule, chip: ChipConfig) -> Prediction:
-    """The timeline model's prediction. What the search emits is valid; who runs it looks at it once more."""
+def timeline(
+    schedule: Schedule, chip: ChipConfig, on_lowered: Callable[[Lowered], None] = lambda done: None
+) -> Prediction:
+    """The timeline model's prediction. What the search emits is valid; who runs it looks at it once more. `on_lowered`:
+    called with the program that was played."""
     from ...lowering.predict import lowered, prediction
 
     done = lowered(schedule, chip, dependences(schedule.operations, chip))
+    on_lowered(done)
     return prediction(schedule, done.program, done.timeline)
 
 

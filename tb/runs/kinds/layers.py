@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from meshloom.sched.lowering.programs import Planned, planned
+from meshloom.sched.lowering.predict import Lowered, prediction
+from meshloom.sched.lowering.programs import Planned, checked, planned
 from meshloom.sched.mapping.tiling.room import check_room
 from meshloom.sched.schedulers.registry import Chosen
 from meshloom.sched.schedulers.registry import find as find_scheduler
@@ -22,6 +23,7 @@ from .interface import Expected, Listener, WorkloadKind
 
 if TYPE_CHECKING:
     from meshloom.hw.spec.config import ChipConfig
+    from meshloom.sched.ir.schedule import Schedule
 
     from ...devices.interface import Run
     from ...results.schema import Row
@@ -75,9 +77,10 @@ class SingleLayer(SingleRequest[Workload]):
         """Raises DoesNotFit and what the scheduler raises."""
         progress.step("scheduling")
         check_room(self.subject.shape, chip)
-        make = find_scheduler(scheduler, SCHEDULES.folder(), progress.search)
+        lowered: list[Lowered] = []
+        make = find_scheduler(scheduler, SCHEDULES.folder(), progress.search, lowered.append)
         schedule = make(self.subject.shape, chip, self.subject.scale)
-        return self.run_of(planned(schedule, chip, progress.step), {})
+        return self.run_of(_planned(schedule, lowered, chip, progress), {})
 
     def expected(self) -> Expected:
         shape = self.subject.shape
@@ -105,6 +108,17 @@ def _syntax() -> str:
         "layers:   NETWORK/LAYER, or 'NETWORK/*' for each by itself; `meshloom workloads NETWORK` lists them; a "
         f"topology of SCALE-Sim (FILE.csv, FILE.csv/LAYER)\nshapes:\n{shapes.SYNTAX}"
     )
+
+
+def _planned(schedule: Schedule, lowered: Sequence[Lowered], chip: ChipConfig, progress: Listener) -> Planned:
+    """Checks the program of a schedule, and makes and predicts it unless the scheduler has done so. Raises as
+    `planned`."""
+    for done in lowered:
+        if done.is_of(schedule):
+            program = checked(done, chip, progress.step)
+            predicted = prediction(schedule, program, done.timeline)
+            return Planned(schedule.model_copy(update={"predicted": predicted}), program, done.timeline)
+    return planned(schedule, chip, progress.step)
 
 
 KIND = WorkloadKind(_find, _syntax)

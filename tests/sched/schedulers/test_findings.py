@@ -8,6 +8,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from meshloom.hw.spec.config import load
+from meshloom.sched.lowering.predict import Lowered
+from meshloom.sched.lowering.programs import checked, planned
 from meshloom.sched.mapping.tiling.tiles import Candidate
 from meshloom.sched.schedulers.loop_order import kept
 from meshloom.sched.schedulers.network import conv
@@ -17,6 +19,7 @@ from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.store.cache import VARIABLE
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.support.limits import Guard, Limits, guarded
 from meshloom.sched.workload.catalog import find
 
 from ..network_graphs import every_kind
@@ -45,6 +48,22 @@ def test_a_layer_is_not_searched_twice(effort: str, tmp_path: Path, monkeypatch:
     assert other_scale.predicted == first.predicted
     with pytest.raises(SchedulerError):  # another effort is another search
         find_scheduler("loop_order:effort=0.25", tmp_path)(shape, CHIP, 77)
+
+
+def test_what_a_search_has_lowered_is_handed_over(tmp_path: Path) -> None:
+    """Of the schedule that it returns, also if its loop nest was found before; not from a process of its own."""
+    shape = find("gemm:9x10x11")[0].shape
+    for guard, handed in ((Guard(), 1), (Guard(), 1), (Guard(shipped=Limits()), 0)):
+        seen: list[Lowered] = []
+        with guarded(guard):
+            result = find_scheduler("loop_order:effort=0.5", tmp_path, None, seen.append)(shape, CHIP, 77)
+        plain = planned(result, CHIP)
+        assert plain.schedule == result
+        assert len(seen) == handed
+        for done in seen:
+            assert done.is_of(result)
+            assert (done.program, done.timeline) == (plain.program, plain.timeline)
+            assert checked(done, CHIP) is done.program
 
 
 def test_an_interrupted_run_keeps_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
