@@ -234,7 +234,9 @@ def test_batches_are_of_about_equal_work_and_the_most_of_it_comes_first(tmp_path
     batches = sweeps.batches(planned, "verilator", 2)
     work = {each.key: sweeps._work(each.point, "verilator") for each in planned}
     spent = [sum(work[task.key] for task in each.tasks) for each in batches]
-    assert spent == sorted(spent, reverse=True)
+    steps = [one // sweeps.START for one in spent]
+    assert steps == sorted(steps, reverse=True)
+    assert len(set(steps)) > 1
     assert batches[0].tasks[0].workload == "resnet8"
     assert sorted(task.key for each in batches for task in each.tasks) == sorted(work)
     share = sum(work.values()) / (2 * sweeps.EACH)
@@ -248,6 +250,17 @@ def test_batches_are_of_one_chip_each_and_small_enough_for_all_workers(tmp_path:
     assert [task.key for each in batches for task in each.tasks] == [each.key for each in planned]
     assert [each.chip.core.a_words for each in batches] == [512, 512, 1024, 1024]
     assert {len(each.tasks) for each in sweeps.batches(planned, None, 16)} == {1}
+
+
+def test_no_simulator_is_started_twice_for_batches_of_little_work(tmp_path: Path) -> None:
+    """On each chip some batches with more points and one with fewer."""
+    text = 'measure = "rtl"\n' + TEXT.replace("step = 4", "step = 1")
+    planned = sweeps.plan(sweep_of(text, tmp_path), tmp_path)
+    batches = sweeps.batches(planned, "verilator", 1)
+    assert len({len(each.tasks) for each in batches}) > 1
+    chips = [each.chip.core.a_words for each in batches]
+    assert chips == sorted(chips)
+    assert sum(len(each.tasks) for each in batches) == len(planned)
 
 
 # -- rows on disk -----------------------------------------------------------------------------------------------------

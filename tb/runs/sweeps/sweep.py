@@ -17,8 +17,8 @@ from . import cluster, grid
 from .evaluate import Batch, Done, Task, deciding_code
 from .store import Store
 
-#: Work of a batch at most, as in `_work`: what is lost if its worker dies.
-LARGEST = 25.0
+#: Work of starting a simulator, as in `_work`; and of a batch at most, which is lost if its worker dies.
+START = LARGEST = 20.0
 #: Batches for each worker at least, so that none waits long for the last one.
 EACH = 4
 #: Work of a whole network, in that of preparing a layer; and products of each PE that take the RTL as long.
@@ -127,7 +127,8 @@ def run_points(
 
 def batches(planned: Sequence[Planned], device: str | None, workers: int) -> list[Batch]:
     """Points in groups of about equal work for one worker each, all of a group on one chip; the most work first, so
-    that at the end all workers have something small."""
+    that at the end all workers have something small. On a device those on one chip come together, unless they differ by
+    more work than another simulator takes to start."""
     work = [_work(each.point, device) for each in planned]
     share = min(LARGEST, sum(work) / (EACH * max(1, workers)))
     pairs: list[tuple[float, Batch]] = []
@@ -142,7 +143,15 @@ def batches(planned: Sequence[Planned], device: str | None, workers: int) -> lis
             some.append(each)
             spent += own
         pairs.append((spent, _batch(some, device)))
-    return [batch for _, batch in sorted(pairs, key=lambda each: -each[0])]
+    if device is None:
+        return [batch for _, batch in sorted(pairs, key=lambda each: -each[0])]
+    chips = {batch.chip.digest: number for number, (_, batch) in enumerate(pairs)}
+
+    def order(pair: tuple[float, Batch]) -> tuple[float, int, float]:
+        spent, batch = pair
+        return -(spent // START), chips[batch.chip.digest], -spent
+
+    return [batch for _, batch in sorted(pairs, key=order)]
 
 
 def _work(point: grid.Point, device: str | None) -> float:
