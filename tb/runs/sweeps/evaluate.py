@@ -106,9 +106,8 @@ class OtherSourcesError(RuntimeError):
 
 @cache
 def _settle() -> None:
-    """What a worker has imported by now stays: no search for garbage looks at it again, which costs as much as to make
-    a small point."""
-    gc.collect()
+    """What a worker has imported by now stays: no search for garbage looks at it again, which would take longer than a
+    small point."""
     gc.freeze()
 
 
