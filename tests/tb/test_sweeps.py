@@ -362,7 +362,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         for each in batches:
             on_done(Done.model_validate_json(evaluate(each.model_dump_json())))
 
-    monkeypatch.setattr(cluster, "begin", lambda: None)
+    monkeypatch.setattr(cluster, "begin", lambda more: None)
     monkeypatch.setattr(cluster, "opened", lambda jobs, address: nullcontext())
     monkeypatch.setattr(cluster, "workers", lambda client: 1)
     monkeypatch.setattr(cluster, "run", run)

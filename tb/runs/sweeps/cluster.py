@@ -78,17 +78,20 @@ _SETTINGS: dict[str, Any] = {
 #: Where processes of this machine have their HTTP servers, which serve nothing: for nobody else, at any free port.
 _NOWHERE = "127.0.0.1:0"
 #: What workers of this machine need: one process imports it, of which they are copies, also those that replace others.
-_IMPORTED = ("distributed", "meshloom.tb.runs.sweeps.evaluate", "meshloom.sched.schedulers.loop_order.scheduler")
+_IMPORTED = ("distributed", "meshloom.tb.runs.sweeps.evaluate", "meshloom.sched.schedulers.loop_order.kept")
+#: And those that run something on the RTL; to import what describes a chip's gateware takes as long as some points.
+ON_RTL = ("meshloom.tb.devices.simulated", "meshloom.tb.runs.single", "meshloom.hw.control.trace")
 
 
-def begin() -> None:
-    """Starts the process that workers of this machine are copied from, if it does not run yet; it imports meanwhile."""
+def begin(more: Sequence[str] = ()) -> None:
+    """Starts the process that workers of this machine are copied from, if it does not run yet; it imports meanwhile
+    what all workers need, and `more` modules."""
     from dask import config
     from distributed.utils import get_mp_context
 
     with config.set(_SETTINGS):
         get_mp_context()  # sets a list of its own, once
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(_IMPORTED))
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*_IMPORTED, *more])
     forkserver.ensure_running()
 
 

@@ -84,7 +84,7 @@ def run(
     interrupt loses only batches under way.
     """
     if address is None:
-        cluster.begin()
+        cluster.begin(cluster.ON_RTL if sweep.measure == "rtl" else ())
     planned = plan(sweep, folder)
     device = sweep.device if sweep.measure == "rtl" else None
     return run_points(planned, device, out, jobs=jobs, address=address, retry=retry, on_plan=on_plan, on_rows=on_rows)
