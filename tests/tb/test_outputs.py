@@ -175,7 +175,7 @@ def quick(folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_f
     monkeypatch.setattr(tokens, "serve", lambda *result, **options: (TEXTS,))
     monkeypatch.setattr(training, "train", trained)
     monkeypatch.setattr(generation, "generate", generated)
-    monkeypatch.setattr(cluster, "begin", lambda: None)
+    monkeypatch.setattr(cluster, "begin", lambda more: None)
     monkeypatch.setattr(cluster, "opened", lambda jobs, address: nullcontext())
     monkeypatch.setattr(cluster, "workers", lambda client: 1)
     monkeypatch.setattr(cluster, "run", evaluated)

@@ -59,7 +59,8 @@ def test_a_run_names_its_stages_in_their_order(tmp_path: Path, monkeypatch: pyte
     (row,) = run(["gemm:4x4x4"], "tiny", "loop_order", events.append)
     assert not row.error
     stages = [stage for stage, _ in read(path)]
-    order = ["scheduling", "lowering", "checking", "predicting", "building", "loading", "simulating", "comparing"]
+    # the search has lowered what it returns
+    order = ["scheduling", "checking", "predicting", "building", "loading", "simulating", "comparing"]
     assert [each for each in dict.fromkeys(stages) if each in order] == order
     assert set(stages) == set(order)
 

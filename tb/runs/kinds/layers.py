@@ -116,6 +116,7 @@ def _planned(schedule: Schedule, lowered: Sequence[Lowered], chip: ChipConfig, p
     for done in lowered:
         if done.is_of(schedule):
             program = checked(done, chip, progress.step)
+            progress.step("predicting its cycles")
             predicted = prediction(schedule, program, done.timeline)
             return Planned(schedule.model_copy(update={"predicted": predicted}), program, done.timeline)
     return planned(schedule, chip, progress.step)
