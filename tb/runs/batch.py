@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 
 from meshloom.hw.spec.config import ChipConfig
@@ -181,7 +182,7 @@ class _Batch:
 
     def _finish(self, index: int, result: Run, own: Device) -> None:
         item = self.items[index]
-        row = item.row(result, self.config, self.options.detailed)
+        row = _row(item, result, self.config, self.options.detailed)
         update: dict[str, object] = {"chip_digest": self.config.digest}
         if self.options.detailed:
             update |= self._details(item, row)
@@ -209,6 +210,13 @@ class _Batch:
             estimate = energy(row, item.schedule, item.program, self.config, self.energies)
             update |= {"energy": estimate, "time": time_of(row, item.schedule, self.config.clock_mhz, estimate)}
         return update
+
+
+def _row(item: PreparedRun, run: Run, chip: ChipConfig, detailed: bool) -> Row:
+    """The outcome of a run; with all details if its kind, which may be of another package, cannot leave them out."""
+    if detailed or "detailed" not in signature(item.row).parameters:
+        return item.row(run, chip)
+    return item.row(run, chip, detailed=False)
 
 
 def _save(shelf: Shelf, row: Row, item: PreparedRun, run: Run, chip: ChipConfig) -> Path:

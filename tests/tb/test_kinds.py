@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +16,7 @@ from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.sweep import SweepFile
-from meshloom.tb.runs import runner
+from meshloom.tb.runs import batch, runner
 from meshloom.tb.runs.failures import Failure
 from meshloom.tb.runs.kinds import table
 from meshloom.tb.runs.sweeps.evaluate import deciding_code
@@ -31,6 +32,7 @@ EACH = [
 #: A kind of somebody else: a list of matrix products in a text file, each a layer.
 OTHERS = """
 from pathlib import Path
+from typing import Any
 
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.runs.kinds import table
@@ -178,3 +180,29 @@ def test_the_code_of_all_kinds_decides_a_point(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(provenance, "digest", lambda *modules: seen.extend(modules) or "digest")
     deciding_code.__wrapped__("loop_order", None)
     assert {f"tb.runs.kinds.{kind}" for kind in ("layers", "networks", "gradients", "chains")} <= set(seen)
+
+
+class Plain:
+    """What is ready to run, of a kind that was written before rows could be without details."""
+
+    def row(self, run: object, chip: object) -> str:
+        return "whole"
+
+
+class Detailed:
+    def row(self, run: object, chip: object, detailed: bool = True) -> str:
+        return "detailed" if detailed else "judged"
+
+
+@pytest.mark.parametrize(
+    ("item", "detailed", "outcome"),
+    [
+        (Plain(), True, "whole"),
+        (Plain(), False, "whole"),
+        (Detailed(), True, "detailed"),
+        (Detailed(), False, "judged"),
+    ],
+)
+def test_kinds_of_others_need_not_leave_details_out(item: Any, detailed: bool, outcome: str) -> None:
+    run: Any = None
+    assert batch._row(item, run, load("tiny"), detailed) == outcome
