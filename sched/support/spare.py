@@ -14,6 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from . import last_words
 
@@ -149,7 +150,9 @@ class Helpers:
 
 
 def _fork() -> int | None:
-    """A copy's number, 0 in the copy, None if the system has none to give."""
+    """A copy's number, 0 in the copy, None if the system has none to give, or too little memory for one."""
+    if not _fits():
+        return None
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # there may be none, or a closed one
             stream.flush()
@@ -166,6 +169,18 @@ def _fork() -> int | None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # its caller hears of it
         last_words.leave_no_core()
     return pid
+
+
+def _fits() -> bool:
+    """Whether there is memory for twice what this process has: a copy shares it, until either changes it."""
+    try:
+        with Path("/proc/self/statm").open(encoding="ascii") as file:
+            own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with Path("/proc/meminfo").open(encoding="ascii") as file:
+            free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):  # no such system
+        return True
+    return 2 * own < free
 
 
 def _kill(copies: Collection[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import time
@@ -124,3 +125,23 @@ def test_processors_are_what_is_set_or_what_the_machine_has(monkeypatch: pytest.
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.0, 0.0))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     assert spare.spare() == 0
+
+
+def test_a_copy_needs_memory(monkeypatch: pytest.MonkeyPatch, copied: list[int]) -> None:
+    """As much as this process has, and as much again."""
+    files = {"/proc/self/statm": "9 1000 3 4 5 0 0 0", "/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 8000 kB\n"}
+    monkeypatch.setattr(spare.Path, "open", lambda path, **_: io.StringIO(files[str(path)]))
+    monkeypatch.setattr(os, "sysconf", lambda name: 4096)
+    copies = Copies(2)
+    assert not copies.start()
+    assert not copied
+    files["/proc/meminfo"] = "MemAvailable: 8001 kB\n"
+    if copies.start():
+        time.sleep(600)
+    assert len(copied) == 0, "who had no memory once does without"
+    other = Copies(2)
+    if other.start():
+        time.sleep(600)
+    other.drop()
+    assert len(copied) == 2
+    assert_ended(copied)
