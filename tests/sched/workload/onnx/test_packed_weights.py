@@ -119,6 +119,15 @@ def test_constants_in_blocks(kind: int, axis: int, size: int, zeros: bool, tmp_p
     assert [node.op_type for node in read.graph.node] == ["MatMul"]
 
 
+def test_a_block_may_be_longer_than_there_are_numbers(tmp_path: Path) -> None:
+    weights: list[NDArray[Any]] = []
+    for size in (40, 1 << 40):
+        onnx.save(blocks(TensorProto.INT4, 0, size, zeros=True), tmp_path / "model.onnx")
+        weights.append(numpy_helper.to_array(load_model(tmp_path / "model.onnx").graph.initializer[0]))
+    assert weights[0].shape == (40, 12)
+    np.testing.assert_array_equal(*weights)
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
