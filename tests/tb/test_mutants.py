@@ -15,6 +15,7 @@ from meshloom.sched.store import use
 from meshloom.tb.verify.mutants import __main__ as campaign
 from meshloom.tb.verify.mutants import copies, lines, page, trial, witnesses
 from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, mutant, plan
+from meshloom.tb.verify.mutants.places import PlaceError, plan_of
 from meshloom.tb.verify.mutants.trial import Trial, try_out
 
 _SOURCE = "def double(value: int) -> int:\n    return value * 2\n"
@@ -93,6 +94,19 @@ def test_draws_go_through_all_folders_in_turn() -> None:
     assert all(file.startswith("hw/core/") for file in files)
 
 
+def test_some_folders_and_files_have_the_draws_that_all_have() -> None:
+    draws = plan_of(["tb/devices", "tb/cli/fields.py", "hw/dtt/"], {"hw": 2, "software": 9}, 1)
+    assert [draw.folder for draw in draws] == [
+        "hw/dtt", "hw/dtt", *(3 * ["tb/devices", "tb/devices/board", "tb/devices/noc", "tb/cli"])[:9]
+    ]  # fmt: skip
+    assert [draw.number for draw in draws if draw.folder == "tb/devices"] == [0, 1, 2]
+    ours = [draw for draw in draws if draw.folder == "tb/cli"]
+    assert ours == [draw for number in range(500) if (draw := Draw("tb/cli", number, 1)).file().endswith("fields.py")][:2]
+    for path in ("tb/verify", "tb/cli/nothing.py", "tb/cli/__init__.py", "tests", "../tb"):
+        with pytest.raises(PlaceError, match=f"{path} has no source that is changed; give a folder or a file below"):
+            plan_of(["hw", path], {"hw": 1}, 1)
+
+
 def tried(change: Mutant, checkout: Path, tools: Path) -> Trial:
     """In a copy, which is as it was afterwards, and so is the checkout."""
     with copies.copied(checkout, linked=True) as tree:
@@ -123,6 +137,13 @@ def test_a_change_is_noticed_by_a_test_that_runs_the_line(checkout: Path, tools:
     measured = lines.known_lines(middle, checkout)
     assert measured is not None
     assert measured.tests("sched/user.py", 1) == {""}, "an import serves all tests of a file"
+
+
+def test_compiled_lines_are_not_seen_so_all_tests_that_import_them_are_asked(checkout: Path, tools: Path) -> None:
+    source = "from .numba import jit\n\n\n@jit\n" + _USER
+    broken = Mutant("sched/user.py", "any", 9, "any", "any", source)
+    noticed = tried(broken, checkout, tools)
+    assert (noticed.test, noticed.files) == ("tests/test_middle.py", 1)
 
 
 def test_a_test_that_fails_without_the_change_notices_nothing(checkout: Path, tools: Path) -> None:
@@ -224,6 +245,9 @@ def test_a_change_that_survives_is_shown_to_more_tests_with_a_larger_budget() ->
     assert not campaign.is_open(survivor(59.0, now), 60.0, same)
     assert not campaign.is_open(replace(survivor(59.0, ""), test="tests/test_b.py::test_a"), 60.0, [])
     assert not campaign.is_open(None, 60.0, [])
+    change = Mutant("sched/a/b.py", "AddNot", 3, "if a:", "if not a:", "")
+    assert page.is_equivalent(change, same)
+    assert campaign.is_open(trial.untried(change), 60.0, []), "nor is it equivalent for good"
 
 
 def test_equivalent_changes_are_of_sources_that_there_are() -> None:
