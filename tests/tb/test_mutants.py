@@ -101,7 +101,9 @@ def test_some_folders_and_files_have_the_draws_that_all_have() -> None:
     ]  # fmt: skip
     assert [draw.number for draw in draws if draw.folder == "tb/devices"] == [0, 1, 2]
     ours = [draw for draw in draws if draw.folder == "tb/cli"]
-    assert ours == [draw for number in range(500) if (draw := Draw("tb/cli", number, 1)).file().endswith("fields.py")][:2]
+    assert (
+        ours == [draw for number in range(500) if (draw := Draw("tb/cli", number, 1)).file().endswith("fields.py")][:2]
+    )
     for path in ("tb/verify", "tb/cli/nothing.py", "tb/cli/__init__.py", "tests", "../tb"):
         with pytest.raises(PlaceError, match=f"{path} has no source that is changed; give a folder or a file below"):
             plan_of(["hw", path], {"hw": 1}, 1)
@@ -210,6 +212,29 @@ def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget(
     (checkout / "tests" / "costs.txt").write_text("   200 300 tests/test_scale.py\n   41 42 tests/test_middle.py\n")
     assert names() == ["tests/test_scale.py"]
     assert [test.path for test in witnesses.importers("sched/user.py", checkout)] == []
+
+
+def test_what_is_imported_by_name_has_witnesses_too(checkout: Path) -> None:
+    for name, text in {
+        "tb/registry.py": 'PLACES = {"a": "meshloom.tb.whole:THING", "b": f"{__package__}.beside:THING"}\n',
+        "tb/whole.py": "from importlib import import_module\n\nTHING = [import_module(name) for name in ('x',)]\n",
+        "tb/beside.py": "from .catalogue import THING\n",
+        "tb/catalogue.py": 'from importlib import import_module\n\nTHING = ("word", "no file")\n',
+        "tb/word.py": "THING = 1\n",
+        "tb/other.py": "THING = 1\n",
+        "tests/tb/test_registry.py": "from meshloom.tb.registry import PLACES\n",
+        "tests/tb/test_word.py": "from meshloom.tb.registry import PLACES\n",
+    }.items():
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text(text)
+    witnesses.witnesses.cache_clear()
+    needs = {test.path: test.needs for test in witnesses.witnesses(checkout)}
+    named = {f"tb/{name}.py" for name in ("registry", "whole", "beside", "catalogue", "word")}
+    assert needs["tests/tb/test_registry.py"] >= named
+    assert "tb/other.py" not in needs["tests/tb/test_registry.py"]
+    assert [test.path for test in witnesses.importers("tb/word.py", checkout)] == ["tests/tb/test_word.py"]
+    first = witnesses.candidates("tb/word.py", 60.0, checkout)[0]
+    assert first.path == "tests/tb/test_word.py", "it has its name"
 
 
 def test_a_report_names_what_no_test_noticed(tmp_path: Path) -> None:
