@@ -213,6 +213,7 @@ def test_dataflows_and_bandwidths_of_scalesim_are_listed(tmp_path: Path) -> None
         ("accelforge", "arch: {nodes: []}", "arch: 0 fanouts and 0 memories; give DRAM, and a !Container with two"),
         ("scalesim", "no section", "File contains no section headers.*; it must be a configuration of SCALE-Sim"),
         ("scalesim", CFG.replace("8", "x"), "architecture_presets.arrayheight: Input should be a valid integer"),
+        ("scalesim", CFG.replace("8", "9" * 5000), "architecture_presets.arrayheight: Input should be a valid integer"),
         ("scalesim", CFG[:52], "architecture_presets.ifmapsramszkb: is missing"),
         ("scalesim", CFG[:60], "Source contains parsing errors: .*IfmapSra.*; it must be a configuration"),
     ],

@@ -161,6 +161,8 @@ def test_por_is_the_chance_after_a_packet(tmp_path: Path) -> None:
         ("0 1 .5 .5 9 4\n", "traffic.txt:1: .* must have t_on below t_off, and t_off below t_period"),
         ("0 1 .5 .5 1 4 4\n", "traffic.txt:1: .* must have t_on below t_off, and t_off below t_period"),
         ("0 1\n-1\n2\n", "traffic.txt:3: '2' must be two nodes, src and dst, or -1 at the end of a cycle"),
+        ("0 1\n-1\n0 -2\n", "traffic.txt:3: '0 -2' must be two nodes"),
+        (f"0 {'9' * 5000}\n", "traffic.txt:1: '0 9{78}' must be two nodes, src and dst"),
         ("0 1\n-1\n0 1 .5\n", "traffic.txt:3: '0 1 .5' must be two nodes"),
         ("0 16 1\n", "traffic.txt:1: node 16 is not in a mesh of 4x4, which ends with node 15; raise --mesh"),
     ],
