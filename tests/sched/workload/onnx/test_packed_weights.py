@@ -110,6 +110,14 @@ def test_products_with_few_bits(bits: int, depth: int, size: int, zeros: str, tm
     assert {item.name for item in read.graph.initializer} <= {"y/weights", "bias"}
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_operands_that_are_left_out(count: int, tmp_path: Path) -> None:
+    model = product(4, 64, 32)
+    model.graph.node[0].input.extend([""] * (count - 3))
+    onnx.save(model, tmp_path / "model.onnx")
+    assert [node.op_type for node in load_model(tmp_path / "model.onnx").graph.node] == ["MatMul"]
+
+
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8])
 @pytest.mark.parametrize(("axis", "size"), [(0, 8), (1, 4), (0, 16)])
 @pytest.mark.parametrize("zeros", [False, True])
