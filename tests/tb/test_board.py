@@ -299,3 +299,13 @@ def test_a_serial_port_that_is_pulled_out_is_one_error() -> None:
         with pytest.raises(LinkError, match="the line is cut"):
             use()
     transport.close()
+
+
+def test_a_serial_port_that_takes_no_bytes_is_one_error() -> None:
+    master, slave = os.openpty()
+    transport = SerialTransport(os.ttyname(slave), 115200)
+    with pytest.raises(LinkError, match=r"takes no bytes for 0\.1 seconds"):
+        transport.send(bytes(1 << 20), 0.1)
+    transport.close()
+    os.close(slave)
+    os.close(master)

@@ -58,6 +58,13 @@ def test_a_mapping_computes_its_layer() -> None:
     assert MAESTRO.read(SMALL, None).shape.y_shape == (1, 16, 8, 8), "without padding it reads more"
 
 
+def test_sizes_may_have_the_padding_or_not() -> None:
+    dilated = parse("conv:8x8x8-16,k3,p1,d2")  # windows that MAESTRO has no word for: fewer outputs
+    assert MAESTRO.read(SMALL, dilated).shape == dilated
+    with pytest.raises(ImportFileError, match="is of another layer: OY = 8, but conv:9x9x8-16,k3,p1,d2 has OY = 7"):
+        MAESTRO.read(SMALL, parse("conv:9x9x8-16,k3,p1,d2"))
+
+
 def test_a_product_and_its_claim(tmp_path: Path) -> None:
     shape = parse("gemm:16x8x12")
     head = "Network Name, Layer Number, NumPEs, Runtime (Cycles), Power\n"
