@@ -31,6 +31,12 @@ def test_a_value_is_toml_or_a_word(texts: list[str], changes: dict[str, Any]) ->
     assert result != chip
 
 
+@pytest.mark.parametrize(("name", "array"), [("tiny", (8, 8)), ("pe12x14", (12, 14))])
+def test_an_array_as_large_as_words_allow_follows_them(name: str, array: tuple[int, int]) -> None:
+    chip = with_fields(load(name), ["lanes=8" if name == "tiny" else "lanes=32"])
+    assert (chip.rows, chip.cols) == array
+
+
 def test_without_a_field_it_is_the_same_chip() -> None:
     chip = load("tiny")
     assert with_fields(chip, None) is with_fields(chip, []) is chip
