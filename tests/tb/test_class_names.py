@@ -69,3 +69,25 @@ def test_a_network_with_scores_has_its_own_names() -> None:
     graph = replace(zoo.load("resnet8"), labels=NAMES)
     assert class_names.named(None, graph, MODEL, MODEL, [detector(9)]) is graph
     assert [class_names.label_of(graph, index) for index in (-1, 0, 2, 3)] == ["", "cat", "fox", "class 3"]
+
+
+def test_classes_are_channels_of_a_single_pixel() -> None:
+    graph = zoo.load("resnet8")
+    assert class_names.classes(graph) == 10
+    assert class_names.classes(replace(graph, outputs=(graph.layers[0].output,))) == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "right", "says"),
+    [
+        (0, {4, 7}, "has 3 lines, network resnet8 has scores for 4 or 7 classes; give one label for each"),
+        (0, {0}, "has 3 lines, output .* of network resnet8 is .*; give one label for each class"),
+        (10, {10}, "has 3 lines, output .* of network resnet8 is .*; give one label for each class"),
+    ],
+)
+def test_a_file_of_too_few_names_has_an_error_that_says_how_many_there_are(
+    scores: int, right: set[int], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_names, "classes", lambda graph: scores)
+    with pytest.raises(WorkloadError, match=says):
+        class_names.check_names(Path("names.txt"), 3, zoo.load("resnet8"), right)
