@@ -29,7 +29,9 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.parametrize(("cycles", "where", "bars"), [(None, "timeline model", 3), (60, "RTL", 2)])
+@pytest.mark.parametrize(
+    ("cycles", "where", "bars"), [(60, "RTL", 2), pytest.param(None, "timeline model", 3, marks=pytest.mark.slow)]
+)
 def test_it_says_where_it_ran_and_who_was_in_time(cycles: int | None, where: str, bars: int, tmp_path: Path) -> None:
     figures = SERVED.scenario.model_copy(update={"rtl_cycles": cycles})
     served = SERVED.model_copy(update={"scenario": figures, "instances": INSTANCES, "programs": PROGRAMS})
@@ -43,6 +45,7 @@ def test_it_says_where_it_ran_and_who_was_in_time(cycles: int | None, where: str
     assert text.count("stroke-dasharray") == len(INSTANCES)
 
 
+@pytest.mark.slow
 def test_of_many_instances_some_are_named(tmp_path: Path) -> None:
     many = tuple(INSTANCES[0].model_copy(update={"number": number}) for number in range(42))
     gantt(SERVED.model_copy(update={"instances": many}), tmp_path / "a.svg")
