@@ -278,6 +278,7 @@ def test_a_board_on_the_terminal_and_as_a_page() -> None:
         assert text in page
     assert page.count(">1.875<") == 2
     assert '"height":240' in page.replace(" ", "")
+    assert '"height":594' in arena_page(board.model_copy(update={"heats": heats * 6})).replace(" ", "")
 
 
 @pytest.mark.slow
