@@ -69,7 +69,7 @@ def test_command_line_python_and_sweeps_take_every_kind(name: str, title: str, c
     assert (expected is None) == (title == "resnet8"), "a network says where its tensors are when it is scheduled"
     if expected is None:
         return
-    tensors = {each.name: each for each in items[0].planned.schedule.tensors}
+    tensors = {each.name: each for each in items[0].schedule.tensors}
     assert set(expected.needed) <= set(tensors) <= set(expected.tensors)
     for each, tensor in tensors.items():
         role, layout, shape = expected.tensors[each]

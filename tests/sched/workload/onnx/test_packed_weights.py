@@ -133,7 +133,7 @@ def test_a_block_may_be_longer_than_there_are_numbers(tmp_path: Path) -> None:
         onnx.save(blocks(TensorProto.INT4, 0, size, zeros=True), tmp_path / "model.onnx")
         weights.append(numpy_helper.to_array(load_model(tmp_path / "model.onnx").graph.initializer[0]))
     assert weights[0].shape == (40, 12)
-    np.testing.assert_array_equal(*weights)
+    np.testing.assert_array_equal(weights[0], weights[1])
 
 
 @pytest.mark.parametrize(
