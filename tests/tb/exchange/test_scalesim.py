@@ -16,6 +16,7 @@ from meshloom.sched.schedulers.nest.schedule import schedule
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
+from meshloom.tb.exchange import scalesim
 from meshloom.tb.exchange.interface import ImportFileError
 from meshloom.tb.exchange.registry import IMPORTERS
 from meshloom.tb.exchange.scalesim_chip import texts
@@ -146,3 +147,8 @@ def test_a_chip_as_a_configuration() -> None:
     for line in ("ArrayHeight = 16", "IfmapSramSzkB = 64", "OfmapSramSzkB = 32", "Bandwidth = 32", "Dataflow = os"):
         assert f"\n{line}\n" in text
     assert (SMALL / "tiny.cfg").read_text(encoding="utf-8") == texts(load("tiny"), load_energy())["tiny.cfg"]
+
+
+def test_a_last_window_that_does_not_fit_is_padded_by_what_is_missing() -> None:
+    shape = scalesim._layer(Path("layers.csv"), ["c", "8", "10", "3", "3", "4", "8", "3"])
+    assert (shape.pad_bottom, shape.pad_right, shape.out_h, shape.out_w) == (1, 2, 3, 4)
