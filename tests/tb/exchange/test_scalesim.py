@@ -150,5 +150,5 @@ def test_a_chip_as_a_configuration() -> None:
 
 
 def test_a_last_window_that_does_not_fit_is_padded_by_what_is_missing() -> None:
-    shape = scalesim._layer(Path("layers.csv"), ["c", "8", "10", "3", "3", "4", "8", "3"])
-    assert (shape.pad_bottom, shape.pad_right, shape.out_h, shape.out_w) == (1, 2, 3, 4)
+    shape = scalesim._layer(Path("layers.csv"), ["c", "9", "10", "2", "2", "4", "8", "3"])
+    assert (shape.pad_bottom, shape.pad_right, shape.out_h, shape.out_w) == (2, 1, 4, 4)
