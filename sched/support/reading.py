@@ -1,8 +1,9 @@
-"""JSON and TOML from elsewhere. What is wrong with a text is a ValueError with a short reason, whatever the parser
+"""JSON, TOML and CSV from elsewhere. What is wrong with a text is a ValueError with a short reason, whatever the parser
 makes of it: nesting without end and numbers of thousands of digits, too."""
 
 from __future__ import annotations
 
+import csv
 import json
 import tomllib
 from pathlib import Path
@@ -27,6 +28,14 @@ def parse_json(text: str) -> Any:
         raise ValueError("is not JSON: it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"is not JSON: {_reason(error)}") from error
+
+
+def parse_csv(text: str, between: str = ",") -> list[list[str]]:
+    """Rows of cells without the blanks around them. Raises ValueError: what is wrong."""
+    try:
+        return [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), delimiter=between)]
+    except csv.Error as error:
+        raise ValueError(f"is no CSV: {_reason(ValueError(str(error)))}") from error
 
 
 def read_toml(path: Path, error_type: type[ValueError]) -> dict[str, Any]:

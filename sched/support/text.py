@@ -9,6 +9,8 @@ from pathlib import Path
 
 #: Words of an error that are longer than paths are, and characters of one of its lines.
 _ENDLESS, _LINE = re.compile(r"\S{400,}"), 4000
+#: Digits of a number that any of ours could be.
+_DIGITS = 18
 #: Characters of a bad value that an error shows.
 SHOWN = 60
 #: Categories of Unicode that do something instead of showing something: controls, marks of direction and the like,
@@ -49,6 +51,11 @@ def bounded(text: str) -> str:
     text = _ENDLESS.sub(lambda word: shortened(word[0]), text)
     lines = text.split("\n")
     return "\n".join(line if len(line) <= _LINE else f"{line[:_LINE]}... ({len(line):,} characters)" for line in lines)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that digits say, of which there are at most 18; None for another text."""
+    return int(text) if len(text) <= _DIGITS and text.isascii() and text.isdecimal() else None
 
 
 def shortened(value: object, most: int = SHOWN) -> str:

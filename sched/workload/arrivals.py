@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from meshloom.hw.spec.config import Exact, mistakes, near
 from meshloom.hw.spec.registers import WIDTH
 
+from ..support.text import whole_number
 from .layers import WorkloadError
 
 #: Columns of a trace file.
@@ -115,9 +116,9 @@ def read_trace(path: Path) -> list[tuple[int, str]]:
         if not row:
             continue
         cells = [cell.strip() for cell in row]
-        if len(cells) != len(COLUMNS) or not cells[0].isdecimal() or not cells[1]:
+        if len(cells) != len(COLUMNS) or (cycle := whole_number(cells[0])) is None or not cells[1]:
             raise ScenarioError(
                 f"{path}, line {number}: {','.join(row)!r} is not a cycle and a network: 125000,resnet50"
             )
-        arrivals.append((int(cells[0]), cells[1]))
+        arrivals.append((cycle, cells[1]))
     return sorted(arrivals)

@@ -7,7 +7,6 @@ wide or as high as its input is how such files write matrix products, and become
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from meshloom.hw.spec.config import near_or_all
 
+from ..support.reading import parse_csv
 from ..support.text import shortened
 from .layers import ConvShape, WorkloadError, gemm_shape
 
@@ -59,12 +59,15 @@ def layers(path: Path, layer: str = "") -> tuple[ConvShape, ...]:
 def _read(path: Path, stamp: tuple[int, int]) -> dict[str, ConvShape | str]:
     """The layers by name, or what is wrong with one. `stamp`: when the file was changed; another one is read again."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise WorkloadError(f"{path}: cannot be read: {why}") from error
-    between = "," if lines and "," in lines[0] else "\t"
-    rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=between)]
+    between = "," if "," in text.partition("\n")[0] else "\t"
+    try:
+        rows = parse_csv(text, between)
+    except ValueError as error:
+        raise WorkloadError(f"{path}: {error}") from error
     if not rows or not rows[0] or not rows[0][0].lower().startswith("layer"):
         raise WorkloadError(f"{path}: is no topology of SCALE-Sim: its first line must name columns, Layer name first")
     head = [cell.lower() for cell in rows[0]]

@@ -46,5 +46,7 @@ def _field(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {text}: give FIELD=VALUE, such as dram.arbitration=round_robin")
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
+    except RecursionError:
+        raise ConfigError(f"--set {name}: its value is nested too deeply") from None
     except ValueError:  # a word without quotation marks
         return name, value

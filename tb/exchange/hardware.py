@@ -36,7 +36,7 @@ class ToolHardware:
     name: str
     rows: int
     cols: int
-    cores: int = 1
+    cores: int
     inputs: int | None = None
     weights: int | None = None
     sums: int | None = None

@@ -10,7 +10,6 @@ side by side (`SpatialMap`); below a `Cluster` they are about its members. The t
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from meshloom.sched.schedulers.nest.mapping import (
     Operand,
 )
 from meshloom.sched.schedulers.nest.schedule import sizes_of
+from meshloom.sched.support.reading import parse_csv
+from meshloom.sched.support.text import shortened, whole_number
 from meshloom.sched.workload.layers import ConvShape, gemm_shape
 
 from .interface import Importer, ImportFileError, ToolLayer, check_layer, text_of
@@ -75,7 +76,9 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         text = re.sub(r"//[^\n]*|/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), text_of(path), flags=re.DOTALL)
-        self.words = [(text.count("\n", 0, m.start()) + 1, m[0]) for m in _TOKEN.finditer(text)]
+        self.words = [
+            (number, word) for number, line in enumerate(text.split("\n"), 1) for word in _TOKEN.findall(line)
+        ]
         self.at = 0
         self.constants: dict[str, int] = {}
 
@@ -149,9 +152,9 @@ class _Reader:
             self._expect(")")
             value = sizes.get(name)
         else:
-            name, value = word, int(word) if word.isdigit() else self.constants.get(word)
+            name, value = word, whole_number(word) or self.constants.get(word)
         if not value:
-            raise self._no(f"{name!r} is no number above 0, constant, or dimension of the layer", -1)
+            raise self._no(f"{shortened(name)!r} is no number above 0, constant, or dimension of the layer", -1)
         return value
 
     def _peek(self) -> str:
@@ -291,17 +294,18 @@ def _beside(path: Path, number: int, layers: int) -> tuple[ToolClaim, int]:
         pes = int(match[1])
     if not table.is_file():
         return ToolClaim(tool=TOOL), pes
-    rows = [
-        {name.strip(): value for name, value in row.items() if name}
-        for row in csv.DictReader(text_of(table).splitlines())
-    ]
+    try:
+        head, *cells = [row for row in parse_csv(text_of(table)) if row] or [[]]
+    except ValueError as error:
+        raise ImportFileError(f"{table}: {error}") from error
+    rows = [dict(zip(head, row, strict=False)) for row in cells]
     if len(rows) != layers:
         raise ImportFileError(
             f"{table}: has {len(rows)} rows for {layers} layers of {path.name}; let MAESTRO write it anew"
         )
     try:
         cycles = round(float(rows[number]["Runtime (Cycles)"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         raise ImportFileError(f"{table}: row {number + 1} has no Runtime (Cycles); let MAESTRO write it anew") from None
     return ToolClaim(tool=TOOL, cycles=cycles), pes
 

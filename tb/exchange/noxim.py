@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from meshloom.sched.support.text import whole_number
+
 from .interface import ImportFileError, text_of
 from .noc_traffic import NocTransfer, NocWorkload, TrafficSettings, placing
 
@@ -70,11 +72,12 @@ def _listed(lines: Sequence[_Line], path: Path) -> list[_Packet]:
         if words[0] == "-1":
             cycle += 1
             continue
-        if len(words) != 2 or not all(word.isdecimal() for word in words):
+        nodes = [node for word in words if (node := whole_number(word)) is not None]
+        if not len(words) == len(nodes) == 2:
             raise ImportFileError(
                 f"{path}:{number}: {' '.join(words)[:80]!r} must be two nodes, src and dst, or -1 at the end of a cycle"
             )
-        packets.append((cycle, int(words[0]), int(words[1]), number))
+        packets.append((cycle, nodes[0], nodes[1], number))
     return packets
 
 

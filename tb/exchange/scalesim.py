@@ -8,7 +8,6 @@ what is used now. `FILE` is the topology; beside it lie one `.cfg` and, in a fol
 from __future__ import annotations
 
 import configparser
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from meshloom.hw.spec.exact import Exact
 from meshloom.sched.ir.schedule import ToolClaim
 from meshloom.sched.schedulers.nest.mapping import Dimension, Factor, LayerMapping, Level, MemoryPlace, Operand
 from meshloom.sched.schedulers.nest.schedule import sizes_of
-from meshloom.sched.support.text import shortened
+from meshloom.sched.support.reading import parse_csv
+from meshloom.sched.support.text import shortened, whole_number
 from meshloom.sched.workload import shapes
 from meshloom.sched.workload.layers import ConvShape, WorkloadError
 
@@ -101,7 +101,7 @@ def _configuration(path: Path) -> _Configuration:
     except configparser.Error as error:
         raise ImportFileError(f"{path}: {' '.join(str(error).split())}; it must be {what}") from error
     values = {
-        name: {key: int(value) if value.isdecimal() else value for key, value in section.items()}
+        name: {key: value if (number := whole_number(value)) is None else number for key, value in section.items()}
         for name, section in parser.items()
     }
     values.setdefault("general", {})["run_name"] = parser.get("general", "run_name", fallback="scale_run")
@@ -110,7 +110,10 @@ def _configuration(path: Path) -> _Configuration:
 
 def _table(path: Path) -> list[list[str]]:
     """Rows of a CSV file, which end with a comma, without its head. Raises ImportFileError, OSError."""
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text_of(path).splitlines()) if any(row)]
+    try:
+        rows = [row for row in parse_csv(text_of(path)) if any(row)]
+    except ValueError as error:
+        raise ImportFileError(f"{path}: {error}") from error
     return [row[:-1] if row[-1] == "" else row for row in rows[1:]]
 
 
@@ -128,13 +131,13 @@ def _layer(path: Path, row: Sequence[str]) -> ConvShape:
         ratio = cells.pop()
         if len(set(ratio.split(":"))) > 1:
             raise ImportFileError(f"{path}: layer {name}: sparsity {ratio}: layers here are dense, 1:1")
-    if not all(cell.isdecimal() for cell in cells) or len(cells) not in (3, 7):
+    sizes = [size for cell in cells if (size := whole_number(cell)) is not None]
+    if len(sizes) != len(cells) or len(cells) not in (3, 7):
         raise ImportFileError(
             f"{path}: layer {name}: {shortened(', '.join(cells))} is neither {_CONVOLUTION} nor {_PRODUCT}; was it cut?"
         )
     if "DP" in name:
         raise ImportFileError(f"{path}: layer {name} is channel by channel (DP); import layers that sum over channels")
-    sizes = [int(cell) for cell in cells]
     try:
         if len(sizes) == 3:
             return shapes.parse(f"gemm:{sizes[0]}x{sizes[1]}x{sizes[2]}")

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from meshloom.hw.spec.exact import Exact
+from meshloom.sched.support.text import whole_number
 
 from .hardware import ChipImporter, ToolHardware
 from .interface import ImportFileError, text_of, validated
@@ -48,9 +49,9 @@ def read(path: Path) -> ToolHardware:
     sections: dict[str, dict[str, object]] = {name: dict(section.items()) for name, section in parser.items()}
     values = sections.get("architecture_presets", {})
     for key, text in values.items():
-        numbers = [part.strip() for part in str(text).split(",")]
-        if all(part.isdecimal() for part in numbers) and numbers:
-            values[key] = [int(part) for part in numbers] if key == "bandwidth" else int(numbers[0])
+        numbers = [whole_number(part.strip()) for part in str(text).split(",")]
+        if None not in numbers:
+            values[key] = numbers if key == "bandwidth" else numbers[0]
     presets = validated(_Configuration, sections, path, _WHAT).architecture_presets
     name = parser.get("general", "run_name", fallback=path.stem)
     kilobytes = presets.ifmapsramszkb, presets.filtersramszkb, presets.ofmapsramszkb

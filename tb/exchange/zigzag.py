@@ -36,7 +36,7 @@ _WHAT = "LAYER_complete.json of zigzag-dse 3.9"
 _ARRAY_DIMENSIONS = 2
 
 #: A loop as the file has it: `(OX, 16)`.
-_LOOP = re.compile(r"\(\s*(\w+)\s*,\s*([0-9.]+)\s*\)")
+_LOOP = re.compile(r"\(\s*(\w+)\s*,\s*([0-9]+(?:\.[0-9]*)?)\s*\)")
 _RELATION = re.compile(r"I([XY]) = (\d+)\*O\1 \+ (\d+)\*F\1")
 
 

@@ -29,7 +29,7 @@ def bounds_table(bounds: Bounds, cycles: int) -> Table:
     for layer in bounds.layers:
         spent = [layer.busy.get(kind, 0) for kind in kinds]
         table.add_row(layer.layer, *(f"{count:,}" for count in spent), kinds[spent.index(max(spent))])
-    ports = max((bounds.busy.get(kind, 0) for kind in _PORTS), default=0)
+    ports = max(bounds.busy.get(kind, 0) for kind in _PORTS)
     whole = [*(bounds.busy.get(kind, 0) for kind in kinds[:3]), ports]
     table.add_row("all", *(f"{count:,}" for count in whole), kinds[whole.index(max(whole))], style="bold")
     table.add_row("", *(share_of(count, cycles) for count in whole), "")

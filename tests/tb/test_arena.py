@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 from collections.abc import Callable, Sequence
@@ -10,12 +11,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from meshloom.hw.spec.config import ConfigError, load
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.compare.floors import floor_of, layer_floor
-from meshloom.tb.results.arena import ArenaBoard, Heat, Score, standings_of
+from meshloom.tb.report.arena import arena_page, print_board
+from meshloom.tb.results.arena import ArenaBoard, ArenaChip, Heat, Score, standings_of
 from meshloom.tb.results.sweep import PointRow
 from meshloom.tb.runs.sweeps import arena, cluster
 from meshloom.tb.runs.sweeps.entries import mapping_of
@@ -249,6 +252,33 @@ def test_standings_are_by_heats_that_were_won() -> None:
     assert [(each.entry, each.wins, each.failed) for each in standings] == [("x", 1, 0), ("y", 0, 0), ("z", 1, 1)]
     assert standings[0].behind == pytest.approx(10**0.5)
     assert heats[0].above_floor(heats[0].scores[1]) == 8.0
+
+
+def test_a_board_on_the_terminal_and_as_a_page() -> None:
+    fast = Score(entry="x", status="passed", cycles=1000, seconds=0.25, claimed_cycles=900)
+    slow, lost = Score(entry="y", status="passed", cycles=1500), Score(entry="z", status="failed", reason="no room")
+    heats = tuple(Heat(workload=name, chip="a", floor_cycles=800, scores=(fast, slow, lost)) for name in ("v", "w"))
+    chips = (ArenaChip(name="a", digest="0" * 8),)
+    board = ArenaBoard(
+        measure="model", command="meshloom arena", code="c", chips=chips, heats=heats, standings=standings_of(heats)
+    )
+    output = io.StringIO()
+    print_board(board, Console(file=output, width=160))
+    lines = [" ".join(line.replace("│", " ").split()) for line in output.getvalue().splitlines()]
+    scores = ["x 1,000 1.000 1.250 900 0.25", "y 1,500 1.500 1.875 - -", "z failed - - - -"]
+    assert [line for line in lines if " on a " in line and "failed (" not in line] == [
+        f"{name} on a {score}" for name in "vw" for score in scores
+    ]
+    assert [line for line in lines if line[:2] in ("x ", "y ", "z ")] == [
+        "x 2 2 0 1.000", "y 2 0 0 1.500", "z 2 0 2 -", "z failed (v on a and 1 more): no room",
+    ]  # fmt: skip
+    page = arena_page(board)
+    for text in ("Arena: 3 entries, 2 heats, by the timeline model", "v, no schedule takes fewer than 800 cycles",
+                 "z failed (v on a and 1 more): no room", "meshloom arena"):  # fmt: skip
+        assert text in page
+    assert page.count(">1.875<") == 2
+    assert '"height":240' in page.replace(" ", "")
+    assert '"height":594' in arena_page(board.model_copy(update={"heats": heats * 6})).replace(" ", "")
 
 
 @pytest.mark.slow

@@ -62,6 +62,14 @@ def test_samples_with_a_batch_without_and_several(
     assert {each["x"].ndim for each in result} <= {len(shape), 4}
 
 
+def test_shapes_that_the_networks_own_tensor_may_have() -> None:
+    assert arrays._values((3,)) == arrays._values((1, 3)) == ((1, 3, 1, 1),)
+    assert arrays._values((5, 3)) == ((1, 3, 1, 5),)
+    assert arrays._values((1, 4, 6)) == ((1, 4, 1, 6), (1, 6, 1, 4), (1, 4, 6, 1))
+    assert arrays._values((1, 4, 6, 3)) == ((1, 3, 4, 6),)
+    assert arrays._values(()) == arrays._values((1, 2, 3, 4, 5)) == ()
+
+
 @pytest.mark.parametrize("given", [(), (1,), (4, 5), (1, 4, 7), (2, 1, 6), (0, 4, 6), (1, 1, 4, 5), (1, 4, 0)])
 def test_shapes_that_are_refused(given: tuple[int, ...], tmp_path: Path) -> None:
     path = stored(tmp_path, np.zeros(given, np.float32))

@@ -227,6 +227,10 @@ def test_a_fault_is_told_with_what_each_part_waits_for() -> None:
     [
         ("tcp:5000", "device tcp:5000: must be tcp:HOST:PORT"),
         ("tcp:here:70000", "must be tcp:HOST:PORT, such as tcp:localhost:5000"),
+        (f"tcp:here:{'1' * 5000}", "must be tcp:HOST:PORT, such as tcp:localhost:5000"),
+        ("tcp:here:0", "must be tcp:HOST:PORT, such as tcp:localhost:5000"),
+        (f"serial:/dev/null@{'1' * 5000}", "must be serial:PATH or serial:PATH@BAUD"),
+        ("serial:/dev/null@0", "must be serial:PATH or serial:PATH@BAUD"),
         ("serial:", "must be serial:PATH or serial:PATH@BAUD"),
         ("serial:/dev/null@12", "serial ports do not go at 12 bits a second"),
         ("serial:/nowhere", "serial:/nowhere: cannot be opened: No such file or directory"),
@@ -295,3 +299,13 @@ def test_a_serial_port_that_is_pulled_out_is_one_error() -> None:
         with pytest.raises(LinkError, match="the line is cut"):
             use()
     transport.close()
+
+
+def test_a_serial_port_that_takes_no_bytes_is_one_error() -> None:
+    master, slave = os.openpty()
+    transport = SerialTransport(os.ttyname(slave), 115200)
+    with pytest.raises(LinkError, match=r"takes no bytes for 0\.1 seconds"):
+        transport.send(bytes(1 << 20), 0.1)
+    transport.close()
+    os.close(slave)
+    os.close(master)

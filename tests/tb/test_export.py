@@ -19,7 +19,7 @@ from meshloom.sched.program import image
 from meshloom.tb.build.builder import tool_variables
 from meshloom.tb.results import export as record
 from meshloom.tb.results.record import ResultsError
-from meshloom.tb.runs.export import export
+from meshloom.tb.runs.export import export, texts
 from meshloom.tb.runs.export.contents import Contents, Words, contents, merged
 from meshloom.tb.runs.export.folder import ExportError, write_folder
 from meshloom.tb.runs.kinds.interface import Listener
@@ -360,3 +360,12 @@ def test_every_file_of_the_folder_is_on_the_page(small: Path) -> None:
     for name in record.load(small).files:
         stem, _, end = re.sub(r"\d", "<n>", name).rpartition(".")
         assert f"`{stem}.{end}`" in text or (f"`{stem}." in text and f"`.{end}`" in text) or name.startswith("chip/")
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
+def test_bytes_of_an_array_in_c(count: int) -> None:
+    text = texts._array("words", np.arange(200, 200 + count, dtype=np.uint8)[None])
+    head, *lines, end = text.splitlines()
+    assert (head, end) == ("static const uint8_t words[] = {", "};")
+    assert [int(number) for number in " ".join(lines).replace(",", " ").split()] == [*range(200, 200 + count)]
+    assert max(map(len, lines)) <= 120

@@ -67,6 +67,16 @@ def test_command_line_python_and_sweeps_take_every_kind(name: str, title: str, c
     assert {item.timeline.cycles for item in items} == {schedule.predicted.cycles}
     assert items[0].macs is not None
     assert point.macs in (items[0].macs, None)
+    expected = table.find(title, load(chip))[0].expected()  # what a saved schedule is held to
+    assert (expected is None) == (title == "resnet8"), "a network says where its tensors are when it is scheduled"
+    if expected is None:
+        return
+    tensors = {each.name: each for each in items[0].schedule.tensors}
+    assert set(expected.needed) <= set(tensors) <= set(expected.tensors)
+    for each, tensor in tensors.items():
+        role, layout, shape = expected.tensors[each]
+        assert (type(tensor.layout), tensor.layout.shape) == (layout, shape), each
+        assert (tensor.role == "output") == (role == "output"), each
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from meshloom.tb.devices.interface import Job
 from meshloom.tb.results.language import LanguageResults
 from meshloom.tb.runs.language.generation import Generation, generate
 from meshloom.tb.runs.language.state import TextStateError
-from meshloom.tb.runs.language.step import LanguageStep
+from meshloom.tb.runs.language.step import LanguageStep, least_cycles
 from meshloom.tb.runs.network import PreparedNetwork, job
 
 from ..sched.language_models import entries, random_model
@@ -128,6 +128,14 @@ def test_guesses_change_no_token(right: int, steps: int, tmp_path: Path, monkeyp
     assert (results.decode.steps, results.decode.tokens) == (steps, 7)
     assert results.tokens_accepted == 7 - steps
     assert results.tokens_guessed == 3 * (steps - (right < 3))  # one token that is left needs none
+
+
+def test_no_schedule_is_below_all_elements_and_all_channels() -> None:
+    chip = load_chip("quad8")
+    elements, bytes_a_cycle = 4 * 8 * 8, chip.dram.bytes_per_cycle * len(chip.drams)
+    assert least_cycles(10 * elements, 0, chip) == least_cycles(0, 10 * bytes_a_cycle, chip) == 10
+    assert least_cycles(10 * elements + 1, 0, chip) == least_cycles(0, 10 * bytes_a_cycle + 1, chip) == 11
+    assert least_cycles(3 * elements, 2 * bytes_a_cycle, chip) == 3
 
 
 def test_guesses_are_what_followed_before() -> None:

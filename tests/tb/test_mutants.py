@@ -15,6 +15,7 @@ from meshloom.sched.store import use
 from meshloom.tb.verify.mutants import __main__ as campaign
 from meshloom.tb.verify.mutants import copies, lines, page, trial, witnesses
 from meshloom.tb.verify.mutants.drawing import Draw, Mutant, MutantError, folders, mutant, plan
+from meshloom.tb.verify.mutants.places import PlaceError, plan_of
 from meshloom.tb.verify.mutants.trial import Trial, try_out
 
 _SOURCE = "def double(value: int) -> int:\n    return value * 2\n"
@@ -93,6 +94,20 @@ def test_draws_go_through_all_folders_in_turn() -> None:
     assert all(file.startswith("hw/core/") for file in files)
 
 
+def test_some_folders_and_files_have_the_draws_that_all_have() -> None:
+    draws = plan_of(["tb/devices", "tb/cli/fields.py", "hw/dtt/"], {"hw": 2, "software": 9}, 11)
+    assert [draw.folder for draw in draws] == [
+        "hw/dtt", "hw/dtt", *(3 * ["tb/devices", "tb/devices/board", "tb/devices/noc", "tb/cli"])[:9]
+    ]  # fmt: skip
+    assert [draw.number for draw in draws if draw.folder == "tb/devices"] == [0, 1, 2]
+    ours = [draw for draw in draws if draw.folder == "tb/cli"]
+    every = [Draw("tb/cli", number, 11) for number in range(140)]
+    assert ours == [draw for draw in every if draw.file().endswith("fields.py")][:2]
+    for path in ("tb/verify", "tb/cli/nothing.py", "tb/cli/__init__.py", "tests", "../tb"):
+        with pytest.raises(PlaceError, match=f"{path} has no source that is changed; give a folder or a file below"):
+            plan_of(["hw", path], {"hw": 1}, 1)
+
+
 def tried(change: Mutant, checkout: Path, tools: Path) -> Trial:
     """In a copy, which is as it was afterwards, and so is the checkout."""
     with copies.copied(checkout, linked=True) as tree:
@@ -123,6 +138,13 @@ def test_a_change_is_noticed_by_a_test_that_runs_the_line(checkout: Path, tools:
     measured = lines.known_lines(middle, checkout)
     assert measured is not None
     assert measured.tests("sched/user.py", 1) == {""}, "an import serves all tests of a file"
+
+
+def test_compiled_lines_are_not_seen_so_all_tests_that_import_them_are_asked(checkout: Path, tools: Path) -> None:
+    source = "from .numba import jit\n\n\n@jit\n" + _USER
+    broken = Mutant("sched/user.py", "any", 9, "any", "any", source)
+    noticed = tried(broken, checkout, tools)
+    assert (noticed.test, noticed.files) == ("tests/test_middle.py", 1)
 
 
 def test_a_test_that_fails_without_the_change_notices_nothing(checkout: Path, tools: Path) -> None:
@@ -191,6 +213,29 @@ def test_tests_that_import_a_source_come_first_and_cost_no_more_than_the_budget(
     assert [test.path for test in witnesses.importers("sched/user.py", checkout)] == []
 
 
+def test_what_is_imported_by_name_has_witnesses_too(checkout: Path) -> None:
+    for name, text in {
+        "tb/registry.py": 'PLACES = {"a": "meshloom.tb.whole:THING", "b": f"{__package__}.beside:THING"}\n',
+        "tb/whole.py": "from importlib import import_module\n\nTHING = [import_module(name) for name in ('x',)]\n",
+        "tb/beside.py": "from .catalogue import THING\n",
+        "tb/catalogue.py": 'from importlib import import_module\n\nTHING = ("word", "no file")\n',
+        "tb/word.py": "THING = 1\n",
+        "tb/other.py": "THING = 1\n",
+        "tests/tb/test_registry.py": "from meshloom.tb.registry import PLACES\n",
+        "tests/tb/test_word.py": "from meshloom.tb.registry import PLACES\n",
+    }.items():
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text(text)
+    witnesses.witnesses.cache_clear()
+    needs = {test.path: test.needs for test in witnesses.witnesses(checkout)}
+    named = {f"tb/{name}.py" for name in ("registry", "whole", "beside", "catalogue", "word")}
+    assert needs["tests/tb/test_registry.py"] >= named
+    assert "tb/other.py" not in needs["tests/tb/test_registry.py"]
+    assert [test.path for test in witnesses.importers("tb/word.py", checkout)] == ["tests/tb/test_word.py"]
+    first = witnesses.candidates("tb/word.py", 60.0, checkout)[0]
+    assert first.path == "tests/tb/test_word.py", "it has its name"
+
+
 def test_a_report_names_what_no_test_noticed(tmp_path: Path) -> None:
     known = tmp_path / "equivalent.toml"
     known.write_text(
@@ -224,6 +269,9 @@ def test_a_change_that_survives_is_shown_to_more_tests_with_a_larger_budget() ->
     assert not campaign.is_open(survivor(59.0, now), 60.0, same)
     assert not campaign.is_open(replace(survivor(59.0, ""), test="tests/test_b.py::test_a"), 60.0, [])
     assert not campaign.is_open(None, 60.0, [])
+    change = Mutant("sched/a/b.py", "AddNot", 3, "if a:", "if not a:", "")
+    assert page.is_equivalent(change, same)
+    assert campaign.is_open(trial.untried(change), 60.0, []), "nor is it equivalent for good"
 
 
 def test_equivalent_changes_are_of_sources_that_there_are() -> None:

@@ -65,6 +65,8 @@ def test_transfers_are_read_by_the_names_that_tt_npe_has() -> None:
     [
         ({"packet_size": 0}, "phases.0.transfers.0.packet_size: Input should be greater"),
         ({"src_x": "0"}, "phases.0.transfers.0.src_x"),
+        ({"dst_y": None}, "has no destination; give dst_x and dst_y"),
+        ({"dst_x": None}, "has no destination; give dst_x and dst_y"),
         ({"dst_x": None, "dst_y": None}, "has no destination; give dst_x and dst_y"),
         ({"injection_rate": -1}, "injection_rate"),
     ],

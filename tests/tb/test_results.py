@@ -353,6 +353,8 @@ def test_junit(tmp_path: Path) -> None:
     results, path = recorded(tmp_path, *rows)
     JUNIT.save(results, path.with_suffix(".xml"))
     (suite,) = JUnitXml.fromfile(str(path.with_suffix(".xml")))
+    assert results.environment
+    assert {each.name: each.value for each in suite.properties()} == dict(results.environment)
     cases = {case.name: case for case in suite}
     assert list(cases) == ["resnet8/conv1", "a<b>&c", "fault", "model", "none", "whole run"]
     assert cases["resnet8/conv1"].is_passed

@@ -430,6 +430,19 @@ def batches_of(folder: Path) -> int:
     return len(list(folder.glob("batch-*.parquet")))
 
 
+def test_workers_here_are_processes_that_hear_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("distributed.LocalCluster", lambda **options: given.update(options) or nullcontext("cluster"))
+    monkeypatch.setattr("distributed.Client", lambda place, security: nullcontext((place, security)))
+    monkeypatch.setattr(cluster, "begin", lambda: None)
+    with cluster.opened(3, None) as client:
+        assert client == ("cluster", given["security"])
+    assert (given["n_workers"], given["threads_per_worker"], given["processes"]) == (3, 1, True)
+    assert (given["protocol"], given["security"].require_encryption) == ("tls://", True)
+    assert (given["scheduler_kwargs"], given["worker_dashboard_address"]) == ({"dashboard": False}, "127.0.0.1:0")
+    assert given["memory_limit"] == 0, "memory is nothing that a worker is ended for"
+
+
 @pytest.mark.slow
 def test_a_killed_client_and_an_interrupted_one_lose_nothing(here: None, tmp_path: Path) -> None:
     sweep_of(TEXT, tmp_path)

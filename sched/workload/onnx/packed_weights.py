@@ -103,10 +103,10 @@ def _blocks(node: NodeProto, tensors: dict[str, TensorProto]) -> NDArray[Any]:
     for what, array in (("scales", scales), ("zero points", zeros)):
         if array is not None and array.shape != expected:
             raise Refused(f"its {what} are {list(array.shape)}, must be {list(expected)}; export it again")
-    along = slice(0, numbers.shape[axis])
+    along, times = slice(0, numbers.shape[axis]), min(size, numbers.shape[axis])  # a block may be longer than all
 
     def spread(array: NDArray[Any]) -> NDArray[np.float64]:
-        return np.moveaxis(np.moveaxis(array.astype(np.float64).repeat(size, axis), axis, 0)[along], 0, axis)
+        return np.moveaxis(np.moveaxis(array.astype(np.float64).repeat(times, axis), axis, 0)[along], 0, axis)
 
     zero = 0.0 if zeros is None else spread(zeros)
     return ((numbers.astype(np.float64) - zero) * spread(scales)).astype(scales.dtype)

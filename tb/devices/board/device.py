@@ -11,6 +11,7 @@ from meshloom.hw.spec.contracts import stats_words
 from meshloom.hw.spec.isa import Cause
 from meshloom.hw.spec.registers import CONTROL, FAULT_WHO, ID_VALUE, STATUS, Register
 from meshloom.sched.program.program import ProgramError, Stream
+from meshloom.sched.support.text import whole_number
 
 from .. import readout
 from ..images import Loads, loads
@@ -163,14 +164,15 @@ def _kind(name: str, summary: str, connect: Connect) -> DeviceKind:
 def tcp(place: str) -> DeviceKind:
     """The board behind HOST:PORT. Raises NoDeviceError for another text."""
     host, _, port = place.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    if not host or (number := whole_number(port)) is None or not 0 < number < 1 << 16:
         raise NoDeviceError(f"device tcp:{place}: must be tcp:HOST:PORT, such as tcp:localhost:5000")
-    return _kind(f"tcp:{place}", "a board behind a TCP port", lambda: TcpTransport(host, int(port)))
+    return _kind(f"tcp:{place}", "a board behind a TCP port", lambda: TcpTransport(host, number))
 
 
 def serial(place: str) -> DeviceKind:
     """The board behind a serial port, PATH or PATH@BAUD. Raises NoDeviceError for another text."""
     path, _, baud = place.partition("@")
-    if not path or (baud and not baud.isdecimal()):
+    rate = whole_number(baud or str(BAUD))
+    if not path or not rate:
         raise NoDeviceError(f"device serial:{place}: must be serial:PATH or serial:PATH@BAUD")
-    return _kind(f"serial:{place}", "a board behind a serial port", lambda: SerialTransport(path, int(baud or BAUD)))
+    return _kind(f"serial:{place}", "a board behind a serial port", lambda: SerialTransport(path, rate))

@@ -29,7 +29,8 @@ from . import trial
 from .copies import copied
 from .drawing import DRAWS, Draw, MutantError, digest_of, mutant, plan
 from .page import BAR, EQUIVALENT, Equivalent, by_folder, count, equivalents, is_equivalent, page, report
-from .trial import Trial, code, try_out
+from .places import PlaceError, plan_of
+from .trial import Trial, code, try_out, untried
 from .witnesses import importers
 
 #: Changes of a campaign, by side; the seed is one that shows other changes when it is another.
@@ -65,13 +66,19 @@ def carry_out(
 ) -> dict[str, str]:
     """Tries what has not been tried, `jobs` changes at a time; by draw, why one could not be."""
     errors: dict[str, str] = {}
+    known = equivalents()
     ended, free = Event(), SimpleQueue[Path]()
 
     def attempt(draw: Draw) -> None:
         tree = free.get()
         try:
             change = mutant(draw, tools, tree)
-            result = None if change is None else try_out(change, tools, tree, budget)
+            if change is None:
+                result = None
+            elif is_equivalent(change, known):
+                result = untried(change)
+            else:
+                result = try_out(change, tools, tree, budget)
         except (MutantError, OSError, subprocess.SubprocessError) as error:
             errors[draw.name] = str(error)
             return
@@ -88,7 +95,6 @@ def carry_out(
     with ExitStack() as copies, ThreadPoolExecutor(jobs) as pool:
         for _ in range(jobs):
             free.put(copies.enter_context(copied(ROOT, linked=True)))
-        known = equivalents()
         done = {name for name, trial in record.done.items() if not is_open(trial, budget, known)}
         todo = [pool.submit(attempt, draw) for draw in draws if draw.name not in done]
         try:
@@ -106,6 +112,7 @@ def main(
     hw: Annotated[int, typer.Option(min=0, help="Changes of the gateware.")] = COUNT,
     software: Annotated[int, typer.Option(min=0, help="Changes of schedulers and bench.")] = COUNT,
     seed: Annotated[int, typer.Option(min=1, help="A different seed gives other changes.")] = SEED,
+    only: Annotated[list[str] | None, typer.Option(help="Changes of this folder or file alone; repeatable.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Changes at a time.")] = len(os.sched_getaffinity(0)),
     budget: Annotated[float, typer.Option(min=1, help="CPU-seconds of tests that a change is shown to.")] = BUDGET,
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard what an earlier campaign has done.")] = False,
@@ -124,13 +131,14 @@ def main(
         known = equivalents()
         if out is not None:
             check_writable(out)
-    except WriteError as error:
+        counts = {"hw": hw, "software": software}
+        draws = plan_of(only, counts, seed) if only else plan(counts, seed)
+    except (WriteError, PlaceError) as error:
         say(f"error: {error}")
         raise typer.Exit(2) from error
     except ValueError as error:
         say(f"error: {EQUIVALENT.name} cannot be read: {str(error).splitlines()[0]}")
         raise typer.Exit(2) from error
-    draws = plan({"hw": hw, "software": software}, seed)
     record = record_of(draws)
     if fresh:
         record.forget()
@@ -151,7 +159,8 @@ def main(
     for name, why in errors.items():
         say(f"error: {name}: {why}")
     if out is not None:
-        options = f"--hw {hw} --software {software} --seed {seed} --budget {budget:g} --page {out.as_posix()}"
+        options = f"--hw {hw} --software {software} --seed {seed} --budget {budget:g}"
+        options += "".join(f" --only {path}" for path in only or ()) + f" --page {out.as_posix()}"
         command = f'make mutate MUTATE="{options}"'
         write_atomically(out, page(trials, known, command, len(draws)))
     low = [folder for folder, each in trials.items() if count(each, known).percent < BAR]

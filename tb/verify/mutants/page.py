@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from .drawing import Draw
+from .drawing import Draw, Mutant
 from .trial import Trial
 
 #: Least percent of the changes of a folder that a test must notice.
@@ -33,9 +33,9 @@ def equivalents(path: Path = EQUIVALENT) -> list[Equivalent]:
     return table.get("equivalent", [])
 
 
-def is_equivalent(trial: Trial, known: list[Equivalent]) -> bool:
+def is_equivalent(change: Trial | Mutant, known: list[Equivalent]) -> bool:
     """Whether a change is one of those that no test can notice."""
-    return any((trial.file, trial.before, trial.after) == (each.file, each.before, each.after) for each in known)
+    return any((change.file, change.before, change.after) == (each.file, each.before, each.after) for each in known)
 
 
 def by_folder(draws: list[Draw], done: Mapping[str, Trial | None]) -> dict[str, list[Trial]]:
@@ -99,7 +99,7 @@ def page(trials: Mapping[str, list[Trial]], known: list[Equivalent], command: st
         f"and {len(every.survivors)} survive.",
         f"**Verdict: {f'{len(low)} folders below the bar' if low else 'all folders keep the bar'}.**",
         f"`{command}` prints this page; {every.changes} of {drawn} changes have been tried. "
-        "They are drawn in turn from all folders. Each is shown to the first tier of the tests that run its line, the "
+        "They are drawn in turn from the folders. Each is shown to the first tier of the tests that run its line, the "
         "cheapest first, until one fails ([verification](../architecture/verification.md)). The bar: of the changes "
         f"that can be noticed, tests notice {BAR:.0f} % in every folder. "
         "`--budget` bounds the CPU-seconds of these tests: dearer ones may notice what survives.",

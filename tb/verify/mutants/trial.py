@@ -31,6 +31,8 @@ _HANGS, _HANGS_HW, _PATIENCE, _MEMORY = 60, 300, 900.0, 16 << 30
 _AT_ONCE = 12.0
 #: Sources that are compiled by mypyc before they run, in a minute: Python runs them in a trial.
 _COMPILED = ("sched/model/", "hw/spec/contracts.py")
+#: What a source has that numba compiles, in a trial too.
+_BY_NUMBA = "@jit\n"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 #: What pytest ends with: all passed, interrupted (an import failed), a test isn't there; no test was chosen.
 _PASSED, _INTERRUPTED, _NO_TEST, _NO_TESTS = 0, 2, 4, 5
@@ -87,6 +89,11 @@ def code() -> str:
     return provenance.digest(__name__.removeprefix("meshloom."))
 
 
+def untried(mutant: Mutant) -> Trial:
+    """A change that no test is asked about."""
+    return Trial(mutant.file, mutant.operator, mutant.line, mutant.before, mutant.after, "", 0, False, 0.0, code())
+
+
 def try_out(mutant: Mutant, tools: Path, tree: Path, budget: float) -> Trial:
     """Shows a change to tests of a copy of the checkout until one notices it: to those that import its source, then to
     those that run the line. A test that fails without the change, too, notices nothing. The copy is as before
@@ -140,7 +147,10 @@ def _choice(test: Witness, mutant: Mutant, tools: Path, tree: Path, whole: bool)
     lines = known_lines(test, tree)
     if lines is None and whole:
         return TestChoice((test.path,), False)
-    tests = (lines or measured_lines(test, tools, tree)).tests(mutant.file, mutant.line)
+    lines = lines or measured_lines(test, tools, tree)
+    if _BY_NUMBA in mutant.source:  # of its lines none is seen, but those that run when it is imported
+        return TestChoice((test.path,), False) if lines.by_source.get(mutant.file) else None
+    tests = lines.tests(mutant.file, mutant.line)
     if not tests:
         return None
     return TestChoice((test.path,) if "" in tests else tuple(sorted(f"{test.path}::{name}" for name in tests)), True)

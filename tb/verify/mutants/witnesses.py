@@ -12,7 +12,7 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os.path import commonpath
 from pathlib import Path
@@ -30,11 +30,16 @@ _STEP = 8.0
 _PACKAGES = Path(__file__).with_name("packages.py")
 _BUILDER = "tb/build/builder.py"
 _IMPORTED = re.compile(r"meshloom\.((?:hw|sched|tb)(?:\.\w+)*)")
+#: How a source names a module that is imported when it is used, alone or with what it has: by its whole name, or
+#: beside the source (where modules are imported by name, as one word, too).
+_NAMED = re.compile(r'"(?:meshloom\.)?((?:hw|sched|tb)(?:\.\w+)+)(?::\w+)?"')
+_BESIDE, _WORD = re.compile(r'(?:"|\}\.)(\w+):\w+"'), re.compile(r'"(\w+)"')
 
 
 @dataclass(frozen=True)
 class Witness:
-    """A file of tests. `direct`: sources that it or one of its helpers imports; `needs`: all sources below these;
+    """A file of tests. `direct`: sources that it or one of its helpers imports, and those of its own name; `needs`:
+    all sources below these, those too that a registry or the command line imports by name;
     `cost`: CPU-seconds of its first tier; `texts`: it and its helpers."""
 
     path: str
@@ -69,15 +74,47 @@ def _imports(path: Path, root: Path) -> frozenset[str]:
 
 
 @functools.cache
+def _named(path: Path, root: Path) -> frozenset[str]:
+    """Modules that a source names in texts: `meshloom.tb.exchange.maestro:MAESTRO`, `entry:KLOTSKI`, `serve`."""
+    if path.is_relative_to(root / "tests"):
+        return frozenset()
+    text, beside = path.read_text(encoding="utf-8"), ".".join(path.parent.relative_to(root).parts)
+    words = _BESIDE.findall(text) + (_WORD.findall(text) if "import_module" in text else [])
+    names = {*_NAMED.findall(text), *(f"{beside}.{word}" for word in words)}
+    return frozenset(name for name in names if root.joinpath(*name.split(".")).with_suffix(".py").is_file())
+
+
+def _more(files: Iterable[Path], root: Path) -> frozenset[str]:
+    """Modules that these files name."""
+    return frozenset[str]().union(*(_named(file, root) for file in files))
+
+
+@functools.cache
+def _by_name(root: Path, names: frozenset[str]) -> frozenset[Path]:
+    """The files of modules and of all that these import, by name too."""
+    files = frozenset(provenance.needed(root, sorted(names)))
+    more = names | _more(files, root)
+    return files if more == names else _by_name(root, more)
+
+
+def _is_own(test: str, source: str) -> bool:
+    """Whether a file of tests has the name of a source, in its room or a folder above it."""
+    room = Path(test).parent.relative_to("tests")
+    return Path(source).is_relative_to(room) and Path(test).stem == f"test_{Path(source).stem}"
+
+
+@functools.cache
 def witnesses(root: Path = ROOT) -> tuple[Witness, ...]:
     """All files of tests."""
     costs, result = _costs(root), list[Witness]()
     for path in sorted((root / "tests").rglob("test_*.py")):
         name = path.relative_to(root).as_posix()
         files = provenance.needed(root, [name.removesuffix(".py").replace("/", ".")])
+        files = sorted({*files, *_by_name(root, _more(files, root))})
         own = [file for file in files if file.is_relative_to(root / "tests")]
         needs = {file.relative_to(root).as_posix() for file in files if file not in own}
         direct = {source for file in own for source in _imports(file, root)}
+        direct |= {source for source in needs if _is_own(name, source)}
         texts = tuple(file.relative_to(root).as_posix() for file in own)
         result.append(Witness(name, frozenset(direct), frozenset(needs), costs.get(name, UNLISTED), texts))
     return tuple(result)

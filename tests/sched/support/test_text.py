@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from meshloom.sched.support.text import SHOWN, one_line, printable, shortened
+from meshloom.sched.support.text import SHOWN, one_line, printable, shortened, whole_number
 
 #: Numbers of characters: all controls and marks of direction, halves of pairs, those that XML bars, and others.
 SOME = [*range(0x3100), *range(0xD7FE, 0xE002), *range(0xFDCF, 0xFE10), *range(0xFEF0, 0x10002), 0x1F600, 0x10FFFF]
@@ -56,3 +56,9 @@ def test_one_line_and_no_more_than_it_takes() -> None:
     assert shortened("x" * (SHOWN + 1)) == "x" * SHOWN + f"... ({SHOWN + 1} characters)"
     assert shortened("\x1b" * 100_000) == "\\x1b" * (SHOWN // 4) + "... (400,000 characters)"
     assert shortened(12.5) == "12.5"
+
+
+def test_whole_numbers_are_digits_and_not_without_end() -> None:
+    assert [whole_number(text) for text in ("0", "007", "9" * 18)] == [0, 7, 10**18 - 1]
+    for text in ("", "-1", "1.0", "1_0", " 1", "\u00b2", "\u0663", "x", "9" * 19, "9" * 5000):
+        assert whole_number(text) is None

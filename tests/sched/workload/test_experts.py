@@ -114,7 +114,12 @@ def test_networks_of_a_step_have_their_regions_in_common() -> None:
     chip, numbers = load_chip("tiny"), integers(model_with_experts())
     places: dict[str, set[Any]] = {}
     for part, begin in ((Part((2,), 0), 1), (Part((1,), 0, 2), 3000), (Part((1,), 1), 5000), (Part((2,), 1, 4), 6000)):
-        plan = schedule(part.graph(numbers, begin), chip).schedule
+        graph = part.graph(numbers, begin)
+        room = {region.name: region.positions for region in graph.regions}
+        width = {value.name: value.width for value in graph.inputs}
+        assert all(0 <= view.first <= room[view.region] - width.get(view.value, 1) for view in graph.views)
+        assert {view.first for view in graph.views if "@" not in view.value} == {0}
+        plan = schedule(graph, chip).schedule
         for tensor in plan.tensors:
             if tensor.name in ("0/feed", "1/feed", "0/z", "1/z/rescaled", "0/z/rescaled", "1/z"):
                 places.setdefault(tensor.name.partition("/")[2], set()).update(p.address for p in tensor.pieces[:1])

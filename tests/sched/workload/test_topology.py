@@ -88,6 +88,7 @@ def test_what_surrounds_layers_is_left_out(tmp_path: Path) -> None:
         (HEAD, "has no layers"),
         ("cycles,3\n", "is no topology of SCALE-Sim"),
         ("", "is no topology of SCALE-Sim"),
+        (HEAD + "n" * 140_000, "is no CSV: field larger than field limit"),
     ],
 )
 def test_mistakes_name_file_and_line(text: str, message: str, tmp_path: Path) -> None:

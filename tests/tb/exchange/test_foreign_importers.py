@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,17 @@ import pytest
 from meshloom.hw.spec.config import load
 from meshloom.sched.support.limits import guard_of, guarded
 from meshloom.sched.workload.shapes import parse
+from meshloom.tb.exchange import reading
 from meshloom.tb.exchange.interface import ImportFileError
 from meshloom.tb.exchange.reading import ImporterError, read_layer
+from meshloom.tb.exchange.registry import IMPORTERS
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.failures import Failure
 from meshloom.tb.runs.kinds.mappings import MappedSource
 
 from ..command_line import invoke
+
+MAESTRO = Path(__file__).parents[3] / "examples" / "mappings" / "maestro" / "tiny" / "conv_8x8x8-16_k3_p1.m"
 
 MAP = Path(__file__).parents[3] / "examples" / "mappings" / "timeloop" / "tiny" / "gemm_32x32x32.map.yaml"
 GEMM = parse("gemm:32x32x32")
@@ -69,6 +74,14 @@ def test_a_mapping_of_other_sizes_than_its_layer_is_refused(tmp_path: Path) -> N
     name = importer(tmp_path, "return replace(right(path, parse('gemm:32x32x32')), shape=parse('gemm:8x8x8'))")
     with pytest.raises(ImporterError, match="that is not of its layer's sizes"):
         read_layer(name, MAP, None)
+
+
+def test_sizes_of_one_need_not_be_named() -> None:
+    layer = IMPORTERS.get("maestro").read(MAESTRO, None)
+    sizes = {dimension: size for dimension, size in layer.mapping.sizes.items() if size > 1}
+    assert len(sizes) < len(layer.mapping.sizes)
+    bare = replace(layer, mapping=replace(layer.mapping, sizes=sizes))
+    assert reading._checked("mine.py:IT", MAESTRO, bare, None) is bare
 
 
 def test_what_it_prints_and_changes_stays_with_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

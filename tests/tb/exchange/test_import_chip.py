@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.spec.config import ChipConfig, TileKind, load
+from meshloom.tb.exchange import hardware, zigzag_chip
 from meshloom.tb.exchange.chips import CHIP_IMPORTERS
 from meshloom.tb.exchange.hardware import ImportedChip, floorplan, toml
 from meshloom.tb.exchange.interface import ImportFileError
 from meshloom.tb.exchange.registry import CHIP_EXPORTERS
+from meshloom.tb.inputs.chips import changed
 from meshloom.tb.results.energy import DEFAULT
 from meshloom.tb.results.energy import load as load_energy
 
@@ -49,7 +51,11 @@ def test_a_chip_comes_back_as_it_was(name: str, tool: str, tmp_path: Path) -> No
     imported = CHIP_IMPORTERS.get(tool).read(exported(chip, tool, tmp_path))
     assert carried(imported.chip) == carried(chip)
     assert imported.chip.name == f"{name}_{tool}", "no chip has a built-in one's name"
+    written = (tmp_path / f"{name}{FILES[tool]}").read_text()
+    assert "&id" not in written, "tools read no names of YAML"
+    assert " -1" not in written
     if tool in ("zigzag", "stream"):
+        assert written.startswith("name: ")
         dram = imported.chip.dram.words * imported.chip.lanes * len(imported.chip.drams)
         assert dram == chip.dram.words * chip.lanes * len(chip.drams)
 
@@ -63,6 +69,45 @@ def test_a_configuration_of_scalesim_comes_back(name: str, tmp_path: Path) -> No
     assert carried(imported.chip) == same
     assert imported.chip.core.out_words == chip.core.out_words
     assert any("OfmapSramSzkB" in each for each in imported.left)
+
+
+def test_memories_of_zigzag_are_as_wide_as_what_uses_them() -> None:
+    """An array of 12 rows and 14 columns, words of 16 bytes."""
+    chip, energy = load("pe12x14"), load_energy(DEFAULT)
+    assert (chip.rows, chip.cols, chip.lanes) == (12, 14, 16)
+    memories = zigzag_chip.hardware(chip, energy)["memories"]
+    widths = {"sums": 32, "a": 8 * 12, "b": 8 * 16, "acc": 32 * 14,
+              "dram": 8 * chip.dram.bytes_per_cycle * len(chip.drams)}  # fmt: skip
+    assert {name: {port["bandwidth_max"] for port in each["ports"]} for name, each in memories.items()} == {
+        name: {width} for name, width in widths.items()
+    }
+    assert {port["bandwidth_min"] for each in memories.values() for port in each["ports"]} == {8}
+    assert memories["a"]["size"] == 8 * 16 * chip.core.a_words
+    assert memories["a"]["r_cost"] == round(energy.sram_byte(16 * chip.core.a_words) * 12, 4)
+    assert memories["dram"]["w_cost"] == round(energy.dram_byte * widths["dram"] / 8, 4)
+    assert [port["type"] for port in memories["acc"]["ports"]] == ["read", "write"]
+
+
+def test_memories_of_less_than_a_kilobyte_have_one() -> None:
+    chip = changed(load("tiny"), {"core.a_words": 16})
+    assert "IfmapSramSzkB = 1\n" in "".join(CHIP_EXPORTERS.get("scalesim").texts(chip, load_energy(DEFAULT)).values())
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "channels", "left"),
+    [
+        (None, (1, 12), "DRAM: the file does not say its bandwidth; 12 bytes a cycle"),
+        (1, (1, 1), ""),
+        (16, (1, 16), ""),
+        (17, (2, 8), "DRAM: 1 of 17 bytes a cycle, which 2 channels do not share"),
+        (128, (8, 16), ""),
+        (129, (8, 16), "DRAM: 129 bytes a cycle; 8 channels of 16 are built"),
+    ],
+)
+def test_channels_have_the_bandwidth_together(bandwidth: int | None, channels: tuple[int, int], left: str) -> None:
+    words: list[str] = []
+    assert hardware._channels(bandwidth, 16, 12, words) == channels
+    assert words == [left] * bool(left)
 
 
 def test_its_file_is_a_chip_that_can_be_used(tmp_path: Path) -> None:
@@ -213,6 +258,7 @@ def test_dataflows_and_bandwidths_of_scalesim_are_listed(tmp_path: Path) -> None
         ("accelforge", "arch: {nodes: []}", "arch: 0 fanouts and 0 memories; give DRAM, and a !Container with two"),
         ("scalesim", "no section", "File contains no section headers.*; it must be a configuration of SCALE-Sim"),
         ("scalesim", CFG.replace("8", "x"), "architecture_presets.arrayheight: Input should be a valid integer"),
+        ("scalesim", CFG.replace("8", "9" * 5000), "architecture_presets.arrayheight: Input should be a valid integer"),
         ("scalesim", CFG[:52], "architecture_presets.ifmapsramszkb: is missing"),
         ("scalesim", CFG[:60], "Source contains parsing errors: .*IfmapSra.*; it must be a configuration"),
     ],

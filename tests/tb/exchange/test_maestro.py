@@ -58,6 +58,13 @@ def test_a_mapping_computes_its_layer() -> None:
     assert MAESTRO.read(SMALL, None).shape.y_shape == (1, 16, 8, 8), "without padding it reads more"
 
 
+def test_sizes_may_have_the_padding_or_not() -> None:
+    dilated = parse("conv:8x8x8-16,k3,p1,d2")  # windows that MAESTRO has no word for: fewer outputs
+    assert MAESTRO.read(SMALL, dilated).shape == dilated
+    with pytest.raises(ImportFileError, match="is of another layer: OY = 8, but conv:9x9x8-16,k3,p1,d2 has OY = 7"):
+        MAESTRO.read(SMALL, parse("conv:9x9x8-16,k3,p1,d2"))
+
+
 def test_a_product_and_its_claim(tmp_path: Path) -> None:
     shape = parse("gemm:16x8x12")
     head = "Network Name, Layer Number, NumPEs, Runtime (Cycles), Power\n"
@@ -95,6 +102,7 @@ def test_weights_that_stay_in_the_array_are_refused(tmp_path: Path) -> None:
         ("Network", "Net", r"map.m:3: 'Net' stands where 'Network' must; it must be a mapping file of MAESTRO"),
         ("SpatialMap(1,1) K;\n    }\n  }\n}", "SpatialMap(1,1)", r"map.m: ends too early; .*was it cut\?"),
         ("TemporalMap(4,4) C", "TemporalMap(Sz(Q),4) C", r"map.m:12: 'Q' is no number above 0, constant, or dimension"),
+        ("TemporalMap(4,4) C", f"TemporalMap({'9' * 5000},4) C", r"map.m:12: '9{60}... .5,000 characters.' is no"),
         ("TemporalMap(4,4) C", "Parallel(4,4) C", r"map.m:12: 'Parallel' is none of TemporalMap, SpatialMap, Cluster"),
         ("TemporalMap(4,4) C", "TemporalMap(4,4) M", r"layer CONV: 'M' is no dimension of a CONV: N, K, C, R, S, Y, X"),
         (
@@ -127,5 +135,8 @@ def test_what_must_lie_beside_it(tmp_path: Path) -> None:
     path.with_suffix(".hw").unlink()
     with pytest.raises(MappingError, match=r"over how many PEs Y goes is not said; write num_pes: N to NAME.hw"):
         MAESTRO.read(path, SHAPE)
+    for cell, says in (("inf", "row 1 has no Runtime"), ("1" * 140_000, "is no CSV: field larger than")):
+        with pytest.raises(ImportFileError, match=rf"map.csv: {says}"):
+            MAESTRO.read(written(tmp_path, text, table=f"Runtime (Cycles)\n{cell}\n"), SHAPE)
     with pytest.raises(ImportFileError, match=r"map.csv: has 1 rows for 1|map.csv: row 1 has no Runtime \(Cycles\)"):
         MAESTRO.read(written(tmp_path, text, table="Layer Number\n1\n"), SHAPE)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from meshloom.tb.exchange import plain_yaml
 from meshloom.tb.exchange.interface import ImportFileError
 from meshloom.tb.exchange.plain_yaml import MOST_LEVELS, MOST_VALUES, read_yaml
 
@@ -20,6 +21,21 @@ def read(folder: Path, text: str) -> object:
     path = folder / "f.yaml"
     path.write_text(text, encoding="utf-8")
     return read_yaml(path, "a mapping")
+
+
+def test_values_are_counted_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collections and what is in them, names each time."""
+    monkeypatch.setattr(plain_yaml, "MOST_VALUES", 5)
+    for fits, more in (
+        ("[1, 2, 3, 4]", "[1, 2, 3, 4, 5]"),
+        ("[[], [], [], []]", "[[], [], [], [], []]"),
+        ("{a: 1, b: 2}", "{a: 1, b: [2]}"),
+        ("[&x 1, *x, *x, *x]", "[&x 1, *x, *x, *x, *x]"),
+        ("[&x [1], *x]", "[&x [1], *x, *x]"),
+    ):
+        read(tmp_path, fits)
+        with pytest.raises(ImportFileError, match="it has more than 5 values, what it names again counted again"):
+            read(tmp_path, more)
 
 
 def test_tags_and_names_are_plain_values(tmp_path: Path) -> None:

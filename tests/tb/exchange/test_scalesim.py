@@ -16,6 +16,7 @@ from meshloom.sched.schedulers.nest.schedule import schedule
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
+from meshloom.tb.exchange import scalesim
 from meshloom.tb.exchange.interface import ImportFileError
 from meshloom.tb.exchange.registry import IMPORTERS
 from meshloom.tb.exchange.scalesim_chip import texts
@@ -95,6 +96,10 @@ def test_a_product_of_matrices_and_windows_beyond_the_input(tmp_path: Path) -> N
     assert SCALESIM.read(path, None).shape.name == "conv:8x8x4-8,k3,s2,p0x0x1x1"
 
 
+#: A number of more digits than Python reads.
+LONG = "9" * 5000
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "says"),
     [
@@ -108,6 +113,10 @@ def test_a_product_of_matrices_and_windows_beyond_the_input(tmp_path: Path) -> N
         ("layers.csv", "gemm_32", "DP_32", r"is channel by channel \(DP\); import layers that sum over channels"),
         ("layers.csv", "32, 32, 1,", "32, 0, 1,", r"layer gemm_32x32x32: .*out_channels = 0 must be"),
         ("layers.csv", "gemm_32x32x32, 1, 32, 1, 1, 32, 32, 1,\n", "", r"has no layer; a topology is a line of names"),
+        ("layers.csv", "32, 32, 1,", f"32, {LONG}, 1,", r"is neither IFMAP height, .*; was it cut\?"),
+        ("layers.csv", "gemm_32x32x32, 1, 32, 1, 1, 32, 32, 1,", "  ", r"has no layer; a topology is a line of names"),
+        ("layers.csv", "gemm_32", "n" * 140_000, r"layers.csv: is no CSV: field larger than field limit"),
+        ("tiny.cfg", "ArrayHeight = 4", f"ArrayHeight = {LONG}", r"architecture_presets.arrayheight: .*it must be"),
         (REPORT, "\n0, 2942", "\n0, 2942\n1, 2942", r"is of 2 layers, its topology of 1; was it cut\?"),
         (REPORT, "2942", "many", r"COMPUTE_REPORT.csv: line 2 has no number in Total Cycles .incl. prefetch. or"),
         (REPORT, "Total Cycles", "Cycles", r"REPORT.csv: has no column 'Total Cycles'; give the repo"),
@@ -118,6 +127,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, file: str, before: str, after: s
     with pytest.raises(ImportFileError, match=says) as refusal:
         SCALESIM.read(path, None)
     assert str(refusal.value).startswith(str(path.parent))
+    assert len(str(refusal.value)) < 1000
     assert "\n" not in str(refusal.value)
 
 
@@ -137,3 +147,8 @@ def test_a_chip_as_a_configuration() -> None:
     for line in ("ArrayHeight = 16", "IfmapSramSzkB = 64", "OfmapSramSzkB = 32", "Bandwidth = 32", "Dataflow = os"):
         assert f"\n{line}\n" in text
     assert (SMALL / "tiny.cfg").read_text(encoding="utf-8") == texts(load("tiny"), load_energy())["tiny.cfg"]
+
+
+def test_a_last_window_that_does_not_fit_is_padded_by_what_is_missing() -> None:
+    shape = scalesim._layer(Path("layers.csv"), ["c", "9", "10", "2", "2", "4", "8", "3"])
+    assert (shape.pad_bottom, shape.pad_right, shape.out_h, shape.out_w) == (2, 1, 4, 4)

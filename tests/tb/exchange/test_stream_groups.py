@@ -231,3 +231,14 @@ def test_a_group_runs_on_the_rtl_beside_its_claim(tmp_path: Path) -> None:
     assert row.beyond_claim_percent == pytest.approx(100 * (row.rtl_cycles - 4800) / 4800)
     alone = invoke("run", f"stream:{SMALL}", "--chip", "tiny")
     assert "layers conv0, conv1 are mapped together; name all of them with --workload" in alone.output
+
+
+def test_tiles_of_what_is_no_layer_of_the_group_are_named(tmp_path: Path) -> None:
+    path = mapping(tmp_path, [([0], {}), ([1], {})], {"conv1.OY": 4})
+    text = path.read_text(encoding="utf-8")
+    assert "conv1.OY" in text
+    path.write_text(text.replace("conv1.OY", "conv9.OY"), encoding="utf-8")
+    with pytest.raises(
+        (ImportFileError, MappingError), match=r"tiles of conv9\.OY: conv9 is no convolution of its group"
+    ):
+        read("stream", path, TWICE)

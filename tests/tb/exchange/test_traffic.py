@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from meshloom.hw.spec.routes import ports_at
+from meshloom.tb.devices.noc import replay
 from meshloom.tb.devices.noc.build import Mesh
 from meshloom.tb.devices.noc.replay import NocPacket, PacketTimes, ReplayedTraffic
 from meshloom.tb.exchange.interface import ImportFileError
-from meshloom.tb.exchange.noc_traffic import TrafficSettings
+from meshloom.tb.exchange.noc_traffic import NocTransfer, TrafficSettings
 from meshloom.tb.exchange.traffic import read
 from meshloom.tb.runs import noc_replay
 from meshloom.tb.runs.noc_replay import ReplayError, ReplaySettings, replayed
@@ -142,6 +144,39 @@ def test_packets_of_a_table_come_with_its_rates(tmp_path: Path) -> None:
     assert "packets are drawn over 4,000 cycles with seed 5" in workload.notes
 
 
+def test_outputs_of_routers_have_the_names_of_their_directions() -> None:
+    mesh = Mesh(3, 2)
+    uses = replay._links(mesh, [(number, 100 + number) for number in range(5 * 6)])
+    for node in range(6):
+        ports = ports_at(node % 3, node // 3, 3, 2)
+        numbers = range(5 * node, 5 * node + len(ports))
+        expected = [(port, number, 100 + number) for port, number in zip(ports, numbers, strict=True)]
+        assert [(use.port, use.busy, use.blocked) for use in uses if use.node == node] == expected
+
+
+def test_what_a_file_leaves_open_has_a_usual_value(tmp_path: Path) -> None:
+    notes = read(written(tmp_path, "0 1 .01\n"), TrafficSettings(side=(2, 2))).notes
+    assert notes == ("packets are drawn over 10,000 cycles with seed 0", "packets have 8 flits")
+
+
+@pytest.mark.parametrize(
+    ("size", "flits", "lengths"),
+    [
+        (4, 0, [2]),
+        (36, 0, [10]),
+        (37, 0, [10, 2]),
+        (100, 0, [10, 10, 8]),
+        (0, 9, [9]),
+        (0, 10, [10]),
+        (0, 21, [10, 10, 1]),
+    ],
+)
+def test_long_packets_are_cut_and_bytes_get_heads(size: int, flits: int, lengths: list[int]) -> None:
+    transfer = NocTransfer((0, 0), ((1, 0),), size, 3, 0.0, 0, "NOC_0", False, flits)
+    assert transfer.lengths(4, 10) == lengths
+    assert transfer.bytes(4) == 3 * (size or flits * 4)
+
+
 def test_por_is_the_chance_after_a_packet(tmp_path: Path) -> None:
     workload = read(written(tmp_path, "0 1 1 0\n"), TrafficSettings(side=(2, 2), cycles=100))
     assert [each.offset for each in workload.transfers] == [*range(1, 100, 2)]
@@ -161,6 +196,8 @@ def test_por_is_the_chance_after_a_packet(tmp_path: Path) -> None:
         ("0 1 .5 .5 9 4\n", "traffic.txt:1: .* must have t_on below t_off, and t_off below t_period"),
         ("0 1 .5 .5 1 4 4\n", "traffic.txt:1: .* must have t_on below t_off, and t_off below t_period"),
         ("0 1\n-1\n2\n", "traffic.txt:3: '2' must be two nodes, src and dst, or -1 at the end of a cycle"),
+        ("0 1\n-1\n0 -2\n", "traffic.txt:3: '0 -2' must be two nodes"),
+        (f"0 {'9' * 5000}\n", "traffic.txt:1: '0 9{78}' must be two nodes, src and dst"),
         ("0 1\n-1\n0 1 .5\n", "traffic.txt:3: '0 1 .5' must be two nodes"),
         ("0 16 1\n", "traffic.txt:1: node 16 is not in a mesh of 4x4, which ends with node 15; raise --mesh"),
     ],

@@ -75,6 +75,8 @@ def test_an_example_computes_its_layer() -> None:
             ("inputs", "temporal_mapping", "W", [["(C, 6.4)"], []]),
             r"loop '\(C, 6.4\)' is not \(DIMENSION, whole number\)",
         ),
+        (("inputs", "temporal_mapping", "W", [["(C, 6.4.0)"], []]), r"loop '\(C, 6.4.0\)' is not \(DIMENSION, whole"),
+        (("inputs", "temporal_mapping", "W", [["(C, .)"], []]), r"loop '\(C, .\)' is not \(DIMENSION, whole number"),
         (("inputs", "temporal_mapping", "W", [["(C, 64)"], []]), r"the loops of W are C 64, those of I .*same loops"),
     ],
 )

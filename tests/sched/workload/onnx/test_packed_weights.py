@@ -110,6 +110,14 @@ def test_products_with_few_bits(bits: int, depth: int, size: int, zeros: str, tm
     assert {item.name for item in read.graph.initializer} <= {"y/weights", "bias"}
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_operands_that_are_left_out(count: int, tmp_path: Path) -> None:
+    model = product(4, 64, 32)
+    model.graph.node[0].input.extend([""] * (count - 3))
+    onnx.save(model, tmp_path / "model.onnx")
+    assert [node.op_type for node in load_model(tmp_path / "model.onnx").graph.node] == ["MatMul"]
+
+
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8])
 @pytest.mark.parametrize(("axis", "size"), [(0, 8), (1, 4), (0, 16)])
 @pytest.mark.parametrize("zeros", [False, True])
@@ -117,6 +125,15 @@ def test_constants_in_blocks(kind: int, axis: int, size: int, zeros: bool, tmp_p
     theirs, ours, read = outcomes(blocks(kind, axis, size, zeros), tmp_path)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
     assert [node.op_type for node in read.graph.node] == ["MatMul"]
+
+
+def test_a_block_may_be_longer_than_there_are_numbers(tmp_path: Path) -> None:
+    weights: list[NDArray[Any]] = []
+    for size in (40, 1 << 40):
+        onnx.save(blocks(TensorProto.INT4, 0, size, zeros=True), tmp_path / "model.onnx")
+        weights.append(numpy_helper.to_array(load_model(tmp_path / "model.onnx").graph.initializer[0]))
+    assert weights[0].shape == (40, 12)
+    np.testing.assert_array_equal(weights[0], weights[1])
 
 
 @pytest.mark.parametrize(
