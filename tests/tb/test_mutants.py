@@ -140,6 +140,7 @@ def test_a_change_is_noticed_by_a_test_that_runs_the_line(checkout: Path, tools:
     assert measured.tests("sched/user.py", 1) == {""}, "an import serves all tests of a file"
 
 
+@pytest.mark.slow
 def test_compiled_lines_are_not_seen_so_all_tests_that_import_them_are_asked(checkout: Path, tools: Path) -> None:
     source = "from .numba import jit\n\n\n@jit\n" + _USER
     broken = Mutant("sched/user.py", "any", 9, "any", "any", source)
@@ -147,6 +148,7 @@ def test_compiled_lines_are_not_seen_so_all_tests_that_import_them_are_asked(che
     assert (noticed.test, noticed.files) == ("tests/test_middle.py", 1)
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_without_the_change_notices_nothing(checkout: Path, tools: Path) -> None:
     (checkout / "tests" / "test_scale.py").write_text(_FILES["tests/test_scale.py"].replace("== 6", "== 7"))
     assert not tried(changed("* 2", "* 3"), checkout, tools).killed
