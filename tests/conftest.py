@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from meshloom.sched.model.native import compiled
-from meshloom.sched.support import spare
 
 from .collecting import pytest_collection_finish
 from .tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
-
-os.environ.setdefault(spare.VARIABLE, "0")  # pytest's workers use all processors
 
 __all__ = [
     "pytest_addoption",

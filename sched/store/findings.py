@@ -30,8 +30,6 @@ class SearchCache:
         self._label = f"{kind}-{chip.name}"
         self._made_by = {"kind": kind, "chip": chip.digest, "code": provenance.digest(*modules)}
         self._entries: dict[str, bytes] = {}
-        #: Whether other processes find what this one has kept.
-        self.shared = folder is not None
 
     def get(self, question: object, form: TypeAdapter[T]) -> T | None:
         """What was found for `question`, which is known by all of its fields (`described`)."""

@@ -174,7 +174,7 @@ def _prepared(
         return pool.submit(_attempt, each, chip, scheduler)
 
     results: list[list[PreparedRun] | Failure | None] = []
-    with workers(options.jobs, len(workload_requests)) as pool:
+    with workers(options.jobs) as pool:
         try:
             futures = [submit(pool, each) for each in workload_requests]
         except BrokenProcessPool:

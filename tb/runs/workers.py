@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from meshloom.sched.support import spare
 from meshloom.sched.support.last_words import die_with
 from meshloom.sched.support.limits import Guard, guard, guarded
 
@@ -47,12 +46,11 @@ def report_search(state: Any) -> None:
     report_progress(state.layer, f"{state.done:,} of {state.total:,} tilings searched{best}")
 
 
-def _begin(parent: Connection, by: Guard, processors: int) -> None:
+def _begin(parent: Connection, by: Guard) -> None:
     """Ignores Ctrl-C, which the parent handles by stopping its workers, and ends when the parent does. `by`: what
-    schedulers are held to; `processors`: how many a worker may use."""
+    schedulers are held to."""
     global _parent
     die_with(os.getppid())
-    spare.limit(processors - 1)
     guarded(by).__enter__()  # as long as the process lives
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _parent = parent
@@ -79,14 +77,11 @@ class Workers:
 
 
 @contextmanager
-def workers(count: int, busy: int | None = None) -> Generator[Workers]:
-    """Worker processes, and as many processors, which they share. `busy`: how many of them will have work (None: all).
-    Ends them when their use ends early, because a network may take them minutes."""
-    each = count // max(1, min(count, busy or count))
+def workers(count: int) -> Generator[Workers]:
+    """Worker processes. Ends them when their use ends early, because a network may take them minutes."""
     others = set(multiprocessing.active_children())
     messages, heard = multiprocessing.Pipe(duplex=False)
-    begun = (heard, guard(), each)
-    with messages, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=begun) as pool:
+    with messages, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard, guard())) as pool:
         try:
             yield Workers(pool, messages)
         except BaseException:

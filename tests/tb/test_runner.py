@@ -287,7 +287,7 @@ def test_a_pool_that_breaks_before_all_work_is_handed_out_costs_no_workload(monk
     opened: list[int] = []
 
     @contextmanager
-    def workers(count: int, busy: int | None = None) -> Generator[_Pool]:
+    def workers(count: int) -> Generator[_Pool]:
         opened.append(count)
         yield _Pool(broken=len(opened) == 1)
 

@@ -16,7 +16,6 @@ import pytest
 from meshloom.sched.checker.problems import CheckError
 from meshloom.sched.checker.problems import Problem as CheckProblem
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.support import spare
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.errors import NodeRefusal, UnsupportedError
 from meshloom.tb.inputs.sources import NetworkSource
@@ -62,14 +61,6 @@ def test_a_worker_does_not_wait_to_be_heard(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("meshloom.tb.runs.workers.EVERY", -1.0)
     with workers(1) as pool:
         assert pool.submit(_count, 3000).result(timeout=60) == 3000
-
-
-@pytest.mark.parametrize(("count", "busy", "each"), [(3, 1, 2), (4, 2, 1), (2, 5, 0), (2, None, 0), (1, 1, 0)])
-def test_workers_share_the_processors(count: int, busy: int | None, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that works by itself has those of the others beside its own."""
-    monkeypatch.setenv(spare.VARIABLE, "9")
-    with workers(count, busy) as pool:
-        assert pool.submit(spare.spare).result() == each
 
 
 def _raise(error: Exception) -> None:

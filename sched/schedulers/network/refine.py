@@ -64,8 +64,8 @@ def refined(
     if most < 2:
         return schedule(graph, chip, progress, memory, sharing)
     owners = {first: name for name, first in wide.items()}
-    with SharingSearch(graph, chip, progress, memory, most, owners, work) as search:
-        _descend(search, sharing, fusible, wide, planner)
+    search = SharingSearch(graph, chip, progress, memory, most, owners, work)
+    _descend(search, sharing, fusible, wide, planner)
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
@@ -176,12 +176,12 @@ def _quick(
         return schedule(graph, chip, progress, memory, start)
     wide = expansions(graph, chip, fusible)
     most, owners = QUICK if fusible else 2, {first: name for name, first in wide.items()}
-    with SharingSearch(graph, chip, progress, memory, most, owners) as search:
-        if fusible:
-            _descend_quickly(search, start, fusible, wide)
-        else:
-            search.try_(start)
-            search.try_(replace(start, deep=True))
+    search = SharingSearch(graph, chip, progress, memory, most, owners)
+    if fusible:
+        _descend_quickly(search, start, fusible, wide)
+    else:
+        search.try_(start)
+        search.try_(replace(start, deep=True))
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 

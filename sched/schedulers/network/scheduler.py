@@ -122,7 +122,7 @@ class _Builder:
         )
         self.alone: list[str] = []
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
-        self.choices = Choices(chip, memory, reuse.choices, self._tasks)
+        self.choices = Choices(chip, memory, reuse.choices)
 
     def build(self) -> NetworkSchedule:
         self._check_size()
@@ -137,13 +137,10 @@ class _Builder:
         self.stored |= resident
         laid: list[Laid] = []
         shifter = Shifter(self.chip)
-        try:
-            for index, stage in enumerate(self.cut.stages):
-                if self.progress:
-                    self.progress(stage.layer.output, index, len(self.cut.stages))
-                laid.append(self._lay(stage, self._stage(stage, index), shifter))
-        finally:
-            self.choices.end()
+        for index, stage in enumerate(self.cut.stages):
+            if self.progress:
+                self.progress(stage.layer.output, index, len(self.cut.stages))
+            laid.append(self._lay(stage, self._stage(stage, index), shifter))
         for name in dict.fromkeys(self.graph.outputs):
             self.tensors.output(name, self._whole(name))
         if self.progress:
@@ -261,11 +258,6 @@ class _Builder:
             return self.planner.emit(task, self.dram, mixing.free_words(self.cut, self.stored, self.chip, index))
         except DoesNotFit:
             return None
-
-    def _tasks(self) -> list[conv.ConvTask]:
-        """The convolutions that loop nests make, unless others do."""
-        stages = self.cut.stages if self.planner is None else ()
-        return [self._task(stage) for stage in stages if stage.layer.kind == "conv"]
 
     def _before(self, stage: Stage) -> Prologue | None:
         """The depthwise convolution before one."""

@@ -18,7 +18,6 @@ from ...lowering.predict import lowered, prediction
 from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ...support.garbage import collect_young
-from ...support.spare import Copies, spare
 from ...workload.graph import Graph
 from .form import form
 from .reuse import Reuse
@@ -32,8 +31,6 @@ FOREVER = 1 << 60
 #: Schedules whose estimate is so much longer than that of the best are not played. Estimates are wrong by more, but by
 #: about as much for all schedules of a network.
 HOPELESS = 1.03
-#: Operations of a schedule from which on copies of the process are worth their start.
-_COPIED = 2_000
 #: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
 #: some have been tried before.
 _AT_ONCE, _DRAWS = (2, 4), 4
@@ -116,13 +113,6 @@ class SharingSearch:
         self._tried: set[SharingOptions] = set()
         self._form = form(graph)
         self._reuse = Reuse()
-        self._copies = Copies(spare() if memory is not None and memory.shared else 0)
-
-    def __enter__(self) -> SharingSearch:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._copies.end()
 
     def try_(self, sharing: SharingOptions) -> None:
         """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if there is none yet
@@ -135,25 +125,13 @@ class SharingSearch:
         if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
         key = "refined", self._form, *_decisive(sharing)
-        played, result, copied = self._recall(key), None, False
+        played, result = self._recall(key), None
         if played is None:
-            if self._copies.leaves_out():
-                return
-            copied = self._copies.wait()
-            played = self._recall(key) if copied else None
-        if played is None:
-            if self._best is not None and self._best.operations >= _COPIED and self.left and self._copies.start():
-                self.progress = None
-                return
-            with self._copies.step():
-                played, result = self._judged(sharing)
-                if self.memory:
-                    self.memory.put(key, _PLAYED, played)
+            played, result = self._judged(sharing)
+            if self.memory:
+                self.memory.put(key, _PLAYED, played)
             collect_young()
         if played.cycles is not None and self._better(played.cycles):
-            self._copies.drop()
-            if result is None and copied:  # what is compared next needs its operations
-                result = schedule(self.graph, self.chip, None, self.memory, sharing, self._reuse)
             self.best, self.result, self._best = sharing, result, played
             self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
         if played.cycles is None and self.hopeless < HOPELESS:  # made and not played: half the work

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from meshloom.sched.support import spare
 from meshloom.sched.support.files import WriteError
 
 from ...build.tools import ToolError
@@ -159,7 +158,7 @@ def run(client: Client, jobs: Sequence[Job[D]], on_done: Callable[[D], None]) ->
     sent: dict[str, Job[D]] = {}
 
     def send(job: Job[D]) -> Future:
-        future = client.submit(_perform, job.perform, job.model_dump_json(), pure=False)
+        future = client.submit(job.perform, job.model_dump_json(), pure=False)
         sent[future.key] = job
         return future
 
@@ -172,12 +171,6 @@ def run(client: Client, jobs: Sequence[Job[D]], on_done: Callable[[D], None]) ->
             going.add(send(left))
         while waiting and len(sent) < (1 + AHEAD) * workers(client):
             going.add(send(waiting.pop()))
-
-
-def _perform(perform: Callable[[str], str], text: str) -> str:
-    """Does a job in a worker, which has one processor: there is a worker for each."""
-    spare.limit(0)
-    return perform(text)
 
 
 J = TypeVar("J", bound=Job[Any])

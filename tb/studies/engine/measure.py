@@ -15,7 +15,6 @@ from pydantic import ConfigDict, TypeAdapter
 
 from meshloom.hw.spec.config import Exact
 from meshloom.sched.store.room import unwritten
-from meshloom.sched.support import spare
 from meshloom.sched.support.files import write_error
 from meshloom.sched.support.limits import Guard, guard, guarded
 
@@ -169,10 +168,9 @@ def measure(parts: Sequence[PendingStudy], on_progress: OnEvent, *, jobs: int, a
     if elsewhere:
         with cluster.opened(min(jobs, len(elsewhere)), address) as client:
             cluster.run(client, _jobs(elsewhere), add)
-    with spare.limited(0):  # what a point takes is measured: one processor, as in a worker
-        for point in points:
-            if point not in elsewhere:
-                add([measured(point, lambda what, name=point.name: on_progress(Stage(name, what, passing=True)))])
+    for point in points:
+        if point not in elsewhere:
+            add([measured(point, lambda what, name=point.name: on_progress(Stage(name, what, passing=True)))])
     return len(points)
 
 

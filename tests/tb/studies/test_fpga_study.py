@@ -53,5 +53,6 @@ def test_a_page_says_what_traces_take_and_what_is_longest() -> None:
     )
     assert page.missed == [
         "LUT4 of fpga4: 44,000, not at most 40,000",
+        "MHz of fpga4, estimated: 50.0, not at least 54.0",
         "MHz of fpga4, placed and routed: 24.0, not at least 25.0",
     ]

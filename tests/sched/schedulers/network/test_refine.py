@@ -27,13 +27,11 @@ from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
 from meshloom.sched.schedulers.network.sharing import SWITCHES, SharingOptions
 from meshloom.sched.schedulers.network.storage import SMALL_SHARE, staging_words
-from meshloom.sched.support import spare
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.layout import ActivationLayout, PackedWindow
 
-from ....tiers import slow_but
 from ...network_graphs import Grower, square
 from .test_networks import computes
 
@@ -240,35 +238,6 @@ def test_a_quick_search_does_the_same_with_and_without_a_cache(tmp_path: Path, m
     again = with_effort(Effort.QUICK, graph, chip, None, search_cache(tmp_path, chip))
     assert compared == without
     assert again.schedule.operations == first.schedule.operations
-
-
-@pytest.mark.parametrize("copies", slow_but([1, 3], 3))
-def test_copies_of_the_process_change_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int) -> None:
-    """What copies compare meanwhile is what would have been compared, and comes to the same."""
-    graph, compared, own = layers(), list[SharingOptions](), list[SharingOptions]()
-    decisive, judged = sharing_search._decisive, sharing_search.SharingSearch._judged
-
-    def noted(sharing: SharingOptions) -> tuple[object, object]:
-        compared.append(sharing)
-        return decisive(sharing)
-
-    def done(self: Any, sharing: SharingOptions) -> object:
-        own.append(sharing)
-        return judged(self, sharing)
-
-    monkeypatch.setattr(sharing_search, "_decisive", noted)
-    monkeypatch.setattr(sharing_search.SharingSearch, "_judged", done)
-    monkeypatch.setattr(sharing_search, "_COPIED", 0)
-    usual = refined(graph, CHIP, memory=search_cache(tmp_path / "one", CHIP), most=16)
-    sequence = compared.copy()
-    assert own == sequence
-    compared.clear()
-    own.clear()
-    monkeypatch.setenv(spare.VARIABLE, str(copies))
-    result = refined(graph, CHIP, memory=search_cache(tmp_path / "copies", CHIP), most=16)
-    assert compared == sequence
-    assert len(own) < len(sequence)
-    assert result.schedule == usual.schedule
 
 
 def test_the_work_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
