@@ -38,10 +38,10 @@ WAIVED = {
     "CASEOVERLAP": "Yosys writes a choice by priority as cases of which the first counts",
     "UNUSEDSIGNAL": "parts of a module's outputs, of a packet, an instruction or a sum, that nobody reads there",
     "UNOPTFLAT": "a wire joins fields of which one follows from another; Verilator looks at whole wires",
-    "UNDRIVEN": "the words of a buffer into which nothing is sent, in a router without a tile",
+    "UNDRIVEN": "the words of a buffer into which nothing is sent, and their notes, in a router without a tile",
 }
 #: Of these kinds, the warnings that are as meant, as Verilator writes them; of the others, all.
-_MATCHES = {"UNDRIVEN": "Signal is not driven: 'storage'"}
+_MATCHES = {"UNDRIVEN": ("Signal is not driven: 'storage'", "Signal is not driven: 'notes'")}
 
 
 def readable(text: str, config: ChipConfig, contracts: Mapping[str, str]) -> str:
@@ -62,8 +62,9 @@ def waivers(config: ChipConfig) -> str:
     """A control file for `verilator --lint-only -Wall`, with the reason for each kind of warning."""
     lines = ["`verilator_config\n"]
     for kind, reason in WAIVED.items():
-        match = f' -match "{_MATCHES[kind]}"' if kind in _MATCHES else ""
-        lines.append(f'// {kind}: {reason}\nlint_off -rule {kind} -file "*{config.name}.v"{match}\n')
+        matches = [f' -match "{text}"' for text in _MATCHES.get(kind, ())] or [""]
+        lines.append(f"// {kind}: {reason}\n")
+        lines += [f'lint_off -rule {kind} -file "*{config.name}.v"{match}\n' for match in matches]
     return "".join(lines)
 
 
