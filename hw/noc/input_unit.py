@@ -56,10 +56,10 @@ class FlitBuffer(wiring.Component):
         pushed = Signal(slots + 1)
         popped = Signal(slots + 1)
         following = Signal(slots + 1)  # the slot after the front
-        alone = Signal()  # nothing is there but the front
+        single = Signal()  # nothing is there but the front
         m.d.comb += [
             following.eq(_next_slot(popped, self.depth)),
-            alone.eq(pushed == following),
+            single.eq(pushed == following),
             self.ready.eq((pushed ^ popped) != 1 << slots),
             write.en.eq(self.arrives & self.ready),
             write.addr.eq(pushed[:slots]),
@@ -69,15 +69,15 @@ class FlitBuffer(wiring.Component):
         ]
         with m.If(write.en):
             m.d.sync += [pushed.eq(_next_slot(pushed, self.depth)), self.valid.eq(1)]
-        with m.Elif(self.pop & alone):
+        with m.Elif(self.pop & single):
             m.d.sync += self.valid.eq(0)
         with m.If(self.pop):
             m.d.sync += popped.eq(following)
         if len(self.note):
-            self._note(m, write, following[:slots], alone)
+            self._note(m, write, following[:slots], single)
         return m
 
-    def _note(self, m: Module, write: memory.WritePort, following: Value, alone: Signal) -> None:
+    def _note(self, m: Module, write: memory.WritePort, following: Value, single: Signal) -> None:
         """Keeps what is noted of each flit, and of the one that is next at the front in a register."""
         m.submodules.notes = self.notes
         keep, read = self.notes.write_port(), self.notes.read_port(domain="comb")
@@ -87,7 +87,7 @@ class FlitBuffer(wiring.Component):
             keep.data.eq(self.note),
             read.addr.eq(following),
         ]
-        with m.If(write.en & (~self.valid | (self.pop & alone))):
+        with m.If(write.en & (~self.valid | (self.pop & single))):
             m.d.sync += self.noted.eq(self.note)
         with m.Elif(self.pop):
             m.d.sync += self.noted.eq(read.data)

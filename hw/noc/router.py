@@ -92,7 +92,7 @@ class Router(wiring.Component):
             m.submodules[f"{port}_route"] = route
             m.d.comb += route.flit.eq(self.input(port).payload.data)
         fronts: list[Signal] = []
-        wanted: list[Signal] = []  # of each buffer: the outputs of its route's targets that the head at the front wants
+        requests: list[Signal] = []  # of each buffer: which of its route's targets the head at the front wants
         shifted: list[Value] = []  # of each buffer: the front is a head with a source route
         for number, (port, vc) in enumerate(keys):
             link, route = self.input(port), routes[port]
@@ -113,7 +113,7 @@ class Router(wiring.Component):
                 wants.eq(Mux(control.head[number], to, 0)),
             ]
             fronts.append(buffer.front)
-            wanted.append(wants)
+            requests.append(wants)
             shifted.append(control.head[number] & routed)
         taken: list[list[Value]] = [[] for _ in keys]
         for port in self.ports:
@@ -127,7 +127,7 @@ class Router(wiring.Component):
                     output.front[at].eq(fronts[number]),
                     output.valid[at].eq(control.valid[number]),
                     output.last[at].eq(control.last[number]),
-                    output.request[at].eq(wanted[number][routes[keys[number][0]].targets.index(port)]),
+                    output.request[at].eq(requests[number][routes[keys[number][0]].targets.index(port)]),
                     output.routed[at].eq(shifted[number]),
                 ]
                 taken[number].append(output.taken[at])

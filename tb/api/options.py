@@ -145,7 +145,10 @@ Network = Annotated[
 Calibrate = Annotated[
     list[Path] | None,
     typer.Option(
-        "--calibrate", metavar="FILE", help="Pictures to quantise a float model with; default: those of --input."
+        "--calibrate",
+        metavar="FILE",
+        help="Pictures to quantise a float model with; default: those of --input, or, where nothing runs, numbers that "
+        "are drawn: cycles hardly depend on them.",
     ),
 ]
 Calibration = Annotated[

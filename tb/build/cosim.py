@@ -20,7 +20,7 @@ from cocotb.triggers import Timer
 from .ports import STARTED
 from .simulate import ANSWERS
 
-#: What the bench says of a job that has run (`ports.OUTPUTS`).
+#: Those of `ports.OUTPUTS` that say how a job ended; the others are how bench and simulator talk.
 _OUTPUTS = ("status", "cycles", "fault_who", "fault_value", "quiet", "chip_id", "protocol")
 
 
@@ -28,7 +28,7 @@ _OUTPUTS = ("status", "cycles", "fault_who", "fault_value", "quiet", "chip_id", 
 async def run_jobs(dut: Any) -> None:
     """Runs every job of the file; the results are judged outside."""
     Path(STARTED).touch()  # what goes wrong from here on is no damaged simulator
-    bench = _Bench(dut)
+    bench = _JobBench(dut)
     with Path(str(cocotb.plusargs["jobs"])).open() as lines, Path(ANSWERS).open("w") as answers:
         await Timer(1, "ns")
         for line in lines:
@@ -37,7 +37,7 @@ async def run_jobs(dut: Any) -> None:
             answers.flush()
 
 
-class _Bench:
+class _JobBench:
     """The bench, which keeps the inputs that it has been given."""
 
     def __init__(self, dut: Any) -> None:

@@ -16,6 +16,7 @@ from ..api.completion import complete_workloads
 from ..api.options import (
     Bind,
     Budget,
+    Calibrate,
     Calibration,
     Chips,
     Clock,
@@ -72,14 +73,7 @@ class ScheduleRequest:
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None
     network: Network = False
-    calibrate: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--calibrate",
-            metavar="FILE",
-            help="Pictures to quantise a float model with; default: numbers that are drawn, which serve for cycles.",
-        ),
-    ] = None
+    calibrate: Calibrate = None
     calibration: Calibration = "best"
     mean: Mean = "0"
     std: Std = "255"
@@ -145,10 +139,10 @@ def schedule(request: ScheduleRequest) -> None:
     plans: list[tuple[_Job, PlannedWorkload]] = []
     failures: list[tuple[str, str]] = []
     kept = resumable(lambda: f"after {len(plans)} of {len(jobs)}; what searches that have ended found is kept")
-    with kept, limited(request.time_limit, request.memory_limit, request.network), searching(screen) as all_:
+    with kept, limited(request.time_limit, request.memory_limit, request.network), searching(screen) as progress:
         for job in jobs:
             name = job.title(jobs)
-            listener = Listener(lambda what, name=name: all_.step(f"{name}: {what}"), all_.search)
+            listener = Listener(lambda what, name=name: progress.step(f"{name}: {what}"), progress.search)
             listener.step("reading")
             try:
                 plans.append((job, job.workload.plan(job.chip, job.scheduler, listener)))
