@@ -175,6 +175,7 @@ def test_a_full_disk_ends_a_sweep_and_is_no_row(monkeypatch: pytest.MonkeyPatch)
         at = WriteError(errno.ENOSPC, NO_ROOM, "blocks")
         raise BuildError("nothing was built") from at
 
+    monkeypatch.setattr(evaluating, "_DEVICES", {})  # an earlier test may have left one of this chip
     monkeypatch.setattr(evaluating, "find_device", lambda name: SimpleNamespace(open=opened, version=lambda: ""))
     with pytest.raises(WriteError) as caught:
         evaluating.evaluate(batch.model_dump_json())
