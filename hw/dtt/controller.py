@@ -201,7 +201,8 @@ class Controller(wiring.Component):
             place.eq(builder.place),
         ]
         with m.If(routed):
-            # entries beyond those in the chip's heads are EJECT
+            # entries beyond those in the chip's heads are EJECT; there are none if heads hold the longest route
+            beyond = len(route.turns) - len(builder.turns)
             m.d.comb += [ready.eq(builder.done), route.routed.eq(1)]
-            m.d.comb += route.turns.eq(Cat(builder.turns, Const(-1, len(route.turns) - len(builder.turns))))
+            m.d.comb += route.turns.eq(Cat(builder.turns, Const((1 << beyond) - 1, beyond)))
         return route, ready, start

@@ -12,7 +12,7 @@ from amaranth.sim import Simulator
 
 from meshloom.hw.dtt.controller import Controller
 from meshloom.hw.dtt.route_builder import RouteBuilder
-from meshloom.hw.spec.config import MOST_POINTS, ChipConfig
+from meshloom.hw.spec.config import MOST_HOPS, MOST_POINTS, ChipConfig
 from meshloom.hw.spec.contracts import CONTROLLER_CYCLES, PACE_CYCLES, ROUTE_BUILD_CYCLES
 from meshloom.hw.spec.isa import INSTRUCTIONS, ROUTE_BODY, TRACE, Cause, Opcode, Unit, route_field
 from meshloom.hw.spec.routes import RouteError, dimension_ordered, encode
@@ -141,8 +141,9 @@ def test_computing_goes_to_the_core_that_an_order_names(opcode: Opcode, unit: Un
     assert [record["tag"] for _, record in out.records] == [3, 8]
 
 
-def test_an_order_is_for_one_instruction() -> None:
-    config = chip()
+@pytest.mark.parametrize("hops", [7, MOST_HOPS - 1, MOST_HOPS])
+def test_an_order_is_for_one_instruction(hops: int) -> None:
+    config = chip(hops)
     out = Outcome([order(1, points=(0x12, 0x13), channel=1), move(2, dst_tile=0x03), move(3, dst_tile=0x03)], config)
     path = [SPM, *dimension_ordered(SPM, 0x12)[1:], 0x13, 0x03]
     field = route_field(config)
