@@ -294,7 +294,8 @@ class SimulatedDevice:
                 memory.append(data[at - first : at - first + words])
             damage = ""
             if plan.words:
-                traced = read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
+                index = chip.channels.index(plan.dram_tile)  # the first may hold the controller's code alone
+                traced = read_hex(folder / f"job{number}_{index}_records.out", plan.words, chip.lanes)
                 records, counters, damage = readout.parse(plan, traced, chip)
             shortage = readout.shortage(counters, chip) or damage
         states = folder / f"job{number}_states.out"

@@ -45,6 +45,10 @@ FETCHED = ChipConfig.model_validate(
     | {"controller_channel": True, "controller_instructions": 16}
     | {"noc": SMALL.noc.model_dump() | {"data_vcs": 2, "data_depth": 2}}
 )
+#: The controller's code lies in the first DRAM tile, all data and the records of a run in the second.
+CODE_FIRST = ChipConfig.model_validate(
+    FETCHED.model_dump() | {"name": "ahead4_code_first", "floorplan": ["dram dtt core", "host core dram"]}
+)
 
 
 def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig, scheduler: str = "dtt") -> list[Row]:
@@ -58,6 +62,14 @@ def test_every_word_lands_when_it_was_planned_to_with_one_channel() -> None:
     result = rows(names, SimulatedDevice(build(SMALL, "icarus")), SMALL)
     assert [wrong_with(row) for row in result] == [""] * len(names)
     assert sum(row.planned_arrivals for row in result) > 20
+
+
+@pytest.mark.slow
+def test_records_come_from_the_channel_that_holds_data() -> None:
+    result = rows(["gemm:9x8x7"], SimulatedDevice(build(CODE_FIRST, "verilator")), CODE_FIRST)
+    assert CODE_FIRST.drams != CODE_FIRST.channels[:1]
+    assert [wrong_with(row) for row in result] == [""]
+    assert sum(row.planned_arrivals for row in result) > 0
 
 
 @pytest.mark.slow
