@@ -1,14 +1,14 @@
 """What a core tile has besides the parts of every tile: the matrix unit, the vector unit, and how they are wired.
 
-front end (matrix) --> matrix unit --+--> queue of the finished --> semaphores, trace
-front end (vector) --> vector unit --+
+front end (matrix) --> matrix unit --+--> posts of the finished ----> semaphores
+front end (vector) --> vector unit --+--> records of the finished --> trace
      A, B, ACC, OUT of the matrix unit --> second read ports --> vector unit
 """
 
 from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import Out, connect
 
 from ..control.frontend import FrontEnd
@@ -98,53 +98,45 @@ class CoreUnits:
         return total
 
     def connect(self, m: Module, unit: Unit, front: FrontEnd, post: stream.Interface, record: stream.Interface) -> None:
-        """Instructions into a unit; its completions into semaphores and trace, through a small queue."""
+        """Instructions into a unit; its completions into semaphores and trace, each through a small queue of its own:
+        no post waits for a record, so that a run takes the same cycles traced or not."""
         name, block = unit.name.lower(), self.units[unit]
         # Cycles that the instructions in the unit waited. They are fewer than `QUEUE` by themselves; who comes last at
         # the semaphores' ports for long has to be sure of its place among the finished, though.
         waits = fifo.SyncFIFO(width=WAITED_BITS, depth=QUEUE)
-        m.submodules[f"{name}_waits"] = in_domain(waits, self._control)
-        done = data.StructLayout({"record": TraceRecord, "post": SemPost, "owes": 1})
-        retired = fifo.SyncFIFO(width=done.size, depth=QUEUE)
-        m.submodules[f"{name}_retired"] = in_domain(retired, self._control)
-        self.wake += [waits.w_en, block.retire.valid, retired.r_rdy]
+        posts = fifo.SyncFIFO(width=SemPost.size, depth=QUEUE)
+        retired = fifo.SyncFIFO(width=TraceRecord.size, depth=QUEUE)
+        for part, queue in (("waits", waits), ("posts", posts), ("retired", retired)):
+            m.submodules[f"{name}_{part}"] = in_domain(queue, self._control)
+        self.wake += [waits.w_en, block.retire.valid, posts.r_rdy, retired.r_rdy]
         room = Signal(name=f"{name}_room")
         m.d.comb += [
-            room.eq(waits.w_level + retired.w_level < QUEUE),
+            room.eq((waits.w_level + posts.w_level < QUEUE) & (waits.w_level + retired.w_level < QUEUE)),
             block.issue.valid.eq(front.issue.valid & room),
             block.issue.payload.eq(front.issue.payload.code),
             front.issue.ready.eq(block.issue.ready & room),
             waits.w_en.eq(block.issue.valid & block.issue.ready),
             waits.w_data.eq(front.issue.payload.waited),
         ]
-        entry = Signal(done, name=f"{name}_done")
+        post_of, record_of = Signal(SemPost, name=f"{name}_post"), Signal(TraceRecord, name=f"{name}_record")
         m.d.comb += [
-            entry.record.tag.eq(block.retire.tag),
-            entry.record.unit.eq(int(unit)),
-            entry.record.opcode.eq(int(EXECUTES[unit])),
-            entry.record.wait.eq(waits.r_data),
-            entry.record.start.eq(block.retire.start),
-            entry.record.end.eq(block.retire.end),
-            entry.post.sem.eq(block.retire.post_sem),
-            entry.post.n.eq(block.retire.post_n),
-            entry.owes.eq(block.retire.post_n != 0),
+            post_of.sem.eq(block.retire.post_sem),
+            post_of.n.eq(block.retire.post_n),
+            record_of.tag.eq(block.retire.tag),
+            record_of.unit.eq(int(unit)),
+            record_of.opcode.eq(int(EXECUTES[unit])),
+            record_of.wait.eq(waits.r_data),
+            record_of.start.eq(block.retire.start),
+            record_of.end.eq(block.retire.end),
             waits.r_en.eq(block.retire.valid),
+            posts.w_en.eq(block.retire.valid & (block.retire.post_n != 0)),
+            posts.w_data.eq(post_of),
             retired.w_en.eq(block.retire.valid),
-            retired.w_data.eq(entry),
+            retired.w_data.eq(record_of),
         ]
-        out = data.View(done, retired.r_data)
-        posted, traced = Signal(name=f"{name}_posted"), Signal(name=f"{name}_traced")
-        all_done = Signal(name=f"{name}_all_done")
-        m.d.comb += [
-            post.valid.eq(retired.r_rdy & out.owes & ~posted),
-            post.payload.eq(out.post),
-            record.valid.eq(retired.r_rdy & ~traced),
-            record.payload.eq(out.record),
-            all_done.eq((~out.owes | posted | post.ready) & (traced | record.ready)),
-            retired.r_en.eq(retired.r_rdy & all_done),
-        ]
-        with m.If(retired.r_rdy):
-            m.d[self._control] += [
-                posted.eq(~all_done & (posted | post.ready)),
-                traced.eq(~all_done & (traced | record.ready)),
+        for queue, port in ((posts, post), (retired, record)):
+            m.d.comb += [
+                port.valid.eq(queue.r_rdy),
+                port.payload.eq(queue.r_data),
+                queue.r_en.eq(port.ready),
             ]

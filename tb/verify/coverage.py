@@ -26,7 +26,7 @@ BLOCKS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "memory bank": (r"tile_\w+__bank(__\w+)?", "memory/bank.py", ()),
     "array": (r"array_\d+x\d+|tile_core__matrix__array__(array|skew)", "core/array.py", ()),
     "array edges": (r"tile_core__matrix__array(__[ab]_edge)?", "core/edge.py", ()),
-    "matrix unit": (r"tile_core__matrix(__reader|_retired|_waits)?", "core/matrix.py", ()),
+    "matrix unit": (r"tile_core__matrix(__reader|_posts|_retired|_waits)?", "core/matrix.py", ()),
     "drain": (r"tile_core__matrix__drain(__\w+)?", "core/drain.py", ()),
     "divider": (r"tile_core__vector__divider", "core/divider.py", ()),
     "transposer": (r"tile_core__vector__transposer", "core/transposer.py", ()),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
+from meshloom.hw.spec.timing import table_words
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import Move, Operation, Span, Vec, memory_words
@@ -31,6 +32,8 @@ MOST_CYCLES = 100_000
 #: Words of each memory (ACC: of P int32, B: besides what the largest random GEMM reads) that random operations find
 #: filled; of each channel, those that are compared, and where what memories are filled with lies.
 _FILLED, _KEPT, _SOURCE = 128, 4000, 4096
+#: Words of B in which tables of random VECs begin.
+_FIRST_TABLES = 8
 #: Words after `_SOURCE` that fills read.
 _SOURCE_WORDS = 4 * _FILLED + 100
 #: Threads of a random program, where a chip has room for them; the share of instructions with a fire time.
@@ -147,7 +150,8 @@ def _schedule(random: Random, origin: SampleKey, chip: ChipConfig) -> FuzzSample
 def _around(random: Random, chip: ChipConfig) -> tuple[list[Operation], list[Operation]]:
     """What fills the memories before random operations, and what stores them afterwards, those that can be read."""
     places = [(tile, region) for tile in chip.tiles for region in DATA_REGIONS if tile not in chip.channels]
-    filled = {Region.ACC: 4 * _FILLED, Region.B: _FILLED // 4 + 16 * chip.cols}
+    weights = max(_FILLED // 4 + 16 * chip.cols, _FIRST_TABLES + table_words(chip))
+    filled = {Region.ACC: 4 * _FILLED, Region.B: weights}
     sizes = {place: filled.get(place[1], _FILLED) for place in places if memory_words(chip, *place)}
     home = dict.fromkeys(chip.drams, DATA_WORDS)
     fills, stores = list[Operation](), list[Operation]()
