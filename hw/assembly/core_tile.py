@@ -99,7 +99,7 @@ class CoreUnits:
 
     def connect(self, m: Module, unit: Unit, front: FrontEnd, post: stream.Interface, record: stream.Interface) -> None:
         """Instructions into a unit; its completions into semaphores and trace, each through a small queue of its own:
-        no post waits for a record, so that a run takes the same cycles traced or not."""
+        no post waits for a record."""
         name, block = unit.name.lower(), self.units[unit]
         # Cycles that the instructions in the unit waited. They are fewer than `QUEUE` by themselves; who comes last at
         # the semaphores' ports for long has to be sure of its place among the finished, though.

@@ -109,7 +109,7 @@ class Machine(Clock):
         self.lengths: dict[tuple[int, ...], tuple[int, int, int]] = {}
         clearing = clear_cycles(chip)
         self.semaphores = {tile: Semaphores(self, clearing) for tile in chip.tiles}
-        self.traces = {tile: Trace(self) for tile in chip.tiles}
+        self.traces = {tile: Trace(self, chip.trace_records > 0) for tile in chip.tiles}
         self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
         self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
         channel: type[Dram] = Dram if chip.dram.banks is None else BankedDram

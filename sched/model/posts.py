@@ -138,9 +138,11 @@ class PostSender:
 
 
 class Trace:
-    """The trace port: one record a cycle, the mover's first. A SYNC completes only when its record has been taken."""
+    """The trace port: one record a cycle, the mover's first. A SYNC completes only when its record has been taken:
+    at once without trace memory (`stores` is false)."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, stores: bool) -> None:
+        self._clock, self._stores = clock, stores
         self._sent = self._dispatched = -1  # cycles of the mover's latest records
         self._order = Ordered(clock, lambda now: now not in (self._sent, self._dispatched))
 
@@ -156,4 +158,7 @@ class Trace:
 
     def sync(self, now: int, unit: int, accept: _Then) -> None:
         """A SYNC's record, offered in cycle `now`."""
-        self._order.ask(now, unit, accept)
+        if self._stores:
+            self._order.ask(now, unit, accept)
+        else:
+            self._clock.at(now, accept, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
@@ -15,6 +16,7 @@ from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import stats_words
 from meshloom.hw.spec.isa import Region
 from meshloom.sched.checker.accesses import region_words
+from meshloom.sched.model.timeline import play
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.compare.links import LinksError, congestion
 from meshloom.tb.devices import readout
@@ -24,6 +26,7 @@ from meshloom.tb.report.row_tables import print_results
 from meshloom.tb.results.schema import Results, Row, Status
 from meshloom.tb.runs.kinds.layers import LayerRun
 from meshloom.tb.runs.runner import prepare
+from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, draw
 
 from .test_soft_reset import SMALL
 
@@ -93,3 +96,17 @@ def test_a_chip_without_traces_takes_the_same_cycles(simulator: str) -> None:
         assert (row.status, row.rtl_cycles, row.mismatches) == (Status.PASSED, item.timeline.cycles, 0), row.reason
         assert row.untraced.startswith(SAYS)
         assert row.rtl_cycles == prepared(TRACED).timeline.cycles
+
+
+@pytest.mark.slow
+def test_no_sync_waits_for_a_record_that_nothing_takes() -> None:
+    """Random programs, to the cycle: with traces, SYNCs of one cycle would go one after the other."""
+    samples: list[FuzzSample] = []
+    for seed in range(200):
+        with suppress(OmittedError):
+            samples.append(draw(SampleKey(ProgramKind.PROGRAM, seed, 8 + seed % 16), CHIP))
+    assert len(samples) > 100
+    runs = list(find_device("verilator").open(CHIP, False, print).run([sample.job for sample in samples]))
+    assert [run.cycles for run in runs] == [sample.timeline.cycles for sample in samples]
+    traced = [play(sample.job.program, TRACED).cycles for sample in samples]
+    assert traced != [run.cycles for run in runs], "some wait where records are taken"

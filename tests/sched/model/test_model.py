@@ -503,7 +503,7 @@ def test_those_who_ask_in_a_cycle_are_served_in_order_when_it_is_ready() -> None
 
 def test_a_record_of_the_mover_goes_before_one_of_a_sync() -> None:
     clock, log = Clock(), dict[str, int]()
-    trace = Trace(clock)
+    trace = Trace(clock, stores=True)
     clock.at(9, lambda now: trace.dispatched(now + 1))
     clock.at(10, trace.sent)  # and so the dispatcher's a cycle later
     clock.at(10, lambda now: trace.sync(now, 1, into(log, "sync")))
