@@ -52,6 +52,15 @@ def test_a_sample_is_decided_by_its_origin(kind: ProgramKind) -> None:
     assert draw(replace(origin, seed=SEEDS[1]), TINY).job.program != one.job.program
 
 
+def test_tables_of_random_operations_are_filled_on_narrow_chips() -> None:
+    """A table takes more of B there than weights of two columns: what is drawn reads nothing that was not written."""
+    values = TINY.model_dump(mode="json")
+    core = values["core"] | {"vec_table": True}
+    narrow = ChipConfig.model_validate(values | {"name": "narrow", "cols": 2, "core": core})
+    samples = [draw(SampleKey(ProgramKind.SCHEDULE, seed, 16), narrow) for seed in range(20)]
+    assert sum(len(sample.timeline.executed) for sample in samples) > 20 * 16
+
+
 def test_a_batch_on_the_rtl_agrees() -> None:
     result = run_batch(SampleBatch(TINY, "verilator", 1, 0, 16))
     assert result.findings == ()

@@ -509,3 +509,13 @@ def test_a_record_of_the_mover_goes_before_one_of_a_sync() -> None:
     clock.at(10, lambda now: trace.sync(now, 1, into(log, "sync")))
     clock.run()
     assert log == {"sync": 12}
+
+
+def test_without_trace_memory_no_record_waits() -> None:
+    clock, log = Clock(), dict[str, int]()
+    trace = Trace(clock, stores=False)
+    clock.at(10, trace.sent)
+    for unit in (0, 1):
+        clock.at(10, lambda now, unit=unit: trace.sync(now, unit, into(log, str(unit))))
+    clock.run()
+    assert log == {"0": 10, "1": 10}
