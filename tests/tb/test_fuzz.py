@@ -17,7 +17,7 @@ from meshloom.tb.devices.interface import Run
 from meshloom.tb.verify.fuzz import __main__ as command
 from meshloom.tb.verify.fuzz import campaign, samples
 from meshloom.tb.verify.fuzz.campaign import FuzzFinding, SampleBatch, load, record_of, run_batch, save, smaller
-from meshloom.tb.verify.fuzz.chips import choices, pairs_of, random_chips
+from meshloom.tb.verify.fuzz.chips import choices, pairs_of, random_chips, variants
 from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, draw
 
 TINY = load_chip("tiny")
@@ -134,3 +134,28 @@ def test_a_chip_without_room_for_programs_has_none() -> None:
     small = TINY.model_copy(update={"semaphores": 3})
     with pytest.raises(OmittedError, match="no room for a thread"):
         draw(SampleKey(ProgramKind.PROGRAM, 1, 3), small)
+
+
+def test_variants_have_what_chips_are_not_drawn_with() -> None:
+    """Options that controllers do not work with: no variants of a chip that has one."""
+    for chip in random_chips(1, 8):
+        one, *others = variants(chip)
+        assert one == chip
+        assert len(others) == (0 if chip.dtt is not None else 2)
+        assert [(not other.trace_records, other.dram.banks is not None) for other in others] in (
+            [],
+            [(True, False), (False, True)],
+        )
+        assert variants(chip) == [one, *others]
+    names = {batch.chip.name for batch in command.batches_of(3, 30, 10, 1)}
+    assert names == {other.name for chip in random_chips(1, 3) for other in variants(chip)}
+
+
+def test_of_a_chip_without_traces_cycles_and_bytes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = TINY.model_dump(mode="json") | {"name": "tiny_untraced", "trace_records": 0}
+    chip = ChipConfig.model_validate(values)
+    batch = SampleBatch(chip, "verilator", 1, 0, 8)
+    assert run_batch(batch).findings == ()
+    monkeypatch.setattr(samples, "play", _a_cycle_late)
+    result = run_batch(batch)
+    assert len(result.findings) == sum(result.samples.values())

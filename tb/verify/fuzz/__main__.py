@@ -15,7 +15,7 @@ from meshloom.sched.support.files import WriteError
 from ...build.builder import OUTPUT, BuildError
 from ...devices.interface import DeviceError
 from .campaign import BATCH, BatchResult, FuzzFinding, SampleBatch, device, load, minimal, record_of, run, save
-from .chips import pairs_of, random_chips
+from .chips import pairs_of, random_chips, variants
 from .samples import Disagreement, OmittedError, difference, draw
 
 #: Of the campaign of a night; the seed is one that shows new samples when it is changed.
@@ -25,11 +25,12 @@ FOLDER = "fuzz"
 
 
 def batches_of(chips: int, programs: int, icarus: int, seed: int) -> list[SampleBatch]:
-    """The batches of a campaign: `programs` samples in Verilator and `icarus` in Icarus, spread over all chips."""
-    configs = random_chips(seed, chips)
+    """The batches of a campaign: `programs` samples in Verilator and `icarus` in Icarus, spread over all chips and
+    their variants."""
+    configs = [variant for chip in random_chips(seed, chips) for variant in variants(chip)]
     batches: list[SampleBatch] = []
     for simulator, total in (("verilator", programs), ("icarus", icarus)):
-        each = -(-total // chips)
+        each = -(-total // len(configs))
         for chip in configs:
             batches += [
                 SampleBatch(chip, simulator, seed, number, min(BATCH, each - number * BATCH))

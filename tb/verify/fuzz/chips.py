@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from random import Random
+from typing import Any
 
 from pydantic import ValidationError
 
 from meshloom.hw.spec.config import MOST_WEIGHT, Arbitration, ChipConfig, TileKind
+from meshloom.hw.spec.dram_banks import built_in_parts
 
 #: Drafts of a chip, of which that with the most new pairs of choices is taken.
 DRAFTS = 24
@@ -31,6 +33,36 @@ def random_chips(seed: int, count: int) -> list[ChipConfig]:
         crossed |= pairs_of(best)
         chips.append(best)
     return chips
+
+
+def variants(chip: ChipConfig) -> list[ChipConfig]:
+    """A legal chip as it was drawn, and with options that `random_chips` leaves as they are and controllers do
+    not work with: without a trace memory, and with DRAM that has banks. The chip's name decides the part and values."""
+    if chip.dtt is not None:
+        return [chip]
+    random = Random(f"variants {chip.name}")
+    values = chip.model_dump(mode="json", exclude_none=True)
+    silent = {"name": f"{chip.name}_untraced", "trace_records": 0, "noc": values["noc"] | {"arrivals": False}}
+    untraced = ChipConfig.model_validate(values | silent)
+    return [chip, untraced, _banked(random, f"{chip.name}_banked", values)]
+
+
+def _banked(random: Random, name: str, values: dict[str, Any]) -> ChipConfig:
+    while True:
+        banks = {
+            "part": random.choice(built_in_parts()),
+            "count": random.choice((1, 2, 4, 8, 16)),
+            "row_bytes": random.choice((64, 128, 512, 2048)),
+            "t_refi": random.choice((700.0, 1500.0, 3900.0)),
+            "turn_after": random.choice((1, 3, 8)),
+        }
+        clock = random.choice((100, 200, 400, 800))
+        try:
+            return ChipConfig.model_validate(
+                values | {"name": name, "clock_mhz": clock, "dram": values["dram"] | {"banks": banks}}
+            )
+        except ValidationError:  # a data bus that is slower than the channel, or no time between refreshes
+            continue
 
 
 def drafts(seed: int, count: int) -> Iterator[ChipConfig]:

@@ -177,18 +177,20 @@ def _around(random: Random, chip: ChipConfig) -> tuple[list[Operation], list[Ope
 
 
 def difference(sample: FuzzSample, run: Run, chip: ChipConfig) -> str:
-    """What the RTL says otherwise than model and executor, in words; empty if nothing."""
+    """What the RTL says otherwise than model and executor, in words; empty if nothing. Of a chip without trace memory,
+    cycles and bytes."""
     if run.fault is not None:
         return f"a fault that nobody predicts: {run.fault.describe(chip)}"
-    if run.trace_shortage:
-        return run.trace_shortage
-    executed = sample.timeline.executed
-    pairs = pair(run.records, executed)
-    for value in pairs:
-        if value.differs or value.measured.wait != value.predicted.wait:
-            return f"measured {value.measured}, predicted {value.predicted}"
-    if not len(pairs) == len(run.records) == len(executed):
-        return f"{len(run.records)} records, {len(executed)} predicted"
+    if chip.trace_records:
+        if run.trace_shortage:
+            return run.trace_shortage
+        executed = sample.timeline.executed
+        pairs = pair(run.records, executed)
+        for value in pairs:
+            if value.differs or value.measured.wait != value.predicted.wait:
+                return f"measured {value.measured}, predicted {value.predicted}"
+        if not len(pairs) == len(run.records) == len(executed):
+            return f"{len(run.records)} records, {len(executed)} predicted"
     if run.cycles != sample.timeline.cycles:
         return f"{run.cycles:,} cycles, {sample.timeline.cycles:,} predicted"
     for dram, words, array in zip(chip.drams, sample.words, run.memory, strict=True) if sample.words else ():
