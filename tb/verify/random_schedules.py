@@ -21,7 +21,7 @@ from meshloom.hw.spec.isa import (
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
 from meshloom.sched.ir.validation import validate
-from meshloom.sched.program.routes import Route
+from meshloom.sched.program.routes import Route, default_route
 
 from .random_programs import random_path
 
@@ -85,12 +85,13 @@ def random_operations(rng: Random, chip: ChipConfig, count: int) -> list[Operati
         route = None
         if noc.route_hops and rng.random() < 0.5:
             route = random_path(rng, chip.tiles, source, target, noc.route_hops)
-        if route is not None:
-            way = Route(chip.channel_of(target) if channel is None else channel, route)
-            if not dependences.admits(way):
-                return {"channel": channel}
-            dependences.add(way, "random")
-        return {"channel": channel, "route": route}
+        usual = default_route(chip, source, target)
+        for path in (route, None) if route is not None else (None,):
+            way = Route(usual.channel if channel is None else channel, usual.tiles if path is None else path)
+            if dependences.admits(way):
+                dependences.add(way, "random")
+                return {"channel": channel, "route": path}
+        return {}  # on that channel, other routes leave no room for the usual one
 
     def span(words: int) -> Span:
         tile, region = rng.choice(places)

@@ -159,3 +159,11 @@ def test_of_a_chip_without_traces_cycles_and_bytes_are_compared(monkeypatch: pyt
     monkeypatch.setattr(samples, "play", _a_cycle_late)
     result = run_batch(batch)
     assert len(result.findings) == sum(result.samples.values())
+
+
+def test_random_moves_never_wait_for_each_other_in_a_circle() -> None:
+    """Neither do those that name a virtual channel and go the usual way on it."""
+    chip = random_chips(3001, 13)[12]
+    assert (chip.noc.data_vcs, chip.noc.route_hops) == (2, 5)
+    for seed in (769094734616, *range(8)):
+        assert draw(SampleKey(ProgramKind.SCHEDULE, seed, 24), chip).timeline.cycles > 0

@@ -36,15 +36,16 @@ def pipeline_cycles(chip: ChipConfig) -> int:
 
 @dataclass(frozen=True)
 class Loads:
-    """What the busiest core does in a grid of candidates: cycles, tiles and words (arrays), and who shares them.
+    """What the busiest core does in a grid of candidates: cycles, tiles and words, and who shares them. All arrays of
+    one length, but for the staging: `x_spm` and `w_spm` are columns, a row of cycles for each of their entries.
 
-    `*_tile`: words of a tile; `*_fetch`: tiles that a core fetches; `*_slots`: tiles that its memory holds;
+    `parts_m`, `parts_n`: cores that share the rows and the output blocks. `*_tile`: words of a tile; `*_fetch`: tiles that a core fetches; `*_slots`: tiles that its memory holds;
     `x_home`, `y_home`: where input and result lie;
     `out_words`: words that it stores; `x_words`, `w_words`: words of its inputs and weights, each counted once.
     """
 
-    parts_m: int
-    parts_n: int
+    parts_m: Grid
+    parts_n: Grid
     compute: Grid
     gemms: Grid
     gemm_cycles: Grid
@@ -59,15 +60,14 @@ class Loads:
     out_words: Grid
     x_words: Grid
     w_words: Grid
-    x_spm: bool
-    w_spm: bool
-    taps: int
+    x_spm: NDArray[np.bool_]
+    w_spm: NDArray[np.bool_]
     x_home: TileKind = TileKind.DRAM
     y_home: TileKind = TileKind.DRAM
 
 
 def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
-    """Cycles of each candidate of a grid."""
+    """Cycles of each candidate of a grid, float64 [ways of staging, candidates]."""
     cores = loads.parts_m * loads.parts_n
     a_words, b_words = loads.a_fetch * loads.a_tile, loads.b_fetch * loads.b_tile
     flits = 1 + 1 / chip.packet_words
@@ -77,25 +77,23 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
     dram = cores * loads.out_words if loads.y_home is TileKind.DRAM else np.zeros_like(link)
     spm = np.zeros_like(link)
     room = chip.spm_words * len(chip.spms)
-    for staged, words, own, sharers in (
-        (loads.x_spm, a_words, loads.x_words, loads.parts_n),
-        (loads.w_spm, b_words, loads.w_words, loads.parts_m),
+    for staged, words, own, sharers, home in (
+        (loads.x_spm, a_words, loads.x_words, loads.parts_n, loads.x_home),
+        (loads.w_spm, b_words, loads.w_words, loads.parts_m, TileKind.DRAM),
     ):
-        if staged:
-            # Everything once if it fits; otherwise once for each time that the sharers, side by side, ask for it.
-            whole = own * (cores / sharers)
-            dram = dram + np.where(whole <= room, whole, words * (cores / sharers))
-            spm = spm + cores * words * flits / len(chip.spms)
-        elif words is a_words and loads.x_home is TileKind.SPM:
-            spm = spm + cores * words * flits / len(chip.spms)
-        else:
-            dram = dram + cores * words
+        direct = cores * words
+        # Everything once if it fits; otherwise once for each time that the sharers, side by side, ask for it.
+        whole = own * (cores / sharers)
+        once = np.where(whole <= room, whole, words * (cores / sharers))
+        dram = dram + np.where(staged, once, direct if home is TileKind.DRAM else 0)
+        if chip.spms:
+            spm = spm + np.where(staged | (home is TileKind.SPM), direct * flits / len(chip.spms), 0)
     # The program comes out of the same channels: moves in, moves out, GEMMs.
     spread = len(chip.drams)
     moves = spread * (loads.a_fetch + loads.b_fetch) + loads.out_words / loads.out_tile
     dram = dram + cores * chip.instruction_words * (moves + loads.gemms)
     rate = dram_word_cycles(chip) / spread
-    bound = np.maximum.reduce([loads.compute, link, push, dram * rate, spm])
+    bound = np.maximum(np.maximum.reduce([loads.compute, link, push]), np.maximum(dram * rate, spm))
     # A slot is in use or on its way: `slots - 1` fetches at most overlap; likewise results on their way out.
     hop = FLIGHT_CYCLES + REQUEST_CYCLES + chip.dram.latency
     for fetched, tile, slots in (
@@ -115,7 +113,7 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
     # The first tiles come in pieces (see ramps): the array starts on an eighth, then waits if it is faster than they.
     first = np.maximum(loads.a_tile + loads.b_tile, cores * (loads.a_tile + loads.b_tile) * rate)
     first = first / 8 + np.maximum(0.875 * first - loads.gemm_cycles, 0)
-    start = START_CYCLES + hop * (1 + 0.5 * (loads.x_spm + loads.w_spm)) + first
+    start = START_CYCLES + hop * (1 + 0.5 * (loads.x_spm.astype(int) + loads.w_spm)) + first
     last = np.maximum(loads.out_tile, cores * loads.out_tile * rate) / 2
     # Fewer, larger GEMMs if nothing else decides.
     small = 3 * loads.gemms + loads.a_fetch + loads.b_fetch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
 from math import ceil
@@ -79,8 +79,9 @@ Homes = tuple[TileKind, TileKind]
 IN_DRAM: Homes = (TileKind.DRAM, TileKind.DRAM)
 
 
-def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_DRAM) -> Iterator[tuple[Grid, Sizes]]:
-    """Cycles of each candidate with tiles `columns` wide, one grid for each partition, order and route."""
+def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_DRAM) -> tuple[Grid, list[Sizes]]:
+    """Cycles of each candidate with tiles `columns` wide, and the candidates: a grid for each partition, order and
+    route, one after the other in the cycles. All at once, since a grid alone is short."""
     core = chip.core
     total_rows = problem.images * problem.out_rows
     tile_columns = ceil(problem.out_w / ceil(problem.out_w / columns))
@@ -88,8 +89,15 @@ def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_
     spans = [problem.input_columns(c0, c1) for c0, c1 in even(0, problem.out_w, column_tiles)]
     in_w = max(j1 - j0 for j0, j1, _ in spans)
     if in_w > MAX_IN_WIDTH:
-        return
+        return np.zeros(0), []
     depth = problem.k_blocks * problem.depth * problem.taps
+    staging = [
+        (x_spm, w_spm)
+        for x_spm, w_spm in product((False, True), repeat=2)
+        if not (((x_spm or w_spm) and not chip.spms) or (x_spm and homes[0] is TileKind.SPM))
+    ]
+    rows: list[tuple[Grid, ...]] = []
+    sizes: list[list[Sizes]] = []
     for parts_m, parts_n in partitions(problem, len(chip.cores)):
         blocks = ceil(problem.n_blocks / parts_n)
         for snap in {False, problem.quantum > 1 and parts_m * problem.quantum <= total_rows}:
@@ -103,40 +111,60 @@ def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_
             m_count, groups = _most_work(problem, shares, th, tile_columns, column_tiles)
             sum_slots = np.where(k_count > 1, np.maximum(1, (core.acc_words - tn) // np.maximum(tiles.sums, 1)), 1e9)
             a_slots, b_slots = core.a_words // a_tile, core.b_words // b_tile
+            same = (
+                np.full_like(th, parts_m),
+                np.full_like(th, parts_n),
+                groups * blocks * depth * problem.lanes,
+                m_count * n_count * k_count,
+                np.ceil(tiles.pixels / problem.rows) * (tn * tk * problem.depth * problem.taps * problem.lanes),
+                a_tile,
+                b_tile,
+                out_tile,
+                a_slots,
+                b_slots,
+                core.out_words // out_tile,
+                blocks * groups * problem.rows,
+                m_count * k_count * a_tile,
+                np.full_like(th, blocks * problem.k_blocks * problem.taps * problem.tap_words),
+            )
             for order in ORDERS:
                 if order.startswith("output") and not (k_count > 1).any():
                     continue
                 a_nest, b_nest = _nests(order, m_count, n_count, k_count, sum_slots)
-                a_fetch, b_fetch = _fetches(a_nest, a_slots), _fetches(b_nest, b_slots)
-                for x_spm, w_spm in product((False, True), repeat=2):
-                    if ((x_spm or w_spm) and not chip.spms) or (x_spm and homes[0] is TileKind.SPM):
-                        continue
-                    loads = Loads(
-                        parts_m=parts_m,
-                        parts_n=parts_n,
-                        compute=groups * blocks * depth * problem.lanes,
-                        gemms=m_count * n_count * k_count,
-                        gemm_cycles=np.ceil(tiles.pixels / problem.rows)
-                        * (tn * tk * problem.depth * problem.taps * problem.lanes),
-                        a_tile=a_tile,
-                        b_tile=b_tile,
-                        out_tile=out_tile,
-                        a_fetch=a_fetch,
-                        b_fetch=b_fetch,
-                        a_slots=a_slots,
-                        b_slots=b_slots,
-                        out_slots=core.out_words // out_tile,
-                        out_words=blocks * groups * problem.rows,
-                        x_words=np.minimum(m_count * k_count * a_tile, a_fetch * a_tile),
-                        w_words=np.full_like(th, blocks * problem.k_blocks * problem.taps * problem.tap_words),
-                        x_spm=x_spm,
-                        w_spm=w_spm,
-                        taps=problem.taps,
-                        x_home=homes[0],
-                        y_home=homes[1],
-                    )
-                    sizes = Sizes(parts_m, parts_n, snap, tile_columns, order, x_spm, w_spm, th, tn, tk)
-                    yield closed_form(loads, chip), sizes
+                rows.append((*same, _fetches(a_nest, a_slots), _fetches(b_nest, b_slots)))
+                sizes.append(
+                    [Sizes(parts_m, parts_n, snap, tile_columns, order, *spms, th, tn, tk) for spms in staging]
+                )
+    if not rows:
+        return np.zeros(0), []
+    (
+        *shared, compute, gemms, gemm_cycles, a_tile, b_tile, out_tile, a_slots, b_slots, out_slots, out_words, x_words,
+        w_words, a_fetch, b_fetch,
+    ) = (np.concatenate(grids) for grids in zip(*rows, strict=True))  # fmt: skip
+    loads = Loads(
+        *shared,
+        compute=compute,
+        gemms=gemms,
+        gemm_cycles=gemm_cycles,
+        a_tile=a_tile,
+        b_tile=b_tile,
+        out_tile=out_tile,
+        a_fetch=a_fetch,
+        b_fetch=b_fetch,
+        a_slots=a_slots,
+        b_slots=b_slots,
+        out_slots=out_slots,
+        out_words=out_words,
+        x_words=np.minimum(x_words, a_fetch * a_tile),
+        w_words=w_words,
+        x_spm=np.array([[x_spm] for x_spm, _ in staging]),
+        w_spm=np.array([[w_spm] for _, w_spm in staging]),
+        x_home=homes[0],
+        y_home=homes[1],
+    )
+    ends = list(accumulate(len(grids[0]) for grids in rows))
+    cycles = np.split(closed_form(loads, chip), ends[:-1], axis=1)
+    return np.concatenate([grids.ravel() for grids in cycles]), [one for grids in sizes for one in grids]
 
 
 class _Tiles(NamedTuple):
@@ -244,19 +272,18 @@ def best(
     pieces = 1
     while True:
         columns = ceil(problem.out_w / pieces)
-        grids = list(explore(problem, chip, columns, homes))
+        cycles, grids = explore(problem, chip, columns, homes)
         if grids:
             break
         if columns == 1:
             raise _too_small(problem, chip, layer)
         pieces = ceil(problem.out_w / (columns - 1)) if columns > 2 else problem.out_w
     # One sort of all instead of one for each grid: it is stable, so equal ones stay in the order of the grids.
-    cycles = np.concatenate([grid for grid, _ in grids])
-    ends = list(accumulate(len(grid) for grid, _ in grids))
+    ends = list(accumulate(len(sizes.th) for sizes in grids))
     pool: list[EstimatedCandidate] = []
     for place in np.argsort(cycles, kind="stable")[:count].tolist():
         number = bisect_right(ends, place)
-        sizes = grids[number][1]
+        sizes = grids[number]
         pool.append(EstimatedCandidate(sizes[place - ends[number] + len(sizes.th)], float(cycles[place])))
     return pool, len(cycles)
 
