@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -41,8 +42,27 @@ from .problems import Problems
 
 #: Intervals of words that a program's instructions may touch in all, and on average.
 MOST_INTERVALS, MEAN_INTERVALS = 1 << 24, 512
+_ADDENDS = frozenset(Addend)
 #: Fields of a FETCH that say what the stream may do.
 _RIGHTS = ("slot", "cores", "first_page", "end_page")
+
+
+@cache
+def _limits(opcode: Opcode) -> dict[str, int]:
+    """One more than the largest value of each field."""
+    layout = INSTRUCTIONS[opcode]
+    return {name: 1 << layout.bits(name) for name in layout.offsets if name != "opcode"}
+
+
+def _all_fields(opcode: Opcode, given: Mapping[str, int]) -> dict[str, int]:
+    """The fields of an instruction as a decoder sees them, those that are left out as 0. Raises as `encode`."""
+    limits = _limits(opcode)
+    fields = dict.fromkeys(limits, 0)
+    for name, value in given.items():
+        if name not in fields or not 0 <= value < limits[name]:
+            return decode(encode(opcode, **given))[1]  # says what is wrong
+        fields[name] = int(value)
+    return fields
 
 
 @dataclass(frozen=True)
@@ -185,7 +205,7 @@ class StaticCheck:
     def _decode(self, number: int, position: int, instruction: Instruction) -> DecodedInstruction | None:
         try:
             opcode = Opcode(instruction.opcode)
-            return DecodedInstruction(*decode(encode(opcode, **instruction.fields)))
+            return DecodedInstruction(opcode, _all_fields(opcode, instruction.fields))
         except (ValueError, TypeError) as error:
             where = self.names.instruction(number, position)
             fix = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
@@ -254,7 +274,7 @@ class StaticCheck:
         if opcode is Opcode.MOVE:
             return move_accesses(fields)
         if opcode is Opcode.GEMM:
-            if fields["addend"] not in set(Addend):
+            if fields["addend"] not in _ADDENDS:
                 problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
                 return None
             if fields["by_channel"]:

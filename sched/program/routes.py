@@ -6,6 +6,7 @@ Packets on the same route stay in order; packets between the same two tiles on d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from meshloom.hw.spec.config import MOST_HOPS, ChipConfig
@@ -26,7 +27,13 @@ class Route(NamedTuple):
 
 def default_route(chip: ChipConfig, source: int, target: int) -> Route:
     """The route of packets without a ROUTE."""
-    return Route(chip.channel_of(target), dimension_ordered(source, target, chip.noc.data_routing))
+    return Route(chip.channel_of(target), _usual(source, target, chip.noc.data_routing))
+
+
+@lru_cache(1 << 14)
+def _usual(source: int, target: int, routing: str) -> tuple[int, ...]:
+    """`dimension_ordered`, kept: every MOVE of a program needs it."""
+    return dimension_ordered(source, target, routing)
 
 
 def route_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] | None = None) -> Route:

@@ -39,7 +39,8 @@ class Loads:
     """What the busiest core does in a grid of candidates: cycles, tiles and words, and who shares them. All arrays of
     one length, but for the staging: `x_spm` and `w_spm` are columns, a row of cycles for each of their entries.
 
-    `parts_m`, `parts_n`: cores that share the rows and the output blocks. `*_tile`: words of a tile; `*_fetch`: tiles that a core fetches; `*_slots`: tiles that its memory holds;
+    `parts_m`, `parts_n`: cores that share the rows and the output blocks. `*_tile`: words of a tile; `*_fetch`: tiles
+    that a core fetches; `*_slots`: tiles that its memory holds;
     `x_home`, `y_home`: where input and result lie;
     `out_words`: words that it stores; `x_words`, `w_words`: words of its inputs and weights, each counted once.
     """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, product
 from math import ceil
 from typing import NamedTuple
@@ -21,14 +21,6 @@ from .tiles import ORDERS, Candidate, Order, even, row_shares
 Grid = NDArray[np.float64]
 #: Of each core, ranges of rows: (image, first, end).
 Shares = Sequence[Sequence[tuple[int, int, int]]]
-
-
-@dataclass(frozen=True)
-class EstimatedCandidate:
-    """A candidate and the cycles that the closed form gives it."""
-
-    candidate: Candidate
-    cycles: float
 
 
 def partitions(problem: Problem, cores: int) -> list[tuple[int, int]]:
@@ -227,7 +219,7 @@ def _most_work(problem: Problem, shares: Shares, th: Grid, tile_columns: int, co
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """The candidates of a grid, made when asked for."""
+    """The candidates of a grid, each put together when it is looked at: few of them are."""
 
     parts_m: int
     parts_n: int
@@ -240,10 +232,28 @@ class Sizes:
     tn: Grid
     tk: Grid
 
+    @cached_property
+    def kind(self) -> tuple[Hashable, ...]:
+        """What is the same in all of them, but for `snap` and the width of tiles."""
+        return self.parts_m, self.parts_n, self.x_spm, self.w_spm, self.order
+
     def __getitem__(self, index: int) -> Candidate:
         th, tn, tk = int(self.th[index]), int(self.tn[index]), int(self.tk[index])
         parts, spms = (self.parts_m, self.parts_n), (self.x_spm, self.w_spm)
         return Candidate(*parts, self.snap, th, self.columns, tn, tk, self.order, *spms)
+
+
+class EstimatedCandidate(NamedTuple):
+    """A candidate of a grid, and the cycles that the closed form gives it."""
+
+    grid: Sizes
+    place: int
+    cycles: float
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate itself."""
+        return self.grid[self.place]
 
 
 def _nests(
@@ -278,13 +288,15 @@ def best(
         if columns == 1:
             raise _too_small(problem, chip, layer)
         pieces = ceil(problem.out_w / (columns - 1)) if columns > 2 else problem.out_w
-    # One sort of all instead of one for each grid: it is stable, so equal ones stay in the order of the grids.
-    ends = list(accumulate(len(sizes.th) for sizes in grids))
-    pool: list[EstimatedCandidate] = []
-    for place in np.argsort(cycles, kind="stable")[:count].tolist():
-        number = bisect_right(ends, place)
-        sizes = grids[number]
-        pool.append(EstimatedCandidate(sizes[place - ends[number] + len(sizes.th)], float(cycles[place])))
+    # One stable sort, so that equal ones stay in the order of the grids, and of those alone that can be among the best.
+    most = min(count, len(cycles)) - 1
+    last = np.partition(cycles, most)[most]
+    places = np.flatnonzero(cycles <= last)
+    places = places[np.argsort(cycles[places], kind="stable")][:count]
+    starts = np.array([0, *accumulate(len(sizes.th) for sizes in grids)])
+    numbers = starts.searchsorted(places, "right") - 1
+    entries = zip(numbers.tolist(), (places - starts[numbers]).tolist(), cycles[places].tolist(), strict=True)
+    pool = [EstimatedCandidate(grids[number], index, one) for number, index, one in entries]
     return pool, len(cycles)
 
 

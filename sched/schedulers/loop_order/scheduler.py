@@ -132,7 +132,7 @@ class _Searcher:
 
     def run(self) -> Search:
         pool, space = best(self.problem, self.chip, POOL, self.shape.name)
-        for turn in _turns(pool, lambda entry: (*kind_of(entry.candidate), entry.candidate.order)):
+        for turn in _turns(pool, lambda entry: entry.grid.kind):
             if self.replay_left < self.replay_budget / 2 and self._leaders():
                 break
             self.replay(replace(turn.candidate, ramp_k=True), turn.cycles)

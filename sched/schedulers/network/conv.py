@@ -241,20 +241,23 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     tried = operations = 0
     replays = Replays(task, chip)
     # Staging inputs helps a layer by itself, but in a network the scratchpad's movers have enough to do.
-    ordered = sorted((entry.candidate for entry in pool), key=lambda candidate: candidate.x_spm)
+    ordered = sorted(pool, key=lambda entry: entry.grid.x_spm)
     # If nothing staged fits what a network leaves of the scratchpad, nothing is staged.
-    for index, candidate in enumerate([*ordered, *(replace(c, x_spm=False, w_spm=False) for c in ordered)]):
-        if played and (candidate.x_spm or index >= len(ordered)):
+    for entry, staged in [*((entry, True) for entry in ordered), *((entry, False) for entry in ordered)]:
+        grid = entry.grid
+        if tried >= REPLAYS or operations > REPLAYED or (played and (not staged or grid.x_spm)):
             break
-        if (pooling and candidate.tile_columns < problem.out_w) or (task.before and candidate.x_spm):
+        if (pooling and grid.columns < problem.out_w) or (task.before and staged and grid.x_spm):
             continue
+        spms = (grid.x_spm, grid.w_spm) if staged else (False, False)
+        kind = grid.parts_m, grid.parts_n, *spms, "input" if pooling else grid.order
+        if kinds.get(kind, 0) >= 2:
+            continue
+        candidate = replace(entry.candidate, x_spm=spms[0], w_spm=spms[1])
         if bias_rows(task.fixed) > 1 and may_end_with_one_window(problem, candidate):
             continue
         if pooling:
             candidate = _tall(replace(candidate, tile_n=1, order="input"), problem, chip)
-        kind = candidate.parts_m, candidate.parts_n, candidate.x_spm, candidate.w_spm, candidate.order
-        if kinds.get(kind, 0) >= 2 or tried >= REPLAYS or operations > REPLAYED:
-            continue
         kinds[kind] = kinds.get(kind, 0) + 1
         variants = (candidate, replace(candidate, ramp_k=True)) if tried < 2 else (candidate,)
         if task.before:
