@@ -143,6 +143,7 @@ def find_network(
 ) -> NetworkScheduler:
     """The scheduler of that name, for whole networks; raises as `find`. No other stands in for one that
     knows none."""
+    from ..workload.words import in_words
     from .network.scheduler import NetworkSchedule
 
     scheduler, maker, options = _prepared(name, "networks")
@@ -152,7 +153,7 @@ def find_network(
     ) -> NetworkSchedule:
         context = Context(folder, on_progress, on_layer)
         call = _Call(name, maker, scheduler, f"network {graph.name}")
-        return call(NetworkSchedule, graph, chip, options, context=context)
+        return call(NetworkSchedule, in_words(graph, chip), chip, options, context=context)
 
     return make
 

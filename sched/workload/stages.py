@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,7 +111,7 @@ def cut(  # what the caller can do decides what it is given
     Raises WorkloadError for what cannot be.
     """
     _check_layers(graph, chip, pastes, by_channel)
-    lanes = _all_lanes(graph, chip)
+    lanes = all_lanes(graph, chip)
     fusion = fuse(graph, chip, apart, tight, whole_inputs, expanded)
     placing = _Placing(graph, chip, lanes)
     stages: list[Stage] = []
@@ -202,8 +202,19 @@ class _Placing:
             first += planes
 
 
-def _all_lanes(graph: Graph, chip: ChipConfig) -> dict[str, Lanes]:
-    """Lanes of all tensors. Raises WorkloadError."""
+class LanesError(WorkloadError):
+    """Channels of `names`, which `layer` reads, lie in other words of the chip than they have to."""
+
+    def __init__(self, message: str, layer: str, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.layer, self.names = layer, tuple(names)
+
+    def __reduce__(self) -> tuple[type[LanesError], tuple[str, str, tuple[str, ...]]]:
+        return LanesError, (str(self), self.layer, self.names)
+
+
+def all_lanes(graph: Graph, chip: ChipConfig) -> dict[str, Lanes]:
+    """Lanes of all tensors. Raises LanesError."""
     groups = _grouped(graph, chip)
     lanes: dict[str, Lanes] = {
         v.name: _group_lanes(v.channels, groups.get(v.name, 1), chip.lanes, chip.lanes) for v in graph.inputs
@@ -255,9 +266,11 @@ def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]
     if layer.kind in ("add", "mul", "paste") and any(
         not np.array_equal(lanes[layer.inputs[0]], lanes[name]) for name in layer.inputs
     ):
-        raise WorkloadError(
+        raise LanesError(
             f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks "
-            f"(one is a concatenation of pieces that are not multiples of {chip.cols} channels)"
+            f"(one is a concatenation of pieces that are not multiples of {chip.cols} channels)",
+            layer.output,
+            _not_as_of_a_conv(layer, graph, chip, lanes),
         )
     return lanes[layer.inputs[0]]
 
@@ -269,18 +282,31 @@ def _grouped_lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str
         depth, found = graph.value(name).channels // layer.groups, lanes[name]
         words = found.reshape(layer.groups, -1) if len(found) % (layer.groups * chip.lanes) == 0 else None
         if words is None or any(set(mine) - {-1} != set(_group(g, depth)) for g, mine in enumerate(words.tolist())):
-            raise WorkloadError(
+            raise LanesError(
                 f"network {graph.name}: layer {layer.output} ({layer.kind}): {layer.groups} groups of {depth} channels "
                 f"of {name} do not lie in words of their own; on {chip.name} a word has {chip.lanes} channels and a "
-                f"convolution makes {chip.cols} of them: take groups of a multiple of that"
+                f"convolution makes {chip.cols} of them: take groups of a multiple of that",
+                layer.output,
+                [name],
             )
     if any(not np.array_equal(lanes[name], lanes[layer.inputs[0]]) for name in names):
-        raise WorkloadError(
+        raise LanesError(
             f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks (one is "
-            f"put together from pieces, or convolutions make {chip.cols} channels of a word's {chip.lanes})"
+            f"put together from pieces, or convolutions make {chip.cols} channels of a word's {chip.lanes})",
+            layer.output,
+            _not_as_of_a_conv(layer, graph, chip, lanes),
         )
     block = chip.cols if layer.kind == "product" else chip.lanes
     return _group_lanes(graph.value(layer.output).channels, layer.groups, block, chip.lanes)
+
+
+def _not_as_of_a_conv(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]) -> list[str]:
+    """The operands whose channels lie otherwise than a convolution, with as many groups as the layer, would make them;
+    all, if that is none of them."""
+    usual = {
+        name: _group_lanes(graph.value(name).channels, layer.groups, chip.cols, chip.lanes) for name in layer.inputs
+    }
+    return [name for name in usual if not np.array_equal(lanes[name], usual[name])] or list(usual)
 
 
 def _group_lanes(channels: int, groups: int, block: int, lanes: int) -> Lanes:
@@ -294,9 +320,11 @@ def _check_products(graph: Graph, lanes: dict[str, Lanes]) -> None:
     dirty = unclean(graph)
     for layer in graph.layers:
         if layer.kind == "product" and dirty.issuperset(layer.inputs) and np.any(lanes[layer.inputs[0]] < 0):
-            raise WorkloadError(
+            raise LanesError(
                 f"network {graph.name}: layer {layer.output} (product): both operands are tables that make other "
-                "than 0 of 0, and their channels do not fill whole words"
+                "than 0 of 0, and their channels do not fill whole words",
+                layer.output,
+                layer.inputs[:1],
             )
 
 

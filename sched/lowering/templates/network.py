@@ -27,6 +27,7 @@ from ...workload.graph import SCALED, Graph, Layer, Value
 from ...workload.layers import WorkloadError
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from ...workload.stages import Stage, Stages, constant, cut, spread
+from ...workload.words import in_words
 from . import matrix, vector
 from .memory import Striped, Window
 from .plans import best_plan
@@ -56,6 +57,7 @@ class ServedNetwork:
     def __init__(self, graph: Graph, chip: ChipConfig, batch: int = 1) -> None:
         if batch < 1:
             raise WorkloadError(f"network {graph.name}: batch = {batch} must be at least 1")
+        graph = in_words(graph, chip)
         self.graph, self.chip, self.batch = graph, chip, batch
         convs = {layer.output for layer in graph.layers if layer.kind == "conv"}
         pooled = {layer.inputs[0] for layer in graph.layers if layer.kind == "max_pool"}

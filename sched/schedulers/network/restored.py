@@ -13,6 +13,7 @@ from ...ir.schedule import Schedule, ScheduleError, Tensor
 from ...workload.graph import Graph, Layer
 from ...workload.layout import ActivationLayout, WeightLayout
 from ...workload.stages import constant, cut, filters
+from ...workload.words import in_words
 from .scheduler import NetworkSchedule
 from .tensors import table_words
 
@@ -23,6 +24,7 @@ def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSched
 
     Raises ScheduleError for a tensor that the network does not have, or has in another shape, and a missing output.
     """
+    graph = in_words(graph, chip)
     lanes = cut(graph, chip, pastes=True, by_channel=True).lanes
     layers = {layer.output: layer for layer in graph.layers}
     constants: dict[str, NDArray[Any]] = {}
