@@ -133,6 +133,10 @@ def _merge(parts: list[Statistics]) -> Statistics:
     )
 
 
+#: Samples that differ by less than this share of themselves are one value: float32 has too few numbers between them.
+_NARROW = 1e-3
+
+
 def common_step(tensors: Sequence[Statistics], how: Range) -> float:
     """One step for tensors that share it: large enough for every value of each, for all but the rarest of each, or
     where the sum of their relative squared errors is smallest."""
@@ -157,7 +161,7 @@ def common_step(tensors: Sequence[Statistics], how: Range) -> float:
 
 def _histogram(tensor: Statistics) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     low, high = float(tensor.samples.min()), float(tensor.samples.max())
-    if low == high:
+    if high - low <= _NARROW * max(abs(low), abs(high)):  # no bins between: one value, as far as a step is concerned
         return np.array([tensor.samples.size]), np.array([low])
     counts, edges = np.histogram(tensor.samples, BINS, (low, high))
     return counts, (edges[1:].astype(np.float64) + edges[:-1]) / 2

@@ -84,8 +84,9 @@ class FloatNet:
     comparison. `normalise`: for inputs that the model normalises itself, gain and offset of each channel; the network
     takes gain * x + offset where the model takes x. `shapes`: what the ONNX tensors were taken for, those without
     padding that is still to come, in the order of the nodes. `orders`: of ONNX tensors that hold a layer's result in
-    another order, the number in the result of each element. `sizes`: channels, rows, columns of every layer's result.
-    `values`: of ONNX tensors the value that they are elements of.
+    another order, the number in the result of each element; `end_orders`: the same for `origins`, whose output may be
+    another value than that of the layer that is called like it. `sizes`: channels, rows, columns of every layer's
+    result. `values`: of ONNX tensors the value that they are elements of.
     """
 
     name: str
@@ -97,6 +98,7 @@ class FloatNet:
     notes: list[str] = field(default_factory=list[str])
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     orders: dict[str, NDArray[np.int64]] = field(default_factory=dict[str, NDArray[np.int64]])
+    end_orders: dict[str, NDArray[np.int64]] = field(default_factory=dict[str, NDArray[np.int64]])
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     values: dict[str, str] = field(default_factory=dict[str, str])
 

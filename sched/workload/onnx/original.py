@@ -199,8 +199,9 @@ def check_float(
     original = Original(model, net.name, exposed, net.inputs)
     tolerance = HALF_TOLERANCE if _has_halves(model) else TOLERANCE
     layers = {layer.output: layer for layer in net.layers}
-    ends = zip(net.outputs, net.origins, strict=True)  # an output may be an input, renamed
-    compared = layers | {origin: layers[name] for name, origin in ends if name in layers}
+    # an output may be an input, renamed
+    ends = {origin: name for name, origin in zip(net.outputs, net.origins, strict=True) if name in layers}
+    compared = layers | {origin: layers[name] for origin, name in ends.items()}
     most = {layer.output: _most(layer) for layer in net.layers}
     sizes = {name: prod(size) for name, size in net.sizes.items()}
     ours: InferenceSession | None = None
@@ -229,8 +230,10 @@ def check_float(
             sums = weights * _largest(layer, operands) + bias
             bound = np.array(tolerance * float(np.abs(right).max()) + DIGITS * sums)
             mine = results[layer.output]
-            if tensor in net.orders:
-                mine = mine.ravel()[net.orders[tensor]]
+            if (order := (net.end_orders if tensor in ends else net.orders).get(tensor)) is not None:
+                mine = mine.ravel()[order]
+            elif mine.size == right.size:  # its shape is the file's, whatever that of the layer's result
+                mine = mine.reshape(net.shapes.get(tensor, mine.shape))
             if (own := rounding.tensors.get(tensor)) is not None:
                 mine, bound = np.clip(mine, own.low, own.high), bound + own.off
                 before = theirs.get(own.before)

@@ -208,7 +208,7 @@ def quantise_with_report(
     best = _best(net, feeds, hows, picture, pins, about, by_channel, progress or (lambda way, ways: None))
     origins = dict(zip(net.outputs, net.origins, strict=True))
     ends = {
-        name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.orders.get(origin))
+        name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.end_orders.get(origin))
         for name, origin in origins.items()
     }
     host = HostPart(model, net.origins, name)

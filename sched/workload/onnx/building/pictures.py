@@ -97,7 +97,7 @@ _MOST_PAD = min(INSTRUCTIONS[Opcode.VEC].most("pad_top"), INSTRUCTIONS[Opcode.VE
 def as_picture(context: FloatContext, name: str, *, padded: bool = False) -> View:
     """An operand that must be [1, channels, rows, columns], or [1, channels, columns], as a value of its own."""
     view = context.view(name)
-    if len(view.shape) == 3:
+    if line := len(view.shape) == 3:
         view = view.moved(view.order.reshape(*view.shape[:2], 1, view.shape[2]))
     if len(view.shape) != 4 or view.shape[0] != 1:
         raise Refused(f"its operand has shape {list(view.shape)}, must be [1, channels, rows, columns]")
@@ -105,6 +105,8 @@ def as_picture(context: FloatContext, name: str, *, padded: bool = False) -> Vie
         view = arrange(context, name, view)
     if view.pad != NO_PAD and not padded:
         view = pad_picture(context, name, view)
+        if line:  # as others read it
+            context.see_as(name, (*view.shape[:2], view.shape[3]))
     return view
 
 
@@ -116,8 +118,8 @@ def arrange(context: FloatContext, name: str, view: View, groups: int = 0) -> Vi
         return view
     if context.turns and view.pad == NO_PAD and find_channels(view) is None:
         for groups in _turns(view.size[0], view.shape[2] * view.shape[3]):
-            channels = turn_size(view.size, groups)[0]
-            if channels == view.shape[1] and _in_order(turn_index(view.order, view.size, groups)):
+            size = turn_size(view.size, groups)
+            if size[0] == view.shape[1] and _is_whole(turn_index(view.order, view.size, groups), size):
                 picture = turn(context, view.value, view.size, groups, view.shape[2])
                 return _remember(context, name, view, context.views[picture])
     try:
@@ -210,7 +212,7 @@ def lay(
         return replace(view, shape=(1, *view.size), index=None), 0
     for groups in _turns(view.size[0], pixels):
         size = turn_size(view.size, groups)
-        if size[0] == channels and _in_order(turn_index(index, view.size, groups)):
+        if size[0] == channels and _is_whole(turn_index(index, view.size, groups), size):
             return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
     return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels)), groups_of_reader), 0
 
@@ -321,12 +323,13 @@ def _rows_and_columns(view: View) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return (channel[:, 0], pixel[0]) if alike and max(pixel.shape[1], pixel.max() + 1) <= MOST_MOVED else None
 
 
-def _in_order(index: NDArray[np.int64]) -> bool:
-    """Whether elements are those of a value in its own order."""
-    return np.array_equal(index.ravel(), np.arange(index.size))
+def _is_whole(index: NDArray[np.int64], size: Size) -> bool:
+    """Whether elements are all of a value, in its own order."""
+    return index.size == prod(size) and np.array_equal(index.ravel(), np.arange(index.size))
 
 
 def settle(context: FloatContext, name: str) -> View:
     """An operand without zeros that are still to come."""
-    view = context.view(name)
-    return view if view.pad == NO_PAD else as_picture(context, name)
+    if context.view(name).pad != NO_PAD:
+        as_picture(context, name)
+    return context.view(name)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import OnnxError, Refused
 from ..floats import FloatLayer, FloatNet
@@ -20,19 +21,19 @@ def build_network(context: FloatContext) -> FloatNet:
     """The result."""
     outputs: list[str] = []
     origins: list[str] = []
+    end_orders: dict[str, NDArray[np.int64]] = {}
+    by_value: dict[str, set[str]] = {}  # tensors that a value is a result as
     for name in context.model.outputs:
         if name not in context.views:
             raise OnnxError(f"{context.model.name}: output {name!r} is a constant; remove it")
         origin = context.before.get(name, name)
-        view = _find_result(context, origin)
-        if view.value in context.inputs:
-            view = _copy_input(context, view)
+        view = _find_result(context, origin, name)
+        if view.value in context.inputs or origin not in by_value.setdefault(view.value, {origin}):
+            view = _copy(context, view)
         outputs.append(view.value)
         origins.append(origin)
         if not view.is_picture:
-            context.orders[origin] = view.order
-        elif view.value != origin:  # a picture made of a part of what a layer of that name makes
-            context.orders.pop(origin, None)
+            end_orders[origin] = view.order
     needed = set(outputs)
     for layer in reversed(context.layers.values()):
         if layer.output in needed:
@@ -58,21 +59,24 @@ def build_network(context: FloatContext) -> FloatNet:
         notes,
         shapes,
         orders,
+        end_orders,
         context.sizes,
         values,
     )
 
 
-def _copy_input(context: FloatContext, view: View) -> View:
-    """An input that is an output, too: moved by a layer."""
-    if (copy := f"{view.value}{COPY}") not in context.layers:
-        context.emit(FloatLayer("max_pool", copy, (view.value,)), view.size)
+def _copy(context: FloatContext, view: View) -> View:
+    """A value that is an input, or another result, too: moved by a layer."""
+    copy = f"{view.value}{COPY}"
+    while copy in context.layers:
+        copy += COPY
+    context.emit(FloatLayer("max_pool", copy, (view.value,)), view.size)
     return replace(view, value=copy)
 
 
-def _find_result(context: FloatContext, name: str) -> View:
-    """A result of the network: a value with its axes in any order, or a picture made of some; if no picture can be
-    made, all elements of a value in any order."""
+def _find_result(context: FloatContext, name: str, output: str) -> View:
+    """A result of the network, that the model calls `output`: a value with its axes in any order, or a picture made of
+    some; if no picture can be made, all elements of a value in any order."""
     view = context.view(name)
     whole = view.order.size == prod(view.size) and bool(np.all(np.bincount(view.order.ravel()) == 1))
     if view.pad == NO_PAD and whole and (view.index is None or (natural(view) and view.value not in context.inputs)):
@@ -83,9 +87,9 @@ def _find_result(context: FloatContext, name: str) -> View:
     try:
         return as_picture(context, name) if len(view.shape) > 2 else _arrange_vectors(context, name, view)
     except Refused as refusal:
-        if whole and view.value not in context.inputs:
+        if whole:
             return view
-        raise OnnxError(f"{context.model.name}: output {name!r} cannot be made: {refusal}") from refusal
+        raise OnnxError(f"{context.model.name}: output {output!r} cannot be made: {refusal}") from refusal
     finally:
         context.turns = True
 

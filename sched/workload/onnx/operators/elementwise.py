@@ -170,7 +170,14 @@ def divide(context: FloatContext, node: Node, attributes: Attributes) -> None:
         context, settle(context, node.input[1]), f"{node.output[0]}/reciprocal", function("Reciprocal")
     )
     if node.input[0] in context.constants:
-        gain = numbers_by_channel(context, context.constants[node.input[0]], divisor)
+        numbers = context.constants[node.input[0]]
+        try:
+            gain = numbers_by_channel(context, numbers, divisor)
+        except Refused:
+            if np.broadcast_shapes(numbers.shape, divisor.shape) != divisor.shape:
+                raise
+            _emit_by_pixels(context, node, divisor, numbers.astype(np.float64), np.zeros(1))
+            return
         w, zeros = gain[:, None, None, None], np.zeros(divisor.channels)
         context.emit_like(FloatLayer("depthwise", node.output[0], (divisor.value,), w=w, bias=zeros), divisor)
         return

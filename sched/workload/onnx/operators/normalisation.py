@@ -132,7 +132,17 @@ def batch_normalisation(context: FloatContext, node: Node, attributes: Attribute
         raise Refused(f"{len(gain)} channels for an operand of shape {list(view.shape)}")
     gain = gain / np.sqrt(variance + attributes.get("epsilon", 1e-5))
     along = (-1, *(1 for _ in view.shape[2:]))
-    numbers = (numbers_by_channel(context, array.reshape(along), view) for array in (gain, offset - gain * mean))
+    both = gain.reshape(along), (offset - gain * mean).reshape(along)
+    try:
+        numbers = [numbers_by_channel(context, array, view) for array in both]
+    except Refused:  # its channels are pixels of the value
+        view, scaled = settle(context, node.input[0]), context.fresh(f"{node.output[0]}/scaled")
+        factor = emit_constant(context, both[0], view, scaled)
+        context.emit_like(FloatLayer("mul", scaled, (view.value, factor.value)), view)
+        view = context.views[scaled]
+        term = emit_constant(context, both[1], view, node.output[0])
+        context.emit_like(FloatLayer("add", node.output[0], (view.value, term.value)), view)
+        return
     emit_affine(context, node, node.input[0], *numbers)
 
 

@@ -84,13 +84,13 @@ def _surround(context: FloatContext, name: str, pads: Sequence[int]) -> None:
                 padded = pad_picture(context, name, replace(view, pad=(pads[2], pads[3], pads[6], pads[7])))
                 context.views[name] = padded.moved(padded.order.transpose(back))
                 return
-    view = as_picture(context, name, padded=True)
+    shape, view = view.shape, as_picture(context, name, padded=True)
     if len(pads) == 6:
         pads = [*pads[:2], 0, pads[2], *pads[3:5], 0, pads[5]]
     if any(pads[at] for at in (0, 1, 4, 5)):
         raise Refused(f"pads {list(pads)}; only rows and columns can be padded")
     top, left, bottom, right = (a + b for a, b in zip(view.pad, (pads[2], pads[3], pads[6], pads[7]), strict=True))
-    context.views[name] = replace(view, pad=(top, left, bottom, right))
+    context.views[name] = replace(view, shape=shape, pad=(top, left, bottom, right))
 
 
 OPERATORS: dict[str, Operator] = {"Pad": pad}

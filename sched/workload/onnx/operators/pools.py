@@ -60,7 +60,7 @@ def average_pool(context: FloatContext, node: Node, attributes: Attributes) -> N
 def _pool_window(context: FloatContext, view: View, attributes: Attributes) -> Window:
     """With `ceil_mode`, padding at the end grows until the last window fits."""
     window = sliding_window(attributes, tuple(attributes["kernel_shape"]), view.size[1:], view.pad)
-    if not attributes.get("ceil_mode") or attributes.get("auto_pad", "NOTSET") != "NOTSET":
+    if not attributes.get("ceil_mode") or attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return window
     ends: list[int] = []
     for extent, k, stride, before, after in (

@@ -36,11 +36,18 @@ _REDUCTIONS: Mapping[str, tuple[str, tuple[Function, ...], tuple[Function, ...]]
 
 
 def global_average_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
-    _pool_globally(context, "average_pool", node.output[0], as_picture(context, node.input[0]))
+    _pool_pictures(context, "average_pool", node)
 
 
 def global_max_pool(context: FloatContext, node: Node, attributes: Attributes) -> None:
-    _pool_globally(context, "max_pool", node.output[0], as_picture(context, node.input[0]))
+    _pool_pictures(context, "max_pool", node)
+
+
+def _pool_pictures(context: FloatContext, kind: PlainKind, node: Node) -> None:
+    """Over all axes behind the channels, however many there are: each is 1 then."""
+    first, *others = context.view(node.input[0]).shape[1:]
+    view = as_picture(context, node.input[0])
+    _pool_globally(context, kind, node.output[0], view, (1, first, *(1 for _ in others)))
 
 
 def reduce(context: FloatContext, node: Node, attributes: Attributes) -> None:
@@ -96,9 +103,7 @@ def _reduce_axes(
             layer.w = layer.w * count
 
 
-def _pool_globally(
-    context: FloatContext, kind: PlainKind, output: str, view: View, shape: tuple[int, ...] | None = None
-) -> None:
+def _pool_globally(context: FloatContext, kind: PlainKind, output: str, view: View, shape: tuple[int, ...]) -> None:
     """One window, or, where no instruction holds it, windows of windows."""
     name, (channels, height, width), most = view.value, view.size, limit("kernel_h", Opcode.VEC)
     step = 0
@@ -115,7 +120,6 @@ def _pool_globally(
         emit_maxima(context, output, name, size, window)
     else:
         emit_averages(context, output, View(name, size, (1, *size)), window)
-    shape = shape or (*view.shape[:2], *(1 for _ in view.shape[2:]))
     context.see_as(output, shape)
 
 

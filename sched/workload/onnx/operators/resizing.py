@@ -204,7 +204,7 @@ def find_kernels(matrix: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]]
     phases = split_phases(matrix)
     if len(phases) != max(1, high // wide) or (step := phases[0].stride) != max(1, wide // high):
         return None
-    low = min(phase.first for phase in phases)
+    low = min(0, *(phase.first for phase in phases))  # windows begin with the first row, or copies of it
     end = max(phase.first + len(phase.taps) for phase in phases)
     kernels = [np.pad(one.taps, (one.first - low, end - one.first - len(one.taps))) for one in phases]
     return kernels, max(0, -low), max(0, (high // len(phases) - 1) * step + end - wide), step
