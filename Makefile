@@ -15,7 +15,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bitstream bench prove netlist soak fuzz parsers mutate kills verify-report audit clean
+.PHONY: help setup native browser pythons wheels sim test test-all test-changed lint docs verilog bitstream bench prove netlist soak fuzz graphs parsers mutate kills verify-report audit clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -90,6 +90,9 @@ soak: native ## ten million flits, 280 ahead-of-time programs, ten million cycle
 
 fuzz: native ## random programs on random chips: RTL, model, executor and checker say the same (hours; resumes)
 	$(BIN)/python -m meshloom.tb.verify.fuzz $(FUZZ)
+
+graphs: native ## random ONNX models against ONNX Runtime: read, scheduled and computed as it does, or refused (half an hour; resumes)
+	$(BIN)/python -m meshloom.tb.verify.graphs $(GRAPHS)
 
 parsers: $(STAMP) ## readers of files: a million inputs that reach new branches, by Atheris (hours; resumes)
 	$(BIN)/python -m meshloom.tb.verify.parsers $(PARSERS)

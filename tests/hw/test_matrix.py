@@ -244,7 +244,7 @@ def test_whole_array_layer() -> None:
     check(config, random_memories(config, np.random.default_rng(4)), gemms)
 
 
-@pytest.mark.parametrize("product_register", [False, True])
+@pytest.mark.parametrize("product_register", slow_but([False, True], True))
 def test_shortest_gemms_back_to_back(product_register: bool) -> None:
     """One window, one row each, all on the same word of ACC; the next row is read when the last one is written."""
     config = chip(4, 4, 4, product_register)
@@ -321,7 +321,7 @@ def test_memories_are_usable_while_gemms_run(product_register: bool) -> None:
 
 
 @pytest.mark.parametrize("to_acc", [0, 1])
-@pytest.mark.parametrize("product_register", [False, True])
+@pytest.mark.parametrize("product_register", slow_but([False, True], True))
 def test_the_drain_path_has_the_ports_in_the_cycles_of_its_contract(to_acc: int, product_register: bool) -> None:
     """One fold of three rows with partial sums: in which cycles a write, and a read of ACC, has to wait."""
     config, rows = chip(4, 3, 3, product_register), 3
@@ -351,7 +351,7 @@ def test_the_drain_path_has_the_ports_in_the_cycles_of_its_contract(to_acc: int,
     assert held["read"] == [cycle - before for cycle in held["write"]]
 
 
-@pytest.mark.parametrize("region", [Region.MAIN, Region.B])
+@pytest.mark.parametrize("region", slow_but([Region.MAIN, Region.B], Region.B))
 def test_operands_that_can_be_sources_wait_for_the_vector_unit_alone(region: Region) -> None:
     """A and B are read in every cycle of a GEMM, but in none in which a VEC walks over its operands; all words right,
     those of the VEC, too."""

@@ -1,0 +1,257 @@
+"""A campaign of random ONNX models: what is read must be what ONNX Runtime computes, and what is scheduled must write
+the bytes of its integer model; or the model is refused, in one error."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.sched.checker.check import check
+from meshloom.sched.ir.functional import Memories, execute
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.schedulers.registry import find_network
+from meshloom.sched.store import provenance
+from meshloom.sched.store.store import key
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
+from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
+from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
+
+from ..fuzz.chips import random_chips
+from ..record import SoakRecord
+from .drawing import draw
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+#: Models of a batch: what an interrupt can lose of each worker.
+BATCH = 50
+#: Nodes of a model, constants aside.
+SIZES = (1, 1, 2, 2, 3, 4, 6, 9)
+#: Who schedules them.
+SCHEDULERS = ("loop_order", "loop_order:effort=quick", "flexer:budget=100k", "paper_static:budget=100k")
+#: Random chips that they are scheduled for, besides the built-in one.
+CHIPS = 12
+BUILT_IN = "tiny"
+#: What an error says of a model that was read otherwise than ONNX Runtime computes it.
+_MISREAD = "report it with the file"
+
+
+class Verdict(StrEnum):
+    """What became of a model."""
+
+    RIGHT = "right"  #: scheduled, and every byte is right
+    READ = "read"  #: read rightly, but no chip that was tried holds it
+    REFUSED = "refused"  #: in one error
+    INVALID = "invalid"  #: nothing that ONNX Runtime computes, in finite numbers
+    WRONG = "wrong"  #: a finding
+
+
+@dataclass(frozen=True)
+class GraphFinding:
+    """A model that is read or computed wrongly, or not in one error: `seed` and `size` draw it again."""
+
+    seed: int
+    size: int
+    words: str
+
+
+@dataclass(frozen=True)
+class GraphResult:
+    """Of a batch: models by verdict, and refusals by operator."""
+
+    verdicts: dict[str, int]
+    refusals: dict[str, int]
+    findings: tuple[GraphFinding, ...] = ()
+
+
+RESULT = TypeAdapter(GraphResult)
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """`number`: of the campaign of `seed`."""
+
+    seed: int
+    number: int
+    samples: int = BATCH
+
+    @property
+    def name(self) -> str:
+        """What it is kept and named as."""
+        return f"batch {self.number} of seed {self.seed}, {self.samples} models"
+
+    @property
+    def models(self) -> Iterator[tuple[int, int]]:
+        """Seed and size of each model."""
+        for at in range(self.number * BATCH, self.number * BATCH + self.samples):
+            random = Random(f"{self.seed} {at}")
+            yield random.getrandbits(40), random.choice(SIZES)
+
+
+def batches_of(models: int, seed: int) -> list[GraphBatch]:
+    """The batches of a campaign."""
+    return [GraphBatch(seed, number, min(BATCH, models - number * BATCH)) for number in range(-(-models // BATCH))]
+
+
+def run_batch(batch: GraphBatch) -> GraphResult:
+    """Tries its models, one after the other."""
+    verdicts, refusals, findings = Counter[str](), Counter[str](), list[GraphFinding]()
+    for seed, size in batch.models:
+        verdict, words = judge(seed, size)
+        verdicts[verdict] += 1
+        if verdict is Verdict.REFUSED:
+            refusals[words] += 1
+        if verdict is Verdict.WRONG:
+            findings.append(GraphFinding(seed, size, words))
+    return GraphResult(dict(verdicts), dict(refusals), tuple(findings))
+
+
+def judge(seed: int, size: int) -> tuple[Verdict, str]:
+    """What becomes of a model; of a refused one also the operator, of a wrong one what is wrong."""
+    model, data = draw(seed, size)
+    try:
+        live = session(model, "drawn")
+        exact = [run(live, dict(item)) for item in data]
+    except OnnxError:
+        return Verdict.INVALID, ""
+    if not all(np.isfinite(array).all() for results in exact for array in results.values()):
+        return Verdict.INVALID, ""
+    try:
+        return _judged(seed, model, data, exact)
+    except Exception as error:  # whatever else it is, it is no clear refusal
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return Verdict.WRONG, f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+
+
+def _judged(
+    seed: int,
+    model: ModelProto,
+    data: list[dict[str, NDArray[np.float32]]],
+    exact: list[dict[str, NDArray[Any]]],
+) -> tuple[Verdict, str]:
+    try:
+        quantised = quantise_with_report(model, data)
+    except UnsupportedError as error:
+        return Verdict.REFUSED, error.problems[0].operator
+    except WorkloadError as error:
+        if _MISREAD in str(error):
+            return Verdict.WRONG, str(error)
+        return Verdict.REFUSED, "as a whole"
+    if quantised.start is not None:
+        return Verdict.READ, ""
+    inputs = {name: quantised.feed(name, source.value(data[0][name])) for name, source in quantised.sources.items()}
+    steps = {
+        value.name: np.clip(np.rint(inputs[value.name].reshape(value.shape) / value.step), -128, 127).astype(np.int8)
+        for value in quantised.graph.inputs
+    }
+    integers = run(session(to_onnx(quantised.graph), "drawn"), {name: flip(array) for name, array in steps.items()})
+    golden = {name: unflip(array) for name, array in integers.items()}
+    if words := _outputs(quantised, golden, exact[0]):
+        return Verdict.WRONG, words
+    return _scheduled(seed, quantised, steps, golden)
+
+
+def _outputs(quantised: Quantised, golden: dict[str, NDArray[Any]], exact: dict[str, NDArray[Any]]) -> str:
+    """Which of the model's outputs is absent or has another shape, in words."""
+    graph = quantised.graph
+    results = quantised.said({name: array * graph.value(name).step for name, array in golden.items()})
+    for name, array in exact.items():
+        if name not in results:
+            return f"output {name} is absent"
+        if results[name].shape != array.shape:
+            return f"output {name} has shape {list(results[name].shape)}, not {list(array.shape)}"
+    return ""
+
+
+def _scheduled(
+    seed: int, quantised: Quantised, inputs: dict[str, NDArray[np.int8]], golden: dict[str, NDArray[Any]]
+) -> tuple[Verdict, str]:
+    """Schedules the network for one chip by one scheduler, and executes that."""
+    random = Random(f"chip {seed}")
+    chip, scheduler = random.choice(_chips()), random.choice(SCHEDULERS)
+    try:
+        made = find_network(scheduler)(quantised.graph, chip, None)
+    except (WorkloadError, DoesNotFit):
+        return Verdict.READ, ""
+    check(lower(made.schedule, chip), chip, made.schedule)
+    memories = Memories(chip)
+    for name, array in made.arrays(inputs).items():
+        memories.write_tensor(made.schedule.tensor(name), array)
+    execute(made.schedule.operations, memories)
+    for tensor in made.schedule.tensors:
+        if tensor.role == "output":
+            result = made.output(tensor.name, memories.read_tensor(tensor))
+            if differ := int((result != golden[tensor.name]).sum()):
+                return Verdict.WRONG, f"{differ} values of {tensor.name} differ, by {scheduler} on {chip.name}"
+    return Verdict.RIGHT, ""
+
+
+@cache
+def _chips() -> list[ChipConfig]:
+    """Random chips on which every kind of layer runs, and a built-in one."""
+    everything = {"vec_table": True, "vec_whole": True, "operand_sources": True, "channel_scales": True}
+    chips = [load(BUILT_IN)]
+    for chip in random_chips(1, CHIPS):
+        if chip.dtt is None:
+            values = chip.model_dump(mode="json", exclude_none=True)
+            chips.append(ChipConfig.model_validate(values | {"core": values["core"] | everything}))
+    return chips
+
+
+def record_of(batches: Sequence[GraphBatch], folder: Path | None = None) -> SoakRecord[GraphResult]:
+    """Batches without findings, of the same sources; below `folder`, or in the cache."""
+    code = provenance.digest("tb.verify.graphs.campaign")
+    return SoakRecord({batch.name: key("graphs", batch=batch.name, code=code) for batch in batches}, RESULT, folder)
+
+
+def run_all(
+    batches: Sequence[GraphBatch],
+    record: SoakRecord[GraphResult],
+    jobs: int,
+    on_progress: Callable[[str], None],
+) -> list[GraphFinding]:
+    """Runs what is left of the batches, `jobs` at a time; what is wrong, each as small as it gets."""
+    left = [batch for batch in batches if batch.name not in record.done]
+    if len(left) < len(batches):
+        on_progress(f"continuing: {len(batches) - len(left)} of {len(batches)} batches are done")
+    findings: list[GraphFinding] = []
+    with ProcessPoolExecutor(jobs) as pool:
+        futures: dict[Future[GraphResult], GraphBatch] = {pool.submit(run_batch, batch): batch for batch in left}
+        try:
+            for number, future in enumerate(as_completed(futures), 1):
+                batch, result = futures[future], future.result()
+                if result.findings:
+                    findings += result.findings
+                    on_progress(f"FAILED {batch.name}: {result.findings[0].words}")
+                else:
+                    record.add(batch.name, result)
+                on_progress(f"[{number}/{len(left)}] {batch.name}")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [smallest(finding) for finding in findings]
+
+
+def smallest(finding: GraphFinding) -> GraphFinding:
+    """The same model with the fewest of its first nodes that is wrong, in whatever way."""
+    for size in range(1, finding.size):
+        verdict, words = judge(finding.seed, size)
+        if verdict is Verdict.WRONG:
+            return GraphFinding(finding.seed, size, words)
+    return finding
