@@ -28,6 +28,7 @@ from meshloom.tb.verify.graphs.campaign import (
     smallest,
 )
 from meshloom.tb.verify.graphs.drawing import draw
+from meshloom.tb.verify.graphs.quantising import Form, UnquantisedError, form_of, quantised
 
 from ..tiers import slow_but
 
@@ -143,6 +144,34 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "graphs" / f"{SEED}-2.onnx"))
     monkeypatch.setattr(command, "judge", lambda seed, size: (Verdict.WRONG, "still"))
     assert runner.invoke(app, ["--replay", "1:1"]).exit_code == 1
+
+
+@pytest.mark.parametrize("form", [Form.PAIRS, Form.INTEGERS])
+def test_models_of_8_bits(form: Form) -> None:
+    model, data = draw(0, 4)
+    made = quantised(model, data, form, 0)
+    onnx.checker.check_model(made, full_check=True)
+    assert made.SerializeToString() == quantised(model, data, form, 0).SerializeToString()
+    operators = {node.op_type for node in made.graph.node}
+    assert "QuantizeLinear" in operators
+    assert any(operator.startswith("QLinear") for operator in operators) == (form is Form.INTEGERS)
+
+
+def test_what_the_quantiser_does_not_take_is_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "form_of", lambda seed: Form.PAIRS)
+    node = onnx.helper.make_node("Reciprocal", ["x"], ["y"], name="n")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([node], "m", [value("x", 1, [1, 2])], [value("y", 1, [1, 2])])
+    monkeypatch.setattr(campaign, "draw", lambda seed, size: (onnx.helper.make_model(graph), []))
+    assert judge(1, 1) == (Verdict.INVALID, "")
+    model, data = draw(SEED, 4)
+    model.graph.node[0].op_type = "Nothing"
+    with pytest.raises(UnquantisedError):
+        quantised(model, data, Form.PAIRS, SEED)
+
+
+def test_all_forms_are_drawn() -> None:
+    assert Counter(form_of(seed) for seed in range(90)).keys() == set(Form)
 
 
 def test_a_summary_counts() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from .dequantising.context import RealContext
 from .dequantising.operators import OPERATORS
 from .dequantising.pairs import with_quantised_constants, without_pairs
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
-from .pins import Pin, Rounding, pin_of
+from .pins import Pin, Rounded, Rounding, pin_of
 from .settling import settled
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 _ALIKE = {
     "Concat", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
     "Unsqueeze",
+}  # fmt: skip
+#: Operators whose results differ by no more than their operands together.
+_STEADY = {
+    "Abs", "Add", "Atan", "Cos", "LeakyRelu", "Max", "Min", "Neg", "Sigmoid", "Sin", "Softsign", "Sub",
+    "Sum", "Tanh",
 }  # fmt: skip
 
 
@@ -196,6 +202,12 @@ def _write(context: RealContext, node: NodeProto) -> None:
                     context.pins[output] = pin
     if operator in _ALIKE or operator in ("Clip", "Relu"):
         _follows(context, copy)
+    elif operator in _STEADY:
+        rounded = {name: context.rounded[name] for name in copy.input if name in context.rounded}
+        if off := sum(context.rounded[name].off for name in copy.input if name in rounded):
+            # the network may compute both at once, without what is rounded, and cut off, in between
+            before = [name if one.high < inf else one.before for name, one in rounded.items()]
+            context.rounded[copy.output[0]] = Rounded(-inf, inf, off, before=before[0] if len(before) == 1 else "")
     context.nodes.append(copy)
 
 

@@ -116,10 +116,10 @@ def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str,
         for pin in values.get(layer.output, ())[-1:]:
             seen = statistics[layer.output]
             low = seen.low < pin.low - pin.scale / 2 and pin.low > -128 * pin.step + pin.scale / 2
-            high = seen.high > pin.high + pin.scale / 2 and pin.high < 127 * pin.step - pin.scale / 2
-            if high and not low and layer.kind in _CLAMPED:
+            high = seen.high > pin.high + pin.scale / 2
+            if high and not low and layer.kind in _CLAMPED:  # costs nothing, where the tensor would saturate anyhow
                 layer.clamp = min(layer.clamp, pin.high)
-            elif low or high:
+            elif low or (high := high and pin.high < 127 * pin.step - pin.scale / 2):
                 whole = f"{layer.output}{UNCUT}"
                 cut = FloatLayer("table", layer.output, (whole,), function=function("Clip", pin.low, pin.high))
                 net.sizes[whole], layer.output = net.sizes[layer.output], whole

@@ -13,8 +13,7 @@ import typer
 from meshloom.sched.support.files import WriteError, write_atomically
 
 from ...build.builder import OUTPUT
-from .campaign import GraphFinding, GraphResult, Verdict, batches_of, judge, record_of, run_all
-from .drawing import draw
+from .campaign import GraphFinding, GraphResult, Verdict, batches_of, judge, model_of, record_of, run_all
 
 #: Of the campaign of a night; the seed is one that shows new models when it is changed.
 MODELS, SEED = 5_000, 1
@@ -85,7 +84,7 @@ def main(
 
 def _reported(finding: GraphFinding) -> str:
     """Writes the model of a finding; what a reader does with it, in words."""
-    model, _ = draw(finding.seed, finding.size)
+    model, _ = model_of(finding.seed, finding.size)
     file = OUTPUT / FOLDER / f"{finding.seed}-{finding.size}.onnx"
     write_atomically(file, model.SerializeToString())
     return f"{finding.words}\n  {file}\n  see it again with --replay {finding.seed}:{finding.size}"

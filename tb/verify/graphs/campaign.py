@@ -35,6 +35,7 @@ from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 from ..fuzz.chips import random_chips
 from ..record import SoakRecord
 from .drawing import draw
+from .quantising import Form, UnquantisedError, form_of, quantised
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -124,7 +125,10 @@ def run_batch(batch: GraphBatch) -> GraphResult:
 
 def judge(seed: int, size: int) -> tuple[Verdict, str]:
     """What becomes of a model; of a refused one also the operator, of a wrong one what is wrong."""
-    model, data = draw(seed, size)
+    try:
+        model, data = model_of(seed, size)
+    except UnquantisedError:
+        return Verdict.INVALID, ""
     try:
         live = session(model, "drawn")
         exact = [run(live, dict(item)) for item in data]
@@ -139,6 +143,13 @@ def judge(seed: int, size: int) -> tuple[Verdict, str]:
         return Verdict.WRONG, f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
 
 
+def model_of(seed: int, size: int) -> tuple[ModelProto, list[dict[str, NDArray[np.float32]]]]:
+    """A model, in the form that its seed has, and inputs. Raises UnquantisedError."""
+    model, data = draw(seed, size)
+    form = form_of(seed)
+    return model if form is Form.FLOAT else quantised(model, data, form, seed), data
+
+
 def _judged(
     seed: int,
     model: ModelProto,
@@ -146,31 +157,31 @@ def _judged(
     exact: list[dict[str, NDArray[Any]]],
 ) -> tuple[Verdict, str]:
     try:
-        quantised = quantise_with_report(model, data)
+        imported = quantise_with_report(model, data)
     except UnsupportedError as error:
         return Verdict.REFUSED, error.problems[0].operator
     except WorkloadError as error:
         if _MISREAD in str(error):
             return Verdict.WRONG, str(error)
         return Verdict.REFUSED, "as a whole"
-    if quantised.start is not None:
+    if imported.start is not None:
         return Verdict.READ, ""
-    inputs = {name: quantised.feed(name, source.value(data[0][name])) for name, source in quantised.sources.items()}
+    inputs = {name: imported.feed(name, source.value(data[0][name])) for name, source in imported.sources.items()}
     steps = {
         value.name: np.clip(np.rint(inputs[value.name].reshape(value.shape) / value.step), -128, 127).astype(np.int8)
-        for value in quantised.graph.inputs
+        for value in imported.graph.inputs
     }
-    integers = run(session(to_onnx(quantised.graph), "drawn"), {name: flip(array) for name, array in steps.items()})
+    integers = run(session(to_onnx(imported.graph), "drawn"), {name: flip(array) for name, array in steps.items()})
     golden = {name: unflip(array) for name, array in integers.items()}
-    if words := _outputs(quantised, golden, exact[0]):
+    if words := _outputs(imported, golden, exact[0]):
         return Verdict.WRONG, words
-    return _scheduled(seed, quantised, steps, golden)
+    return _scheduled(seed, imported, steps, golden)
 
 
-def _outputs(quantised: Quantised, golden: dict[str, NDArray[Any]], exact: dict[str, NDArray[Any]]) -> str:
+def _outputs(imported: Quantised, golden: dict[str, NDArray[Any]], exact: dict[str, NDArray[Any]]) -> str:
     """Which of the model's outputs is absent or has another shape, in words."""
-    graph = quantised.graph
-    results = quantised.said({name: array * graph.value(name).step for name, array in golden.items()})
+    graph = imported.graph
+    results = imported.said({name: array * graph.value(name).step for name, array in golden.items()})
     for name, array in exact.items():
         if name not in results:
             return f"output {name} is absent"
@@ -180,13 +191,13 @@ def _outputs(quantised: Quantised, golden: dict[str, NDArray[Any]], exact: dict[
 
 
 def _scheduled(
-    seed: int, quantised: Quantised, inputs: dict[str, NDArray[np.int8]], golden: dict[str, NDArray[Any]]
+    seed: int, imported: Quantised, inputs: dict[str, NDArray[np.int8]], golden: dict[str, NDArray[Any]]
 ) -> tuple[Verdict, str]:
     """Schedules the network for one chip by one scheduler, and executes that."""
     random = Random(f"chip {seed}")
     chip, scheduler = random.choice(_chips()), random.choice(SCHEDULERS)
     try:
-        made = find_network(scheduler)(quantised.graph, chip, None)
+        made = find_network(scheduler)(imported.graph, chip, None)
     except (WorkloadError, DoesNotFit):
         return Verdict.READ, ""
     check(lower(made.schedule, chip), chip, made.schedule)

@@ -79,9 +79,10 @@ def _find_result(context: FloatContext, name: str, output: str) -> View:
     some; if no picture can be made, all elements of a value in any order."""
     view = context.view(name)
     whole = view.order.size == prod(view.size) and bool(np.all(np.bincount(view.order.ravel()) == 1))
-    if view.pad == NO_PAD and whole and (view.index is None or (natural(view) and view.value not in context.inputs)):
+    plain = view.pad == NO_PAD
+    if plain and whole and (view.index is None or (natural(view) and view.value not in context.inputs)):
         return view
-    if whole and view.value == name in context.orders:  # a layer's own result, in an order that is known
+    if plain and whole and view.value == name in context.orders:  # a layer's own result, in an order that is known
         return view
     context.turns = False  # whoever reads results knows their order
     try:

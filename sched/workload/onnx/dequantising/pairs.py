@@ -61,8 +61,8 @@ def with_quantised_constants(model: ModelProto) -> ModelProto:
 
 def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     """The model with weights as numbers and without pairs around activations, and what these had, by the tensor before
-    them. A pair whose halves differ, or between whose halves anything is computed, stays; without any it is the model
-    itself."""
+    them, or behind them where they are a Relu, too. A pair whose halves differ, or between whose halves anything is
+    computed, stays; without any it is the model itself."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -77,6 +77,7 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     weights: list[TensorProto] = []
     pins: dict[str, Pin] = {}
     gone: set[str] = set()
+    inner: set[str] = set()
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
             after = readers.get(node.output[0], [])
@@ -91,6 +92,9 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
             source = makers.get(first.input[0])
             cuts = _cuts_below_0(first, constants) and (source is None or source.op_type not in POSITIVE)
             operator = "Relu" if cuts else "Identity"
+            if cuts and first.input[0] in pins:  # the layer that takes the Relu in makes this tensor
+                pins[node.output[0]] = pins[first.input[0]]
+                inner.add(first.input[0])
             nodes.append(helper.make_node(operator, [first.input[0]], list(node.output), node.name or node.output[0]))
             continue
         real = _dequantised(node, constants)
@@ -105,7 +109,7 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     del copy.graph.node[:], copy.graph.value_info[:]
     copy.graph.node.extend(nodes)
     copy.graph.initializer.extend(weights)
-    return copy, pins
+    return copy, {name: pin for name, pin in pins.items() if name not in inner}
 
 
 def _constants(model: ModelProto) -> dict[str, NDArray[Any]]:

@@ -42,11 +42,14 @@ def resize(context: FloatContext, node: Node, attributes: Attributes) -> None:
     _check_result(context, node, view.shape)
     down, right = (_resize_matrix(context, node, view.shape, axis, helper) for axis in order[2:])
     if mode == "nearest":
-        moved = view.order.transpose(order)
-        if not all(matrix.any(axis=1).all() for matrix in (down, right)):
+        matrices = {order[2]: down, order[3]: right}
+        if order[1] != 1:  # of rows or columns that are the channels of the value
+            matrices[order[1]] = _resize_matrix(context, node, view.shape, order[1], helper)
+        if not all(matrix.any(axis=1).all() for matrix in matrices.values()):
             raise Refused("reaches beyond its operand (tf_crop_and_resize)")
-        picked = [np.argmax(matrix, axis=1) for matrix in (down, right)]
-        index = moved[:, :, picked[0]][:, :, :, picked[1]].transpose(np.argsort(order))
+        index = view.order
+        for axis, matrix in matrices.items():
+            index = np.take(index, np.argmax(matrix, axis=1), axis)
         context.move(node, index)
         return
     if order != (0, 1, 2, 3):

@@ -67,7 +67,7 @@ def test_a_zero_point_at_the_end_of_its_range_is_a_relu() -> None:
     a = pair(m, m.conv("x", "a", (4, 3, 3, 3)), 0.02, 0, np.uint8, "a2")
     m.conv(pair(m, m.conv(a, "b", (4, 4, 3, 3)), 0.05, 128, np.uint8, "b2"), "y", (4, 4, 1, 1))
     stripped, pins = without_pairs(m.build("y"))
-    assert pins == {"a": Pin(float(np.float32(0.02)), 0, 0), "b": Pin(float(np.float32(0.05)), 128, 0)}
+    assert pins == {"a2": Pin(float(np.float32(0.02)), 0, 0), "b": Pin(float(np.float32(0.05)), 128, 0)}
     assert [node.op_type for node in stripped.graph.node] == ["Conv", "Relu", "Conv", "Identity", "Conv"]
     graph = quantise_with_report(m.build("y"), m.data()).graph
     assert [(layer.kind, layer.relu) for layer in graph.layers] == [("conv", True), ("conv", False), ("conv", False)]
