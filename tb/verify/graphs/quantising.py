@@ -63,7 +63,8 @@ def quantised(
         def get_next(self) -> Any:
             return next(self._left, None)
 
-    onnxruntime.set_default_logger_severity(4)  # it runs sessions of its own, which say what they leave out
+    # it runs sessions of its own, which say what they leave out
+    onnxruntime.set_default_logger_severity(4)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
     if any(node.op_type == _UNBOUNDED for node in model.graph.node):
         raise UnquantisedError(f"{_UNBOUNDED} has no range")
     random = Random(f"quantised {seed}")
