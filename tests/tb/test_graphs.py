@@ -164,6 +164,8 @@ def test_what_the_quantiser_does_not_take_is_no_model(monkeypatch: pytest.Monkey
     graph = onnx.helper.make_graph([node], "m", [value("x", 1, [1, 2])], [value("y", 1, [1, 2])])
     monkeypatch.setattr(campaign, "draw", lambda seed, size: (onnx.helper.make_model(graph), []))
     assert judge(1, 1) == (Verdict.INVALID, "")
+    with pytest.raises(UnquantisedError, match="Reciprocal has no range"):
+        quantised(onnx.helper.make_model(graph), [], Form.PAIRS, 1)
     model, data = draw(SEED, 4)
     model.graph.node[0].op_type = "Nothing"
     with pytest.raises(UnquantisedError):
