@@ -43,7 +43,7 @@ def resize(context: FloatContext, node: Node, attributes: Attributes) -> None:
     down, right = (_resize_matrix(context, node, view.shape, axis, helper) for axis in order[2:])
     if mode == "nearest":
         matrices = {order[2]: down, order[3]: right}
-        if order[1] != 1:  # of rows or columns that are the channels of the value
+        if _may_change(context, node, view.shape, order[1]):
             matrices[order[1]] = _resize_matrix(context, node, view.shape, order[1], helper)
         if not all(matrix.any(axis=1).all() for matrix in matrices.values()):
             raise Refused("reaches beyond its operand (tf_crop_and_resize)")
@@ -52,6 +52,8 @@ def resize(context: FloatContext, node: Node, attributes: Attributes) -> None:
             index = np.take(index, np.argmax(matrix, axis=1), axis)
         context.move(node, index)
         return
+    if _may_change(context, node, view.shape, order[1]):
+        raise Refused(f"mode = {mode} along channels")
     if order != (0, 1, 2, 3):
         raise Refused(f"mode = {mode} of a tensor whose channels are its last axis; put it behind the Transpose")
     both = [find_kernels(matrix) for matrix in (down, right)]
@@ -80,11 +82,29 @@ def resize(context: FloatContext, node: Node, attributes: Attributes) -> None:
         paste_phases(context, node.output[0], parts, size, (len(rows), len(columns)))
 
 
+def _may_change(context: FloatContext, node: Node, shape: tuple[int, ...], axis: int) -> bool:
+    """Whether an axis may be given another size."""
+    rank = len(shape)
+    named = next((list(item.ints) for item in node.attribute if item.name == "axes"), range(rank))
+    axes = [each % rank for each in named]
+    sizes, scales = _target(context, node)
+    if axis not in axes:
+        return False
+    if sizes is not None and sizes.size == len(axes):
+        return int(sizes[axes.index(axis)]) != shape[axis]
+    return scales is not None and scales.size == len(axes) and float(scales[axes.index(axis)]) != 1
+
+
+def _target(context: FloatContext, node: Node) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """Sizes and scales of the result, those that there are."""
+    at = 1 if node.op_type == "Upsample" or context.model.opset < 11 else 2
+    sizes = context.constants.get(node.input[3]) if len(node.input) > 3 else None
+    return sizes, context.constants.get(node.input[at]) if len(node.input) > at else None
+
+
 def _check_result(context: FloatContext, node: Node, shape: tuple[int, ...]) -> None:
     """Raises Refused for a result of too many numbers."""
-    sizes = context.constants.get(node.input[3]) if len(node.input) > 3 else None
-    at = 1 if node.op_type == "Upsample" or context.model.opset < 11 else 2
-    scales = context.constants.get(node.input[at]) if len(node.input) > at else None
+    sizes, scales = _target(context, node)
     if sizes is not None and sizes.size == len(shape):
         check_size(sizes.tolist())
     elif scales is not None and scales.size == len(shape):

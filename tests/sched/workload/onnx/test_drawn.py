@@ -134,6 +134,24 @@ def test_copies_of_columns_that_are_channels() -> None:
     near(model_of("1,1,6,10", "y:1,1,12,6", body, constants))
 
 
+def test_copies_of_channels() -> None:
+    near(
+        model_of(
+            "1,3,4,4", "y:1,6,4,4", 'y = Resize<mode = "nearest">(x, r, s)', "float[0] r = {}, float[4] s = {1,2,1,1}"
+        )
+    )
+    body, constants = 'a = Resize<mode = "linear">(x, r, s) y = Conv(a, w)', "float[0] r = {}, float[4] s = {1,2,1,1}"
+    model = model_of("1,3,4,4", "y:1,1,4,4", body, f"{constants}, float[1,6,1,1] w = {{1,2,3,4,5,6}}")
+    with pytest.raises(ValueError, match=r"Resize\): mode = linear along channels"):
+        near(model)
+
+
+def test_only_some_axes_are_made_larger() -> None:
+    constants = "float[0] r = {}, float[2] s = {2,3}"
+    body = 'y = Resize<mode = "linear", axes = [2, 3]>(x, r, s)'
+    near(model_of("1,3,4,4", "y:1,3,8,12", body, constants, opset=18))
+
+
 #: x with steps of 1/32; weights and biases of three channels that become two.
 BYTES = """float s = {0.03125}, int8 z = {0}, float w_s = {0.0625}, float y_s = {0.05}, uint8 y_z = {0}, int8 t_z = {0},
            int8[2,3,1,1] w = {9, -20, 31, 16, 16, -16}, int32[2] b = {400, 100}"""
