@@ -287,9 +287,10 @@ def _slack(net: FloatNet, rounding: Rounding, theirs: Arrays, given: Collection[
     slack: dict[str, float] = {}
     for tensor, own in rounding.tensors.items():
         value = net.values.get(tensor)
-        if value is None or tensor not in theirs:
+        if value is None:
             continue
-        if value not in given or theirs[value].size != theirs[tensor].size:
+        # zeros around a tensor that are still to come are in no array
+        if value not in given or tensor not in theirs or theirs[value].size != theirs[tensor].size:
             slack[value] = max(slack.get(value, 0.0), own.off)
     for layer in net.layers:  # what only moves numbers on the way hands it on
         if layer.output not in given and (layer.moves or layer.kind in MOVED):

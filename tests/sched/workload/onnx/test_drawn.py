@@ -183,6 +183,13 @@ def test_a_part_that_the_file_rounds_by_itself() -> None:
     near(model_of("1,3,4,4", "y:1,2,4,2", body, constants))
 
 
+def test_zeros_around_what_the_file_rounds_behind_them() -> None:
+    constants = f"{BYTES}, int64[8] p = {{0,0,1,0,0,0,0,1}}"
+    body = """a = Pad(x, p) q = QuantizeLinear(a, s, z)
+              r = QLinearConv(q, s, z, w, w_s, z, y_s, t_z, b) y = DequantizeLinear(r, y_s, t_z)"""
+    near(model_of("1,3,4,4", "y:1,2,5,5", body, constants))
+
+
 def test_functions_of_what_the_file_rounds() -> None:
     """The network may compute a layer and what follows at once."""
     constants = BYTES.replace("{0.05}", "{0.1}") + ", float half = {0.5}"
