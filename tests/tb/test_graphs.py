@@ -19,7 +19,7 @@ from meshloom.tb.verify.graphs.campaign import (
     GraphBatch,
     GraphFinding,
     GraphResult,
-    Verdict,
+    GraphVerdict,
     batches_of,
     judge,
     record_of,
@@ -28,7 +28,7 @@ from meshloom.tb.verify.graphs.campaign import (
     smallest,
 )
 from meshloom.tb.verify.graphs.drawing import draw
-from meshloom.tb.verify.graphs.quantising import Form, UnquantisedError, form_of, quantised
+from meshloom.tb.verify.graphs.quantising import ModelForm, UnquantisedError, form_of, quantised
 
 from ..tiers import slow_but
 
@@ -62,8 +62,8 @@ def test_models_have_all_opsets_and_most_operators() -> None:
 def test_models_are_read_rightly_or_refused(number: int) -> None:
     result = run_batch(GraphBatch(11, number, 8 if number == 0 else 50))
     assert result.findings == ()
-    assert result.verdicts[Verdict.RIGHT] > 0.5 * sum(result.verdicts.values())
-    assert sum(result.refusals.values()) == result.verdicts.get(Verdict.REFUSED, 0)
+    assert result.verdicts[GraphVerdict.RIGHT] > 0.5 * sum(result.verdicts.values())
+    assert sum(result.refusals.values()) == result.verdicts.get(GraphVerdict.REFUSED, 0)
 
 
 def refusing(error: Exception) -> Any:
@@ -77,29 +77,29 @@ def refusing(error: Exception) -> Any:
     ("error", "verdict", "words"),
     [
         (UnsupportedError("m", []), None, ""),
-        (OnnxError("m: node n0 (Pad): misread: ...; report it with the file"), Verdict.WRONG, "misread"),
-        (OnnxError("m: nothing is left to compute"), Verdict.REFUSED, "as a whole"),
-        (KeyError("t3"), Verdict.WRONG, "KeyError: 't3' (test_graphs.py:"),
+        (OnnxError("m: node n0 (Pad): misread: ...; report it with the file"), GraphVerdict.WRONG, "misread"),
+        (OnnxError("m: nothing is left to compute"), GraphVerdict.REFUSED, "as a whole"),
+        (KeyError("t3"), GraphVerdict.WRONG, "KeyError: 't3' (test_graphs.py:"),
     ],
 )
 def test_an_error_is_a_refusal_or_a_finding(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, verdict: Verdict | None, words: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, verdict: GraphVerdict | None, words: str
 ) -> None:
     monkeypatch.setattr(campaign, "quantise_with_report", refusing(error))
     said = judge(SEED, 4)
-    assert said[0] is (verdict or Verdict.WRONG)  # a refusal that names no node is none
+    assert said[0] is (verdict or GraphVerdict.WRONG)  # a refusal that names no node is none
     assert words in said[1]
 
 
 def test_wrong_bytes_are_a_finding_as_small_as_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert judge(SEED, 4) == (Verdict.RIGHT, "")
+    assert judge(SEED, 4) == (GraphVerdict.RIGHT, "")
     monkeypatch.setattr(campaign, "unflip", lambda array: np.roll(array, 1).view(np.int8) + 1)
     verdict, words = judge(SEED, 4)
-    assert verdict is Verdict.WRONG
+    assert verdict is GraphVerdict.WRONG
     assert " differ, by " in words
     least = smallest(GraphFinding(SEED, 4, words))
     assert least.size < 4
-    assert judge(least.seed, least.size)[0] is Verdict.WRONG
+    assert judge(least.seed, least.size)[0] is GraphVerdict.WRONG
 
 
 def test_an_output_that_is_absent_or_of_another_shape(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +110,19 @@ def test_an_output_that_is_absent_or_of_another_shape(monkeypatch: pytest.Monkey
         Quantised, "said", lambda self, values: {name: array[None] for name, array in said(self, values).items()}
     )
     assert " has shape [1, " in judge(SEED, 4)[1]
+
+
+def test_an_output_that_is_far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose range cut off what the network does not: near in its own report, far from ONNX Runtime."""
+    said = Quantised.said
+    monkeypatch.setattr(
+        Quantised, "said", lambda self, values: {name: 3 * array for name, array in said(self, values).items()}
+    )
+    verdict, words = judge(37, 4)
+    assert verdict is GraphVerdict.WRONG
+    assert "although the import promises little noise" in words
+    monkeypatch.setattr(campaign, "TRUSTED", np.inf)  # a report that promises nothing
+    assert judge(37, 4)[0] is GraphVerdict.RIGHT
 
 
 def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
@@ -142,38 +155,38 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert f"--replay {SEED}:2" in result.output
     onnx.checker.check_model(onnx.load(tmp_path / "graphs" / f"{SEED}-2.onnx"))
-    monkeypatch.setattr(command, "judge", lambda seed, size: (Verdict.WRONG, "still"))
+    monkeypatch.setattr(command, "judge", lambda seed, size: (GraphVerdict.WRONG, "still"))
     assert runner.invoke(app, ["--replay", "1:1"]).exit_code == 1
 
 
-@pytest.mark.parametrize("form", [Form.PAIRS, Form.INTEGERS])
-def test_models_of_8_bits(form: Form) -> None:
+@pytest.mark.parametrize("form", [ModelForm.PAIRS, ModelForm.INTEGERS])
+def test_models_of_8_bits(form: ModelForm) -> None:
     model, data = draw(0, 4)
     made = quantised(model, data, form, 0)
     onnx.checker.check_model(made, full_check=True)
     assert made.SerializeToString() == quantised(model, data, form, 0).SerializeToString()
     operators = {node.op_type for node in made.graph.node}
     assert "QuantizeLinear" in operators
-    assert any(operator.startswith("QLinear") for operator in operators) == (form is Form.INTEGERS)
+    assert any(operator.startswith("QLinear") for operator in operators) == (form is ModelForm.INTEGERS)
 
 
 def test_what_the_quantiser_does_not_take_is_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "form_of", lambda seed: Form.PAIRS)
+    monkeypatch.setattr(campaign, "form_of", lambda seed: ModelForm.PAIRS)
     node = onnx.helper.make_node("Reciprocal", ["x"], ["y"], name="n")
     value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph([node], "m", [value("x", 1, [1, 2])], [value("y", 1, [1, 2])])
     monkeypatch.setattr(campaign, "draw", lambda seed, size: (onnx.helper.make_model(graph), []))
-    assert judge(1, 1) == (Verdict.INVALID, "")
+    assert judge(1, 1) == (GraphVerdict.INVALID, "")
     with pytest.raises(UnquantisedError, match="Reciprocal has no range"):
-        quantised(onnx.helper.make_model(graph), [], Form.PAIRS, 1)
+        quantised(onnx.helper.make_model(graph), [], ModelForm.PAIRS, 1)
     model, data = draw(SEED, 4)
     model.graph.node[0].op_type = "Nothing"
     with pytest.raises(UnquantisedError):
-        quantised(model, data, Form.PAIRS, SEED)
+        quantised(model, data, ModelForm.PAIRS, SEED)
 
 
 def test_all_forms_are_drawn() -> None:
-    assert Counter(form_of(seed) for seed in range(90)).keys() == set(Form)
+    assert Counter(form_of(seed) for seed in range(90)).keys() == set(ModelForm)
 
 
 def test_a_summary_counts() -> None:

@@ -13,7 +13,7 @@ import typer
 from meshloom.sched.support.files import WriteError, write_atomically
 
 from ...build.builder import OUTPUT
-from .campaign import GraphFinding, GraphResult, Verdict, batches_of, judge, model_of, record_of, run_all
+from .campaign import GraphFinding, GraphResult, GraphVerdict, batches_of, judge, model_of, record_of, run_all
 
 #: Of the campaign of a night; the seed is one that shows new models when it is changed.
 MODELS, SEED = 5_000, 1
@@ -28,11 +28,12 @@ def summary(results: Iterable[GraphResult]) -> str:
         verdicts.update(result.verdicts)
         refusals.update(result.refusals)
     why = ", ".join(f"{number:,} {operator}" for operator, number in refusals.most_common(8))
-    count = {verdict: verdicts[verdict] for verdict in Verdict}
+    count = {verdict: verdicts[verdict] for verdict in GraphVerdict}
     return (
-        f"graphs: {verdicts.total():,} models: {count[Verdict.RIGHT]:,} read and scheduled, every byte right; "
-        f"{count[Verdict.READ]:,} read, that the chip drawn for them does not hold; {count[Verdict.REFUSED]:,} refused "
-        f"({why or 'none'}); {count[Verdict.INVALID]:,} that ONNX Runtime refuses or that have no finite results"
+        f"graphs: {verdicts.total():,} models: {count[GraphVerdict.RIGHT]:,} read and scheduled, every byte right; "
+        f"{count[GraphVerdict.READ]:,} read, that the chip drawn for them does not hold; "
+        f"{count[GraphVerdict.REFUSED]:,} refused ({why or 'none'}); "
+        f"{count[GraphVerdict.INVALID]:,} that ONNX Runtime refuses or that have no finite results"
     )
 
 
@@ -62,7 +63,7 @@ def main(
         if not (first.isdigit() and nodes.isdigit()):
             raise fail(f"error: --replay {replay}: give it as SEED:NODES, as a finding says it")
         verdict, words = judge(int(first), int(nodes))
-        if verdict is Verdict.WRONG:
+        if verdict is GraphVerdict.WRONG:
             raise fail(f"{replay}: {words}")
         on_progress(f"{replay}: {verdict}{f' ({words})' if words else ''}")
         return

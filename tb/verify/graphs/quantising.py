@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 
 
-class Form(StrEnum):
+class ModelForm(StrEnum):
     """What a model computes with."""
 
     FLOAT = "float"
@@ -25,7 +25,7 @@ class Form(StrEnum):
 
 
 #: How often each is drawn.
-_SHARES = {Form.FLOAT: 6, Form.PAIRS: 2, Form.INTEGERS: 1}
+_SHARES = {ModelForm.FLOAT: 6, ModelForm.PAIRS: 2, ModelForm.INTEGERS: 1}
 #: What ONNX Runtime's integer operator computes wrongly: 1 is a number too many for it, and becomes 0.
 _NOT = {"Softmax"}
 #: Its results have no range that 8 bits hold.
@@ -36,13 +36,13 @@ class UnquantisedError(Exception):
     """ONNX Runtime's quantiser does not take the model."""
 
 
-def form_of(seed: int) -> Form:
+def form_of(seed: int) -> ModelForm:
     """The form of a model."""
     return Random(f"form {seed}").choices(list(_SHARES), list(_SHARES.values()))[0]
 
 
 def quantised(
-    model: onnx.ModelProto, data: Sequence[Mapping[str, NDArray[np.float32]]], form: Form, seed: int
+    model: onnx.ModelProto, data: Sequence[Mapping[str, NDArray[np.float32]]], form: ModelForm, seed: int
 ) -> onnx.ModelProto:
     """The model in 8 bits, calibrated with `data`: signed or not, symmetric or not, one scale or one for each channel.
     Raises UnquantisedError."""
@@ -69,7 +69,7 @@ def quantised(
         raise UnquantisedError(f"{_UNBOUNDED} has no range")
     random = Random(f"quantised {seed}")
     options: dict[str, Any] = {
-        "quant_format": QuantFormat.QDQ if form is Form.PAIRS else QuantFormat.QOperator,
+        "quant_format": QuantFormat.QDQ if form is ModelForm.PAIRS else QuantFormat.QOperator,
         "per_channel": random.random() < 0.4,
         "activation_type": random.choice((QuantType.QInt8, QuantType.QUInt8)),
         "weight_type": random.choice((QuantType.QInt8, QuantType.QInt8, QuantType.QUInt8)),
