@@ -48,6 +48,7 @@ from ..wiring.rights import Rights
 from ..wiring.signatures import FaultReport, FetchLayout, PortObject
 from .core_tile import CoreUnits, ProbePort
 from .regions import readable_regions, writable_regions
+from .tile_errors import watch_errors
 from .tile_memory import connect_memories
 from .tile_parts import DramPart, PostChecks, Sleepers, TileParts
 from .tile_reports import PLANES, add_reporter, connect_posts
@@ -202,11 +203,14 @@ class Tile(wiring.Component):
         if dram is not None:
             delivered = self._dram(m, dram.port, mover, delivery)
         checks = PostChecks(Signal(FaultReport, name="refused"), Signal(name="serving"))
-        reporter = add_reporter(m, self, parts, checks.refused)
+        memory = connect_memories(m, self, parts)
+        watch = watch_errors(m, self, parts, memory) if config.ecc else None
+        reporter = add_reporter(m, self, parts, checks.refused, watch)
+        if watch is not None:
+            m.d.comb += tracer.total(Counter.CORRECTED).eq(watch.total)
         if config.programs:
             self._programs(m, parts, reporter)
         connect_posts(m, self, parts, reporter, delivered, checks)
-        connect_memories(m, self, parts)
         self._progress(m, parts)
         self._count(m, parts)
         if kind is TileKind.HOST:

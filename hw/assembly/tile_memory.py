@@ -10,12 +10,14 @@ from ..memory.bank import Bank
 from ..spec.config import TileKind
 from ..spec.isa import Region
 from ..wiring.clocking import gated_domain, in_domain
+from ..wiring.ecc import Code
 from .regions import RING_REGION
 from .tile_parts import TileParts, TilePorts
 
 
-def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> None:
-    """Connects delivered words to rings and memories, and the mover's reads to memories and trace."""
+def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> MatrixUnit | Bank | None:
+    """Connects delivered words to rings and memories, and the mover's reads to memories and trace. Returns the tile's
+    memory, if it has one."""
     fronts, delivery, mover, tracer, core = parts.fronts, parts.delivery, parts.mover, parts.tracer, parts.core
     word = delivery.write.payload
     is_ring = Signal()
@@ -37,16 +39,17 @@ def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> None:
         tracer.read.region.eq(wanted.region),
         tracer.read.offset.eq(wanted.offset),
     ]
+    record = Code(tile.config.word_bits, tile.config.ecc).encode(tracer.read_data)
     memory: MatrixUnit | Bank | None = core.matrix if core is not None else None
     if tile.kind is TileKind.SPM:
         memory = Bank(tile.config)
         used = gated_domain(m, "bank", memory.write.valid | memory.read.valid, tile.gated)
         m.submodules.bank = in_domain(memory, used)
     if memory is None:
-        m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(tracer.read_data)]
-        return
+        m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(record)]
+        return None
     was_trace = Signal()
-    found = Signal(tile.config.word_bits)
+    found = Signal(tile.config.coded_bits)
     elsewhere = Signal()
     m.d.comb += [
         memory.write.valid.eq(delivery.write.valid & ~is_ring),
@@ -55,13 +58,13 @@ def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> None:
         memory.read.valid.eq(mover.read.valid & ~elsewhere),
         memory.read.payload.eq(wanted),
         mover.read.ready.eq(elsewhere | memory.read.ready),
-        mover.read_data.eq(Mux(was_trace, tracer.read_data, found)),
+        mover.read_data.eq(Mux(was_trace, record, found)),
     ]
     with m.If(mover.read.valid & mover.read.ready):
         m.d[parts.moving] += was_trace.eq(of_trace)
     if core is None:
         m.d.comb += [elsewhere.eq(of_trace), found.eq(memory.read_data)]
-        return
+        return memory
     vector = core.vector
     of_vec = Signal()
     was_vec = Signal()
@@ -74,3 +77,4 @@ def connect_memories(m: Module, tile: TilePorts, parts: TileParts) -> None:
     ]
     with m.If(mover.read.valid & mover.read.ready):
         m.d[parts.moving] += was_vec.eq(of_vec)
+    return memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
+from ..control.error_watch import ErrorWatch
 from ..host_link.reporter import Reporter, parts_of, units_of
 from ..spec.isa import POST, BlockedOn, Cause, Part, Unit
 from ..wiring.signatures import FaultPort, FaultReport, PostFlit
@@ -14,7 +15,9 @@ from .tile_parts import PostChecks, TileParts, TilePorts
 PLANES = ("data", "request", "post")
 
 
-def add_reporter(m: Module, tile: TilePorts, parts: TileParts, refused: data.View) -> Reporter:
+def add_reporter(
+    m: Module, tile: TilePorts, parts: TileParts, refused: data.View, watch: ErrorWatch | None
+) -> Reporter:
     """Reports faults and blocked states of all parts to the host tile."""
     mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
     semaphores, core, controller = parts.semaphores, parts.core, parts.controller
@@ -23,6 +26,8 @@ def add_reporter(m: Module, tile: TilePorts, parts: TileParts, refused: data.Vie
         (Unit.NONE, delivery.fault),
         (Unit.NONE, taker.fault),
     ]
+    if watch is not None:  # before all that a wrong word may cause; `Reporter.offender` is of the first
+        sources.insert(1, (Unit.NONE, watch.fault))
     sources += [(unit, front.fault) for unit, front in zip(units_of(tile.kind), fronts, strict=True)]
     sources += [(Unit.NONE, semaphores.fault)]
     if core is not None:

@@ -41,6 +41,7 @@ from ..spec.isa import (
     Unit,
 )
 from ..spec.isa import address as address_of
+from ..wiring.ecc import Code, CodedMemory, CodedRead, error_ports, word_memory
 from ..wiring.rights import Rights, limited, may_send_to, pages_of
 from ..wiring.signatures import (
     FETCH,
@@ -110,6 +111,8 @@ class FrontEnd(wiring.Component):
     counting: Signal
     start: data.View
     ring: data.View
+    corrected: Signal  # with `ecc` only, like `lost`
+    lost: Signal
     push: stream.Interface
     fetch: stream.Interface
     take: TakePort
@@ -138,7 +141,7 @@ class FrontEnd(wiring.Component):
                 "go": In(1),
                 "counting": In(1),
                 "start": In(data.StructLayout({"valid": 1, "fetch": FetchLayout})),
-                "ring": In(data.StructLayout({"valid": 1, "offset": OFFSET_BITS, "data": config.word_bits})),
+                "ring": In(data.StructLayout({"valid": 1, "offset": OFFSET_BITS, "data": config.coded_bits})),
                 "push": In(stream.Signature(INSTRUCTION_BITS)),
                 "fetch": Out(stream.Signature(Request)),
                 "take": Out(TakeSignature()),
@@ -155,6 +158,7 @@ class FrontEnd(wiring.Component):
                 "active": Out(1),
             }
             | ({"clear": In(1), "rights": In(Rights), "host": In(8)} if config.programs else {})
+            | error_ports(config)
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -162,10 +166,11 @@ class FrontEnd(wiring.Component):
         config = self.config
         depth, words = self.depth, config.instruction_words
         slot_bits = max(INSTRUCTION_BITS, config.word_bits)
-        m.submodules.ring_memory = ring = memory.Memory(
-            shape=data.ArrayLayout(slot_bits // words, words), depth=depth, init=[]
-        )
-        fill = ring.write_port(granularity=1)
+        code = Code(slot_bits // words, config.ecc)
+        m.submodules.ring_memory = ring = word_memory(slot_bits, depth, config.ecc, slot_bits // words)
+        fill = ring.write_port(granularity=code.width)
+        if isinstance(ring, CodedMemory):
+            m.d.comb += [self.corrected.eq(ring.corrected), self.lost.eq(ring.lost)]
         read = ring.read_port()
 
         # Ring state. All three count instructions modulo twice the depth, so that full differs from empty.
@@ -192,9 +197,11 @@ class FrontEnd(wiring.Component):
         if self.brought:
             whole = self.ring.offset[: words.bit_length() - 1].all() if words > 1 else 1
             m.d.comb += taken.eq(self.ring.valid & whole & ((delivered >> (words.bit_length() - 1)) == requested))
-        m.d.comb += self.push.ready.eq(~self.ring.valid)
+        pushed = Signal(slot_bits)
+        m.d.comb += [self.push.ready.eq(~self.ring.valid), pushed.eq(self.push.payload)]
         with m.If(self.push.valid & self.push.ready):
-            m.d.comb += [fill.addr.eq(requested), fill.en.eq(-1), fill.data.eq(self.push.payload)]
+            m.d.comb += [fill.addr.eq(requested), fill.en.eq(-1)]
+            m.d.comb += fill.data.eq(code.encode_all(pushed))
             m.d.sync += delivered.eq(delivered + words)
             m.d.comb += taken.eq(1)
             with m.If((requested ^ consumed) == depth):
@@ -296,12 +303,14 @@ class FrontEnd(wiring.Component):
             m.d.sync += [requested.eq(requested + chunk), remaining.eq(remaining - chunk)]
             m.d.sync += address.eq(address + chunk * words)
 
-    def _execute(self, m: Module, read: memory.ReadPort, available: Signal, consumed: Signal, unread: Signal) -> None:
+    def _execute(
+        self, m: Module, read: memory.ReadPort | CodedRead, available: Signal, consumed: Signal, unread: Signal
+    ) -> None:
         """Load, wait, issue; one cycle in each state if the instruction waits for nothing."""
         loaded = _Loaded()
         head = loaded.head
         self._ended: Value = self.clear if self.config.programs else Const(0)
-        m.d.comb += [loaded.code.eq(read.data.as_value()), read.addr.eq(consumed)]
+        m.d.comb += [loaded.code.eq(read.data), read.addr.eq(consumed)]
         m.d.sync += loaded.clock.eq(self.now + 1)
         active = loaded.moving | loaded.timing | loaded.fired
         active |= self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid

@@ -47,11 +47,19 @@ class Counter(IntEnum):
     BLOCKED_SOUTH = 19
     BLOCKED_WEST = 20
     BLOCKED_LOCAL = 21
+    CORRECTED = 22  #: words whose wrong bit the code has corrected (`control.error_watch`); chips with `ecc` only
 
 
 #: Counters that the mover drives by strobes; the others are totals kept by the units that count them.
 STROBED = (Counter.MOVER_BUSY, Counter.NET_STALL, Counter.MEM_STALL)
 TOTALS = tuple(counter for counter in Counter if counter is not Counter.RECORDS and counter not in STROBED)
+
+
+def counters_of(config: ChipConfig) -> tuple[Counter, ...]:
+    """The counters that the tiles of a chip have."""
+    return tuple(counter for counter in Counter if config.ecc or counter is not Counter.CORRECTED)
+
+
 #: Counters of links, in the order of `link_counters.OUTPUTS`.
 LINK_BUSY = tuple(Counter[f"BUSY_{port.upper()}"] for port in OUTPUTS)
 LINK_BLOCKED = tuple(Counter[f"BLOCKED_{port.upper()}"] for port in OUTPUTS)
@@ -83,7 +91,7 @@ class Trace(wiring.Component):
                 "read": In(data.StructLayout({"valid": 1, **ADDRESS.members("region", "offset")})),
                 "read_data": Out(config.word_bits),
             }
-            | {f"total_{counter.name.lower()}": In(32) for counter in TOTALS}
+            | {f"total_{counter.name.lower()}": In(32) for counter in counters_of(config) if counter in TOTALS}
         )
 
     def total(self, counter: Counter) -> Signal:
@@ -107,7 +115,7 @@ class Trace(wiring.Component):
 
         counters = [
             self.total(counter) if counter in TOTALS else Signal(32, name=f"counter_{counter.name.lower()}")
-            for counter in Counter
+            for counter in counters_of(config)
         ]
         self._count(m, [counters[counter] for counter in STROBED])
         offered = [self.record(i).valid for i in range(self.ports)]
@@ -137,10 +145,10 @@ class Trace(wiring.Component):
                 lane.eq(self.read.offset[:shift] if shift else 0),
                 stat_index.eq(self.read.offset),
             ]
-        rows = -(-len(Counter) // per_word)
+        rows = -(-len(counters) // per_word)
         with m.Switch(stat_index):
             for row in range(rows):
-                first, after = row * per_word, min((row + 1) * per_word, len(Counter))
+                first, after = row * per_word, min((row + 1) * per_word, len(counters))
                 with m.Case(row):
                     m.d.comb += stat.eq(Cat(counters[i] for i in range(first, after)))
         with m.If(is_stat):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from ..spec.config import ChipConfig
 from ..spec.isa import Region
 from ..wiring.clocking import in_domain
+from ..wiring.ecc import Code, CodedMemory, CodedRead, coded_data, error_ports, word_memory
 from ..wiring.signatures import word_read, word_write
 from .array import ArrayForm
 from .drain import RETIRE_LAYOUT, Drain
@@ -20,6 +21,10 @@ from .ports import OperandPort, OperandPorts, write_layout
 from .readers import FAULT_LAYOUT, GEMM_LAYOUT, OperandReader
 
 T = TypeVar("T")
+#: The regions of the unit's memories, in the order of `_PerMemory`.
+MEMORIES = (Region.MAIN, Region.B, Region.ACC, Region.OUT)
+Words = Memory | CodedMemory
+WordRead = ReadPort | CodedRead
 
 
 class _PerMemory(NamedTuple, Generic[T]):
@@ -58,6 +63,7 @@ class MatrixUnit(wiring.Component):
     - `array`: see `ArrayForm`; by default for Amaranth's simulator.
     - `busy`: a GEMM is in the unit. `reading`: this cycle belongs to a window. `draining`: the drain path, which is in
       `drain_domain`, needs its clock.
+    - `corrected`, `lost` (chips with `ecc`): of each of `MEMORIES`, see `hw.wiring.ecc`.
     """
 
     issue: stream.Interface
@@ -72,6 +78,8 @@ class MatrixUnit(wiring.Component):
     busy: Signal
     reading: Signal
     draining: Signal
+    corrected: Signal  # with `ecc` only, like `lost`
+    lost: Signal
 
     def __init__(
         self,
@@ -87,9 +95,9 @@ class MatrixUnit(wiring.Component):
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
                 "retire": Out(RETIRE_LAYOUT),
                 "now": In(32),
-                "write": In(word_write(config.lanes)),
+                "write": In(word_write(config)),
                 "read": In(word_read()),
-                "read_data": Out(config.word_bits),
+                "read_data": Out(config.coded_bits),
                 "operands": In(OperandPorts(config)),
                 "out_write": Out(write_layout(config.core.out_words, config.word_bits)),
                 "fault": Out(FAULT_LAYOUT),
@@ -97,6 +105,7 @@ class MatrixUnit(wiring.Component):
                 "reading": Out(1),
                 "draining": Out(1),
             }
+            | error_ports(config, len(MEMORIES))
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -128,16 +137,20 @@ class MatrixUnit(wiring.Component):
         self._read(m, _PerMemory(a_read, b_read, acc_read, out_read), shared, reader, drain)
         return m
 
-    def _memories(self, m: Module) -> _PerMemory[Memory]:
+    def _memories(self, m: Module) -> _PerMemory[Words]:
         """A, B, ACC and OUT."""
-        core, bits = self._config.core, self._config.word_bits
-        m.submodules.a_mem = a_mem = Memory(shape=unsigned(bits), depth=core.a_words, init=[])
-        m.submodules.b_mem = b_mem = Memory(shape=unsigned(bits), depth=core.b_words, init=[])
-        m.submodules.acc_mem = acc_mem = Memory(shape=unsigned(4 * bits), depth=core.acc_words, init=[])
-        m.submodules.out_mem = out_mem = Memory(shape=unsigned(bits), depth=core.out_words, init=[])
-        return _PerMemory(a_mem, b_mem, acc_mem, out_mem)
+        core, bits, ecc = self._config.core, self._config.word_bits, self._config.ecc
+        m.submodules.a_mem = a_mem = word_memory(bits, core.a_words, ecc)
+        m.submodules.b_mem = b_mem = word_memory(bits, core.b_words, ecc)
+        m.submodules.acc_mem = acc_mem = word_memory(4 * bits, core.acc_words, ecc, bits)
+        m.submodules.out_mem = out_mem = word_memory(bits, core.out_words, ecc)
+        memories = _PerMemory(a_mem, b_mem, acc_mem, out_mem)
+        for number, memory in enumerate(memories):
+            if isinstance(memory, CodedMemory):
+                m.d.comb += [self.corrected[number].eq(memory.corrected), self.lost[number].eq(memory.lost)]
+        return memories
 
-    def _feed(self, m: Module, reader: OperandReader, array: FedArray, a_read: ReadPort, b_read: ReadPort) -> Signal:
+    def _feed(self, m: Module, reader: OperandReader, array: FedArray, a_read: WordRead, b_read: WordRead) -> Signal:
         """Connects the readers to the array. Returns the last cycles of folds: element i is set i cycles after the
         fold's last operand address.
 
@@ -177,10 +190,11 @@ class MatrixUnit(wiring.Component):
             self.draining.eq(drain.fold_valid | drain.begin | drain.busy),
         ]
 
-    def _write(self, m: Module, memories: _PerMemory[Memory], drain: Drain) -> None:
+    def _write(self, m: Module, memories: _PerMemory[Words], drain: Drain) -> None:
         """The write ports, at the end of the same cycle: the drain path takes precedence over `write`."""
         a_write, b_write, out_write = memories.a.write_port(), memories.b.write_port(), memories.out.write_port()
-        acc_write = memories.acc.write_port(granularity=self._config.word_bits)
+        code = Code(self._config.word_bits, self._config.ecc)
+        acc_write = memories.acc.write_port(granularity=code.width)
         word, valid = self.write.payload, self.write.valid
         offset = word.offset
         with m.Switch(word.region):
@@ -197,21 +211,24 @@ class MatrixUnit(wiring.Component):
                 port.en.eq(valid & (word.region == region)),
             ]
         with m.If(drain.acc_write.en):
-            m.d.comb += [acc_write.addr.eq(drain.acc_write.addr), acc_write.data.eq(drain.acc_write.data)]
+            m.d.comb += [
+                acc_write.addr.eq(drain.acc_write.addr),
+                acc_write.data.eq(code.encode_all(drain.acc_write.data)),
+            ]
             m.d.comb += acc_write.en.eq(0b1111)
         with m.Else():
             m.d.comb += [acc_write.addr.eq(offset >> 2), acc_write.data.eq(word.data.replicate(4))]
             with m.If(valid & (word.region == Region.ACC)):
                 m.d.comb += acc_write.en.eq(1 << offset[:2])
         with m.If(drain.out_write.en):
-            m.d.comb += [out_write.addr.eq(drain.out_write.addr), out_write.data.eq(drain.out_write.data)]
+            m.d.comb += [out_write.addr.eq(drain.out_write.addr), out_write.data.eq(code.encode(drain.out_write.data))]
         with m.Else():
             m.d.comb += [out_write.addr.eq(offset), out_write.data.eq(word.data)]
         m.d.comb += out_write.en.eq(drain.out_write.en | (valid & (word.region == Region.OUT)))
 
-    def _serve_operands(self, m: Module, memories: _PerMemory[Memory]) -> _PerMemory[ReadPort]:
+    def _serve_operands(self, m: Module, memories: _PerMemory[Words]) -> _PerMemory[WordRead]:
         """The vector unit's reads, on separate ports, which are returned. Latency: one cycle."""
-        ports: dict[str, ReadPort] = {}
+        ports: dict[str, WordRead] = {}
         for name, memory in memories._asdict().items():
             wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
             ports[name] = port
@@ -223,8 +240,8 @@ class MatrixUnit(wiring.Component):
     def _read(
         self,
         m: Module,
-        ports: _PerMemory[ReadPort],
-        shared: _PerMemory[ReadPort],
+        ports: _PerMemory[WordRead],
+        shared: _PerMemory[WordRead],
         reader: OperandReader,
         drain: Drain,
     ) -> None:
@@ -269,13 +286,13 @@ class MatrixUnit(wiring.Component):
             m.d.sync += [region.eq(request.region), part.eq(request.offset)]
         with m.Switch(region):
             with m.Case(Region.MAIN):
-                m.d.comb += self.read_data.eq(ports.a.data)
+                m.d.comb += self.read_data.eq(coded_data(ports.a))
             with m.Case(Region.B):
-                m.d.comb += self.read_data.eq(ports.b.data)
+                m.d.comb += self.read_data.eq(coded_data(ports.b))
             with m.Case(Region.ACC):
-                m.d.comb += self.read_data.eq(ports.acc.data.word_select(part, self._config.word_bits))
+                m.d.comb += self.read_data.eq(coded_data(ports.acc).word_select(part, self._config.coded_bits))
             with m.Case(Region.OUT):
-                m.d.comb += self.read_data.eq(ports.out.data)
+                m.d.comb += self.read_data.eq(coded_data(ports.out))
 
     @staticmethod
     def _delay(m: Module, flag: Signal, cycles: int, name: str) -> Signal:

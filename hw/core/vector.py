@@ -25,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 from ..spec.config import OFFSET_BITS, ChipConfig
 from ..spec.contracts import WINDOW_TAPS
 from ..spec.isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
+from ..wiring.ecc import Code, CodedMemory, coded_data, error_ports, word_memory
 from .divider import Divider
 from .drain import RETIRE_LAYOUT
 from .ports import OperandPort, OperandPorts, address_bits, write_layout
@@ -105,6 +106,8 @@ class VectorUnit(wiring.Component):
     read: data.View
     read_data: Signal
     write: data.View
+    corrected: Signal  # with `ecc` only, like `lost`
+    lost: Signal
     fault: data.View
     busy: Signal
     reading: Signal
@@ -120,27 +123,30 @@ class VectorUnit(wiring.Component):
                 "now": In(32),
                 "operands": Out(OperandPorts(config)),
                 "read": In(data.StructLayout({"en": 1, "offset": OFFSET_BITS})),
-                "read_data": Out(config.word_bits),
+                "read_data": Out(config.coded_bits),
                 "write": Out(write_layout(config.core.vec_words, config.word_bits)),
                 "fault": Out(FAULT_LAYOUT),
                 "busy": Out(1),
                 "reading": Out(1),
             }
+            | error_ports(config)
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config, operands = self._config, self.operands
         m.submodules.reader = reader = WindowReader(config)
-        m.submodules.memory = memory = Memory(shape=config.word_bits, depth=config.core.vec_words, init=[])
+        m.submodules.memory = memory = word_memory(config.word_bits, config.core.vec_words, config.ecc)
         port, write = memory.read_port(), memory.write_port()
+        if isinstance(memory, CodedMemory):
+            m.d.comb += [self.corrected.eq(memory.corrected), self.lost.eq(memory.lost)]
         m.d.comb += [
             port.en.eq(self.read.en),
             port.addr.eq(self.read.offset),
-            self.read_data.eq(port.data),
+            self.read_data.eq(coded_data(port)),
             write.en.eq(self.write.en),
             write.addr.eq(self.write.addr),
-            write.data.eq(self.write.data),
+            write.data.eq(Code(config.word_bits, config.ecc).encode(self.write.data)),
         ]
         wiring.connect(m, wiring.flipped(self.issue), reader.issue)
         m.d.comb += [

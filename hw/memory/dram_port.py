@@ -10,6 +10,7 @@ from ..spec.config import OFFSET_BITS, Arbitration, ChipConfig
 from ..spec.contracts import DRAM_BURSTS, PORT_WORDS, read_words
 from ..spec.isa import BlockedOn
 from ..wiring.axi import AXI4, AXI4Port, Burst
+from ..wiring.ecc import Code, error_ports
 from ..wiring.signatures import WORDS_BITS, BlockedStatus, Notice, Run, WriteHead, detail
 
 #: Bits of an AXI byte address.
@@ -61,20 +62,23 @@ class DramPort(wiring.Component):
     quiesced: Signal
     active: Signal
     axi: AXI4Port
+    corrected: Signal  # with `ecc` only, like `lost`
+    lost: Signal
     read_ahead: Signal  # if DRAM is shared by tile only
 
     def __init__(self, config: ChipConfig) -> None:
         self.lanes, self.read_words = config.lanes, read_words(config)
         self.shared = config.dram.arbitration is not Arbitration.FIFO
+        self.code = Code(config.word_bits, config.ecc)
         ahead = {"read_ahead": Out(range(DRAM_BURSTS * config.packet_words + 1))} if self.shared else {}
         super().__init__(
             ahead
             | {
                 "read_run": In(stream.Signature(Run)),
-                "read_data": Out(stream.Signature(config.word_bits)),
+                "read_data": Out(stream.Signature(config.coded_bits)),
                 "read_level": Out(range(read_words(config) + 1)),
                 "write_head": In(stream.Signature(WriteHead)),
-                "write_data": In(stream.Signature(config.word_bits)),
+                "write_data": In(stream.Signature(config.coded_bits)),
                 "written": Out(stream.Signature(Notice)),
                 "fault": Out(1),
                 "fault_offset": Out(OFFSET_BITS),
@@ -85,6 +89,7 @@ class DramPort(wiring.Component):
                 "active": Out(1),
                 "axi": Out(AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)),
             }
+            | error_ports(config)
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -108,12 +113,12 @@ class DramPort(wiring.Component):
         axi = self.axi
         queued = OFFSET_BITS + WORDS_BITS * self.shared
         m.submodules.reads = reads = fifo.SyncFIFO(width=queued, depth=DRAM_BURSTS)
-        m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=self.read_words)
+        m.submodules.beats = beats = fifo.SyncFIFO(width=self.code.width, depth=self.read_words)
         self._address(m, "ar", self.read_run, reads.w_rdy)
         m.d.comb += [
             reads.w_en.eq(self.read_run.valid & self.read_run.ready),
             reads.w_data.eq(self.read_run.payload.as_value()[:queued]),
-            beats.w_data.eq(axi.rdata),
+            beats.w_data.eq(self.code.encode(axi.rdata)),
             beats.w_en.eq(axi.rvalid),
             axi.rready.eq(beats.w_rdy),
             self.read_data.payload.eq(beats.r_data),
@@ -141,7 +146,8 @@ class DramPort(wiring.Component):
         axi, head = self.axi, self.write_head.payload
         queued = data.StructLayout({"offset": OFFSET_BITS, "notice": Notice})
         m.submodules.writes = writes = fifo.SyncFIFO(width=queued.size, depth=DRAM_BURSTS)
-        m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 2, depth=PORT_WORDS)
+        m.submodules.words = words = fifo.SyncFIFO(width=self.code.width + 2, depth=PORT_WORDS)
+        decoded = self.code.decode(m, words.r_data[: self.code.width], "written")
         left = Signal(WORDS_BITS)  # words of the burst that have not arrived yet
         oldest = data.View(queued, writes.r_data)
         self._address(m, "aw", self.write_head, writes.w_rdy & (left == 0))
@@ -151,11 +157,14 @@ class DramPort(wiring.Component):
             self.write_data.ready.eq((left != 0) & words.w_rdy),
             words.w_en.eq((self.write_data.valid | self._rest) & (left != 0)),
             words.w_data.eq(Cat(self.write_data.payload, left == 1, ~self._rest)),
-            Cat(axi.wdata, axi.wlast).eq(words.r_data),
+            axi.wdata.eq(decoded.word),
+            axi.wlast.eq(words.r_data[-2]),
             axi.wstrb.eq(words.r_data[-1].replicate(self.lanes)),
             axi.wvalid.eq(words.r_rdy),
             words.r_en.eq(axi.wready),
         ]
+        if self.code.used:
+            m.d.comb += [self.corrected.eq(words.r_rdy & decoded.corrected), self.lost.eq(words.r_rdy & decoded.lost)]
         with m.If(writes.w_en):
             m.d.sync += left.eq(head.words)
         with m.Elif(words.w_en & words.w_rdy):

@@ -48,11 +48,10 @@ class Mover(Dispatch, SourceGenerator, Packetiser):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        word = self.config.word_bits
         m.submodules.descriptors = descriptors = fifo.SyncFIFO(
             width=descriptor(self.config).size, depth=DRAM_DESCRIPTORS if self.has_dram else LOCAL_DESCRIPTORS
         )
-        m.submodules.words = words = fifo.SyncFIFO(width=word, depth=LOCAL_FIFO)
+        m.submodules.words = words = fifo.SyncFIFO(width=self.config.coded_bits, depth=LOCAL_FIFO)
         queues = Queues(descriptors, words)
         dispatched, sent = PendingRecord("dispatch"), PendingRecord("engine")
         engine = Engine()

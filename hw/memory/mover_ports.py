@@ -125,7 +125,6 @@ class MoverPorts(wiring.Component):
     def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
         self.config, self.kind, self.depths = config, kind, depths
         self.has_dram = kind is TileKind.DRAM
-        word = config.word_bits
         members = {
             "tile": In(8),
             "now": In(32),
@@ -133,7 +132,7 @@ class MoverPorts(wiring.Component):
             "remote": In(stream.Signature(requested_move(config))),
             "forward": Out(stream.Signature(Request)),
             "read": Out(word_read()),
-            "read_data": In(word),
+            "read_data": In(config.coded_bits),
             "data": Out(Link(data_flit_bits(config), config.noc.data_vcs)),
             "post": Out(stream.Signature(SemPost)),
             "record": Out(stream.Signature(TraceRecord)),
@@ -147,7 +146,7 @@ class MoverPorts(wiring.Component):
         }
         if self.has_dram:
             members["run"] = Out(stream.Signature(Run))
-            members["run_data"] = In(stream.Signature(word))
+            members["run_data"] = In(stream.Signature(config.coded_bits))
             members["run_level"] = In(range(read_words(config) + 1))
         self.shared = self.has_dram and config.dram.arbitration is not Arbitration.FIFO
         if self.shared:

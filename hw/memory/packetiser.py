@@ -6,7 +6,18 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..spec.config import ChipConfig
-from ..spec.isa import ADDRESS, ARRIVAL, DATA_HEAD, FETCH_TAG, TRACE, BlockedOn, Cause, Opcode, Unit
+from ..spec.isa import (
+    ADDRESS,
+    ARRIVAL,
+    DATA_HEAD,
+    FETCH_TAG,
+    TRACE,
+    BlockedOn,
+    Cause,
+    Opcode,
+    Unit,
+    plain_flit_bits,
+)
 from ..wiring.rights import first_word, outside
 from ..wiring.signatures import MOVE, WORDS_BITS, split_address
 from .mover_ports import MoverPorts, PendingRecord, Queues, descriptor
@@ -51,8 +62,9 @@ class Packetiser(MoverPorts):
         sent, descriptors, words = _Sent(self.config), queues.descriptors, queues.words
         current = sent.current
         incoming = data.View(descriptor(self.config), descriptors.r_data)
+        bits = self.config.word_bits
         have = Signal()  # a word can be sent; in HEAD: the packet can begin
-        word = Signal(self.config.word_bits)
+        word = Signal(self.config.coded_bits)
         take = Signal()
         m.d.comb += [have.eq(words.r_rdy), word.eq(words.r_data), words.r_en.eq(take)]
         if self.has_dram:
@@ -113,7 +125,7 @@ class Packetiser(MoverPorts):
                 m.d.comb += [
                     self.busy.eq(1),
                     self.blocked_status.waits.eq(waits),
-                    flit.data.eq(word),
+                    Cat(flit.data[:bits], flit.data[plain_flit_bits(self.config) :]).eq(word),
                     flit.last.eq(sent.counter == 1),
                     self.data.valid.eq(have),
                     take.eq(have & ready),

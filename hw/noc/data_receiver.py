@@ -16,7 +16,20 @@ from amaranth.lib.wiring import In, Out
 
 from ..spec.config import OFFSET_BITS, ChipConfig
 from ..spec.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
-from ..spec.isa import ADDRESS, ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Region, Unit, data_flit_bits
+from ..spec.isa import (
+    ADDRESS,
+    ARRIVAL,
+    DATA_HEAD,
+    FETCH_TAG,
+    BlockedOn,
+    Cause,
+    Opcode,
+    Region,
+    Unit,
+    data_flit_bits,
+    plain_flit_bits,
+)
+from ..wiring.ecc import Code, error_ports
 from ..wiring.signatures import (
     BlockedStatus,
     FaultPort,
@@ -99,6 +112,9 @@ class DataReceiver(wiring.Component):
     active: Signal
     burst: stream.Interface  # DRAM tiles only, like `burst_data`
     burst_data: stream.Interface
+    corrected: Signal  # with `ecc` only, like the next two
+    lost: Signal
+    packet_address: Signal  # of the packet that has its turn
 
     def __init__(self, config: ChipConfig, depths: dict[Region, int], dram: bool = False) -> None:
         self.config, self.depths, self.dram = config, depths, dram
@@ -106,7 +122,7 @@ class DataReceiver(wiring.Component):
         members = {
             "flit": In(Link(self.bits, self.vcs)),
             "now": In(32),
-            "write": Out(word_write(config.lanes)),
+            "write": Out(word_write(config)),
             "delivered": Out(stream.Signature(Notice)),
             "fault": Out(FaultSignature()),
             "blocked_status": Out(BlockedStatus),
@@ -116,7 +132,9 @@ class DataReceiver(wiring.Component):
             members["record"] = Out(stream.Signature(TraceRecord))
         if dram:
             members["burst"] = Out(stream.Signature(WriteHead))
-            members["burst_data"] = Out(stream.Signature(config.word_bits))
+            members["burst_data"] = Out(stream.Signature(config.coded_bits))
+        if config.ecc:
+            members |= {**error_ports(config), "packet_address": Out(ADDRESS.width)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -150,8 +168,9 @@ class DataReceiver(wiring.Component):
         m.d.comb += [notifies.eq(packet.notify & ~to_dram), done.eq(take & flit.last)]
 
         good, flipped = self._check(m, flit, head)
+        coded = self._decode(m, turn, to_dram)
         word = self.write.payload
-        m.d.comb += [word.region.eq(packet.region), word.offset.eq(packet.offset), word.data.eq(flit.data)]
+        m.d.comb += [word.region.eq(packet.region), word.offset.eq(packet.offset)]
         # the head may have been taken before a packet on another channel filled the slot
         free = self._record(m, packet, following, flit, done)
         if self.vcs > 1:
@@ -159,7 +178,7 @@ class DataReceiver(wiring.Component):
         sink_ready = Signal()
         m.d.comb += sink_ready.eq(self.write.ready)
         if self.dram:
-            m.d.comb += self.burst_data.payload.eq(flit.data)
+            m.d.comb += self.burst_data.payload.eq(coded)
             with m.If(to_dram):
                 m.d.comb += sink_ready.eq(self.burst_data.ready)
 
@@ -297,6 +316,19 @@ class DataReceiver(wiring.Component):
             goes_on = (following.state == _State.BODY) & ~following.refused
             with m.If(take & (following.region == Region.MAIN) & ~drained):
                 m.d.sync += locked.eq(Mux(goes_on, chosen, 0))
+
+    def _decode(self, m: Module, turn: _Turn, to_dram: Signal) -> Value:
+        """Drives the word to be written, which is corrected in chips with `ecc` and keeps its check bits. Returns it as
+        it came: of what goes to DRAM (`to_dram`) the port there takes care."""
+        code, flit, packet = Code(self.config.word_bits, self.config.ecc), turn.flit, turn.packet
+        coded = Cat(flit.data[: code.bits], flit.data[plain_flit_bits(self.config) :])
+        decoded = code.decode(m, coded, "arriving")
+        m.d.comb += self.write.payload.data.eq(decoded.coded)
+        if code.used:
+            looks = turn.valid & (packet.state == _State.BODY) & ~packet.refused & ~to_dram
+            m.d.comb += self.packet_address.eq(packet.addr)
+            m.d.comb += [self.corrected.eq(looks & decoded.corrected), self.lost.eq(looks & decoded.lost)]
+        return coded
 
     def _check(self, m: Module, flit: data.View, head: data.View) -> tuple[Signal, Signal]:
         """(the head is valid and its packet may be written, its parity is wrong)."""

@@ -53,7 +53,7 @@ TRACE_BYTES = 16
 LEAST_RECORDS = 16
 #: Fields of a chip ("counters", "core.vec_table") that version 0.1 did not have. A digest leaves out those at their
 #: defaults, so that schedules and programs of before are still for the same chip (docs/compatibility.md).
-NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4", "dram.banks")
+NEWER_FIELDS: tuple[str, ...] = ("dram.arbitration", "dram.weights", "core.int4", "dram.banks", "ecc")
 
 
 class ConfigError(ValueError):
@@ -174,8 +174,10 @@ class ChipConfig(_Frozen):
     which cycles are also told as time (none: they are not); it changes no gateware, and no cycle and no `digest`
     without `dram.banks`.
     `trace_records`: of each tile; 0 = none, and no counters of a run either (region STATS is zeros): smaller, as fast,
-    and of a run its bytes and its cycles can be compared, but no instruction's. Raises pydantic's ValidationError
-    (wrapped into `ConfigError` by `load`).
+    and of a run its bytes and its cycles can be compared, but no instruction's.
+    `ecc`: words have a code (`hw.wiring.ecc`) in memories of cores and scratchpads, in rings, and on their way between
+    tiles; one wrong bit of a word is corrected and counted, two are a fault. No cycle changes.
+    Raises pydantic's ValidationError (wrapped into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
@@ -196,6 +198,7 @@ class ChipConfig(_Frozen):
     programs: Annotated[int, Field(ge=0, le=31)] = 0
     counters: bool = False
     product_register: bool = False
+    ecc: bool = False
     clock_mhz: Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="before")
@@ -433,6 +436,11 @@ class ChipConfig(_Frozen):
         return 8 * self.lanes
 
     @property
+    def coded_bits(self) -> int:
+        """Bits of a word on its way between tiles: its own and, with `ecc`, its check bits."""
+        return self.word_bits + (check_bits(self.word_bits) if self.ecc else 0)
+
+    @property
     def packet_words(self) -> int:
         """Payload words of the longest data packet, a power of two. Packets end at destination addresses that are
         multiples of it, bursts at those of their source, so that each is one AXI4 burst inside a 4 KiB page: 64 words,
@@ -478,6 +486,15 @@ class ChipConfig(_Frozen):
                 assert isinstance(nested, dict)
                 nested[name] = True
         return hashlib.sha256(self.model_dump_json(exclude=idle).encode()).hexdigest()
+
+
+def check_bits(bits: int) -> int:
+    """Check bits of a word of so many bits that correct one wrong bit and detect two: the fewest of which enough sets
+    of an odd number exist, one for each bit, those of one check bit left out (`hw.wiring.ecc`)."""
+    checks = 4
+    while 2 ** (checks - 1) - checks < bits:
+        checks += 1
+    return checks
 
 
 def tile_address(x: int, y: int) -> int:

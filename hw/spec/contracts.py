@@ -256,8 +256,10 @@ def count_cycles(config: ChipConfig) -> int:
 
 #: Bytes of region STATS: 32 bits for each `control.trace.Counter`.
 STATS_BYTES: Final = 88
+#: ... and for the words that have been corrected, in chips with `ecc`.
+ECC_STATS_BYTES: Final = 4
 
 
 def stats_words(config: ChipConfig) -> int:
     """Words of region STATS."""
-    return -(-STATS_BYTES // config.lanes)
+    return -(-(STATS_BYTES + ECC_STATS_BYTES * config.ecc) // config.lanes)

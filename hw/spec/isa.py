@@ -122,6 +122,7 @@ class Cause(IntEnum):
     PARITY = 14  #: a bit of a head, request or post was flipped on its way; value = what it says (address, semaphore)
     ROUTE = 15  #: a source route or virtual channel that this chip does not have; value = `channel`, or a tile
     RIGHTS = 16  #: a tile, semaphore or page of DRAM that the program was not given; value = a tile, or an address
+    ECC = 17  #: two bits of a word are wrong; value = an address in its memory, or that of the packet it came with
 
 
 class Part(IntEnum):
@@ -549,11 +550,17 @@ def route_field(config: ChipConfig) -> RouteField | None:
     return RouteField(flag_bit=flag, first_bit=flag + 1, turns=config.noc.route_hops + 1)
 
 
-def data_flit_bits(config: ChipConfig) -> int:
-    """Data bits of a flit of the data plane: a word or, if that is larger, a head."""
+def plain_flit_bits(config: ChipConfig) -> int:
+    """Data bits of a flit of the data plane without check bits: a word or, if that is larger, a head."""
     route = route_field(config)
     used = DATA_HEAD.used + (ARRIVAL.used if config.noc.arrivals else 0)
     return max(DATA_HEAD.width, config.word_bits, used if route is None else route.end)
+
+
+def data_flit_bits(config: ChipConfig) -> int:
+    """Data bits of a flit of the data plane: a word or a head (`plain_flit_bits`), and the word's check bits in chips
+    with `ecc`. Heads have parity bits instead, since routers change them."""
+    return plain_flit_bits(config) + config.coded_bits - config.word_bits
 
 
 def with_parity(layout: Format, word: int) -> int:

@@ -134,9 +134,9 @@ def detail(blocked_status: data.View) -> Cat:
     return Cat(blocked_status.sem, blocked_status.need, blocked_status.has, blocked_status.peer)
 
 
-def word_write(lanes: int) -> stream.Signature:
-    """A stream of words for the memories of a tile."""
-    return stream.Signature(data.StructLayout({**ADDRESS.members("region", "offset"), "data": 8 * lanes}))
+def word_write(config: ChipConfig) -> stream.Signature:
+    """A stream of words, with their check bits in chips with `ecc`, for the memories of a tile."""
+    return stream.Signature(data.StructLayout({**ADDRESS.members("region", "offset"), "data": config.coded_bits}))
 
 
 def word_read() -> stream.Signature:

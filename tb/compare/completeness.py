@@ -23,12 +23,13 @@ class Completeness(TypedDict, total=False):
     records_compared: int
     record_problem: str
     untraced: str
+    corrected_words: int
 
 
 def completeness(match: Match, run: Run, program: Program, schedule: Schedule, chip: ChipConfig) -> Completeness:
     """How many trace records were expected and how many were compared with their prediction. If some are missing or
     wrong, the reason: which tile, how many, the first instruction without a record, and the fix. Empty after a fault.
-    On a chip without trace records: what cannot be said (`untraced`).
+    On a chip without trace records: what cannot be said (`untraced`). On one with `ecc`: how many words were corrected.
     """
     if run.fault is not None:
         return {}
@@ -36,6 +37,7 @@ def completeness(match: Match, run: Run, program: Program, schedule: Schedule, c
         return {"untraced": why}
     from meshloom.hw.control.trace import Counter
 
+    corrected = sum(counters[Counter.CORRECTED] for counters in run.counters.values()) if chip.ecc else 0
     due = records_expected(program, chip)
     counts = {tile: counters[Counter.RECORDS] for tile, counters in run.counters.items()}
     problem = _problem(match, run, due, counts, chip)
@@ -43,7 +45,12 @@ def completeness(match: Match, run: Run, program: Program, schedule: Schedule, c
         first, place = match.absent[0]
         problem += f"; the first without a record is {_instruction(first, place, program, schedule, chip)}"
         problem += f", predicted for cycle {first.start}"
-    return {"records_expected": sum(due.values()), "records_compared": len(match.pairs), "record_problem": problem}
+    return {
+        "records_expected": sum(due.values()),
+        "records_compared": len(match.pairs),
+        "record_problem": problem,
+        "corrected_words": corrected,
+    }
 
 
 def _problem(match: Match, run: Run, due: Mapping[int, int], counts: Mapping[int, int], chip: ChipConfig) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Part, Unit, decode
+from meshloom.hw.spec.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Part, Region, Unit, decode, split_address
 from meshloom.sched.checker.static import DecodedInstruction
 from meshloom.sched.checker.tokens import Poster, Semaphore, posts_of
 from meshloom.sched.checker.waitfor import Waiting, cycle_of, ends_of, in_words
@@ -53,11 +53,20 @@ class _Post:
 
 
 def explain(run: Run, program: Program, schedule: Labelled | None, chip: ChipConfig) -> str:
-    """One paragraph on why a watchdog stopped a run; empty if none did.
+    """One paragraph on why a watchdog stopped a run, or on a word that is lost; empty if there is nothing to say.
 
     Names the cycle of waits if there is one: tile, unit, instruction and operation of `schedule`, semaphore with its
     value, and what would post it. Otherwise what the other parts ultimately wait for.
     """
+    if run.fault is not None and run.fault.cause is Cause.ECC:
+        region, offset = split_address(run.fault.value)
+        name = next((each.name for each in Region if each == region), str(region))
+        where = (
+            f"in memory {name} or in a packet to word {offset} of it"
+            if offset
+            else f"in memory {name} or in a packet to it"
+        )
+        return f"two bits of a word were wrong, {where}: the code corrects one, and the word is lost"
     if run.fault is None or run.fault.cause not in (Cause.WATCHDOG, Cause.STALLED):
         return ""
     labels = tuple(str(getattr(operation, "label", "")) for operation in schedule.operations) if schedule else ()

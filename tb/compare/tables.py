@@ -39,7 +39,7 @@ def tables(run: Run, timeline: Timeline, program: Program, schedule: Schedule, c
         "links": _columns(
             "links", ((link.tile, link.port, link.busy, link.blocked, link.cycles) for link in links(run, chip))
         ),
-        "counters": _columns("counters", _counters(run)),
+        "counters": _columns("counters", _counters(run, chip)),
     }
 
 
@@ -63,11 +63,11 @@ def _packet(record: Record | None, predicted: Executed | None) -> tuple[int | No
     return one.tile, one.tag, one.wait, *measured, *expected
 
 
-def _counters(run: Run) -> Iterable[tuple[int, str, int]]:
-    from meshloom.hw.control.trace import Counter
+def _counters(run: Run, chip: ChipConfig) -> Iterable[tuple[int, str, int]]:
+    from meshloom.hw.control.trace import counters_of
 
     for tile, values in run.counters.items():
-        for counter in Counter:
+        for counter in counters_of(chip):
             yield tile, counter.name.lower(), values[counter]
 
 

@@ -289,6 +289,10 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
             to.print(line, markup=False, soft_wrap=True)
     for line in dict.fromkeys(row.untraced for row in results.rows if row.untraced):
         to.print(line, markup=False, soft_wrap=True)
+    for row in (row for row in results.rows if row.corrected_words):
+        words = "word" if row.corrected_words == 1 else "words"
+        what = f"the chip corrected one wrong bit in each of {row.corrected_words:,} {words}"
+        to.print(f"{row.workload}: {what}", markup=False, soft_wrap=True)
     to.print(summary_line(results.summary, results.wall_seconds))
     for reason in results.summary.reasons:
         to.print(f"not good: {reason}", style="red", markup=False, soft_wrap=True)

@@ -125,6 +125,7 @@ class Row(Record):
     records_expected: Count = 0  #: trace records that the program must make
     records_compared: Count = 0  #: those that were compared with their prediction
     record_problem: str = ""  #: why some are missing or wrong, and the fix
+    corrected_words: Count = 0  #: words with one wrong bit that the code of a chip with `ecc` corrected
     untraced: str = ""  #: why no instruction was compared with the model, if the chip keeps no trace records
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None

@@ -26,7 +26,7 @@ BLOCKS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "memory bank": (r"tile_\w+__bank(__\w+)?", "memory/bank.py", ()),
     "array": (r"array_\d+x\d+|tile_core__matrix__array__(array|skew)", "core/array.py", ()),
     "array edges": (r"tile_core__matrix__array(__[ab]_edge)?", "core/edge.py", ()),
-    "matrix unit": (r"tile_core__matrix(__reader|_posts|_retired|_waits)?", "core/matrix.py", ()),
+    "matrix unit": (r"tile_core__matrix(__reader|_posts|_retired|_waits|__\w+_mem)?", "core/matrix.py", ()),
     "drain": (r"tile_core__matrix__drain(__\w+)?", "core/drain.py", ()),
     "divider": (r"tile_core__vector__divider", "core/divider.py", ()),
     "transposer": (r"tile_core__vector__transposer", "core/transposer.py", ()),
@@ -34,7 +34,7 @@ BLOCKS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "front end": (r"tile_\w+__front_\w+", "control/frontend.py", ()),
     "semaphores": (r"tile_\w+__semaphores", "control/semaphores.py", ()),
     "trace": (r"tile_\w+__tracer", "control/trace.py", ()),
-    "reporter": (r"tile_\w+__reporter", "host_link/reporter.py", ()),
+    "reporter": (r"tile_\w+__(reporter|errors)", "host_link/reporter.py", ()),
     "controller": (r"tile_dtt(__\w+)?", "dtt/controller.py", ()),
     "launches": (r"tile_host__launches(__\w+)?", "host_link/launches.py", ()),
     "counters": (r"tile_\w+__counter\w*", "host_link/counters.py", ()),
@@ -43,8 +43,8 @@ BLOCKS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "tile": (r"tile_(core|dram|spm|host)", "assembly/tile.py", ()),
     "chip": (r"chip", "assembly/chip.py", ()),
 }  # fmt: skip
-#: What belongs to none of them.
-OTHER = "others"
+#: What belongs to none of them, and the block of trace memory.
+OTHER, TRACE = "others", "trace"
 #: How Verilator writes characters that C++ has not in names.
 _CODED = re.compile(r"__0([0-9A-Fa-f]{2})")
 #: What follows the name of a signal: which of its bits, and whether it rose or fell.

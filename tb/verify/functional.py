@@ -56,6 +56,7 @@ WAIVED: Mapping[str, Mapping[str, str]] = {
         Cause.BUS.name: "needs a DRAM that answers with an error: tests/hw/test_dram_port_faults.py",
         Cause.PARITY.name: "needs a bit that flips on a wire: tests/tb/test_flips.py",
         Cause.LENGTH.name: "needs a bit that flips on a wire: tests/tb/test_flips.py",
+        Cause.ECC.name: "needs two bits of a word that flip: tests/tb/test_ecc.py",
         Cause.RIGHTS.name: "needs programs that come and go: tests/tb/test_serving_faults.py",
     },
 }

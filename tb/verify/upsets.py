@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
+from meshloom.hw.control.trace import Counter
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Cause
 
@@ -20,6 +21,7 @@ from ..build.upsets import FLIPPED, NOTHING, UPSETS, StatePlace, Upset
 from ..devices.interface import DeviceError, Run
 from ..devices.processes import Answers
 from ..devices.simulated import SimulatedDevice
+from .coverage import TRACE, block_of
 from .fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, difference, draw
 
 #: Cycles of the programs, at most: Icarus takes a second for some thousands.
@@ -30,10 +32,23 @@ SIZE, TRIES = 8, 50
 STALL = 600
 
 
+class Place(StrEnum):
+    """Where bits flip."""
+
+    REGISTERS = "registers"
+    MEMORIES = "memories"
+    USED = "words in use"  #: the first words of each memory but trace: programs use those first
+
+
+#: Words of a memory that programs of this length use, about: the first ones.
+USED_WORDS = 64
+
+
 class Outcome(StrEnum):
     """What came of a flip, the best first."""
 
     HARMLESS = "nothing changed"
+    CORRECTED = "the code corrected it"  #: chips with `ecc`
     NAMED = "a fault named it"  #: the chip stopped of its own accord
     STOPPED = "it stood still, and was stopped"  #: by the watchdog of progress or of cycles
     BROKEN = "the chip left its protocol, or never ended"  #: towards DRAM or the host
@@ -42,7 +57,7 @@ class Outcome(StrEnum):
 
 
 #: What is no harm, or is noticed.
-NOTICED = (Outcome.HARMLESS, Outcome.NAMED, Outcome.STOPPED, Outcome.BROKEN)
+NOTICED = (Outcome.HARMLESS, Outcome.CORRECTED, Outcome.NAMED, Outcome.STOPPED, Outcome.BROKEN)
 
 
 @dataclass
@@ -79,16 +94,30 @@ def program(chip: ChipConfig, seed: int) -> FuzzSample:
     raise OmittedError(f"no program of {SIZE} operations takes at most {LONGEST:,} cycles on {chip.name}")
 
 
-def drawn(places: Sequence[StatePlace], memories: bool, cycles: int, count: int, seed: str) -> list[Upset]:
-    """So many flips, each bit of all registers, or of all memories, as likely as any other, in any cycle."""
+def drawn(places: Sequence[StatePlace], where: Place, cycles: int, count: int, seed: str) -> list[Upset]:
+    """So many flips, each bit that is there as likely as any other, in any cycle."""
     random = Random(seed)
-    numbers = [number for number, place in enumerate(places) if (place.words > 1) == memories]
-    weights = [places[number].bits * places[number].words for number in numbers]
+    words = {number: _words(place, where) for number, place in enumerate(places)}
+    numbers = [number for number, count in words.items() if count]
+    weights = [places[number].bits * words[number] for number in numbers]
     some = random.choices(numbers, weights, k=count)
     return [
-        Upset(at, random.randrange(places[at].words), random.randrange(places[at].bits), random.randrange(1, cycles))
+        Upset(at, random.randrange(words[at]), random.randrange(places[at].bits), random.randrange(1, cycles))
         for at in some
     ]
+
+
+def bits_of(places: Sequence[StatePlace], where: Place) -> int:
+    """How many bits there are."""
+    return sum(place.bits * _words(place, where) for place in places)
+
+
+def _words(place: StatePlace, where: Place) -> int:
+    if (place.words > 1) == (where is Place.REGISTERS):
+        return 0
+    if where is Place.USED:
+        return 0 if block_of(place.module) == TRACE else min(place.words, USED_WORDS)
+    return place.words
 
 
 def outcome(sample: FuzzSample, run: Run, chip: ChipConfig) -> Outcome:
@@ -97,7 +126,10 @@ def outcome(sample: FuzzSample, run: Run, chip: ChipConfig) -> Outcome:
         return Outcome.STOPPED if run.fault.cause in (Cause.STALLED, Cause.WATCHDOG) else Outcome.NAMED
     if any((words != array).any() for words, array in zip(sample.words, run.memory, strict=True)):
         return Outcome.SILENT
-    return Outcome.LATE if difference(sample, run, chip) else Outcome.HARMLESS
+    if difference(sample, run, chip):
+        return Outcome.LATE
+    corrected = chip.ecc and any(counters[Counter.CORRECTED] for counters in run.counters.values())
+    return Outcome.CORRECTED if corrected else Outcome.HARMLESS
 
 
 def outcomes(device: UpsetDevice, sample: FuzzSample, upsets: Sequence[Upset]) -> Iterator[tuple[Upset, Outcome]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.control.trace import STROBED, TOTALS, Counter, Trace
+from meshloom.hw.control.trace import STROBED, TOTALS, Counter, Trace, counters_of
 from meshloom.hw.spec.config import ChipConfig
-from meshloom.hw.spec.contracts import STATS_BYTES, stats_words
+from meshloom.hw.spec.contracts import ECC_STATS_BYTES, STATS_BYTES, stats_words
 from meshloom.hw.spec.isa import TRACE, Region
 
 from .unit_bench import Source, back_to_back, simulate, sometimes
@@ -24,6 +24,10 @@ def chip(lanes: int, records: int = 16) -> ChipConfig:
 
 def record(rng: random.Random, tag: int) -> int:
     return TRACE.pack({field.name: rng.randrange(1 << field.width) for field in TRACE.fields} | {"tag": tag})
+
+
+#: The counters of a chip without `ecc`.
+PLAIN = counters_of(chip(4))
 
 
 class Reader:
@@ -88,7 +92,7 @@ def read_back(
     mask = (1 << 128) - 1
     result = [join(reader.words[i * per : i * per + per], lanes) & mask for i in range(records)]
     stats = join(reader.words[records * per :], lanes)
-    return result, {counter: stats >> 32 * counter & 0xFFFFFFFF for counter in Counter}
+    return result, {counter: stats >> 32 * counter & 0xFFFFFFFF for counter in counters_of(config)}
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -101,7 +105,7 @@ def test_records_are_read_oldest_first(lanes: int) -> None:
     result, counters = read_back(unit, sources, 20, lanes, 12, gated=lanes in (8, 32))
     assert [source.taken for source in sources] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert result == [*payloads[0], *payloads[1], *payloads[2]]
-    assert counters == dict.fromkeys(Counter, 0) | {Counter.RECORDS: 12}
+    assert counters == dict.fromkeys(PLAIN, 0) | {Counter.RECORDS: 12}
 
 
 @pytest.mark.parametrize("lanes", [4, 64])
@@ -135,24 +139,28 @@ def test_nothing_is_recorded_unless_enabled() -> None:
     source = back_to_back(unit.record(0), [record(rng, i) for i in range(3)])
     _, counters = read_back(unit, [source], 20, 16, 0, enable=False)
     assert source.taken == [0, 1, 2]  # and nobody is held up
-    assert counters == dict.fromkeys(Counter, 0)
+    assert counters == dict.fromkeys(PLAIN, 0)
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("gated", [False, True])
-def test_counters_lie_one_behind_the_other(lanes: int, gated: bool) -> None:
+@pytest.mark.parametrize(("gated", "ecc"), [(False, False), (True, False), (True, True)])
+def test_counters_lie_one_behind_the_other(lanes: int, gated: bool, ecc: bool) -> None:
     rng = random.Random(lanes)
-    unit = Trace(chip(lanes), 1)
+    config = chip(lanes).model_copy(update={"ecc": ecc})
+    unit, some = Trace(config, 1), counters_of(config)
     strobes = {counter: {cycle for cycle in range(60) if rng.random() < 0.5} for counter in STROBED}
-    totals = {counter: rng.randrange(1 << 32) for counter in TOTALS}
+    totals = {counter: rng.randrange(1 << 32) for counter in TOTALS if counter in some}
     _, counters = read_back(unit, [], 70, lanes, 0, strobes=strobes, totals=totals, gated=gated)
     expected = {Counter.RECORDS: 0} | {counter: len(cycles) for counter, cycles in strobes.items()} | totals
-    assert counters == {counter: expected[counter] for counter in Counter}
+    assert counters == {counter: expected[counter] for counter in some}
 
 
 def test_every_counter_is_either_strobed_or_a_total() -> None:
     assert sorted([Counter.RECORDS, *STROBED, *TOTALS]) == list(Counter)
-    assert 4 * len(Counter) == STATS_BYTES
+    assert 4 * len(PLAIN) == STATS_BYTES
+    assert 4 * len(Counter) == STATS_BYTES + ECC_STATS_BYTES
+    coded = [chip(lanes).model_copy(update={"ecc": True}) for lanes in LANES]
+    assert [stats_words(each) for each in coded] == [23, 12, 6, 3, 2]
     assert [stats_words(chip(lanes)) for lanes in LANES] == [22, 11, 6, 3, 2]
 
 

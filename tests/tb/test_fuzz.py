@@ -137,15 +137,13 @@ def test_a_chip_without_room_for_programs_has_none() -> None:
 
 
 def test_variants_have_what_chips_are_not_drawn_with() -> None:
-    """Options that controllers do not work with: no variants of a chip that has one."""
+    """Controllers do not work with chips without traces, and with banks."""
     for chip in random_chips(1, 8):
         one, *others = variants(chip)
         assert one == chip
-        assert len(others) == (0 if chip.dtt is not None else 2)
-        assert [(not other.trace_records, other.dram.banks is not None) for other in others] in (
-            [],
-            [(True, False), (False, True)],
-        )
+        options = [(other.ecc, not other.trace_records, other.dram.banks is not None) for other in others]
+        rest = [] if chip.dtt is not None else [(False, True, False), (False, False, True)]
+        assert options == [(True, False, False), *rest]
         assert variants(chip) == [one, *others]
     names = {batch.chip.name for batch in command.batches_of(3, 30, 10, 1)}
     assert names == {other.name for chip in random_chips(1, 3) for other in variants(chip)}

@@ -15,7 +15,7 @@ from meshloom.tb.build.upsets import StatePlace, Upset, build_with_upsets, place
 from meshloom.tb.devices.interface import Fault, Run
 from meshloom.tb.verify import upsets
 from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError
-from meshloom.tb.verify.upsets import LONGEST, Outcome, UpsetDevice, drawn, outcome, outcomes, program
+from meshloom.tb.verify.upsets import LONGEST, Outcome, Place, UpsetDevice, bits_of, drawn, outcome, outcomes, program
 
 CHIP = load("tiny")
 _VERILOG = r"""
@@ -55,13 +55,28 @@ def test_registers_and_memories_of_all_instances_are_found() -> None:
 
 def test_each_bit_is_as_likely_as_another() -> None:
     some = [StatePlace("", "a", "m", 30, 1), StatePlace("", "b", "m", 10, 1), StatePlace("", "c", "m", 8, 100)]
-    registers = drawn(some, False, 500, 4_000, "any")
+    registers = drawn(some, Place.REGISTERS, 500, 4_000, "any")
     counts = Counter(upset.place for upset in registers)
     assert counts.keys() == {0, 1}
     assert 2.6 < counts[0] / counts[1] < 3.4
     assert {upset.bit for upset in registers if upset.place == 1} == set(range(10))
     assert all(1 <= upset.cycle < 500 for upset in registers)
-    assert {upset.place for upset in drawn(some, True, 500, 20, "any")} == {2}
+    assert {upset.place for upset in drawn(some, Place.MEMORIES, 500, 20, "any")} == {2}
+
+
+def test_words_in_use_are_the_first_of_all_memories_but_trace() -> None:
+    some = [
+        StatePlace("", "a", "m", 30, 1),
+        StatePlace("", "b", "tile_spm__bank", 8, 1_000),
+        StatePlace("", "c", "tile_spm__tracer", 8, 1_000),
+        StatePlace("", "d", "m", 8, 10),
+    ]
+    used = drawn(some, Place.USED, 500, 500, "any")
+    assert {upset.place for upset in used} == {1, 3}
+    assert {upset.word for upset in used if upset.place == 1} == set(range(64))
+    assert {where: bits_of(some, where) for where in Place} == {
+        Place.REGISTERS: 30, Place.MEMORIES: 16_080, Place.USED: 592,
+    }  # fmt: skip
 
 
 def test_outcomes() -> None:
@@ -69,6 +84,7 @@ def test_outcomes() -> None:
     words = [array.copy() for array in sample().words]
     good = Run(timeline.cycles, None, words, [], {}, 0.0, "icarus")
     assert outcome(sample(), good, CHIP) is Outcome.LATE, "its records are missing"
+    assert outcome(sample(), good, CHIP.model_copy(update={"ecc": True})) is Outcome.LATE
     wrong = replace(good, memory=[words[0] ^ np.uint8(1), *words[1:]])
     assert outcome(sample(), wrong, CHIP) is Outcome.SILENT
     for cause, what in ((Cause.STALLED, Outcome.STOPPED), (Cause.PARITY, Outcome.NAMED)):

@@ -36,15 +36,17 @@ def random_chips(seed: int, count: int) -> list[ChipConfig]:
 
 
 def variants(chip: ChipConfig) -> list[ChipConfig]:
-    """A legal chip as it was drawn, and with options that `random_chips` leaves as they are and controllers do
-    not work with: without a trace memory, and with DRAM that has banks. The chip's name decides the part and values."""
-    if chip.dtt is not None:
-        return [chip]
+    """A legal chip as it was drawn, and with options that `random_chips` leaves as they are: with a code for words and,
+    without a controller, which does not work with these, without a trace memory, and with DRAM that has banks. The
+    chip's name decides the part and values."""
     random = Random(f"variants {chip.name}")
     values = chip.model_dump(mode="json", exclude_none=True)
+    coded = ChipConfig.model_validate(values | {"name": f"{chip.name}_coded", "ecc": True})
+    if chip.dtt is not None:
+        return [chip, coded]
     silent = {"name": f"{chip.name}_untraced", "trace_records": 0, "noc": values["noc"] | {"arrivals": False}}
     untraced = ChipConfig.model_validate(values | silent)
-    return [chip, untraced, _banked(random, f"{chip.name}_banked", values)]
+    return [chip, coded, untraced, _banked(random, f"{chip.name}_banked", values)]
 
 
 def _banked(random: Random, name: str, values: dict[str, Any]) -> ChipConfig:

@@ -1,0 +1,149 @@
+"""The code of words: what it corrects and detects; memories with it; what a tile makes of wrong bits."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib.memory import Memory
+from amaranth.sim import Simulator
+
+from meshloom.hw.control.error_watch import ErrorWatch
+from meshloom.hw.spec.config import check_bits, load
+from meshloom.hw.spec.isa import Cause, data_flit_bits
+from meshloom.hw.wiring.ecc import Code, CodedMemory, columns, error_ports, word_memory
+
+WIDTHS = (8, 32, 64, 128, 256, 512, 1024)
+
+
+def clocked(block: Any, body: Any) -> None:
+    simulator = Simulator(block)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(body)
+    simulator.run()
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_no_two_bits_have_the_same_check_bits(bits: int) -> None:
+    """So all of one wrong bit have syndromes of their own, with an odd number of ones, and two an even one, not 0."""
+    some = columns(bits)
+    assert len(set(some)) == bits
+    assert all(column.bit_count() >= 3 and column.bit_count() % 2 for column in some)
+    assert max(some).bit_length() <= check_bits(bits)
+    loads = [sum(column >> check & 1 for column in some) for check in range(check_bits(bits))]
+    assert max(loads) - min(loads) <= 1 + bits // 50
+
+
+def test_check_bits_are_those_of_the_literature() -> None:
+    assert {bits: check_bits(bits) for bits in WIDTHS} == {
+        8: 5, 32: 7, 64: 8, 128: 9, 256: 10, 512: 11, 1024: 12,
+    }  # fmt: skip
+    assert Code(64, used=False).width == 64
+    assert Code(64, used=True).width == 72
+
+
+@pytest.mark.parametrize("bits", [8, 32])
+def test_every_bit_and_every_pair_of_bits(bits: int) -> None:
+    code = Code(bits, used=True)
+    m = Module()
+    word, flips = Signal(bits), Signal(code.width)
+    decoded = code.decode(m, code.encode(word) ^ flips, "any")
+
+    async def body(ctx: Any) -> None:
+        rng = random.Random(bits)
+        for some in [(), *combinations(range(code.width), 1), *combinations(range(code.width), 2)]:
+            value = rng.randrange(1 << bits)
+            ctx.set(word, value)
+            ctx.set(flips, sum(1 << bit for bit in some))
+            corrected, lost = ctx.get(decoded.corrected), ctx.get(decoded.lost)
+            assert (corrected, lost) == (len(some) == 1, len(some) == 2), some
+            assert len(some) == 2 or ctx.get(decoded.word) == value, some
+
+    simulator = Simulator(m)
+    simulator.add_testbench(body)
+    simulator.run()
+
+
+def test_a_memory_of_parts_corrects_each_of_them() -> None:
+    """Words of four parts that are written one by one, like those of ACC."""
+    m = Module()
+    m.submodules.memory = memory = CodedMemory(32, 4, 8)
+    word, encoded = Signal(8), Signal(13)
+    m.d.comb += encoded.eq(memory.code.encode(word))
+    write, read = memory.write_port(granularity=13), memory.read_port()
+    storage = memory.words.data
+    coded = memory.code.width
+
+    async def body(ctx: Any) -> None:
+        assert ctx.get(memory.lost) == ctx.get(memory.corrected) == 0
+        for part, value in enumerate((0x11, 0x22, 0x33, 0x44)):
+            ctx.set(write.addr, 2)
+            ctx.set(word, value)
+            ctx.set(write.data, ctx.get(encoded) << 13 * part)
+            ctx.set(write.en, 1 << part)
+            await ctx.tick()
+        ctx.set(write.en, 0)
+        ctx.set(read.en, 1)
+        right = ctx.get(storage[2])
+        for address, flips, value, errors in (
+            (2, 0, 0x44332211, (0, 0)),
+            (1, 0, 0, (0, 0)),  # nobody has written it
+            (2, 1 << 3, 0x44332211, (1, 0)),
+            (2, 1 << 3 | 1 << coded + 1 | 1 << 4 * coded - 1, 0x44332211, (1, 0)),  # one in each of three parts
+            (2, 3 << 2 * coded, None, (0, 1)),
+            (2, 0, 0x44332211, (0, 0)),
+        ):
+            ctx.set(storage[2], right ^ flips)
+            ctx.set(read.addr, address)
+            await ctx.tick()
+            assert (ctx.get(memory.corrected), ctx.get(memory.lost)) == errors
+            assert value is None or ctx.get(read.data) == value
+            assert value is None or ctx.get(read.coded) == (right if value else 0)
+
+    clocked(m, body)
+
+
+def test_a_chip_without_it_has_plain_memories_and_links() -> None:
+    plain = load("tiny")
+    coded = plain.model_copy(update={"ecc": True})
+    m = Module()
+    m.submodules.words = words = word_memory(32, 4, plain.ecc)
+    assert isinstance(words, Memory)
+    Simulator(m)  # so that it has been of use
+    assert not error_ports(plain)
+    assert (data_flit_bits(plain), data_flit_bits(coded)) == (64, 71)
+    assert plain.digest == plain.model_copy(update={"ecc": False}).digest != coded.digest
+
+
+def test_the_watch_counts_corrections_and_raises_what_is_lost() -> None:
+    watch = ErrorWatch(3)
+
+    async def body(ctx: Any) -> None:
+        def put(corrected: int, lost: int) -> tuple[int, ...]:
+            ctx.set(watch.corrected, corrected)
+            ctx.set(watch.lost, lost)
+            fault = watch.fault
+            return tuple(ctx.get(each) for each in (fault.valid, fault.cause, fault.value, watch.active))
+
+        for source in range(3):
+            ctx.set(watch.address(source), 100 + source)
+        for corrected, lost, fault, active, total in (
+            (0, 0, None, 0, 0),
+            (0b101, 0, None, 1, 0),  # two words at once
+            (0b101, 0, None, 0, 2),  # the same two, still there
+            (0b010, 0, None, 1, 2),
+            (0, 0b110, 101, 1, 3),
+            (0, 0b110, None, 0, 3),  # a fault is raised once
+            (0, 0b100, None, 1, 3),
+            (0, 0b101, 100, 1, 3),
+        ):
+            valid, cause, value, wakes = put(corrected, lost)
+            assert (valid, wakes) == (fault is not None, active)
+            assert fault is None or (cause, value) == (Cause.ECC, fault)
+            assert ctx.get(watch.total) == total
+            await ctx.tick()
+
+    clocked(watch, body)
