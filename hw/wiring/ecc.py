@@ -138,7 +138,7 @@ class CodedMemory(Elaboratable):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.words = self.words
+        m.submodules.storage = self.words  # no wire around it has that name
         code = self.code
         corrected: list[Value] = []
         lost: list[Value] = []

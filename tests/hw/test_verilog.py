@@ -225,10 +225,12 @@ def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.Monkey
 OTHER = 1
 
 
-@pytest.mark.parametrize("chip", slow_but(["tiny", OTHER], "tiny"))
+@pytest.mark.parametrize("chip", slow_but(["tiny", OTHER, "ecc"], "tiny"))
 def test_verilator_warns_of_nothing_but_what_is_waived(chip: str | int, tmp_path: Path) -> None:
-    """With the waivers; without them of no other kinds. A number: a random chip."""
-    config = load(chip) if isinstance(chip, str) else random_chips(46, chip + 1)[chip]
+    """With the waivers; without them of no other kinds. A number: a random chip; "ecc": a chip with a code for words."""
+    config = random_chips(46, chip + 1)[chip] if isinstance(chip, int) else CHIP
+    if chip == "ecc":
+        config = config.model_copy(update={"name": "coded", "ecc": True})
     emit_verilog(config, tmp_path)
     command = ["verilator-cli", "--lint-only", "-Wall", "--top-module", "chip"]
     clean = run_tool([*command, f"{config.name}.vlt", f"{config.name}.v"], tmp_path)
