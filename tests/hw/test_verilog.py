@@ -227,7 +227,7 @@ OTHER = 1
 
 @pytest.mark.parametrize("chip", slow_but(["tiny", OTHER, "ecc"], "tiny"))
 def test_verilator_warns_of_nothing_but_what_is_waived(chip: str | int, tmp_path: Path) -> None:
-    """With the waivers; without them of no other kinds. A number: a random chip; "ecc": a chip with a code for words."""
+    """With the waivers; without them of no other kinds. A number: a random chip; "ecc": words have a code."""
     config = random_chips(46, chip + 1)[chip] if isinstance(chip, int) else CHIP
     if chip == "ecc":
         config = config.model_copy(update={"name": "coded", "ecc": True})
