@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -20,6 +19,7 @@ from meshloom.sched.support.files import write_atomically
 from ...build.builder import build, ingredients
 from ...devices.interface import DeviceError, Job, Run
 from ...devices.simulated import SimulatedDevice
+from ..batches import run_batches
 from ..record import SoakRecord
 from .samples import Disagreement, FuzzSample, OmittedError, ProgramKind, SampleKey, difference, draw
 
@@ -129,28 +129,15 @@ def run(
     batches: Sequence[SampleBatch], record: SoakRecord[BatchResult], jobs: int, on_progress: Callable[[str], None]
 ) -> list[FuzzFinding]:
     """Runs what is left of the batches, `jobs` at a time; returns what disagrees. Raises BuildError, DeviceError."""
-    left = [batch for batch in batches if batch.name not in record.done]
-    if len(left) < len(batches):
-        on_progress(f"continuing: {len(batches) - len(left)} of {len(batches)} batches are done")
-    findings: list[FuzzFinding] = []
-    with ProcessPoolExecutor(jobs) as pool:
-        futures: dict[Future[BatchResult], SampleBatch] = {}
-        try:
-            for batch in left:
-                build(batch.chip, batch.simulator, on_progress=on_progress)  # here, so that no two workers wait for it
-                futures[pool.submit(run_batch, batch)] = batch
-            for number, future in enumerate(as_completed(futures), 1):
-                batch, result = futures[future], future.result()
-                if result.findings:
-                    findings += result.findings
-                    on_progress(f"FAILED {batch.name}: {result.findings[0].words}")
-                else:
-                    record.add(batch.name, result)
-                on_progress(f"[{number}/{len(left)}] {batch.name}: {sum(result.samples.values())} ran")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return findings
+
+    def prepare(batch: SampleBatch) -> object:
+        return build(batch.chip, batch.simulator, on_progress=on_progress)
+
+    def words(result: BatchResult) -> str:
+        return f"{sum(result.samples.values())} ran"
+
+    failed = run_batches(batches, run_batch, record, jobs, on_progress, prepare, words)
+    return [finding for result in failed for finding in result.findings]
 
 
 def smaller(finding: FuzzFinding, execute: Callable[[Job], Run]) -> FuzzFinding:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -32,6 +31,7 @@ from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_repor
 from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 
+from ..batches import run_batches
 from ..fuzz.chips import random_chips
 from ..record import SoakRecord
 from .drawing import draw
@@ -258,25 +258,8 @@ def run_all(
     on_progress: Callable[[str], None],
 ) -> list[GraphFinding]:
     """Runs what is left of the batches, `jobs` at a time; what is wrong, each as small as it gets."""
-    left = [batch for batch in batches if batch.name not in record.done]
-    if len(left) < len(batches):
-        on_progress(f"continuing: {len(batches) - len(left)} of {len(batches)} batches are done")
-    findings: list[GraphFinding] = []
-    with ProcessPoolExecutor(jobs) as pool:
-        futures: dict[Future[GraphResult], GraphBatch] = {pool.submit(run_batch, batch): batch for batch in left}
-        try:
-            for number, future in enumerate(as_completed(futures), 1):
-                batch, result = futures[future], future.result()
-                if result.findings:
-                    findings += result.findings
-                    on_progress(f"FAILED {batch.name}: {result.findings[0].words}")
-                else:
-                    record.add(batch.name, result)
-                on_progress(f"[{number}/{len(left)}] {batch.name}")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [smallest(finding) for finding in findings]
+    failed = run_batches(batches, run_batch, record, jobs, on_progress)
+    return [smallest(finding) for result in failed for finding in result.findings]
 
 
 def smallest(finding: GraphFinding) -> GraphFinding:
