@@ -17,7 +17,18 @@ from ..floats import FloatLayer
 from .axes import extents_along, place_along, side_of, size_along, stride_along, window_along
 from .context import FloatContext
 from .strides import MOST_STRIDE, factors
-from .views import MOST_PIECES, NO_PAD, Piece, Size, View, find_channels, split_into_pieces, turn_index, turn_size
+from .views import (
+    MOST_PIECES,
+    NO_PAD,
+    Layout,
+    Piece,
+    Size,
+    View,
+    find_channels,
+    split_into_pieces,
+    turn_index,
+    turn_size,
+)
 from .ways import find_way
 
 
@@ -142,7 +153,44 @@ def _build_otherwise(context: FloatContext, name: str, view: View, groups: int) 
     try:
         return _put_together(context, name, view, split_into_pieces(view.order[0], view.size, by_rows=True))
     except Refused:
-        return None
+        pass
+    if (alike := _put_alike_together(context, name, view)) is not None:
+        return alike
+    if context.turns and view.pad == NO_PAD:
+        for each in _turns(view.size[0], view.shape[2] * view.shape[3]):
+            size = turn_size(view.size, each)
+            try:
+                runs = split_into_pieces(turn_index(view.order, view.size, each)[0], size, by_rows=True)
+            except Refused:
+                continue
+            turned = View(turn(context, view.value, view.size, each), size, view.shape)
+            return _put_together(context, name, turned, runs)
+    return None
+
+
+def _has_maps(view: View) -> bool:
+    """Whether each channel of a picture is a part of one channel of several rows."""
+    channel = view.channel_of.reshape(view.shape[1], -1)
+    return view.size[1] > 1 and bool(np.all(channel == channel[:, :1]))
+
+
+def _put_alike_together(context: FloatContext, name: str, view: View) -> View | None:
+    """As `_build_otherwise`: channels with the same pixels beside each other, and then each at its place."""
+    pixel = view.order[0].reshape(view.shape[1], -1) % (view.size[1] * view.size[2])
+    _, kinds = np.unique(pixel, axis=0, return_inverse=True)
+    order = np.argsort(kinds.ravel(), kind="stable")
+    if kinds.max() * 2 + 2 > np.count_nonzero(np.diff(kinds.ravel())) + 1:
+        return None  # few more runs of channels than there are kinds
+    beside = np.ascontiguousarray(view.order[:, order])
+    for by_rows in (False, True):
+        try:
+            runs = split_into_pieces(beside[0], view.size, by_rows=by_rows)
+        except Refused:
+            continue
+        picture = _put_together(context, f"{name}/alike", view.moved(beside), runs)
+        plain = View(picture.value, picture.size, (1, *picture.size))
+        return context.views[_select(context, plain, np.argsort(order), f"{name}/apart")]
+    return None
 
 
 def _change_places(context: FloatContext, name: str, view: View, groups: int) -> View | None:
@@ -176,6 +224,30 @@ def place(context: FloatContext, name: str, view: View) -> View:
     picture = arrange(context, name, view)
     del context.views[name]
     return picture
+
+
+def spread(context: FloatContext, name: str, view: View, layout: Layout | None = None) -> View:
+    """A view, some of whose elements may be repeated, as all of a value of its own. `name`: of the tensor, or a new
+    one; `layout`: in which whole maps of a value lie, otherwise a picture's axes are as they are, and of other tensors
+    the last axis along channels."""
+    rank = len(view.shape)
+    rows = view.size[1]
+    if layout is None:
+        flat = rank < 3 or view.shape[0] != 1
+        layout = Layout((rank - 1,), tuple(range(rank - 1))) if flat else Layout((1,), tuple(range(2, rank)))
+        rows = 1 if flat or rank < 4 else view.shape[2]
+    laid = layout.of(view.order)
+    picture = place(context, name, view.moved(laid.reshape(1, len(laid), rows, -1)))
+    whole = View(picture.value, picture.size, (1, *picture.size))
+    return whole.moved(layout.index(view.shape))
+
+
+def unrepeated(context: FloatContext, name: str, view: View) -> View:
+    """A view itself, or, where elements of its value are in it several times, a value that has them so. `name`: as in
+    `spread`."""
+    if view.order.size <= prod(view.size) and np.all(np.bincount(view.order.ravel()) <= 1):
+        return view
+    return spread(context, context.fresh(name), view)
 
 
 def _put_elsewhere(
@@ -214,7 +286,24 @@ def lay(
         size = turn_size(view.size, groups)
         if size[0] == channels and _is_whole(turn_index(index, view.size, groups), size):
             return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
+    if (stacked := _stack_maps(context, name, view, index)) is not None:
+        return stacked, 0
     return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels)), groups_of_reader), 0
+
+
+def _stack_maps(context: FloatContext, name: str, view: View, index: NDArray[np.int64]) -> View | None:
+    """As `lay`, if each channel is whole maps of a value one after the other: below each other."""
+    channels, (count, rows, columns) = len(index), view.size
+    each = count // channels
+    if rows == 1 or columns == 1 or not 1 < each <= MOST_PIECES or view.pad != NO_PAD:
+        return None
+    if index.size != prod(view.size) or not _is_whole(index, view.size):
+        return None
+    whole = View(view.value, view.size, (1, *view.size))
+    names = [_select(context, whole, np.arange(at, count, each), f"{name}/maps{at}") for at in range(each)]
+    places = [PastePlace(at * rows, 0, 1, 1, rows, columns) for at in range(each)]
+    size = channels, each * rows, columns
+    return context.views[emit_paste(context, context.fresh(f"{name}/below"), names, places, size)]
 
 
 def begin_words(context: FloatContext, view: View, groups: int) -> View:
@@ -237,7 +326,9 @@ def _build_picture(context: FloatContext, name: str, view: View, groups: int) ->
         return context.views[maker.output]
     runs = split_into_pieces(view.order[0], view.size)
     many = sum(map(len, runs)) > _MANY and context.turns and view.pad == NO_PAD
-    laid = _change_places(context, name, view, groups) if many else None
+    laid = _put_alike_together(context, name, view) if sum(map(len, runs)) > _MANY and _has_maps(view) else None
+    if laid is None and many:
+        laid = _change_places(context, name, view, groups)
     return laid or _put_together(context, name, view, runs)
 
 

@@ -13,8 +13,8 @@ from ..errors import OnnxError, Refused
 from ..floats import FloatLayer, FloatNet
 from ..reader_context import COPY
 from .context import FloatContext
-from .pictures import arrange, as_picture
-from .views import NO_PAD, View, natural
+from .pictures import arrange, as_picture, spread
+from .views import NO_PAD, View, layout_of, natural
 
 
 def build_network(context: FloatContext) -> FloatNet:
@@ -86,6 +86,8 @@ def _find_result(context: FloatContext, name: str, output: str) -> View:
         return view
     context.turns = False  # whoever reads results knows their order
     try:
+        if len(view.shape) > 4 and plain and not whole:
+            return spread(context, context.fresh(f"{name}/end"), view, layout_of(view))
         return as_picture(context, name) if len(view.shape) > 2 else _arrange_vectors(context, name, view)
     except Refused as refusal:
         if whole:

@@ -12,6 +12,7 @@ from ..building.context import Operator
 from ..errors import OnnxError, operator_name
 from . import (
     activations,
+    contractions,
     convolutions,
     elementwise,
     joining,
@@ -33,6 +34,7 @@ GROUP = "meshloom.operators"
 #: Operator to its function.
 OPERATORS: Mapping[str, Operator] = {
     **activations.OPERATORS,
+    **contractions.OPERATORS,
     **convolutions.OPERATORS,
     **elementwise.OPERATORS,
     **joining.OPERATORS,

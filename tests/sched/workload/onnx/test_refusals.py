@@ -45,24 +45,14 @@ def with_outputs(m: FloatModel, operator: str, inputs: list[str], outputs: list[
     return m.node("Relu", outputs[-1], "y")
 
 
-def masked(m: FloatModel, low: float) -> str:
-    scores = m.node("MatMul", ["x", m.node("Transpose", "x", "turned", perm=[0, 1, 3, 2])], "scores")
-    condition = m.constant(np.tril(np.ones((4, 4), bool)), bool)
-    return m.node("Softmax", m.node("Where", [condition, scores, m.constant(low)], "masked"), "y", axis=-1)
-
-
 FLOAT: dict[str, tuple[Build, str, dict[str, Any]]] = {
     "product of three axes": (
-        lambda m: m.node("MatMul", ["x", m.normal(2, 8, 4)], "y"),
-        "n_y (MatMul): weights have shape [2, 8, 4], must be [inputs, outputs]", {"shape": (1, 2, 8, 8)},
+        lambda m: m.node("MatMul", ["x", m.normal(2, 7, 4)], "y"),
+        "n_y (MatMul): weights of shape [2, 7, 4] for an operand of shape [1, 2, 8, 8]", {"shape": (1, 2, 8, 8)},
     ),
-    "where": (
-        lambda m: m.node("Where", [m.constant(np.ones((3, 8, 8), bool), bool), "x", m.node("Relu", "x", "r")], "y"),
-        "chooses between tensors; only scores before a softmax are masked", {},
-    ),
-    "weak mask": (
-        lambda m: m.conv(masked(m, -3.0), "z", (3, 2, 1, 1)), "masks scores with -3; must be below -500",
-        {"shape": (1, 2, 4, 8)},
+    "product of one axis": (
+        lambda m: m.node("MatMul", ["x", m.normal(8)], "y"),
+        "n_y (MatMul): weights have shape [8], must be [inputs, outputs]", {},
     ),
     "three axes of pixels": (
         lambda m: m.node("Conv", ["x", m.normal(2, 3, 1, 1, 1)], "y"),

@@ -1,0 +1,276 @@
+"""Forms that exporters give to what networks usually have: choices, named axes, places, broadcasting, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.host import fold_to_end
+from meshloom.sched.workload.onnx.quantise import quantise_with_report
+from meshloom.sched.workload.onnx.start import examples
+
+from ...float_models import FloatModel, run_float
+from .test_attention import keeps_its_meaning, kinds
+
+Build = Callable[[FloatModel], str]
+
+
+def refused(m: FloatModel, output: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        fold_to_end(m.build(output), "net", normalised=False)
+
+
+# -- choices --------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_chooses_by_its_argument():
+    """Softplus as torch.onnx writes it, and a truth of two truths."""
+    m = FloatModel(opset=18)
+    a = m.conv("x", "a", (4, 3, 1, 1))
+    soft = m.node("Log", m.node("Add", [m.node("Exp", a, "e"), m.constant(1.0)], "p"), "soft")
+    b = m.node("Where", [m.node("Greater", [a, m.constant(20.0)], "large"), a, soft], "b")
+    inside = m.node("And", [m.node("Less", [b, m.constant(1.0)], "l"), m.node("Not", "large", "n")], "inside")
+    m.conv(m.node("Where", [inside, b, m.constant(1.0)], "c"), "y", (4, 4, 1, 1))
+    assert kinds(keeps_its_meaning(m, "y")) == "conv table conv"
+
+
+def test_a_truth_at_the_end_is_the_host_s():
+    m = FloatModel()
+    m.node("Greater", [m.node("Sigmoid", m.conv("x", "a", (1, 3, 1, 1)), "s"), m.constant(0.5)], "y")
+    model = m.build("y")
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+    report = quantise_with_report(model, m.data())
+    assert report.graph.outputs == ("a",)
+    assert report.graph.notes == ("Sigmoid s, Greater y at the end run on the host.",)
+
+
+def test_a_choice_by_other_tensors_is_the_host_s_with_what_it_chooses_by():
+    """The first attempt leaves the Where alone to the host, which then reads a truth; the second one that, too."""
+    m = FloatModel()
+    a, b = m.conv("x", "a", (4, 3, 1, 1)), m.conv("x", "b", (4, 3, 1, 1))
+    m.node("Where", [m.node("Greater", [a, m.constant(0.1)], "g"), b, m.constant(0.0)], "y")
+    report = quantise_with_report(m.build("y"), m.data())
+    assert report.graph.notes == ("Greater g, Where y at the end run on the host.",)
+
+
+def test_choices_inside_the_network_that_are_refused():
+    m = FloatModel()
+    a, b = m.conv("x", "a", (4, 3, 1, 1)), m.conv("x", "b", (4, 3, 1, 1))
+    c = m.node("Where", [m.node("Greater", [a, m.constant(0.1)], "g"), b, m.constant(0.0)], "c")
+    m.node("Less", [a, b], "l")
+    d = m.node("Where", ["l", c, m.constant(1.0)], "d")
+    m.conv(d, "y", (4, 4, 1, 1))
+    refused(m, "y", r"n_c \(Where\): its condition \('g'\) is computed of other tensors than what it chooses between")
+    refused(m, "y", r"n_l \(Less\): compares several tensors, or with constants that differ")
+    m = FloatModel()
+    truth = m.node("Greater", [m.conv("x", "a", (4, 3, 1, 1)), m.constant(0.1)], "g")
+    m.conv(m.node("Cast", truth, "c", to=1), "y", (4, 4, 1, 1))
+    refused(m, "y", r"n_g \(Greater\): no layer does that; only a Where may choose by it")
+
+
+@pytest.mark.parametrize("other", ["constant", "constant first", "tensor", "nothing", "all"])
+def test_a_constant_chooses_between_tensors(other: str):
+    """Masks of sequences and windows: torch.masked_fill, torch.where."""
+    m = FloatModel()
+    a = m.conv("x", "a", (4, 3, 1, 1))
+    condition = np.ones((8, 8), bool) if other == "all" else np.tri(8, dtype=bool)
+    second = m.conv("x", "b", (4, 3, 1, 1)) if other == "tensor" else m.constant(0.0 if other == "nothing" else 0.5)
+    pair = [second, a] if other == "constant first" else [a, second]
+    m.conv(m.node("Where", [m.constant(condition, bool), *pair], "w"), "y", (4, 4, 1, 1))
+    report = keeps_its_meaning(m, "y")
+    assert ("add" in kinds(report).split()) == (other not in ("nothing", "all"))
+
+
+def test_a_constant_chooses_in_no_tensor_of_the_result_s_shape():
+    m = FloatModel((1, 4, 1, 8))
+    condition = m.constant(np.tri(8, dtype=bool), bool)
+    a = m.node("Where", [condition, m.node("Relu", "x", "r"), m.constant(0.0)], "w")
+    refused(m, m.conv(a, "y", (4, 4, 1, 1)), r"chooses between tensors of which none has the result's shape \[1, 4, 8")
+
+
+# -- axes by names --------------------------------------------------------------------------------------------------
+
+Shape = tuple[int, ...]
+
+
+@pytest.mark.parametrize(
+    ("equation", "shape", "weights"),
+    [
+        ("bij,jk->bik", (1, 5, 6), (6, 4)),
+        ("kj,bij->bki", (1, 5, 6), (4, 6)),
+        ("...j,jk", (1, 5, 6), (6, 4)),
+        ("bhid,bhjd->bhij", (1, 2, 5, 4), None),
+        ("bhid,bhjd->bhji", (1, 2, 5, 4), None),
+        ("bchw,kc->bkhw", (1, 3, 4, 4), (5, 3)),
+        ("big,iog->bo", (1, 6, 5), (6, 4, 5)),
+        ("bgi,gio->bgo", (1, 3, 6), (3, 6, 4)),
+        ("bcij->bcji", (1, 3, 4, 5), ()),
+        ("bcij->bc", (1, 3, 4, 5), ()),
+        ("bcij,bcij->bcij", (1, 3, 4, 5), None),
+        ("bc,bd->bcd", (1, 6), (1, 4)),
+        ("bcii->bci", (1, 3, 4, 4), ()),
+        ("bcij,ck->bk", (1, 3, 4, 5), (3, 6)),
+    ],
+)
+def test_sums_over_named_axes(equation: str, shape: Shape, weights: Shape | None):
+    m = FloatModel(shape, opset=18)
+    a = m.node("Tanh", "x", "a")
+    if weights is None:
+        operands = [a, m.node("Sigmoid", "x", "b")]
+    elif not weights:
+        operands = [a]
+    else:
+        operands = [a, m.normal(*weights)]
+        if equation.split("->")[0].split(",")[0].count("k"):
+            operands.reverse()
+    keeps_its_meaning(m, m.node("Relu", m.node("Einsum", operands, "e", equation=equation), "y"))
+
+
+@pytest.mark.parametrize(
+    ("equation", "operands", "message"),
+    [
+        ("bcij,bcij,bcij->bc", 3, "of 3 tensors; multiply two at a time"),
+        ("bcij->bc", 2, "has 1 terms for 2 operands"),
+        ("bc,bcij->bc", 2, "does not fit an operand of 4 axes"),
+        ("bcij,bicj->bcj", 2, "axes of 8 and 3 have one name"),
+    ],
+)
+def test_named_axes_that_are_refused(equation: str, operands: int, message: str):
+    m = FloatModel(opset=18)
+    a = m.node("Relu", "x", "a")
+    m.node("Einsum", [a] * operands, "e", equation=equation)
+    m.node("MatMul", ["e", m.normal(8, 8)], "y")
+    with pytest.raises(UnsupportedError, match=message):
+        fold_to_end(m.build("y"), "net", normalised=False)
+
+
+def test_matrices_of_weights_for_each_head():
+    m = FloatModel((1, 3, 5, 8))
+    keeps_its_meaning(m, m.node("Relu", m.node("MatMul", ["x", m.normal(3, 8, 4)], "m"), "y"))
+    m = FloatModel((1, 5, 8))
+    keeps_its_meaning(m, m.node("Relu", m.node("MatMul", ["x", m.normal(3, 8, 4)], "m"), "y"))
+
+
+# -- places and shapes ----------------------------------------------------------------------------------------------
+
+
+def test_elements_at_places():
+    m = FloatModel((1, 3, 6, 6), opset=18)
+    a = m.conv("x", "a", (4, 3, 1, 1))
+    rows = m.constant([[[0], [2], [2]]], np.int64)
+    b = m.node("Transpose", m.node("GatherND", [a, rows], "g", batch_dims=1), "t", perm=[0, 1, 2, 3])
+    c = m.node("GatherND", [b, m.constant([[[0, 1], [0, 0]]], np.int64)], "c")
+    d = m.node("GatherElements", [c, m.constant(np.tile([5, 0, 3, 3, 1], (1, 2, 6, 1)), np.int64)], "d", axis=3)
+    keeps_its_meaning(m, m.conv(d, "y", (4, 2, 1, 1)))
+
+
+def test_places_of_other_shapes():
+    m = FloatModel((1, 3, 6, 6), opset=18)
+    m.node("GatherND", ["x", m.constant(np.zeros((2, 1)), np.int64)], "g", batch_dims=1)
+    with pytest.raises(UnsupportedError, match=r"indices of shape \[2, 1\] for an operand of shape"):
+        fold_to_end(m.build(m.node("Relu", "g", "y")), "net", normalised=False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "constant"), [((1, 1), (1, 8)), ((1, 6, 1), (5,)), ((1, 4, 3, 1), (1, 4, 3, 6)), ((2, 1), (3, 1, 4))]
+)
+def test_a_number_beside_several_constants(shape: Shape, constant: Shape):
+    """Embeddings of a time, bases of splines: a tensor that a constant is larger than."""
+    m = FloatModel(shape)
+    a = m.node("Mul", [m.node("Tanh", "x", "a"), m.normal(*constant, scale=2)], "m")
+    keeps_its_meaning(m, m.node("Sin", m.node("Sub", [a, m.normal(*constant)], "s"), "y"))
+
+
+@pytest.mark.parametrize(("first", "second"), [((1, 8), (1, 1)), ((3, 8), (8,)), ((1, 2, 3, 2, 4), (2, 1, 2, 1))])
+def test_tensors_of_other_shapes_than_pictures(first: Shape, second: Shape):
+    """Rows over their lengths, gates of a cell, heads."""
+    m = FloatModel(first)
+    a = m.node("Tanh", "x", "a")
+    axes = [axis - len(second) for axis, size in enumerate(second) if size == 1]
+    if axes:
+        b = m.node("ReduceMean", m.node("Sigmoid", "x", "s"), "b", axes=axes)
+    else:
+        b = m.node("Gather", [m.node("Sigmoid", "x", "s"), m.constant(0, np.int64)], "b", axis=0)
+    keeps_its_meaning(m, m.node("Mul", [a, b], "y"))
+
+
+def test_gates_of_a_cell_that_is_called_step_by_step():
+    """Parts of vectors beside whole ones."""
+    m = FloatModel((1, 8))
+    gates = m.node("Gemm", ["x", m.normal(8, 16)], "gates")
+    kept, fresh = (
+        m.node("Slice", [gates, *(m.integers(n) for n in (first, first + 8, 1))], f"g{first}") for first in (0, 8)
+    )
+    c = m.node("Tanh", m.node("Gemm", ["x", m.normal(8, 8)], "c"), "t")
+    s = m.node("Add", [m.node("Mul", [m.node("Sigmoid", kept, "sk"), c], "m"), m.node("Tanh", fresh, "tf")], "s")
+    keeps_its_meaning(m, m.node("Gemm", [s, m.normal(8, 4)], "y"))
+
+
+@pytest.mark.parametrize(("channels", "groups", "side"), [(16, 4, 16), (24, 2, 9), (24, 3, 33)])
+def test_a_convolution_behind_a_normalisation_of_groups(channels: int, groups: int, side: int):
+    """GroupNormalization as PyTorch writes it: maps of a group one after the other."""
+    m = FloatModel((1, 3, side, side))
+    a = m.conv("x", "a", (channels, 3, 1, 1))
+    a = m.node("Reshape", [a, m.integers(0, groups, -1)], "r")
+    ones, zeros = m.constant(np.ones(groups)), m.constant(np.zeros(groups))
+    a = m.node("InstanceNormalization", [a, ones, zeros], "n")
+    a = m.node("Sigmoid", m.node("Reshape", [a, m.integers(1, channels, side, side)], "b"), "s")
+    report = keeps_its_meaning(m, m.conv(a, "y", (4, channels, 3, 3)))
+    assert len(report.layers) < 16 + 2 * channels // groups
+
+
+def test_features_become_a_picture_of_one_channel():
+    """A spectrum, whose bands are channels, as a picture."""
+    m = FloatModel((1, 10, 49))
+    a = m.node("Relu", m.node("MatMul", [m.normal(20, 10), "x"], "m"), "r")
+    a = m.node("Unsqueeze", [m.node("Transpose", a, "t", perm=[0, 2, 1]), m.integers(1)], "u")
+    keeps_its_meaning(m, m.conv(a, "y", (4, 1, 3, 3), strides=[2, 2]))
+
+
+def test_what_the_host_reads_has_five_axes():
+    """Anchors, rows, columns and a part of what there is for each, as YOLO decodes them."""
+    m = FloatModel((1, 3, 8, 8))
+    a = m.conv("x", "a", (18, 3, 1, 1))
+    a = m.node("Reshape", [a, m.integers(1, 3, 6, 8, 8)], "r")
+    a = m.node("Sigmoid", m.node("Transpose", a, "t", perm=[0, 1, 3, 4, 2]), "s")
+    part = m.node("Slice", [a, *(m.integers(n) for n in (0, 2, 4))], "part")
+    moved = m.node("Add", [m.node("Mul", [part, m.constant(2.0)], "m"), m.normal(1, 1, 8, 8, 2)], "moved")
+    model, data = m.build(m.node("Round", moved, "y")), m.data()
+    report = quantise_with_report(model, data)
+    assert report.host is not None
+    exact = run_float(m.build(*report.origins.values()), data[0])
+    values = {end: report.ends[end].value(exact[origin]) for end, origin in report.origins.items()}
+    np.testing.assert_allclose(report.finish(values)["y"], run_float(model, data[0])["y"])
+
+
+# -- the beginning and the end --------------------------------------------------------------------------------------
+
+
+def test_tokens_before_the_batch_are_the_chip_s():
+    """An embedding in front of a recurrence, whose tokens come first."""
+    m = FloatModel((1, 6), opset=14)
+    m.element = TensorProto.INT64
+    a = m.node("Transpose", m.node("Gather", [m.normal(20, 8), "x"], "e"), "t", perm=[1, 0, 2])
+    a = m.node("LSTM", [a, m.normal(1, 16, 8), m.normal(1, 16, 4), m.normal(1, 32)], "l", hidden_size=4)
+    a = m.node("Squeeze", [a, m.integers(1)], "s")
+    m.node("MatMul", [m.node("ReduceMean", a, "r", axes=[0]), m.normal(4, 3)], "y")
+    model = m.build("y")
+    report = quantise_with_report(model, [examples(model), {"x": np.arange(6)[None] + 3}])
+    assert report.start is not None
+    assert report.start.sources == ("e",)
+    assert report.snr_db > 20
+
+
+def test_a_softmax_along_another_axis_before_what_the_host_does():
+    """Expected places: shares of the pixels of a map, summed."""
+    m = FloatModel((1, 3, 8, 8))
+    a = m.node("Reshape", [m.conv("x", "a", (5, 3, 1, 1)), m.integers(1, 5, 64)], "r")
+    shares = m.node("Reshape", [m.node("Softmax", a, "p", axis=-1), m.integers(1, 5, 8, 8)], "q")
+    m.node("Round", m.node("Mul", [shares, m.normal(8, 8)], "m"), "y")
+    report = quantise_with_report(m.build("y"), m.data())
+    assert report.graph.outputs == ("a",)
+    assert report.graph.notes[0].endswith("at the end run on the host.")
