@@ -98,6 +98,9 @@ MOST_MOVED = 1024
 #: Channels of the widest word that chips have.
 _WIDEST_WORD = 32
 
+#: Weights of all convolutions that select channels for one picture.
+_MOST_SELECTED = 1 << 22
+
 #: Copies of parts of a map that take longer than to exchange channels and pixels a few times.
 _MANY = 12
 
@@ -151,21 +154,48 @@ def _build_otherwise(context: FloatContext, name: str, view: View, groups: int) 
         if (laid := _change_places(context, name, view, groups)) is not None:
             return laid
     try:
-        return _put_together(context, name, view, split_into_pieces(view.order[0], view.size, by_rows=True))
+        runs = split_into_pieces(view.order[0], view.size, by_rows=True)
     except Refused:
-        pass
-    if (alike := _put_alike_together(context, name, view)) is not None:
+        runs = None
+    turns = context.turns and view.pad == NO_PAD
+    if runs is not None:
+        across = _put_together_across(context, name, view, sum(map(len, runs)) // 4) if turns else None
+        return across or _put_together(context, name, view, runs)
+    if (alike := _put_alike_together(context, name, view)) is not None or not turns:
         return alike
-    if context.turns and view.pad == NO_PAD:
-        for each in _turns(view.size[0], view.shape[2] * view.shape[3]):
-            size = turn_size(view.size, each)
-            try:
-                runs = split_into_pieces(turn_index(view.order, view.size, each)[0], size, by_rows=True)
-            except Refused:
-                continue
-            turned = View(turn(context, view.value, view.size, each), size, view.shape)
+    return _put_together_across(context, name, view, MOST_PIECES) or _put_together_turned(context, name, view)
+
+
+def _put_together_across(context: FloatContext, name: str, view: View, most: int) -> View | None:
+    """As `_build_otherwise`, of at most so many pieces: channels and pixels change places when all is put together."""
+    _, channels, rows, columns = view.shape
+    across = view.moved(view.order.reshape(channels, -1).T.reshape(1, rows * columns, 1, channels))
+    runs = _affordable(across.order, view.size)
+    if runs is None or sum(map(len, runs)) > most:
+        return None
+    picture = _put_together(context, f"{name}/across", across, runs)
+    return context.views[turn(context, picture.value, picture.size, 1, rows)]
+
+
+def _put_together_turned(context: FloatContext, name: str, view: View) -> View | None:
+    """As `_build_otherwise`: channels and pixels change places before parts of rows move."""
+    _, _, rows, columns = view.shape
+    for groups in _turns(view.size[0], rows * columns):
+        size = turn_size(view.size, groups)
+        if (runs := _affordable(turn_index(view.order, view.size, groups), size)) is not None:
+            turned = View(turn(context, view.value, view.size, groups), size, view.shape)
             return _put_together(context, name, turned, runs)
     return None
+
+
+def _affordable(order: NDArray[np.int64], size: Size) -> list[list[Piece]] | None:
+    """A picture as parts of rows of a value; None if they are too many, or what selects their channels is too large."""
+    try:
+        runs = split_into_pieces(order[0], size, by_rows=True)
+    except Refused:
+        return None
+    selected = {(piece.channels.tobytes(), len(piece.channels)) for pieces in runs for piece in pieces}
+    return runs if sum(count for _, count in selected) * size[0] <= _MOST_SELECTED else None
 
 
 def _has_maps(view: View) -> bool:
@@ -228,10 +258,10 @@ def place(context: FloatContext, name: str, view: View) -> View:
 
 def spread(context: FloatContext, name: str, view: View, layout: Layout | None = None) -> View:
     """A view, some of whose elements may be repeated, as all of a value of its own. `name`: of the tensor, or a new
-    one; `layout`: in which whole maps of a value lie, otherwise a picture's axes are as they are, and of other tensors
+    one; `layout`: in which maps of a value lie, otherwise a picture's axes are as they are, and of other tensors
     the last axis along channels."""
     rank = len(view.shape)
-    rows = view.size[1]
+    rows = view.size[1] if view.order.size % (view.size[1] * view.size[2]) == 0 else 1
     if layout is None:
         flat = rank < 3 or view.shape[0] != 1
         layout = Layout((rank - 1,), tuple(range(rank - 1))) if flat else Layout((1,), tuple(range(2, rank)))
@@ -288,6 +318,13 @@ def lay(
             return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
     if (stacked := _stack_maps(context, name, view, index)) is not None:
         return stacked, 0
+    if channels == 1 and context.turns and view.size[1] * view.size[2] < min(view.size[0], MOST_PIECES):
+        size = turn_size(view.size, 1)
+        if _is_whole(turn_index(index, view.size, 1), size):  # pixel by pixel
+            whole = View(turn(context, view.value, view.size, 1), size, (1, *size))
+            names = [_select(context, whole, np.array([at]), f"{name}/pixel{at}") for at in range(size[0])]
+            places = [PastePlace(0, at * size[2], 1, 1, 1, size[2]) for at in range(size[0])]
+            return context.views[emit_paste(context, context.fresh(f"{name}/behind"), names, places, (1, 1, pixels))], 0
     return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels)), groups_of_reader), 0
 
 

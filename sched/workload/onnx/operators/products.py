@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -88,6 +89,13 @@ def _multiply_by_each(context: FloatContext, node: Node, w: NDArray[Any]) -> Non
 def _multiply_weights(context: FloatContext, node: Node) -> None:
     """Constant [outputs, inputs] x tensor [..., inputs, columns]."""
     w, view = context.constant(node, 0, "first factor"), settle(context, node.input[1])
+    if w.ndim > 2 and len(view.shape) >= 2 and w.shape[-1] == view.shape[-2]:  # each transposed, and the other way
+        turned, output = context.fresh(f"{node.input[1]}/turned"), node.output[0]
+        context.views[turned] = replace(view.moved(np.ascontiguousarray(view.order.swapaxes(-1, -2))), single=False)
+        _multiply_by_each(context, _between(node, [turned], output), w.swapaxes(-1, -2))
+        result = context.views[output]
+        context.keep_view(output, result.moved(np.ascontiguousarray(result.order.swapaxes(-1, -2))))
+        return
     if w.ndim != 2 or len(view.shape) < 2 or prod(view.shape[:-2]) != 1 or w.shape[1] != view.shape[-2]:
         raise Refused(f"weights of shape {list(w.shape)} before an operand of shape {list(view.shape)}")
     x, _ = lay(context, node.input[1], view, view.order.reshape(view.shape[-2:]))

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.host import fold_to_end
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.start import examples
@@ -245,6 +246,113 @@ def test_what_the_host_reads_has_five_axes():
     exact = run_float(m.build(*report.origins.values()), data[0])
     values = {end: report.ends[end].value(exact[origin]) for end, origin in report.origins.items()}
     np.testing.assert_allclose(report.finish(values)["y"], run_float(model, data[0])["y"])
+
+
+# -- several maps in one value ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operator", "axes", "keepdims"),
+    [("ReduceSum", [1], 0), ("ReduceMean", [1], 1), ("ReduceMean", [2], 0), ("ReduceMean", [1, 3, 4], 0),
+     ("ReduceSum", [1, 2], 1), ("ReduceL2", [2], 0)],
+)  # fmt: skip
+def test_sums_of_maps_beside_each_other(operator: str, axes: list[int], keepdims: int):
+    """Split attention: branches of a convolution in groups, added."""
+    m = FloatModel((1, 3, 6, 5), opset=18)
+    a = m.node("Reshape", [m.conv("x", "a", (6, 3, 1, 1)), m.integers(1, 2, 3, 6, 5)], "r")
+    m.node(operator, [a, m.integers(*axes)], "s", keepdims=keepdims)
+    shape = [1 if axis in axes else size for axis, size in enumerate((1, 2, 3, 6, 5)) if keepdims or axis not in axes]
+    report = keeps_its_meaning(m, m.node("MatMul", ["s", m.normal(shape[-1], 4)], "y"))
+    assert kinds(report).split()[1] in ("conv", "table"), "no transpose"
+
+
+def test_maps_stacked_and_added():
+    """Selective kernels: branches that are tensors of their own."""
+    m = FloatModel((1, 3, 6, 5))
+    parts = [m.node("Unsqueeze", [m.conv("x", name, (4, 3, 1, 1)), m.integers(1)], f"u{name}") for name in "ab"]
+    stack = m.node("Concat", parts, "s", axis=1)
+    shares = m.node("Sigmoid", m.node("GlobalAveragePool", m.conv("x", "c", (8, 3, 1, 1)), "p"), "q")
+    each = m.node("Mul", [stack, m.node("Reshape", [shares, m.integers(1, 2, 4, 1, 1)], "t")], "m")
+    keeps_its_meaning(m, m.conv(m.node("ReduceSum", [each, m.integers(1)], "d", keepdims=0), "y", (4, 4, 1, 1)))
+
+
+def test_halves_of_features_that_turn_in_pairs():
+    """Rotary embeddings of interleaved features, behind a class token that they leave out."""
+    m = FloatModel((1, 5, 12))
+    q = m.node("Reshape", [m.node("MatMul", ["x", m.normal(12, 8)], "q"), m.integers(1, 5, 2, 4)], "h")
+    q = m.node("Transpose", q, "t", perm=[0, 2, 1, 3])
+    q = m.node("Slice", [q, *(m.integers(n) for n in (1, 5, 2))], "l")
+    odd, even = (m.node("Slice", [q, *(m.integers(n) for n in (first, 9, 3, 2))], f"s{first}") for first in (1, 0))
+    parts = [m.node("Unsqueeze", [part, m.integers(4)], f"u{part}") for part in (m.node("Neg", odd, "n"), even)]
+    turned = m.node("Reshape", [m.node("Concat", parts, "c", axis=-1), m.integers(1, 2, 4, 4)], "d")
+    turned = m.node("Mul", [turned, m.normal(4, 4, scale=1)], "e")
+    keeps_its_meaning(m, m.node("MatMul", [turned, m.normal(4, 4)], "y"))
+
+
+def test_queries_that_are_constants():
+    """Of a decoder of objects: the first factor is the same for all pictures."""
+    m = FloatModel((1, 9, 16))
+    keys = m.node("Reshape", [m.node("MatMul", ["x", m.normal(16, 8)], "k"), m.integers(1, 9, 2, 4)], "r")
+    keys = m.node("Transpose", keys, "t", perm=[0, 2, 3, 1])
+    shares = m.node("Softmax", m.node("MatMul", [m.normal(1, 2, 5, 4, scale=2), keys], "s"), "p", axis=-1)
+    values = m.node("Reshape", [m.node("MatMul", ["x", m.normal(16, 8)], "v"), m.integers(1, 9, 2, 4)], "w")
+    keeps_its_meaning(m, m.node("MatMul", [shares, m.node("Transpose", values, "u", perm=[0, 2, 1, 3])], "y"))
+
+
+@pytest.mark.parametrize("pads", [[0, 1, 0, 0, 0, 3, 0, 0], [0, 1, 0, 0, 0, 0, 2, 0]])
+def test_zeros_beside_channels(pads: list[int]):
+    """Short cuts of residual networks to more channels."""
+    m = FloatModel()
+    a = m.node("Pad", [m.conv("x", "a", (4, 3, 3, 3)), m.integers(*pads)], "p")
+    channels = 4 + pads[1] + pads[5]
+    keeps_its_meaning(m, m.conv(a, "y", (4, channels, 1, 1)))
+
+
+def test_zeros_beside_channels_at_the_end_are_the_host_s():
+    m = FloatModel()
+    m.node("Pad", [m.conv("x", "a", (4, 3, 3, 3)), m.integers(0, 1, 0, 0, 0, 0, 0, 0)], "y")
+    with pytest.raises(UnsupportedError, match=r"n_y \(Pad\): pads \[0, 1, 0, .*; only rows and columns can be padded"):
+        fold(m.build("y"), "net", normalised=False)
+    assert fold_to_end(m.build("y"), "net", normalised=False).outputs == ["a"]
+
+
+def test_flattened_pictures_beside_each_other():
+    m = FloatModel((1, 3, 4, 4))
+    flat = [m.node("Flatten", m.conv("x", name, (2, 3, 1, 1)), f"f{name}") for name in "ab"]
+    keeps_its_meaning(m, m.node("Gemm", [m.node("Concat", [*flat, m.normal(1, 5)], "c", axis=1), m.normal(69, 4)], "y"))
+
+
+def test_zeros_before_the_tokens_of_heads():
+    m = FloatModel((1, 6, 8))
+    a = m.node("Reshape", [m.node("MatMul", ["x", m.normal(8, 8)], "q"), m.integers(1, 6, 2, 4)], "r")
+    a = m.node("Transpose", m.node("Tanh", a, "h"), "t", perm=[0, 2, 1, 3])
+    a = m.node("Pad", [a, m.integers(0, 0, 1, 0, 0, 0, 0, 0)], "p")
+    a = m.node("Reshape", [m.node("Transpose", a, "b", perm=[0, 2, 1, 3]), m.integers(1, 7, 8)], "d")
+    keeps_its_meaning(m, m.node("MatMul", [a, m.normal(8, 4)], "y"))
+
+
+@pytest.mark.parametrize(("channels", "side"), [(40, 3), (6, 9)])
+def test_a_normalisation_of_all_maps_together(channels: int, side: int):
+    """GroupNormalization of one group, with gains and offsets: pixel by pixel where that takes fewer parts."""
+    m = FloatModel((1, 3, side, side))
+    a = m.conv("x", "a", (channels, 3, 1, 1))
+    a = m.node("Reshape", [a, m.integers(0, 1, -1)], "r")
+    a = m.node("InstanceNormalization", [a, m.constant(np.ones(1)), m.constant(np.zeros(1))], "n")
+    a = m.node("Reshape", [a, m.integers(1, channels, side, side)], "b")
+    a = m.node("Add", [m.node("Mul", [a, m.normal(channels, 1, 1, scale=1)], "g"), m.normal(channels, 1, 1)], "o")
+    report = keeps_its_meaning(m, m.conv(a, "y", (4, channels, 1, 1)))
+    assert len(report.layers) < 16 + 2 * min(channels, side**2)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_input_of_bands_and_times_is_a_picture(turned: bool):
+    """One that becomes a picture of one channel is one, and so no layer moves it."""
+    m = FloatModel((1, 12, 9))
+    a = m.node("Unsqueeze", [m.node("Mul", ["x", m.constant(0.5)], "h"), m.integers(1)], "u")
+    a = m.node("Transpose", a, "t", perm=[0, 1, 3, 2]) if turned else a
+    report = keeps_its_meaning(m, m.conv(a, "y", (4, 1, 3, 3)))
+    assert report.graph.inputs[0].shape == ((1, 1, 9, 12) if turned else (1, 1, 12, 9))
+    assert kinds(report) in ("conv", "depthwise conv")
 
 
 # -- the beginning and the end --------------------------------------------------------------------------------------

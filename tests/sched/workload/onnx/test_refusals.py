@@ -45,6 +45,10 @@ def with_outputs(m: FloatModel, operator: str, inputs: list[str], outputs: list[
     return m.node("Relu", outputs[-1], "y")
 
 
+def turned_and_flat(m: FloatModel, name: str) -> str:
+    return m.node("Flatten", m.node("Transpose", "x", f"{name}t", perm=[0, 2, 3, 1]), name)
+
+
 FLOAT: dict[str, tuple[Build, str, dict[str, Any]]] = {
     "product of three axes": (
         lambda m: m.node("MatMul", ["x", m.normal(2, 7, 4)], "y"),
@@ -106,11 +110,11 @@ FLOAT: dict[str, tuple[Build, str, dict[str, Any]]] = {
         "of tensors of which none has the result's shape [1, 3, 8, 8]", {},
     ),
     "flattened pictures joined": (
-        lambda m: m.node("Concat", [m.node("Flatten", "x", "f"), m.node("Flatten", "x", "g")], "y", axis=1),
+        lambda m: m.node("Concat", [turned_and_flat(m, "f"), turned_and_flat(m, "g")], "y", axis=1),
         "operands are flattened pictures; concatenate them before", {},
     ),
     "constant beside a flattened picture": (
-        lambda m: m.node("Concat", [m.node("Flatten", "x", "f"), m.normal(1, 5)], "y", axis=1),
+        lambda m: m.node("Concat", [turned_and_flat(m, "f"), m.normal(1, 5)], "y", axis=1),
         "a constant beside flattened pictures; concatenate it before", {},
     ),
     "scales in blocks": (
