@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Tile", "Transpose"}
 #: Operators before the first that mixes channels, which treat all axes alike.
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
+#: Operators that take volumes, [1, channels, depth, rows, columns].
+_OF_VOLUMES = ("AveragePool", "Conv", "MaxPool")
 #: Operators that give heads to several others.
 _SHARING = ("Expand", "Reshape", "Unsqueeze")
 
@@ -30,7 +32,11 @@ def input_views(model: CheckedModel) -> dict[str, View]:
         _check_type(model, value)
         shape = model.input_sizes[value.name]
         channels_last = _is_channels_last(model, readers, value.name)
-        if _has_heads(model, readers, value.name):
+        reader = readers.get(value.name)
+        if len(shape) == 5 and shape[0] == 1 and reader is not None and reader.op_type in _OF_VOLUMES:
+            size = shape[1] * shape[2], shape[3], shape[4]
+            views[value.name] = View(value.name, size, shape, np.arange(prod(size)).reshape(shape))
+        elif _has_heads(model, readers, value.name):
             views[value.name] = _view_of_heads(value.name, shape)
         else:
             map_ = _view_of_map(model, readers, value.name)

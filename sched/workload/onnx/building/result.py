@@ -23,9 +23,13 @@ def build_network(context: FloatContext) -> FloatNet:
     origins: list[str] = []
     end_orders: dict[str, NDArray[np.int64]] = {}
     by_value: dict[str, set[str]] = {}  # tensors that a value is a result as
+    constants = [name for name in context.model.outputs if name not in context.views]
+    if constants and len(constants) == len(context.model.outputs):
+        raise OnnxError(f"{context.model.name}: output {constants[0]!r} is a constant; remove it")
+    context.notes += [f"Output {name} is a constant, whatever the input." for name in constants]
     for name in context.model.outputs:
-        if name not in context.views:
-            raise OnnxError(f"{context.model.name}: output {name!r} is a constant; remove it")
+        if name in constants:
+            continue
         origin = context.before.get(name, name)
         view = _find_result(context, origin, name)
         if view.value in context.inputs or origin not in by_value.setdefault(view.value, {origin}):

@@ -24,6 +24,8 @@ from . import (
     reductions,
     resizing,
     scores,
+    spectra,
+    volumes,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ OPERATORS: Mapping[str, Operator] = {
     **reductions.OPERATORS,
     **resizing.OPERATORS,
     **scores.OPERATORS,
+    **spectra.OPERATORS,
+    **volumes.OPERATORS,  # in the place of those of pictures
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -246,6 +248,99 @@ def test_what_the_host_reads_has_five_axes():
     exact = run_float(m.build(*report.origins.values()), data[0])
     values = {end: report.ends[end].value(exact[origin]) for end, origin in report.origins.items()}
     np.testing.assert_allclose(report.finish(values)["y"], run_float(model, data[0])["y"])
+
+
+# -- three axes, and spectra ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weights", "attributes"),
+    [
+        ((4, 3, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+        ((4, 3, 2, 3, 1), {"strides": [2, 1, 2], "pads": [0, 1, 0, 1, 1, 0]}),
+        ((4, 3, 3, 1, 1), {"dilations": [2, 1, 1], "pads": [2, 0, 0, 2, 0, 0]}),
+        ((4, 3, 3, 3, 1), {"auto_pad": "VALID"}),
+        ((6, 1, 1, 3, 3), {"group": 3}),
+    ],
+)
+def test_convolutions_of_three_axes(weights: tuple[int, ...], attributes: dict[str, Any]):
+    """Videos: the depth that takes the fewest weights becomes channels."""
+    m = FloatModel((1, 3, 5, 6, 4))
+    a = m.node("Conv", ["x", m.normal(*weights), m.normal(weights[0])], "a", **attributes)
+    a = m.node("Conv", [m.node("Relu", a, "r"), m.normal(2, weights[0], 1, 1, 1)], "b")
+    keeps_its_meaning(m, m.node("GlobalAveragePool", a, "y"))
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes"),
+    [
+        ("MaxPool", {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2]}),
+        ("MaxPool", {"kernel_shape": [3, 3, 3], "strides": [2, 2, 2], "pads": [1, 1, 1, 1, 1, 1]}),
+        ("MaxPool", {"kernel_shape": [2, 1, 1], "strides": [3, 1, 1], "ceil_mode": 1}),
+        ("AveragePool", {"kernel_shape": [2, 2, 2], "strides": [1, 2, 2]}),
+        ("AveragePool", {"kernel_shape": [3, 3, 3], "pads": [1, 1, 1, 1, 1, 1], "count_include_pad": 1}),
+    ],
+)
+def test_pools_of_three_axes(operator: str, attributes: dict[str, Any]):
+    m = FloatModel((1, 3, 5, 6, 4))
+    a = m.node("Conv", ["x", m.normal(4, 3, 1, 1, 1)], "a")
+    m.node("Conv", [m.node(operator, a, "p", **attributes), m.normal(2, 4, 1, 1, 1)], "y")
+    keeps_its_meaning(m, "y")
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "message"),
+    [
+        ("MaxPool", {"kernel_shape": [2, 2, 2], "auto_pad": "SAME_UPPER"}, "along three axes; write pads out"),
+        ("MaxPool", {"kernel_shape": [2, 2, 2], "strides": [0, 1, 1]}, "are not of three axes, or less than 1"),
+        ("MaxPool", {"kernel_shape": [9, 1, 1]}, "its window does not fit the input"),
+        ("AveragePool", {"kernel_shape": [2, 2, 2], "pads": [1, 0, 0, 0, 0, 0]}, "or borders that do not count"),
+        ("Conv", {"group": 2}, "in 2 groups for 3 channels of three axes"),
+    ],
+)
+def test_what_is_refused_of_three_axes(operator: str, attributes: dict[str, Any], message: str):
+    m = FloatModel((1, 3, 5, 6, 4))
+    a = m.node("Tanh", "x", "a")
+    a = m.node(operator, [a, m.normal(4, 3, 1, 1, 1)] if operator == "Conv" else a, "p", **attributes)
+    m.node("Conv", [a, m.normal(2, 3, 1, 1, 1)], "y")
+    refused(m, "y", message)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_spectra_of_a_signal(onesided: int):
+    """As torch.stft writes them, and their powers."""
+    m = FloatModel((1, 96), opset=17)
+    step, window = m.constant(8, np.int64), m.constant(np.hanning(16))
+    m.node("STFT", ["x", step, window, m.constant(16, np.int64)], "s", onesided=onesided)
+    power = m.node("ReduceSum", [m.node("Mul", ["s", "s"], "q"), m.integers(-1)], "p", keepdims=0)
+    keeps_its_meaning(m, m.node("MatMul", [power, m.normal(9 if onesided else 16, 4)], "y"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "length", "message"),
+    [
+        ((1, 16, 2), 8, 8, "must be [1, samples] of real numbers"),
+        ((1, 16), None, None, "has neither a window nor a length"),
+        ((1, 16), 8, 6, "8 numbers of a window, for 6 of 16 samples, in steps of 4"),
+    ],
+)
+def test_spectra_that_are_refused(shape: Shape, window: int | None, length: int | None, message: str):
+    m = FloatModel(shape, opset=17)
+    operands = [m.node("Tanh", "x", "a"), m.constant(4, np.int64), "" if window is None else m.normal(window)]
+    m.node("STFT", [*operands, "" if length is None else m.constant(length, np.int64)], "s")
+    refused(m, m.node("MatMul", ["s", m.normal(2, 3)], "y"), re.escape(message))
+
+
+def test_an_output_that_is_a_constant_is_the_host_s():
+    """Deviations of a policy, say, that are parameters."""
+    m = FloatModel()
+    m.node("Exp", m.normal(1, 2), "fixed")
+    model = m.build(m.conv("x", "y", (4, 3, 1, 1)), "fixed")
+    report = quantise_with_report(model, m.data())
+    assert report.graph.outputs == ("y",)
+    assert report.graph.notes == ("Output fixed is a constant, whatever the input.",)
+    said = report.said({"y": run_float(model, m.data()[0])["y"]})
+    np.testing.assert_allclose(said["fixed"], run_float(model, m.data()[0])["fixed"])
 
 
 # -- several maps in one value ---------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def refused(model: onnx.ModelProto, message: str) -> None:
 def test_inputs_and_outputs_that_say_nothing() -> None:
     m = plain()
     m.node("Relu", m.constant(np.ones((1, 3))), "fixed")
-    refused(m.build("y", "fixed"), "net: output 'fixed' is a constant; remove it")
+    refused(m.build("fixed"), "net: output 'fixed' is a constant; remove it")
     model = plain().build("y")
     model.graph.input.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, (1, 3, 8, 8)))
     data = [{"x": item, "more": item} for item in plain().data()]
