@@ -37,6 +37,11 @@ def gathered(m: FloatModel, operator: str, size: tuple[int, ...], **more: Any) -
     return m.node("MaxPool", a, "z", kernel_shape=[1, 1])
 
 
+def spectra(m: FloatModel) -> str:
+    operands = ["x", m.constant(8, np.int64), m.constant(np.hanning(16)), m.constant(16, np.int64)]
+    return m.node("STFT", operands, "z", onesided=1)
+
+
 def grouped(m: FloatModel) -> str:
     """Two groups, and weights that would do for one convolution of half as many channels."""
     return m.conv(m.conv("x", "a", (6, 3, 1, 1)), "y", (6, 3, 3, 3), group=2)
@@ -201,6 +206,7 @@ FLOAT_CASES: list[tuple[str, str, Any, Callable[[FloatModel], str], dict[str, An
     ("GatherElements", "axis", 2, lambda m: gathered(m, "GatherElements", (1, 4, 5, 5), axis=3), {}),
     ("Einsum", "equation", "bchw,ck->bkhw", lambda m: m.node("Einsum", [conv(m), m.normal(4, 4)], "z",
      equation="bchw,kc->bkhw"), {}),
+    ("STFT", "onesided", 0, spectra, {"shape": (1, 48), "opset": 17}),
     ("Transpose", "perm", [0, 1, 2, 3, 4], shuffled, {}),
     ("DepthToSpace", "blocksize", 1, lambda m: deep(m, blocksize=2), {}),
     ("DepthToSpace", "mode", "CRD", lambda m: deep(m, blocksize=2), {}),
