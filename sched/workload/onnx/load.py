@@ -198,6 +198,15 @@ class CheckedModel:
         return shapes
 
     @cached_property
+    def readers(self) -> dict[str, list[NodeProto]]:
+        """The nodes that read each tensor, each once."""
+        readers: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(reads(node)):
+                readers.setdefault(name, []).append(node)
+        return readers
+
+    @cached_property
     def uses(self) -> Counter[str]:
         """How often each tensor is read, results of the model included."""
         return Counter([name for node in self.nodes for name in reads(node)] + self.outputs)

@@ -15,7 +15,6 @@ from ..errors import Refused, operator_name
 from ..floats import FloatLayer
 from ..load import Attributes, Node
 from ..pointwise import SEVERAL, TRUTHS, UNARY, function
-from ..subgraphs import reads
 
 
 def table(context: FloatContext, node: Node, attributes: Attributes) -> None:
@@ -44,7 +43,7 @@ def compare(context: FloatContext, node: Node, attributes: Attributes) -> None:
 
 def _only_chooses(context: FloatContext, name: str) -> bool:
     """Whether nothing but choices (Where) and truths that only they read follows from a truth."""
-    readers = [node for node in context.model.nodes if name in reads(node)]
+    readers = context.model.readers.get(name, ())
     if name in context.model.outputs or not readers:
         return False
     return all(

@@ -30,9 +30,7 @@ _GONE = 64.0
 
 def meets_softmax(context: FloatContext, name: str) -> bool:
     """Whether a softmax over the last axis follows, with nothing but functions of single scores between."""
-    for reader in context.model.nodes:
-        if name not in reader.input:
-            continue
+    for reader in context.model.readers.get(name, ()):
         if reader.op_type in ("Softmax", "LogSoftmax"):
             rank = len(context.model.inferred.get(name, ())) or 4
             axis = attributes_of(reader).get("axis", 1 if context.model.opset < 13 else -1)
