@@ -462,7 +462,8 @@ def test_tokens_before_the_batch_are_the_chip_s():
     a = m.node("Squeeze", [a, m.integers(1)], "s")
     m.node("MatMul", [m.node("ReduceMean", a, "r", axes=[0]), m.normal(4, 3)], "y")
     model = m.build("y")
-    report = quantise_with_report(model, [examples(model), {"x": np.arange(6)[None] + 3}])
+    data: Any = [examples(model), {"x": np.arange(6)[None] + 3}]
+    report = quantise_with_report(model, data)
     assert report.start is not None
     assert report.start.sources == ("e",)
     assert report.snr_db > 20
