@@ -116,9 +116,9 @@ def standardise(
     try:
         gain, offset = (numbers_by_channel(context, array, result) for array in factors)
     except Refused:  # a number for each pixel, which becomes a channel
-        result = replace(result, value=turn(context, last, result.size, 1), size=turn_size(result.size, 1)).moved(
-            turn_index(result.order, result.size, 1)
-        )
+        result = replace(
+            result, value=turn(context, result.value, result.size, 1), size=turn_size(result.size, 1)
+        ).moved(turn_index(result.order, result.size, 1))
         try:
             gain, offset = (numbers_by_channel(context, array, result) for array in factors)
         except Refused:  # a number for each element

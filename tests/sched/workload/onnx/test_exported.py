@@ -439,6 +439,14 @@ def test_a_normalisation_of_all_maps_together(channels: int, side: int):
     assert len(report.layers) < 16 + 2 * min(channels, side**2)
 
 
+@pytest.mark.parametrize("size", [(1, 3, 4, 5), (1, 40, 3, 3), (1, 8, 1, 4)])
+def test_a_normalisation_of_all_maps_with_a_gain_for_each_element(size: Shape):
+    m = FloatModel(size, opset=17)
+    gains, offsets = m.normal(*size[1:], scale=1), m.normal(*size[1:])
+    m.node("LayerNormalization", [m.node("Tanh", "x", "a"), gains, offsets], "n", axis=1)
+    keeps_its_meaning(m, m.node("MatMul", ["n", m.normal(size[-1], 4)], "y"))
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_input_of_bands_and_times_is_a_picture(turned: bool):
     """One that becomes a picture of one channel is one, and so no layer moves it."""
