@@ -92,16 +92,31 @@ def fold_to_end(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
     try:
         return fold(model, name, normalised=normalised)
     except UnsupportedError as refusal:
-        outputs = _last_tensors(model, {output for problem in refusal.problems for output in problem.outputs})
-        if not outputs:
-            return fold(model, name, normalised=normalised, generous=True)
+        refused = _outputs_of(refusal)
+    while outputs := _last_tensors(model, refused):
         shorter = _ending(model, outputs)
         try:
-            net = fold(shorter, name, normalised=normalised)
-        except UnsupportedError:
-            net = fold(shorter, name, normalised=normalised, generous=True)
-    net.notes.append(HostPart(model, net.origins, name).note)
-    return net
+            net = _fold_generously(shorter, name, normalised)
+        except UnsupportedError as refusal:  # what the host does begins earlier
+            if (more := _outputs_of(refusal)) <= refused:
+                raise
+            refused |= more
+            continue
+        net.notes.append(HostPart(model, net.origins, name).note)
+        return net
+    return fold(model, name, normalised=normalised, generous=True)
+
+
+def _fold_generously(model: ModelProto, name: str, normalised: bool) -> FloatNet:
+    """As `float_reader.fold`, generous only where it must be."""
+    try:
+        return fold(model, name, normalised=normalised)
+    except UnsupportedError:
+        return fold(model, name, normalised=normalised, generous=True)
+
+
+def _outputs_of(refusal: UnsupportedError) -> set[str]:
+    return {output for problem in refusal.problems for output in problem.outputs}
 
 
 def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:

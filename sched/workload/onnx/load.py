@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Node: TypeAlias = "NodeProto"
 #: Of a node, by name (`attributes`).
 Attributes = dict[str, Any]
+#: Elements up to which a constant may say a shape.
+_SMALL = 1 << 12
 #: Operators that only integer models have.
 _INTEGER = {
     "ConvInteger", "MatMulInteger", "QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul",
@@ -161,16 +164,28 @@ class CheckedModel:
     def inferred(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all tensors that ONNX's shape inference knows completely; none if it fails.
 
-        Slices are left out, and what depends on them: where sizes have become negative, their inference aborts.
+        Slices are left out, and what depends on them: where sizes have become negative, their inference aborts. Of
+        large constants there are only the shapes: they are weights, and would be copied several times.
         """
         import onnx
-        from onnx import shape_inference
+        from onnx import helper, shape_inference
 
-        rest = onnx.ModelProto()
-        rest.CopyFrom(self.model)
-        others = [node for node in rest.graph.node if node.op_type != "Slice"]
-        del rest.graph.node[:]
-        rest.graph.node.extend(others)
+        rest, graph = onnx.ModelProto(), self.model.graph
+        rest.ir_version = self.model.ir_version
+        rest.opset_import.extend(self.model.opset_import)
+        rest.graph.name = graph.name
+        rest.graph.node.extend(node for node in graph.node if node.op_type != "Slice")
+        rest.graph.output.extend(graph.output)
+        rest.graph.value_info.extend(graph.value_info)
+        small = [item for item in graph.initializer if prod(item.dims) <= _SMALL]
+        rest.graph.initializer.extend(small)
+        known = {value.name for value in graph.input}
+        rest.graph.input.extend(graph.input)
+        rest.graph.input.extend(
+            helper.make_tensor_value_info(item.name, item.data_type, list(item.dims))
+            for item in graph.initializer
+            if prod(item.dims) > _SMALL and item.name not in known
+        )
         try:
             graph = shape_inference.infer_shapes(rest).graph
         except shape_inference.InferenceError:
@@ -181,6 +196,15 @@ class CheckedModel:
             if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
                 shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
         return shapes
+
+    @cached_property
+    def readers(self) -> dict[str, list[NodeProto]]:
+        """The nodes that read each tensor, each once."""
+        readers: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(reads(node)):
+                readers.setdefault(name, []).append(node)
+        return readers
 
     @cached_property
     def uses(self) -> Counter[str]:

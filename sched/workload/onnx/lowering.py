@@ -91,4 +91,9 @@ def _no_layer(node: Node) -> str:
             f"its condition ({node.input[0]!r}) depends on the input's values; the chip takes no branches: export the "
             "model with the branch that is meant"
         )
+    if node.op_type in ("GRU", "LSTM", "RNN") and node.domain in ("", "ai.onnx"):
+        return (
+            "its steps are not written down: 512 at most, as many as the input's shape says, with constant weights and "
+            "without peepholes, clipping and a layout of its own; export it so"
+        )
     return "no layer does that"

@@ -34,6 +34,10 @@ UNARY = frozenset({
 })  # fmt: skip
 #: ... or of several, all but one of which may be constants.
 SEVERAL = frozenset({"Max", "Min", "PRelu", "Pow"})
+#: Operators whose results are truths, of numbers or of other truths: parts of a function that chooses by them (Where).
+TRUTHS = frozenset({
+    "And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

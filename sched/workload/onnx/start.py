@@ -49,17 +49,14 @@ class Start:
 
         self._name = f"{name}: what runs on the host before"
         cut = _Cut(model)
+        while turned := self._batches(model, cut, data):
+            cut = _Cut(model, cut.left | turned)
         self.inputs, self.nodes, self._tables = cut.inputs, cut.nodes, cut.tables
         self.sources = tuple(tensor for tensor in cut.border if cut.depends[tensor] & cut.numbers)
         if not self.sources:
             raise OnnxError(f"{name}: nothing that the chip computes depends on what is looked up; simplify the model")
-        first = onnx.ModelProto()
-        first.CopyFrom(model)
-        del first.graph.node[:], first.graph.output[:], first.graph.value_info[:]
-        first.graph.node.extend(cut.nodes)
-        first.graph.output.extend(helper.make_empty_tensor_value_info(tensor) for tensor in cut.border)
-        self._first, self.fixed = first, dict[str, NDArray[Any]]()
-        borders = [self._border(item) for item in data]
+        self._first, self.fixed = _beginning(model, cut), dict[str, NDArray[Any]]()
+        borders = [self._border(self._first, item) for item in data]
         self.fixed = {tensor: borders[0][tensor] for tensor in cut.border if tensor not in self.sources}
         for item in borders[1:]:
             self._same(item)
@@ -81,8 +78,18 @@ class Start:
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
 
-    def _border(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
-        live = session(self._first, self._name)
+    def _batches(self, model: ModelProto, cut: _Cut, data: Sequence[Feeds]) -> set[str]:
+        """Results of transposes that would be inputs of the chip's part with tokens, say, where an input has its batch:
+        these are left to it."""
+        makers = {output: node for node in cut.nodes for output in node.output}
+        turned = [name for name in cut.border if name in makers and makers[name].op_type == "Transpose"]
+        if not turned:
+            return set()
+        border = self._border(_beginning(model, cut), data[0])
+        return {name for name in turned if border[name].ndim > 2 and border[name].shape[0] > 1}
+
+    def _border(self, first: ModelProto, feeds: Feeds) -> dict[str, NDArray[Any]]:
+        live = session(first, self._name)
         types: Mapping[str, Any] = {"float": np.float32, "double": np.float64}
         inputs: dict[str, NDArray[Any]] = {}
         for value in live.get_inputs():
@@ -100,7 +107,7 @@ class Start:
 
     def run(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
         """The inputs of the rest for inputs of the model. Raises OnnxError where what must be the same is not."""
-        border = self._border(feeds)
+        border = self._border(self._first, feeds)
         self._same(border)
         return {tensor: border[tensor] for tensor in self.sources}
 
@@ -112,6 +119,19 @@ class Start:
         fixed = [tensor for tensor, array in self.fixed.items() if array.dtype.kind == "f"]
         constant = f"; {', '.join(fixed[:_NAMED])} must be the same for all inputs" if fixed else ""
         return f"{', '.join(named)}{f' and {more} more' if more else ''} at the beginning run on the host{constant}."
+
+
+def _beginning(model: ModelProto, cut: _Cut) -> ModelProto:
+    """The nodes before the chip's as a model."""
+    import onnx
+    from onnx import helper
+
+    first = onnx.ModelProto()
+    first.CopyFrom(model)
+    del first.graph.node[:], first.graph.output[:], first.graph.value_info[:]
+    first.graph.node.extend(cut.nodes)
+    first.graph.output.extend(helper.make_empty_tensor_value_info(tensor) for tensor in cut.border)
+    return first
 
 
 def looks_up(model: ModelProto) -> bool:
@@ -137,10 +157,13 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
 
 class _Cut:
     """Which nodes run on the host before the chip's. `numbers`: inputs that are looked up in tables (by
-    `tables`); `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs."""
+    `tables`); `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs.
+    `left`: results of nodes that do not, although they could."""
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, left: set[str] | None = None) -> None:
         from onnx import TensorProto, helper
+
+        self.left = set[str]() if left is None else left
 
         constants = {item.name for item in model.graph.initializer}
         values = [value for value in model.graph.input if value.name not in constants]
@@ -169,7 +192,8 @@ class _Cut:
                 self.tables.append(node)
             if node.op_type in _KEEP and read[0] in shaped:
                 shaped |= dict.fromkeys(node.output, shaped[read[0]])
-            if host.issuperset(read) and node.op_type not in _ON_CHIP and (read or node.op_type == "Constant"):
+            begins = node.op_type in _ON_CHIP or not self.left.isdisjoint(node.output)
+            if host.issuperset(read) and not begins and (read or node.op_type == "Constant"):
                 self.nodes.append(node)
                 host.update(node.output)
                 continue

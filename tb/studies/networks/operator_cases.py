@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from meshloom.hw.spec.config import load
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx.pointwise import UNARY
+from meshloom.sched.workload.onnx.pointwise import TRUTHS, UNARY
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -29,7 +29,10 @@ OPSET, IR_VERSION = 23, 10
 #: What each operator becomes, and where that ends.
 HOW: Mapping[str, tuple[str, str]] = {
     "Add": ("add; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
-    "AveragePool": ("average pools; with borders of fewer pixels one for each number, pasted", "no dilations"),
+    "AveragePool": (
+        "average pools; with borders of fewer pixels one for each number, pasted; three axes: a conv behind",
+        "no dilations",
+    ),
     "BatchNormalization": ("folded, or a depthwise layer", "for inference"),
     "ConvInteger": ("as Conv", "weights of 8 bits"),
     "DequantizeLinear": ("nothing", "one scale, or one for each channel of an input"),
@@ -41,14 +44,20 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Cast": ("nothing", "to floating point"),
     "Clip": ("in the layer before, or a max pool; other bounds a table", ""),
     "Concat": ("channels: planes of one tensor; rows, columns: a paste; else a change of layout before", ""),
-    "Conv": ("conv or depthwise; large kernels and strides as parts and phases in the channels", "one or two axes"),
+    "Conv": (
+        "conv or depthwise; large kernels and strides as parts and phases in the channels, as is the third axis",
+        "one to three axes",
+    ),
     "ConvTranspose": ("one conv for each phase, pasted", "one or two axes"),
     "DepthToSpace": ("convs that select channels, pasted", ""),
     "Div": ("as Mul, by a table's reciprocal", "two tensors"),
     "Dropout": ("nothing", "for inference"),
+    "Einsum": ("rearrangements around a MatMul or a Mul", "one or two tensors"),
     "Expand": ("slices, pasted", "rows and columns"),
     "Flatten": ("nothing", ""),
     "Gather": ("channels: a conv; rows, columns: slices, pasted", "constant indices"),
+    "GatherElements": ("as Gather", "constant indices"),
+    "GatherND": ("as Gather", "constant indices"),
     "Gemm": ("a conv whose kernel is the map, or of 1x1 over several vectors", "one constant factor"),
     "GlobalAveragePool": ("average pools", "31x31 pixels, or sides with small divisors"),
     "GlobalMaxPool": ("max pools", "31x31 pixels, or sides with small divisors"),
@@ -58,19 +67,25 @@ HOW: Mapping[str, tuple[str, str]] = {
         "less the mean, over the root mean square; a transpose before and behind; gains and offsets a depthwise layer",
         "the first result; epsilon is left out",
     ),
-    "MatMul": ("as Gemm; of two tensors a product, with heads as groups of channels", ""),
-    "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
+    "MatMul": ("as Gemm, also with a matrix for each head; of two tensors a product, heads as groups of channels", ""),
+    "MaxPool": (
+        "max pools; beyond 31 one behind the other; three axes: Max of several maps",
+        "one to three axes; no indices",
+    ),
     "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
     "Neg": ("folded, or a depthwise layer", ""),
     "PRelu": ("a table; with a slope for each channel a depthwise layer and an add behind it", "constant slopes"),
-    "Pad": ("zeros: in the layer behind, or a layer of one tap; copies: slices, pasted", "no other constants"),
+    "Pad": (
+        "zeros: in the layer behind, or a layer of one tap, filters of zeros, or a paste; copies: slices, pasted",
+        "no other constants",
+    ),
     "ReduceL1": ("as ReduceSum, behind a table", ""),
     "ReduceL2": ("as ReduceSum, between two tables", ""),
     "ReduceLogSum": ("as ReduceSum, and a table", ""),
     "ReduceMax": ("a max pool; over channels behind a transpose", ""),
-    "ReduceMean": ("an average pool; over channels behind a transpose", ""),
+    "ReduceMean": ("an average pool; over channels a conv, or behind a transpose", ""),
     "ReduceMin": ("as ReduceMax, between two tables", ""),
-    "ReduceSum": ("an average pool with a larger scale; over channels behind a transpose", ""),
+    "ReduceSum": ("an average pool with a larger scale; over channels a conv, or behind a transpose", ""),
     "ReduceSumSquare": ("as ReduceSum, behind a table", ""),
     "RMSNormalization": (
         "as LayerNormalization, without the mean: gains a depthwise layer or in the weights behind",
@@ -81,6 +96,7 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Reshape": ("nothing, where who reads it can tell channels, rows and columns", "whole words of channels"),
     "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "no numbers from outside"),
     "Slice": ("a slice; channels: a conv that selects them", "rows and columns move as wholes"),
+    "STFT": ("a conv with waves", "one real signal"),
     "Softmax": (
         "less the maximum, a table of exponentials, over the sum; a transpose before if its axis are channels",
         "at the end left out, or the host's",
@@ -96,9 +112,14 @@ HOW: Mapping[str, tuple[str, str]] = {
         "1,024 pixels one by one",
     ),
     "Unsqueeze": ("nothing", ""),
-    "Where": ("takes scores out of a softmax: two products and an add", "a constant mask"),
+    "Where": (
+        "of one tensor by its values: a table; by a constant: products with ones and zeros; before a softmax it takes "
+        "scores out",
+        "a constant condition, or one of the same tensor",
+    ),
     "Upsample": ("as Resize", ""),
     **dict.fromkeys(sorted(name for name in UNARY if "." not in name), ("a table", "")),
+    **dict.fromkeys(sorted(TRUTHS), ("part of the table of a Where", "where only that reads it")),
     **dict.fromkeys(("Max", "Min"), ("a table; of several tensors a paste and a max pool", "")),
     "Pow": ("a table", "with a constant"),
 }

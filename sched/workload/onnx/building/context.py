@@ -28,7 +28,8 @@ class FloatContext(ReaderContext[View]):
     `normalised`: whether per-channel arithmetic on an input is taken out of the network. `generous`: whether constants
     become values, and whatever else takes layers that the host would not need, where it runs what is at the end.
     `turns`: whether channels and pixels may change places. `functions`: for values that are functions of one other
-    value, element by element: that one, and how. `masks`: of values that are masked scores, which of their elements
+    value, element by element: that one, and how. `truths`: those of them that are true or false; no layer makes them.
+    `masks`: of values that are masked scores, which of their elements
     count. `dense`: convolutions in groups that run as one. `transposes`, `pixels`: values that several operators share,
     by what they are made of (`pictures.turn`, `maps.emit_map`).
     """
@@ -44,6 +45,7 @@ class FloatContext(ReaderContext[View]):
         self.sizes: dict[str, Size] = {}
         self.normalise: dict[str, PerChannel] = {}
         self.functions: dict[str, tuple[str, Function]] = {}
+        self.truths: set[str] = set()
         self.masks: dict[str, NDArray[np.bool_]] = {}
         self.transposes: dict[tuple[str, int, int], str] = {}
         self.pixels: dict[Size, str] = {}

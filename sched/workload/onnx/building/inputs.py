@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Tile", "Transpose"}
 #: Operators before the first that mixes channels, which treat all axes alike.
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
+#: Operators that take volumes, [1, channels, depth, rows, columns].
+_OF_VOLUMES = ("AveragePool", "Conv", "MaxPool")
 #: Operators that give heads to several others.
 _SHARING = ("Expand", "Reshape", "Unsqueeze")
 
@@ -30,11 +32,15 @@ def input_views(model: CheckedModel) -> dict[str, View]:
         _check_type(model, value)
         shape = model.input_sizes[value.name]
         channels_last = _is_channels_last(model, readers, value.name)
-        views[value.name] = (
-            _view_of_heads(value.name, shape)
-            if _has_heads(model, readers, value.name)
-            else view_of_tensor(value.name, shape, channels_last)
-        )
+        reader = readers.get(value.name)
+        if len(shape) == 5 and shape[0] == 1 and reader is not None and reader.op_type in _OF_VOLUMES:
+            size = shape[1] * shape[2], shape[3], shape[4]
+            views[value.name] = View(value.name, size, shape, np.arange(prod(size)).reshape(shape))
+        elif _has_heads(model, readers, value.name):
+            views[value.name] = _view_of_heads(value.name, shape)
+        else:
+            map_ = _view_of_map(model, readers, value.name)
+            views[value.name] = map_ or view_of_tensor(value.name, shape, channels_last)
     return views
 
 
@@ -42,6 +48,26 @@ def _view_of_heads(name: str, shape: tuple[int, ...]) -> View:
     """[1, heads, tokens, features] as a value: features of all heads are channels, tokens are pixels."""
     _, heads, tokens, features = shape
     return View(name, (heads * features, 1, tokens), shape, Layout((1, 3), (2,)).index(shape))
+
+
+def _view_of_map(model: CheckedModel, readers: dict[str, NodeProto], name: str) -> View | None:
+    """An input of three axes that becomes a picture of one channel: its first reader that does not treat all axes
+    alike puts one before the others. If that picture is turned, the input is a turned one."""
+    shape, tensor = model.input_sizes[name], name
+    reader = readers.get(name)
+    while reader is not None and reader.op_type in _ALIKE:
+        tensor = reader.output[0]
+        reader = readers.get(tensor)
+    if reader is None or reader.op_type != "Unsqueeze" or len(shape) != 3 or shape[0] != 1:
+        return None
+    axes = model.constants.get(reader.input[1]) if len(reader.input) > 1 else attributes(reader).get("axes")
+    if axes is None or list(axes) not in ([1], [-3]):
+        return None
+    behind = readers.get(reader.output[0])
+    if behind is not None and behind.op_type == "Transpose" and attributes(behind).get("perm") == [0, 1, 3, 2]:
+        turned = np.ascontiguousarray(np.arange(prod(shape)).reshape(1, shape[2], shape[1]).swapaxes(1, 2))
+        return View(name, (1, shape[2], shape[1]), shape, turned)
+    return View(name, (1, shape[1], shape[2]), shape)
 
 
 def _has_heads(model: CheckedModel, readers: dict[str, NodeProto], name: str) -> bool:

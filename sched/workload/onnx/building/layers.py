@@ -162,7 +162,9 @@ def emit_whole_map(context: FloatContext, layer: FloatLayer, view: View, rows: S
     """A fully connected layer of a whole map: its kernel is the map, however its pixels are ordered."""
     assert layer.w is not None
     channels, height, width = view.size
-    dense = scatter(layer.w[:, :, 0, 0], view.order.ravel(), prod(view.size))
+    dense, places = layer.w[:, :, 0, 0], view.order.ravel()
+    if len(places) != prod(view.size) or np.any(places != np.arange(len(places))):
+        dense = scatter(dense, places, prod(view.size))
     layer.w, layer.window = dense.reshape(-1, channels, height, width), Window(height, width)
     emit_conv(context, layer, view)
     context.see_as(layer.output, (*rows, len(layer.w)))
@@ -170,6 +172,10 @@ def emit_whole_map(context: FloatContext, layer: FloatLayer, view: View, rows: S
 
 def scatter(w: NDArray[np.float64], places: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """Weights [outputs, inputs, ...] for `count` inputs, of which those given are at `places`; 0 for the others."""
+    if np.all(np.bincount(places.ravel()) <= 1):
+        weights = np.zeros((len(w), count, *w.shape[2:]))
+        weights[:, places] = w
+        return weights
     weights = np.zeros((count, len(w), *w.shape[2:]))
     np.add.at(weights, places, w.swapaxes(0, 1))
     return weights.swapaxes(0, 1)

@@ -17,7 +17,18 @@ from ..floats import FloatLayer
 from .axes import extents_along, place_along, side_of, size_along, stride_along, window_along
 from .context import FloatContext
 from .strides import MOST_STRIDE, factors
-from .views import MOST_PIECES, NO_PAD, Piece, Size, View, find_channels, split_into_pieces, turn_index, turn_size
+from .views import (
+    MOST_PIECES,
+    NO_PAD,
+    Layout,
+    Piece,
+    Size,
+    View,
+    find_channels,
+    split_into_pieces,
+    turn_index,
+    turn_size,
+)
 from .ways import find_way
 
 
@@ -87,6 +98,9 @@ MOST_MOVED = 1024
 #: Channels of the widest word that chips have.
 _WIDEST_WORD = 32
 
+#: Weights of all convolutions that select channels for one picture.
+_MOST_SELECTED = 1 << 22
+
 #: Copies of parts of a map that take longer than to exchange channels and pixels a few times.
 _MANY = 12
 
@@ -140,9 +154,73 @@ def _build_otherwise(context: FloatContext, name: str, view: View, groups: int) 
         if (laid := _change_places(context, name, view, groups)) is not None:
             return laid
     try:
-        return _put_together(context, name, view, split_into_pieces(view.order[0], view.size, by_rows=True))
+        runs = split_into_pieces(view.order[0], view.size, by_rows=True)
+    except Refused:
+        runs = None
+    turns = context.turns and view.pad == NO_PAD
+    if runs is not None:
+        across = _put_together_across(context, name, view, sum(map(len, runs)) // 4) if turns else None
+        return across or _put_together(context, name, view, runs)
+    if (alike := _put_alike_together(context, name, view)) is not None or not turns:
+        return alike
+    return _put_together_across(context, name, view, MOST_PIECES) or _put_together_turned(context, name, view)
+
+
+def _put_together_across(context: FloatContext, name: str, view: View, most: int) -> View | None:
+    """As `_build_otherwise`, of at most so many pieces: channels and pixels change places when all is put together."""
+    _, channels, rows, columns = view.shape
+    across = view.moved(view.order.reshape(channels, -1).T.reshape(1, rows * columns, 1, channels))
+    runs = _affordable(across.order, view.size)
+    if runs is None or sum(map(len, runs)) > most:
+        return None
+    picture = _put_together(context, f"{name}/across", across, runs)
+    return context.views[turn(context, picture.value, picture.size, 1, rows)]
+
+
+def _put_together_turned(context: FloatContext, name: str, view: View) -> View | None:
+    """As `_build_otherwise`: channels and pixels change places before parts of rows move."""
+    _, _, rows, columns = view.shape
+    for groups in _turns(view.size[0], rows * columns):
+        size = turn_size(view.size, groups)
+        if (runs := _affordable(turn_index(view.order, view.size, groups), size)) is not None:
+            turned = View(turn(context, view.value, view.size, groups), size, view.shape)
+            return _put_together(context, name, turned, runs)
+    return None
+
+
+def _affordable(order: NDArray[np.int64], size: Size) -> list[list[Piece]] | None:
+    """A picture as parts of rows of a value; None if they are too many, or what selects their channels is too large."""
+    try:
+        runs = split_into_pieces(order[0], size, by_rows=True)
     except Refused:
         return None
+    selected = {(piece.channels.tobytes(), len(piece.channels)) for pieces in runs for piece in pieces}
+    return runs if sum(count for _, count in selected) * size[0] <= _MOST_SELECTED else None
+
+
+def _has_maps(view: View) -> bool:
+    """Whether each channel of a picture is a part of one channel of several rows."""
+    channel = view.channel_of.reshape(view.shape[1], -1)
+    return view.size[1] > 1 and bool(np.all(channel == channel[:, :1]))
+
+
+def _put_alike_together(context: FloatContext, name: str, view: View) -> View | None:
+    """As `_build_otherwise`: channels with the same pixels beside each other, and then each at its place."""
+    pixel = view.order[0].reshape(view.shape[1], -1) % (view.size[1] * view.size[2])
+    _, kinds = np.unique(pixel, axis=0, return_inverse=True)
+    order = np.argsort(kinds.ravel(), kind="stable")
+    if kinds.max() * 2 + 2 > np.count_nonzero(np.diff(kinds.ravel())) + 1:
+        return None  # few more runs of channels than there are kinds
+    beside = np.ascontiguousarray(view.order[:, order])
+    for by_rows in (False, True):
+        try:
+            runs = split_into_pieces(beside[0], view.size, by_rows=by_rows)
+        except Refused:
+            continue
+        picture = _put_together(context, f"{name}/alike", view.moved(beside), runs)
+        plain = View(picture.value, picture.size, (1, *picture.size))
+        return context.views[_select(context, plain, np.argsort(order), f"{name}/apart")]
+    return None
 
 
 def _change_places(context: FloatContext, name: str, view: View, groups: int) -> View | None:
@@ -176,6 +254,30 @@ def place(context: FloatContext, name: str, view: View) -> View:
     picture = arrange(context, name, view)
     del context.views[name]
     return picture
+
+
+def spread(context: FloatContext, name: str, view: View, layout: Layout | None = None) -> View:
+    """A view, some of whose elements may be repeated, as all of a value of its own. `name`: of the tensor, or a new
+    one; `layout`: in which maps of a value lie, otherwise a picture's axes are as they are, and of other tensors
+    the last axis along channels."""
+    rank = len(view.shape)
+    rows = view.size[1] if view.order.size % (view.size[1] * view.size[2]) == 0 else 1
+    if layout is None:
+        flat = rank < 3 or view.shape[0] != 1
+        layout = Layout((rank - 1,), tuple(range(rank - 1))) if flat else Layout((1,), tuple(range(2, rank)))
+        rows = 1 if flat or rank < 4 else view.shape[2]
+    laid = layout.of(view.order)
+    picture = place(context, name, view.moved(laid.reshape(1, len(laid), rows, -1)))
+    whole = View(picture.value, picture.size, (1, *picture.size))
+    return whole.moved(layout.index(view.shape))
+
+
+def unrepeated(context: FloatContext, name: str, view: View) -> View:
+    """A view itself, or, where elements of its value are in it several times, a value that has them so. `name`: as in
+    `spread`."""
+    if view.order.size <= prod(view.size) and np.all(np.bincount(view.order.ravel()) <= 1):
+        return view
+    return spread(context, context.fresh(name), view)
 
 
 def _put_elsewhere(
@@ -214,7 +316,31 @@ def lay(
         size = turn_size(view.size, groups)
         if size[0] == channels and _is_whole(turn_index(index, view.size, groups), size):
             return View(turn(context, view.value, view.size, groups), size, (1, *size)), groups
+    if (stacked := _stack_maps(context, name, view, index)) is not None:
+        return stacked, 0
+    if channels == 1 and context.turns and view.size[1] * view.size[2] < min(view.size[0], MOST_PIECES):
+        size = turn_size(view.size, 1)
+        if _is_whole(turn_index(index, view.size, 1), size):  # pixel by pixel
+            whole = View(turn(context, view.value, view.size, 1), size, (1, *size))
+            names = [_select(context, whole, np.array([at]), f"{name}/pixel{at}") for at in range(size[0])]
+            places = [PastePlace(0, at * size[2], 1, 1, 1, size[2]) for at in range(size[0])]
+            return context.views[emit_paste(context, context.fresh(f"{name}/behind"), names, places, (1, 1, pixels))], 0
     return arrange(context, name, view.moved(index.reshape(1, channels, 1, pixels)), groups_of_reader), 0
+
+
+def _stack_maps(context: FloatContext, name: str, view: View, index: NDArray[np.int64]) -> View | None:
+    """As `lay`, if each channel is whole maps of a value one after the other: below each other."""
+    channels, (count, rows, columns) = len(index), view.size
+    each = count // channels
+    if rows == 1 or columns == 1 or not 1 < each <= MOST_PIECES or view.pad != NO_PAD:
+        return None
+    if index.size != prod(view.size) or not _is_whole(index, view.size):
+        return None
+    whole = View(view.value, view.size, (1, *view.size))
+    names = [_select(context, whole, np.arange(at, count, each), f"{name}/maps{at}") for at in range(each)]
+    places = [PastePlace(at * rows, 0, 1, 1, rows, columns) for at in range(each)]
+    size = channels, each * rows, columns
+    return context.views[emit_paste(context, context.fresh(f"{name}/below"), names, places, size)]
 
 
 def begin_words(context: FloatContext, view: View, groups: int) -> View:
@@ -237,7 +363,9 @@ def _build_picture(context: FloatContext, name: str, view: View, groups: int) ->
         return context.views[maker.output]
     runs = split_into_pieces(view.order[0], view.size)
     many = sum(map(len, runs)) > _MANY and context.turns and view.pad == NO_PAD
-    laid = _change_places(context, name, view, groups) if many else None
+    laid = _put_alike_together(context, name, view) if sum(map(len, runs)) > _MANY and _has_maps(view) else None
+    if laid is None and many:
+        laid = _change_places(context, name, view, groups)
     return laid or _put_together(context, name, view, runs)
 
 

@@ -13,8 +13,8 @@ from ..errors import OnnxError, Refused
 from ..floats import FloatLayer, FloatNet
 from ..reader_context import COPY
 from .context import FloatContext
-from .pictures import arrange, as_picture
-from .views import NO_PAD, View, natural
+from .pictures import arrange, as_picture, spread
+from .views import NO_PAD, View, layout_of, natural
 
 
 def build_network(context: FloatContext) -> FloatNet:
@@ -23,9 +23,13 @@ def build_network(context: FloatContext) -> FloatNet:
     origins: list[str] = []
     end_orders: dict[str, NDArray[np.int64]] = {}
     by_value: dict[str, set[str]] = {}  # tensors that a value is a result as
+    constants = [name for name in context.model.outputs if name not in context.views]
+    if constants and len(constants) == len(context.model.outputs):
+        raise OnnxError(f"{context.model.name}: output {constants[0]!r} is a constant; remove it")
+    context.notes += [f"Output {name} is a constant, whatever the input." for name in constants]
     for name in context.model.outputs:
-        if name not in context.views:
-            raise OnnxError(f"{context.model.name}: output {name!r} is a constant; remove it")
+        if name in constants:
+            continue
         origin = context.before.get(name, name)
         view = _find_result(context, origin, name)
         if view.value in context.inputs or origin not in by_value.setdefault(view.value, {origin}):
@@ -86,6 +90,8 @@ def _find_result(context: FloatContext, name: str, output: str) -> View:
         return view
     context.turns = False  # whoever reads results knows their order
     try:
+        if len(view.shape) > 4 and plain and not whole:
+            return spread(context, context.fresh(f"{name}/end"), view, layout_of(view))
         return as_picture(context, name) if len(view.shape) > 2 else _arrange_vectors(context, name, view)
     except Refused as refusal:
         if whole:

@@ -74,7 +74,7 @@ def find_function(context: FloatContext, node: Node) -> tuple[str, Function] | N
     bases = {_find_base(context, view.value) for view in views}
     if len(bases) > 1 and len({view.value for view in views}) == 1:
         bases = {first.value}
-    if len(bases) != 1:
+    if len(bases) != 1 or bases & context.truths:
         return None
     (base,) = bases
     return base, _compose(context, node, base, constants)
@@ -109,10 +109,19 @@ def _is_table(context: FloatContext, name: str) -> bool:
 
 
 def emit_table(context: FloatContext, node: Node, base: str, function: Function) -> None:
-    view = next(context.view(name) for name in node.input if name in context.views)
+    view = next(context.views[name] for name in node.input if name in context.views)
     layer = FloatLayer("table", node.output[0], (base,), function=function)
     context.emit_like(layer, view)
     context.functions[layer.output] = base, function
+
+
+def note_truth(context: FloatContext, node: Node, base: str, function: Function) -> None:
+    """A result that is true or false for each number of a value: part of the function that chooses by it."""
+    view = next(context.views[name] for name in node.input if name in context.views)
+    value = context.fresh(node.output[0])
+    context.views[node.output[0]] = replace(view, value=value, single=False)
+    context.functions[value] = base, function
+    context.truths.add(value)
 
 
 def apply_function(context: FloatContext, view: View, output: str, function: Function) -> View:

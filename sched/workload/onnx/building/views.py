@@ -120,6 +120,24 @@ def layout_of(view: View) -> Layout | None:
     return layout if whole else None
 
 
+def rough_layout(view: View) -> Layout | None:
+    """The layout of a view of some pixels of some channels; None if it is these in no order of axes."""
+    if view.pad != NO_PAD or view.order.size == 0:
+        return None
+    plane = view.size[1] * view.size[2]
+    channels: list[int] = []
+    pixels: list[int] = []
+    places = np.full((1,) * len(view.shape), view.order.flat[0])
+    for axis, size in enumerate(view.shape):
+        if size == 1:
+            continue
+        step = int(np.take(view.order, 1, axis).flat[0] - view.order.flat[0])
+        (pixels if 0 < step < plane else channels).append(axis)
+        along = np.arange(size) * step
+        places = places + along.reshape([-1 if axis == at else 1 for at in range(len(view.shape))])
+    return Layout(tuple(channels), tuple(pixels)) if np.array_equal(places, view.order) else None
+
+
 def turn_index(index: NDArray[np.int64], size: Size, groups: int) -> NDArray[np.int64]:
     """Elements of a value of `size` as those of its transpose in `groups` groups of channels (`workload.graph.Layer`),
     which has `turned_size`."""

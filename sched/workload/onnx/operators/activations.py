@@ -10,11 +10,11 @@ from ..building.context import FloatContext, Operator
 from ..building.layers import clip_at, numbers_by_channel
 from ..building.maps import emit_constant
 from ..building.pictures import settle
-from ..building.tables import apply_function, emit_table, find_function, or_table
-from ..errors import Refused
+from ..building.tables import apply_function, emit_table, find_function, note_truth, or_table
+from ..errors import Refused, operator_name
 from ..floats import FloatLayer
 from ..load import Attributes, Node
-from ..pointwise import SEVERAL, UNARY, function
+from ..pointwise import SEVERAL, TRUTHS, UNARY, function
 
 
 def table(context: FloatContext, node: Node, attributes: Attributes) -> None:
@@ -26,6 +26,32 @@ def table(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if composed is None:
         raise Refused("of several tensors, or with constants that differ from channel to channel")
     emit_table(context, node, *composed)
+
+
+def compare(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    """A truth for each number: no layer, but a part of what chooses by it."""
+    if not _only_chooses(context, node.output[0]):
+        raise Refused("no layer does that; only a Where may choose by it")
+    for name in node.input:
+        if name in context.views and context.views[name].value not in context.truths:
+            settle(context, name)
+    composed = find_function(context, node)
+    if composed is None:
+        raise Refused("compares several tensors, or with constants that differ from channel to channel")
+    note_truth(context, node, *composed)
+
+
+def _only_chooses(context: FloatContext, name: str) -> bool:
+    """Whether nothing but choices (Where) and truths that only they read follows from a truth."""
+    readers = context.model.readers.get(name, ())
+    if name in context.model.outputs or not readers:
+        return False
+    return all(
+        list(reader.input).index(name) == 0
+        if reader.op_type == "Where"
+        else operator_name(reader) in TRUTHS and _only_chooses(context, reader.output[0])
+        for reader in readers
+    )
 
 
 def prelu(context: FloatContext, node: Node, attributes: Attributes) -> None:
@@ -74,6 +100,7 @@ def clip(context: FloatContext, node: Node, attributes: Attributes) -> None:
 
 OPERATORS: dict[str, Operator] = {
     **dict.fromkeys(sorted(UNARY | SEVERAL - {"Max", "Min", "PRelu"}), table),
+    **dict.fromkeys(sorted(TRUTHS), compare),
     "Clip": or_table(clip),
     "PRelu": prelu,
     "Relu": or_table(relu),

@@ -14,7 +14,7 @@ from ...graph import PastePlace, Window
 from ..building.context import FloatContext, Operator
 from ..building.layers import emit_affine, numbers_by_channel
 from ..building.maps import emit_constant
-from ..building.pictures import place, settle
+from ..building.pictures import place, settle, spread, unrepeated
 from ..building.tables import apply_function, emit_table, find_function, or_table
 from ..building.views import NO_PAD, View, layout_of, natural
 from ..errors import Refused
@@ -56,7 +56,12 @@ def _emit_of_pictures(context: FloatContext, kind: Any, node: Node, a: View, b: 
     if _emit_of_layouts(context, kind, node, a, b):
         return
     if len(shape) not in (3, 4) or shape[0] != 1:
-        raise Refused(f"operands have shapes {list(a.shape)} and {list(b.shape)}, which no picture holds alike")
+        wide = [view.moved(np.ascontiguousarray(np.broadcast_to(view.order, shape))) for view in (a, b)]
+        first, second = (
+            spread(context, context.fresh(f"{node.output[0]}/{index}"), view) for index, view in enumerate(wide)
+        )
+        context.emit_like(FloatLayer(kind, node.output[0], (first.value, second.value)), first)
+        return
     picture = shape if len(shape) == 4 else (*shape[:2], 1, shape[2])
     views: list[View] = []
     for index, view in enumerate((a, b)):
@@ -198,6 +203,12 @@ def _with_constant(context: FloatContext, node: Node, right: _Affine, left: _Aff
     if shape != view.shape and prod(shape) == prod(view.shape) and view.pad == NO_PAD:  # more axes of size 1
         name = context.fresh(f"{name}/wide")
         view = context.views[name] = replace(view.moved(view.order.reshape(shape)), single=False)
+    elif shape != view.shape:  # each of its numbers beside several constants
+        context.only_if_generous(f"a constant of shape {list(numbers.shape)} does not fit {list(view.shape)}")
+        wide = np.ascontiguousarray(np.broadcast_to(settle(context, name).order, shape))
+        view = spread(context, context.fresh(f"{name}/wide"), context.view(name).moved(wide))
+        name = context.fresh(f"{name}/wide")
+        context.views[name] = replace(view, single=False)
     try:
         gain, offset = (right if which else left)(numbers_by_channel(context, numbers, view))
     except Refused:
@@ -212,6 +223,7 @@ def _emit_by_pixels(
     context: FloatContext, node: Node, view: View, gain: NDArray[np.float64], offset: NDArray[np.float64]
 ) -> None:
     """gain * x + offset, where one of them differs from pixel to pixel and the other is 1, -1 or 0."""
+    view = unrepeated(context, f"{node.output[0]}/each", view)
     if np.any(gain != gain.flat[0]):
         factor = emit_constant(context, gain, view, node.output[0])
         context.emit_like(FloatLayer("mul", node.output[0], (view.value, factor.value)), view)

@@ -11,8 +11,8 @@ import numpy as np
 from ...graph import PastePlace
 from ..building.context import FloatContext, Operator
 from ..building.maps import emit_map
-from ..building.pictures import as_picture, lay, place, settle
-from ..building.views import Layout, View, layout_of, natural
+from ..building.pictures import as_picture, lay, place, settle, spread
+from ..building.views import Layout, View, layout_of, natural, rough_layout
 from ..errors import Refused
 from ..floats import FloatLayer
 from ..load import Attributes, Node
@@ -73,12 +73,19 @@ def _join_layouts(context: FloatContext, node: Node, axis: int) -> bool:
         return False
     layouts = [(view, layout) for view in known if (layout := layout_of(view)) is not None]
     if not layouts:
-        return False
+        name = next(name for name in node.input if name in context.views)
+        if not context.generous or (layout := rough_layout(known[0])) is None:
+            return False
+        view = spread(context, context.fresh(f"{name}/whole"), known[0], layout)
+        context.views[name] = view = replace(view, single=False)
+        layouts = [(view, layout)]
     layouts.sort(key=lambda pair: -pair[0].shape[axis])  # which has the axis
     like, layout = layouts[0]
     if axis not in layout.channels and axis not in layout.pixels:
         if layout.channels and axis > max(layout.channels):  # finer than features
             layout = Layout((*layout.channels, axis), layout.pixels)
+        elif len(shapes[0]) > 4 and layout.pixels and layout.channels and axis < min(layout.channels):  # of whole maps
+            layout = Layout((axis, *layout.channels), layout.pixels)
         else:
             layout = Layout(layout.channels, (axis, *layout.pixels))
     if axis in layout.pixels[1:]:  # behind other pixels: before them

@@ -119,6 +119,27 @@ def gather(context: FloatContext, node: Node, attributes: Attributes) -> None:
     context.move(node, np.take(view.order, indices, axis))
 
 
+def gather_places(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    """GatherND: the last axis of the indices says a place in the first axes of the operand."""
+    order, indices = settle(context, node.input[0]).order, context.constant(node, 1, "indices")
+    shared = attributes.get("batch_dims", 0)
+    depth, lead = indices.shape[-1], indices.shape[:-1]
+    if order.shape[:shared] != indices.shape[:shared] or not depth <= order.ndim - shared:
+        raise Refused(f"indices of shape {list(indices.shape)} for an operand of shape {list(order.shape)}")
+    check_size((*lead, *order.shape[shared + depth :]))
+    many = order.reshape(-1, *order.shape[shared:])
+    places = indices.reshape(len(many), *indices.shape[shared:])
+    parts = [one[tuple(np.moveaxis(place, -1, 0))] for one, place in zip(many, places, strict=True)]
+    context.move(node, np.stack(parts).reshape(*lead, *order.shape[shared + depth :]))
+
+
+def gather_elements(context: FloatContext, node: Node, attributes: Attributes) -> None:
+    order, indices = settle(context, node.input[0]).order, context.constant(node, 1, "indices")
+    axis = attributes.get("axis", 0) % order.ndim
+    few = tuple(slice(None if at == axis else size) for at, size in enumerate(indices.shape))
+    context.move(node, np.take_along_axis(order[few], indices, axis))
+
+
 def split(context: FloatContext, node: Node, attributes: Attributes) -> None:
     view, count = settle(context, node.input[0]), len(node.output)
     axis: int = attributes.get("axis", 0)
@@ -160,6 +181,8 @@ OPERATORS: dict[str, Operator] = {
     "Expand": expand,
     "Flatten": flatten,
     "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_places,
     "Identity": identity,
     "QuantizeLinear": refuse_integers,
     "Reshape": reshape,

@@ -11,11 +11,12 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..building.context import FloatContext, Operator
 from ..building.layers import emit_affine, numbers_by_channel
 from ..building.maps import emit_constant, emit_map
-from ..building.pictures import lay, settle, turn
+from ..building.pictures import lay, place, settle, turn
 from ..building.views import View, turn_index, turn_size
 from ..errors import Refused
 from ..floats import FloatLayer
@@ -80,7 +81,13 @@ def standardise(
     scale, bias = (context.optional(node, index, what) for index, what in ((1, "scale"), (2, "bias")))
     plain = all(array is None or np.all(array == one) for array, one in ((scale, 1), (bias, 0)))
     rows = prod(view.shape[:axis])
-    x, groups = lay(context, node.input[0], view, np.ascontiguousarray(view.order.reshape(rows, -1)))
+    laid = view.order.reshape(rows, -1)
+    places = np.arange(view.order.size)
+    if rows == 1 and 1 < view.size[1] * view.size[2] < view.size[0] and np.array_equal(laid[0], places):
+        # all that there is, pixel by pixel: fewer parts than channel by channel
+        places = places.reshape(-1, view.size[0]).T.ravel()
+        laid = laid.reshape(view.size[0], -1).T.reshape(1, -1)
+    x, groups = lay(context, node.input[0], view, np.ascontiguousarray(laid))
     operand = x.value
     if centred:
         operand = context.fresh(f"{node.output[0]}/less")
@@ -88,13 +95,17 @@ def standardise(
     last = node.output[0] if plain and not groups else context.fresh(f"{node.output[0]}/even")
     even = FloatLayer("normalise", last, (operand,), by="root", epsilon=epsilon)
     context.emit(even, x.size)
-    result = context.views[last].moved(np.arange(view.order.size).reshape(view.shape))
+    result = context.views[last].moved(places.reshape(view.shape))
     if groups:  # back to where channels and pixels were
         last = node.output[0] if plain else context.fresh(f"{node.output[0]}/back")
         size = view.size[0], 1, view.size[1] * view.size[2]
         context.emit(FloatLayer("transpose", last, (even.output,), groups=groups), size)
         result = context.views[last].moved(view.order)
     context.keep_view(last, result)
+    if not groups and x.size[0] < view.size[0] and _is_whole_map(view):
+        result = _apart(context, result, view, np.argsort(laid.ravel()), last)
+        if plain:
+            context.views[node.output[0]] = result
     if plain:
         return
     ones, zeros = np.ones(1), np.zeros(1)
@@ -105,9 +116,9 @@ def standardise(
     try:
         gain, offset = (numbers_by_channel(context, array, result) for array in factors)
     except Refused:  # a number for each pixel, which becomes a channel
-        result = replace(result, value=turn(context, last, result.size, 1), size=turn_size(result.size, 1)).moved(
-            turn_index(result.order, result.size, 1)
-        )
+        result = replace(
+            result, value=turn(context, result.value, result.size, 1), size=turn_size(result.size, 1)
+        ).moved(turn_index(result.order, result.size, 1))
         try:
             gain, offset = (numbers_by_channel(context, array, result) for array in factors)
         except Refused:  # a number for each element
@@ -118,6 +129,21 @@ def standardise(
             return
     w, bias = gain[:, None, None, None].copy(), offset.copy()
     context.emit_like(FloatLayer("depthwise", node.output[0], (result.value,), w=w, bias=bias), result)
+
+
+def _is_whole_map(view: View) -> bool:
+    return view.size[1] * view.size[2] > 1 and np.array_equal(np.sort(view.order.ravel()), np.arange(prod(view.size)))
+
+
+def _apart(context: FloatContext, result: View, view: View, order: NDArray[np.int64], name: str) -> View:
+    """A result whose maps lie behind or below each other, as maps beside each other again, if that can be made.
+    `order`: for each element of the operand's value the one of the result's."""
+    whole = View(result.value, result.size, (1, *view.size), order.reshape(1, *view.size))
+    try:
+        picture = place(context, context.fresh(f"{name}/apart"), whole)
+    except Refused:
+        return result
+    return replace(view, value=picture.value, single=False)
 
 
 def batch_normalisation(context: FloatContext, node: Node, attributes: Attributes) -> None:

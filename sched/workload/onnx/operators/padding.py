@@ -11,10 +11,11 @@ import numpy as np
 from ..bounds import check_size
 from ..building.context import FloatContext, Operator
 from ..building.pictures import as_picture, pad_picture, settle
-from ..building.views import NO_PAD, View, natural
+from ..building.views import NO_PAD, Layout, View, layout_of, natural
 from ..errors import Refused
 from ..floats import FloatLayer
 from ..load import Attributes, Node
+from .joining import concat
 
 
 def pad(context: FloatContext, node: Node, attributes: Attributes) -> None:
@@ -52,7 +53,18 @@ def pad(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if not any(pads):
         return
     if value == 0:
-        _surround(context, node.output[0], pads)
+        view = context.views[node.output[0]]
+        layout = layout_of(view)
+        if context.generous and layout is not None and natural(view) is None and layout.channels != (1,):
+            _join_zeros(context, node, view, pads)  # heads, tokens, features
+            return
+        try:
+            _surround(context, node.output[0], pads)
+        except Refused:
+            if not context.generous:
+                raise
+            context.views[node.output[0]] = view
+            _join_zeros(context, node, settle(context, node.output[0]), pads)
         return
     context.only_if_generous(f"pads with {value:g}")
     if not np.isfinite(value) or abs(value) > 1e4:
@@ -91,6 +103,53 @@ def _surround(context: FloatContext, name: str, pads: Sequence[int]) -> None:
         raise Refused(f"pads {list(pads)}; only rows and columns can be padded")
     top, left, bottom, right = (a + b for a, b in zip(view.pad, (pads[2], pads[3], pads[6], pads[7]), strict=True))
     context.views[name] = replace(view, shape=shape, pad=(top, left, bottom, right))
+
+
+def _join_zeros(context: FloatContext, node: Node, view: View, pads: Sequence[int]) -> None:
+    """Zeros before and behind along any axes: filters of zeros where these are channels, others joined."""
+    from onnx import helper
+
+    output, rank = node.output[0], len(view.shape)
+    sides = list(zip(pads[:rank], pads[rank:], strict=True))
+    layout = layout_of(view)
+    if layout is not None and all(axis in layout.channels for axis in range(rank) if any(sides[axis])):
+        _pad_channels(context, output, view, layout, sides)
+        return
+    name = context.fresh(f"{output}/inside")
+    context.views[name] = replace(view, single=False)
+    for axis, amounts in enumerate(sides):
+        if not any(amounts):
+            continue
+        names = [name]
+        for at, amount in enumerate(amounts):
+            if amount:
+                zeros = context.fresh(f"{output}/zeros{axis}_{at}")
+                shape = [amount if each == axis else size for each, size in enumerate(context.views[name].shape)]
+                context.constants[zeros] = np.zeros(shape)
+                names.insert(at * len(names), zeros)
+        name = context.fresh(f"{output}/along{axis}")
+        concat(context, helper.make_node("Concat", names, [name], node.name), {"axis": axis})
+    context.views[output] = context.views[name]
+
+
+def _pad_channels(
+    context: FloatContext, output: str, view: View, layout: Layout, sides: Sequence[tuple[int, int]]
+) -> None:
+    sources = np.pad(
+        layout.of(view.order)[:, 0].reshape([view.shape[axis] for axis in layout.channels])
+        // (view.size[1] * view.size[2]),
+        [sides[axis] for axis in layout.channels],
+        constant_values=-1,
+    ).ravel()
+    w = np.zeros((len(sources), view.size[0], 1, 1))
+    there = np.flatnonzero(sources >= 0)
+    w[there, sources[there]] = 1
+    del context.views[output]
+    layer = FloatLayer("conv", context.fresh(output), (view.value,), w=w, bias=np.zeros(len(w)), moves=True)
+    context.emit(layer, (len(w), *view.size[1:]))
+    shape = [size + sum(sides[axis]) for axis, size in enumerate(view.shape)]
+    context.keep_view(layer.output, context.views[layer.output].moved(layout.index(shape)))
+    context.views[output] = context.views[layer.output]
 
 
 OPERATORS: dict[str, Operator] = {"Pad": pad}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..bounds import check_size
 from ..building.context import FloatContext, Operator
 from ..building.kernels import emit_conv
-from ..building.layers import emit_fully_connected
+from ..building.layers import emit_fully_connected, require_finite
 from ..building.maps import emit_constant
 from ..building.pictures import begin_words, lay, settle
 from ..building.views import View
@@ -49,6 +53,9 @@ def matmul(context: FloatContext, node: Node, attributes: Attributes) -> None:
     if second in context.constants:
         w = context.constants[second]
         w = w.reshape(w.shape[-2:]) if w.ndim > 2 and prod(w.shape[:-2]) == 1 else w
+        if w.ndim > 2:
+            _multiply_by_each(context, node, w)
+            return
         if w.ndim != 2:
             raise Refused(f"weights have shape {list(w.shape)}, must be [inputs, outputs]")
         emit_fully_connected(context, node, w.T, None)
@@ -58,9 +65,37 @@ def matmul(context: FloatContext, node: Node, attributes: Attributes) -> None:
         _multiply_tensors(context, node, settle(context, first), settle(context, second))
 
 
+def _multiply_by_each(context: FloatContext, node: Node, w: NDArray[Any]) -> None:
+    """Constants [..., inputs, outputs], a matrix for each one of the operand's: convolutions in groups, with zeros
+    between these."""
+    view, (depth, columns) = settle(context, node.input[0]), w.shape[-2:]
+    if len(view.shape) < 2 or view.shape[-1] != depth:
+        raise Refused(f"weights of shape {list(w.shape)} for an operand of shape {list(view.shape)}")
+    lead = np.broadcast_shapes(view.shape[:-2], w.shape[:-2])
+    rows, groups = view.shape[-2], prod(lead)
+    check_size((groups * columns, groups * depth), "the weights of its groups, with zeros between them,")
+    order = np.broadcast_to(view.order, (*lead, rows, depth)).reshape(groups, rows, depth)
+    x, _ = lay(context, node.input[0], view, np.ascontiguousarray(order.swapaxes(1, 2)).reshape(-1, rows))
+    weights = np.zeros((groups, columns, groups, depth))
+    each = np.broadcast_to(require_finite(w), (*lead, depth, columns)).reshape(groups, depth, columns)
+    weights[np.arange(groups), :, np.arange(groups)] = each.swapaxes(1, 2)
+    dense = weights.reshape(groups * columns, groups * depth, 1, 1)
+    emit_conv(context, FloatLayer("conv", node.output[0], (x.value,), w=dense, bias=np.zeros(len(dense))), x)
+    count: int = groups * columns * rows
+    index = np.ascontiguousarray(np.arange(count).reshape(groups, columns, rows).swapaxes(1, 2))
+    context.keep_view(node.output[0], context.views[node.output[0]].moved(index.reshape(*lead, rows, columns)))
+
+
 def _multiply_weights(context: FloatContext, node: Node) -> None:
     """Constant [outputs, inputs] x tensor [..., inputs, columns]."""
     w, view = context.constant(node, 0, "first factor"), settle(context, node.input[1])
+    if w.ndim > 2 and len(view.shape) >= 2 and w.shape[-1] == view.shape[-2]:  # each transposed, and the other way
+        turned, output = context.fresh(f"{node.input[1]}/turned"), node.output[0]
+        context.views[turned] = replace(view.moved(np.ascontiguousarray(view.order.swapaxes(-1, -2))), single=False)
+        _multiply_by_each(context, _between(node, [turned], output), w.swapaxes(-1, -2))
+        result = context.views[output]
+        context.keep_view(output, result.moved(np.ascontiguousarray(result.order.swapaxes(-1, -2))))
+        return
     if w.ndim != 2 or len(view.shape) < 2 or prod(view.shape[:-2]) != 1 or w.shape[1] != view.shape[-2]:
         raise Refused(f"weights of shape {list(w.shape)} before an operand of shape {list(view.shape)}")
     x, _ = lay(context, node.input[1], view, view.order.reshape(view.shape[-2:]))

@@ -14,7 +14,7 @@ from ...graph import PlainKind, Window
 from ..building.context import FloatContext, Operator
 from ..building.pictures import as_picture, lay, settle
 from ..building.strides import MOST_STRIDE
-from ..building.views import View, natural
+from ..building.views import Layout, View, layout_of, natural
 from ..building.windowed import emit_averages, emit_maxima
 from ..errors import Refused
 from ..floats import FloatLayer
@@ -66,8 +66,7 @@ def reduce(context: FloatContext, node: Node, attributes: Attributes) -> None:
     _reduce_axes(context, kind, node, attributes, (name, view), output)
     for each in after:
         reduced = context.views[output]
-        context.emit(FloatLayer("table", node.output[0], (output,), function=each), reduced.size)
-        context.see_as(node.output[0], reduced.shape)
+        context.emit_like(FloatLayer("table", node.output[0], (output,), function=each), reduced)
 
 
 def _reduce_axes(
@@ -92,6 +91,8 @@ def _reduce_axes(
     wide = {axis for axis in order[2:] if view.shape[axis] > 1}
     if not (natural(view) and rank > 2 and wide <= over and all(view.shape[axis] == 1 for axis in over - wide)):
         context.only_if_generous(f"over axes {axes}; must be over rows and columns, 2 and 3")
+        if kind != "max" and _sum_channels(context, kind, node, over, view, output, shape or (1,)):
+            return
         moved = view.order.transpose([*others, *sorted(over)]).reshape(-1, count)
         view, _ = lay(context, name, view, np.ascontiguousarray(moved))
     _pool_globally(context, pool, output, view, shape or (1,))
@@ -101,6 +102,53 @@ def _reduce_axes(
             layer.gain = float(count)
         else:
             layer.w = layer.w * count
+
+
+def _sum_channels(
+    context: FloatContext,
+    kind: str,
+    node: Node,
+    over: set[int],
+    view: View,
+    output: str,
+    shape: tuple[int, ...],
+) -> bool:
+    """Sums or means of several maps, if those axes are channels: a convolution of ones. What goes over pixels too
+    follows."""
+    from onnx import helper
+
+    layout = layout_of(view)
+    plane = view.size[1] * view.size[2]
+    if layout is None or plane == 1:
+        return False
+    summed = [axis for axis in layout.channels if axis in over]
+    kept = tuple(axis for axis in layout.channels if axis not in over)
+    if not summed:
+        return False
+    whole = layout.of(view.order)[:, 0] // plane
+    sources = whole.reshape([view.shape[axis] for axis in layout.channels])
+    sources = sources.transpose([layout.channels.index(axis) for axis in (*kept, *summed)])
+    count = prod(view.shape[axis] for axis in summed)
+    sources = sources.reshape(-1, count)
+    w = np.zeros((len(sources), view.size[0], 1, 1))
+    np.add.at(w[:, :, 0, 0], (np.arange(len(sources))[:, None], sources), 1 / count if kind == "mean" else 1.0)
+    rest = sorted(axis for axis in over if axis not in summed and view.shape[axis] > 1)
+    part = context.fresh(f"{output}/channels") if rest else output
+    layer = FloatLayer("conv", part, (view.value,), w=w, bias=np.zeros(len(w)))
+    context.emit(layer, (len(w), *view.size[1:]))
+    single = tuple(1 if axis in summed else size for axis, size in enumerate(view.shape))
+    index = Layout(kept, layout.pixels).index(single)
+    if not rest:
+        context.keep_view(output, context.views[output].moved(index.reshape(shape)))
+        return True
+    context.views[part] = context.views[part].moved(index)
+    again = helper.make_node(node.op_type, [part], [output], node.name)
+    options = {"axes": rest, "keepdims": 1}
+    _reduce_axes(context, kind, again, options, (part, context.views[part]), output)
+    context.views[output] = context.views[output].moved(context.views[output].order.reshape(shape))
+    if not context.views[output].is_picture:
+        context.orders[output] = context.views[output].order
+    return True
 
 
 def _pool_globally(context: FloatContext, kind: PlainKind, output: str, view: View, shape: tuple[int, ...]) -> None:

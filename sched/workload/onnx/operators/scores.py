@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from ..building.context import FloatContext, Operator
 from ..building.maps import emit_constant
-from ..building.pictures import settle
-from ..building.tables import or_table
+from ..building.pictures import settle, unrepeated
+from ..building.tables import emit_table, find_function, or_table
 from ..building.views import View
 from ..errors import Refused
 from ..floats import FloatLayer
 from ..load import Attributes, Node
 from ..load import attributes as attributes_of
-from .elementwise import add
+from .elementwise import add, lay_like
 
 #: Operators between the scores of an attention and their softmax.
 _ON_SCORES = {"Add", "Cast", "Clip", "Div", "Identity", "Max", "Mul", "Sub", "Tanh", "Where"}
@@ -30,9 +30,7 @@ _GONE = 64.0
 
 def meets_softmax(context: FloatContext, name: str) -> bool:
     """Whether a softmax over the last axis follows, with nothing but functions of single scores between."""
-    for reader in context.model.nodes:
-        if name not in reader.input:
-            continue
+    for reader in context.model.readers.get(name, ()):
         if reader.op_type in ("Softmax", "LogSoftmax"):
             rank = len(context.model.inferred.get(name, ())) or 4
             axis = attributes_of(reader).get("axis", 1 if context.model.opset < 13 else -1)
@@ -56,17 +54,69 @@ def add_to_scores(context: FloatContext, node: Node, attributes: Attributes) -> 
 
 
 def where(context: FloatContext, node: Node, attributes: Attributes) -> None:
-    """Scores where a constant says so, and something very small elsewhere, before a softmax."""
+    """A function of one tensor that chooses by it. Where a constant chooses: scores, and something very small
+    elsewhere, before a softmax; otherwise the one times ones and zeros, and the other times zeros and ones."""
+    if node.input[0] in context.views:
+        _choose_by_value(context, node)
+        return
     condition, low, scores = context.constant(node, 0, "condition").astype(bool), *node.input[1:]
     context.only_if_generous("no layer does that")
     mask = ~condition
     if low in context.views:
         low, scores, mask = scores, low, condition
-    if low not in context.constants or not meets_softmax(context, node.output[0]):
-        raise Refused("chooses between tensors; only scores before a softmax are masked")
-    if np.any(context.constants[low] >= -_MASKED):
-        raise Refused(f"masks scores with {float(context.constants[low].max()):g}; must be below {-_MASKED:g}")
-    _mask(context, node, scores, mask, np.zeros(1))
+    if (
+        low in context.constants
+        and scores in context.views
+        and meets_softmax(context, node.output[0])
+        and np.all(context.constants[low] < -_MASKED)
+    ):
+        _mask(context, node, scores, mask, np.zeros(1))
+    else:
+        _choose_by_place(context, node, condition)
+
+
+def _choose_by_value(context: FloatContext, node: Node) -> None:
+    for name in node.input[1:]:
+        if name in context.views:
+            settle(context, name)
+    if (composed := find_function(context, node)) is None:
+        raise Refused(
+            f"its condition ({node.input[0]!r}) is computed of other tensors than what it chooses between; it must be "
+            "a constant, or all be functions of one tensor"
+        )
+    emit_table(context, node, *composed)
+
+
+def _choose_by_place(context: FloatContext, node: Node, condition: NDArray[np.bool_]) -> None:
+    """Two tensors, or one and a constant: what is not chosen is multiplied by 0."""
+    some = [settle(context, name) for name in node.input[1:] if name in context.views]
+    shapes = [(context.views if name in context.views else context.constants)[name].shape for name in node.input[1:]]
+    shape = np.broadcast_shapes(condition.shape, *shapes)
+    whole = [view for view in some if view.shape == shape]
+    if not whole:
+        raise Refused(f"chooses between tensors of which none has the result's shape {list(shape)}")
+    output, like = node.output[0], unrepeated(context, f"{node.output[0]}/each", whole[0])
+    terms: list[str] = []
+    rest = np.zeros(shape)
+    for at, (name, mask) in enumerate(zip(node.input[1:], (condition, ~condition), strict=True)):
+        mask = np.broadcast_to(mask, shape)
+        if name in context.constants:
+            rest = np.where(mask, context.constants[name].astype(np.float64), rest)
+            continue
+        view = lay_like(context, name, like, f"{output}/{at}")
+        if mask.all():
+            context.views[output] = replace(view, single=False)
+            return
+        if mask.any():
+            factor = emit_constant(context, mask, like, f"{output}/chosen{at}")
+            term = FloatLayer("mul", context.fresh(f"{output}/term{at}"), (view.value, factor.value))
+            terms.append(context.emit(term, like.size))
+    if np.any(rest) or not terms:
+        terms.append(emit_constant(context, rest, like, f"{output}/rest").value)
+    if len(terms) > 1:
+        terms = [context.emit(FloatLayer("add", context.fresh(output), (terms[0], terms[1])), like.size)]
+    context.keep_view(terms[0], like)
+    context.views[output] = context.views[terms[0]]
 
 
 def _mask(context: FloatContext, node: Node, name: str, mask: NDArray[np.bool_], term: NDArray[np.float64]) -> None:

@@ -12,6 +12,7 @@ from ..building.context import Operator
 from ..errors import OnnxError, operator_name
 from . import (
     activations,
+    contractions,
     convolutions,
     elementwise,
     joining,
@@ -23,6 +24,8 @@ from . import (
     reductions,
     resizing,
     scores,
+    spectra,
+    volumes,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ GROUP = "meshloom.operators"
 #: Operator to its function.
 OPERATORS: Mapping[str, Operator] = {
     **activations.OPERATORS,
+    **contractions.OPERATORS,
     **convolutions.OPERATORS,
     **elementwise.OPERATORS,
     **joining.OPERATORS,
@@ -44,6 +48,8 @@ OPERATORS: Mapping[str, Operator] = {
     **reductions.OPERATORS,
     **resizing.OPERATORS,
     **scores.OPERATORS,
+    **spectra.OPERATORS,
+    **volumes.OPERATORS,  # in the place of those of pictures
 }
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..constant_nodes import computable, computed
+from ..errors import Refused
 from ..load import CheckedModel, Node, attributes
 
 #: Gates of each operator, in the order of its weights, and its functions unless it says others.
@@ -29,9 +31,47 @@ def unroll_recurrences(model: CheckedModel) -> CheckedModel:
     """The model with the steps of such operators where weights are constant, the input's length is known and no
     element of the batch is shorter; it computes the same tensors."""
     nodes: list[Node] = []
+    if any(node.op_type in _GATES for node in model.nodes):
+        model = _with_constants(model)
     for node in model.nodes:
         steps = _steps(model, node) if node.op_type in _GATES and node.domain in ("", "ai.onnx") else None
         nodes += [node] if steps is None else steps
+    return model.with_nodes(nodes)
+
+
+def _with_constants(model: CheckedModel) -> CheckedModel:
+    """The model with what is computed of constants alone for such operators (gates in another order) as constants."""
+    from onnx import helper, numpy_helper
+
+    makers = {name: node for node in model.nodes for name in node.output if name}
+    known, folded = dict(model.constants), dict[str, NDArray[Any]]()
+
+    def fold(name: str) -> bool:
+        if name in known or not name:
+            return True
+        node = makers.get(name)
+        if node is None or not node.input or not computable(node) or not all(map(fold, node.input)):
+            return False
+        try:
+            results = computed(node, known, model.opset)
+        except Refused:
+            return False
+        known.update(results)
+        folded.update(results)
+        return True
+
+    for node in model.nodes:
+        if node.op_type in _GATES:
+            for name in node.input[1:]:
+                fold(name)
+    if not folded:
+        return model
+    nodes: list[Node] = []
+    for node in model.nodes:
+        some = [name for name in node.output if name in folded]
+        nodes += [
+            helper.make_node("Constant", [], [name], value=numpy_helper.from_array(folded[name], name)) for name in some
+        ] or [node]
     return model.with_nodes(nodes)
 
 
@@ -41,7 +81,7 @@ def _steps(model: CheckedModel, node: Node) -> list[Node] | None:
     names = [*node.input, *[""] * 8][:8]
     x, w, r, bias, lengths, _, _, peepholes = names
     shape = model.inferred.get(x) or model.input_sizes.get(x)
-    if not shape or len(shape) != 3 or shape[1] != 1 or not 0 < shape[0] <= _MOST_STEPS or peepholes:
+    if not shape or len(shape) != 3 or not 0 < shape[0] <= _MOST_STEPS or peepholes:
         return None
     if any(name not in model.constants for name in (w, r)) or (bias and bias not in model.constants):
         return None
@@ -51,14 +91,15 @@ def _steps(model: CheckedModel, node: Node) -> list[Node] | None:
     functions = [each.decode() if isinstance(each, bytes) else each for each in functions]
     if any(options.get(name) for name in _OTHERS) or not _PLAIN.issuperset(functions):
         return None
-    return _Writer(model, node, shape[0], functions).written()
+    return _Writer(model, node, shape[:2], functions).written()
 
 
 class _Writer:
-    """Writes the nodes of one operator of `steps` steps."""
+    """Writes the nodes of one operator of so many steps of so many rows (`sizes`)."""
 
-    def __init__(self, model: CheckedModel, node: Node, steps: int, functions: Sequence[str]) -> None:
-        self.node, self.steps, self.options = node, steps, attributes(node)
+    def __init__(self, model: CheckedModel, node: Node, sizes: Sequence[int], functions: Sequence[str]) -> None:
+        self.node, self.options = node, attributes(node)
+        self.steps, self.rows = sizes
         self.names = [*node.input, *[""] * 8][:8]
         self.w, self.r = (model.constants[name].astype(np.float32) for name in self.names[1:3])
         gates, directions = _GATES[node.op_type], len(self.w)
@@ -78,7 +119,7 @@ class _Writer:
         outputs = [*self.node.output, "", "", ""][:3]
         if outputs[0]:
             both = self._join([end[0] for end in ends], 2)
-            shape = self._constant((self.steps, 1, len(ends), self.hidden), "int64")
+            shape = self._constant((self.steps, self.rows, len(ends), self.hidden), "int64")
             self._named(outputs[0], "Transpose", self._node("Reshape", both, shape), perm=[0, 2, 1, 3])
         for at in (1, 2):
             if outputs[at]:
@@ -86,7 +127,7 @@ class _Writer:
         return self.nodes
 
     def _direction(self, at: int, reverse: bool) -> tuple[str, str, str]:
-        """All results of one direction, [steps, 1, hidden], and the last state and cell."""
+        """All results of one direction, [steps, rows, hidden], and the last state and cell."""
         gates, hidden = _GATES[self.node.op_type], self.hidden
         biases = self.bias[at].reshape(2, gates, hidden)
         whole = [  # what is added to a reset state comes before the reset
@@ -141,7 +182,7 @@ class _Writer:
         return self._node("Add", now, self._linear(state, self._weights(at, gate))) if state else now
 
     def _initial(self, name: str, at: int) -> str:
-        """A direction's part of a state that is given, [1, 1, hidden]; nothing if none is."""
+        """A direction's part of a state that is given, [1, rows, hidden]; nothing if none is."""
         return self._node("Gather", name, self._constant([at], "int64"), axis=0) if name else ""
 
     def _linear(self, x: str, w: NDArray[Any], bias: NDArray[Any] | None = None) -> str:

@@ -193,7 +193,7 @@ def test_sums_of_all_pixels() -> None:
     ("build", "message"),
     [
         (lambda m: m.node("MatMul", ["x", m.node("Relu", "x", "r")], "y"), "operands have shapes"),
-        (lambda m: m.node("MatMul", [m.normal(2, 5, 6), "x"], "y"), r"weights of shape \[2, 5, 6\] before"),
+        (lambda m: m.node("MatMul", [m.normal(2, 5, 7), "x"], "y"), r"weights of shape \[2, 5, 7\] before"),
         (lambda m: m.conv(m.node("LogSoftmax", "x", "l", axis=-1), "y", (4, 6, 1, 1)), "inside the network"),
     ],
 )

@@ -31,6 +31,17 @@ def conv(m: FloatModel, source: str = "x", **more: Any) -> str:
     return m.conv(source, "y", (4, 3, 3, 2), **more)
 
 
+def gathered(m: FloatModel, operator: str, size: tuple[int, ...], **more: Any) -> str:
+    places = m.constant(np.zeros(size) if operator == "GatherND" else np.ones(size), np.int64)
+    a = m.node(operator, [conv(m), places], "g", **more)
+    return m.node("MaxPool", a, "z", kernel_shape=[1, 1])
+
+
+def spectra(m: FloatModel) -> str:
+    operands = ["x", m.constant(8, np.int64), m.constant(np.hanning(16)), m.constant(16, np.int64)]
+    return m.node("STFT", operands, "z", onesided=1)
+
+
 def grouped(m: FloatModel) -> str:
     """Two groups, and weights that would do for one convolution of half as many channels."""
     return m.conv(m.conv("x", "a", (6, 3, 1, 1)), "y", (6, 3, 3, 3), group=2)
@@ -191,6 +202,11 @@ FLOAT_CASES: list[tuple[str, str, Any, Callable[[FloatModel], str], dict[str, An
     ("Split", "split", [2, 2], lambda m: split(m, axis=1, split=[1, 3]), {"opset": 11}),
     ("Gather", "axis", 2, lambda m: m.conv(m.node("Gather", ["x", m.integers(1, 0, 2)], "g", axis=1), "y",
      (4, 3, 1, 1)), {}),
+    ("GatherND", "batch_dims", None, lambda m: gathered(m, "GatherND", (1, 2, 1), batch_dims=1), {}),
+    ("GatherElements", "axis", 2, lambda m: gathered(m, "GatherElements", (1, 4, 5, 5), axis=3), {}),
+    ("Einsum", "equation", "bchw,ck->bkhw", lambda m: m.node("Einsum", [conv(m), m.normal(4, 4)], "z",
+     equation="bchw,kc->bkhw"), {}),
+    ("STFT", "onesided", 0, spectra, {"shape": (1, 48), "opset": 17}),
     ("Transpose", "perm", [0, 1, 2, 3, 4], shuffled, {}),
     ("DepthToSpace", "blocksize", 1, lambda m: deep(m, blocksize=2), {}),
     ("DepthToSpace", "mode", "CRD", lambda m: deep(m, blocksize=2), {}),

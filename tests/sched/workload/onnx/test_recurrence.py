@@ -53,10 +53,24 @@ def test_a_last_state() -> None:
     assert keeps_its_meaning(m, m.node("Mul", ["last", m.constant(2.0)], "y")).snr_db > 25
 
 
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_rows_that_are_a_batch(operator: str) -> None:
+    """Of a picture, from left to right and back; gates in another order, and first states of zeros."""
+    gates = 4 if operator == "LSTM" else 3
+    m = FloatModel((1, 3, 5, 6), opset=14)
+    rows = m.node("Squeeze", [m.node("Transpose", "x", "t", perm=[0, 3, 2, 1]), m.integers(0)], "rows")
+    halves = [m.normal(2, gates * 4, size) for size in (3, 8)]
+    weights = [m.node("Concat", [half, half], f"w{at}", axis=1) for at, half in enumerate(halves)]
+    zeros = m.node("ConstantOfShape", m.integers(2, 5, 8), "zeros")
+    m.node(operator, [rows, *weights, "", "", zeros], "states", hidden_size=8, direction="bidirectional")
+    a = m.node("Reshape", [m.node("Transpose", "states", "s", perm=[0, 2, 1, 3]), m.integers(6, 5, 16)], "r")
+    keeps_its_meaning(m, m.node("MatMul", [a, m.normal(16, 4)], "y"))
+
+
 @pytest.mark.parametrize("options", [{"clip": 2.0}, {"activations": ["Affine"]}])
 def test_what_is_more_than_gates_is_refused(options: dict[str, Any]) -> None:
     m = recurrent("RNN", **options)
-    with pytest.raises(UnsupportedError, match=r"n_states \(RNN\): no layer does that"):
+    with pytest.raises(UnsupportedError, match=r"n_states \(RNN\): its steps are not written down: 512 at most"):
         quantise(m.build("y"), m.data())
 
 
