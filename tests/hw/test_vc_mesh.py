@@ -16,6 +16,7 @@ from meshloom.hw.spec.config import tile_address, tile_position
 from meshloom.hw.spec.routes import RouteField, Turn, dimension_ordered, encode
 from meshloom.hw.spec.timing import noc_arrival
 
+from ..tiers import slow_but
 from .flit_traffic import moody
 from .vc_traffic import Sends, Traffic, packets, run, run_mesh
 
@@ -198,7 +199,7 @@ def eastwards(path: tuple[int, ...]) -> list[int]:
     return [tile for tile in result if len(path) < 2 or tile != path[-2]]
 
 
-@pytest.mark.parametrize("routing", ["xy", "yx"])
+@pytest.mark.parametrize("routing", slow_but(["xy", "yx"], "xy"))
 @pytest.mark.parametrize("vcs", [1, 2])
 def test_disjoint_streams_run_at_one_flit_per_cycle(vcs: int, routing: str) -> None:
     mesh = VcMesh(Plane(3, 3, BITS, 2, vcs, routing))

@@ -57,6 +57,7 @@ def test_search_is_proven_right(policy: Policy) -> None:
     assert policy.metric(leader.cycles, leader.words) <= best
 
 
+@pytest.mark.slow  # seconds: the layer is large
 def test_weights_that_leave_no_second_slot_come_while_the_array_waits() -> None:
     """The bound knows it, so that a search does not spend its budget on such tilings; with two slots, tiles come while
     cores compute, also by list scheduling: their places take turns in the scratchpad."""
@@ -86,7 +87,7 @@ def test_bounds_abort_only_what_is_worse() -> None:
 
 
 @pytest.mark.parametrize("policy", [PAPER, PAPER_STATIC, OURS, BEAM], ids=str)
-@pytest.mark.parametrize("steps", [1, 3_000_000, 12_000_000])
+@pytest.mark.parametrize("steps", slow_but([1, 3_000_000, 12_000_000], 1, 3_000_000))
 def test_a_budget_of_work_finds_the_same_everywhere(
     policy: Policy, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
