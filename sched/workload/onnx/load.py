@@ -179,12 +179,12 @@ class CheckedModel:
         rest.graph.value_info.extend(graph.value_info)
         small = [item for item in graph.initializer if prod(item.dims) <= _SMALL]
         rest.graph.initializer.extend(small)
-        known = {value.name for value in graph.input}
+        inputs = {value.name for value in graph.input}
         rest.graph.input.extend(graph.input)
         rest.graph.input.extend(
             helper.make_tensor_value_info(item.name, item.data_type, list(item.dims))
             for item in graph.initializer
-            if prod(item.dims) > _SMALL and item.name not in known
+            if prod(item.dims) > _SMALL and item.name not in inputs
         )
         try:
             graph = shape_inference.infer_shapes(rest).graph

@@ -69,15 +69,15 @@ def _axes(equation: str, ranks: Sequence[int]) -> tuple[list[_Axes], _Axes]:
     return operands, [*range(wide), *sorted(letter for letter in set(letters) if letters.count(letter) == 1)]
 
 
-def _without_own_sums(context: FloatContext, node: Node, at: int, name: str, axes: _Axes, kept: set[Hashable]) -> str:
-    """An operand whose axes have different names, all of which another operand or the result has."""
+def _without_own_sums(context: FloatContext, node: Node, at: int, name: str, axes: _Axes, needed: set[Hashable]) -> str:
+    """An operand whose axes have different names, all of them `needed` by another operand or the result."""
     from onnx import helper
 
     unique = list(dict.fromkeys(axes))
     numbers = {axis: number for number, axis in enumerate(unique)}
     order = context.constants[name] if name in context.constants else context.views[name].order
     diagonal = np.ascontiguousarray(np.einsum(order, [numbers[axis] for axis in axes], list(range(len(unique)))))
-    over = [index for index, axis in enumerate(unique) if axis not in kept]
+    over = [index for index, axis in enumerate(unique) if axis not in needed]
     part = context.fresh(f"{node.output[0]}/operand{at}")
     if name in context.constants:
         context.constants[part] = diagonal.sum(axis=tuple(over))

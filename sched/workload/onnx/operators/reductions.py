@@ -122,12 +122,12 @@ def _sum_channels(
     if layout is None or plane == 1:
         return False
     summed = [axis for axis in layout.channels if axis in over]
-    kept = tuple(axis for axis in layout.channels if axis not in over)
+    others = tuple(axis for axis in layout.channels if axis not in over)
     if not summed:
         return False
     whole = layout.of(view.order)[:, 0] // plane
     sources = whole.reshape([view.shape[axis] for axis in layout.channels])
-    sources = sources.transpose([layout.channels.index(axis) for axis in (*kept, *summed)])
+    sources = sources.transpose([layout.channels.index(axis) for axis in (*others, *summed)])
     count = prod(view.shape[axis] for axis in summed)
     sources = sources.reshape(-1, count)
     w = np.zeros((len(sources), view.size[0], 1, 1))
@@ -137,7 +137,7 @@ def _sum_channels(
     layer = FloatLayer("conv", part, (view.value,), w=w, bias=np.zeros(len(w)))
     context.emit(layer, (len(w), *view.size[1:]))
     single = tuple(1 if axis in summed else size for axis, size in enumerate(view.shape))
-    index = Layout(kept, layout.pixels).index(single)
+    index = Layout(others, layout.pixels).index(single)
     if not rest:
         context.keep_view(output, context.views[output].moved(index.reshape(shape)))
         return True

@@ -339,8 +339,8 @@ def test_an_output_that_is_a_constant_is_the_host_s():
     report = quantise_with_report(model, m.data())
     assert report.graph.outputs == ("y",)
     assert report.graph.notes == ("Output fixed is a constant, whatever the input.",)
-    said = report.said({"y": run_float(model, m.data()[0])["y"]})
-    np.testing.assert_allclose(said["fixed"], run_float(model, m.data()[0])["fixed"])
+    outputs = report.said({"y": run_float(model, m.data()[0])["y"]})
+    np.testing.assert_allclose(outputs["fixed"], run_float(model, m.data()[0])["fixed"])
 
 
 # -- several maps in one value ---------------------------------------------------------------------------------------
