@@ -19,6 +19,7 @@ from .dequantising.context import RealContext
 from .dequantising.operators import OPERATORS
 from .dequantising.pairs import with_quantised_constants, without_pairs
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
+from .load import attributes
 from .pins import Pin, Rounded, Rounding, pin_of
 from .settling import settled
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 _ALIKE = {
     "Concat", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
     "Unsqueeze",
+}  # fmt: skip
+#: Operators whose results are some of their operands' numbers, whatever these are.
+_MOVES = _ALIKE | {
+    "DepthToSpace", "Expand", "GatherElements", "GatherND", "ReduceMax", "ReduceMin", "SpaceToDepth", "Tile",
 }  # fmt: skip
 #: Operators whose results differ by no more than their operands together.
 _STEADY = {
@@ -200,7 +205,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
                 context.scales[output] = first
                 if (pin := pin_of(*first)) is not None:
                     context.pins[output] = pin
-    if operator in _ALIKE or operator in ("Clip", "Relu"):
+    if operator in ("Clip", "Relu") or operator in _MOVES or (operator == "Einsum" and _rearranges(node)):
         _follows(context, copy)
     elif operator in _STEADY:
         rounded = {name: context.rounded[name] for name in copy.input if name in context.rounded}
@@ -209,6 +214,13 @@ def _write(context: RealContext, node: NodeProto) -> None:
             before = [name if one.high < inf else one.before for name, one in rounded.items()]
             context.rounded[copy.output[0]] = Rounded(-inf, inf, off, before=before[0] if len(before) == 1 else "")
     context.nodes.append(copy)
+
+
+def _rearranges(node: NodeProto) -> bool:
+    """Whether an Einsum only changes the order of axes."""
+    equation = attributes(node)["equation"].replace(" ", "")
+    axes, _, result = equation.partition("->")
+    return len(node.input) == 1 and len(set(axes)) == len(axes) and sorted(axes) == sorted(result)
 
 
 def _follows(context: RealContext, node: NodeProto) -> None:

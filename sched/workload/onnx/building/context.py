@@ -148,6 +148,7 @@ class FloatContext(ReaderContext[View]):
     def keep_view(self, output: str, view: View) -> None:
         """A layer's result is seen as its operand was."""
         self.views[output] = replace(view, value=output, single=True)
+        self.orders.pop(output, None)  # as it was seen before
         if not view.is_picture:
             self.orders[output] = view.order
 

@@ -62,7 +62,11 @@ def _raise_up(context: FloatContext, output: str, channels: int, deep: int) -> N
     """The result of a flat operand as a volume."""
     view = context.views[output]
     order = view.order.reshape(1, channels, -1, *view.shape[2:])
-    context.keep_view(output, view.moved(np.ascontiguousarray(np.moveaxis(order, 2, deep + 2))))
+    volume = view.moved(np.ascontiguousarray(np.moveaxis(order, 2, deep + 2)))
+    if view.value == output:
+        context.keep_view(output, volume)
+    else:  # of maps that are there already
+        context.views[output] = volume
 
 
 def _plane(attributes: Attributes, kernel: Sequence[int], deep: int) -> Attributes:

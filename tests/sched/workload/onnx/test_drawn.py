@@ -203,3 +203,24 @@ def test_a_constant_that_fits_no_tensor_is_refused() -> None:
     model = model_of("1,3,2,2", "y:2,1,2,2", "a = Abs(x) b = Div(c, a) y = Conv(b, w)", constants)
     with pytest.raises(ValueError, match=r"\(Div\): a constant of shape \[2, 1, 1, 1\] does not fit \[1, 3, 2, 2\]"):
         quantise_with_report(model, [{"x": np.ones((1, 3, 2, 2), np.float32)}])
+
+
+def test_an_einsum_that_moves_what_the_file_rounds() -> None:
+    body = """q = QuantizeLinear(x, s, z) r = QLinearConv(q, s, z, w, w_s, z, y_s, t_z, b)
+              a = DequantizeLinear(r, y_s, t_z) y = Einsum<equation = "bchw->bhwc">(a)"""
+    near(model_of("1,3,4,5", "y:1,4,5,2", body, BYTES))
+
+
+def test_gains_by_einsum_between_what_the_file_rounds() -> None:
+    """The product has its axes in another order, and is then put in that of the result."""
+    constants = f"{BYTES}, float[2] g = {{0.5, -1.5}}"
+    body = """q = QuantizeLinear(x, s, z) r = QLinearConv(q, s, z, w, w_s, z, y_s, t_z, b)
+              a = DequantizeLinear(r, y_s, t_z) c = Einsum<equation = "bchw,c->bchw">(a, g)
+              d = QuantizeLinear(c, y_s, t_z) y = DequantizeLinear(d, y_s, t_z)"""
+    near(model_of("1,3,4,5", "y:1,2,4,5", body, constants))
+
+
+def test_a_pool_of_three_axes_that_changes_nothing() -> None:
+    constants = "int64[5] s = {1,2,3,4,5}, int64[4] t = {1,6,4,5}"
+    body = "a = Reshape(x, s) b = MaxPool<kernel_shape = [1, 1, 1]>(a) y = Reshape(b, t) z = Relu(x)"
+    near(model_of("1,6,4,5", "y:1,6,4,5 z:1,6,4,5", body, constants))
