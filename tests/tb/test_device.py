@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.control.trace import Counter
+from meshloom.hw.control.trace import Counter, counters_of
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.contracts import stats_words
 from meshloom.hw.spec.isa import TRACE, Cause, Opcode, Region, Unit
@@ -291,7 +291,7 @@ def test_a_record_that_is_none_is_named() -> None:
     plan = plan_readout(case.job.program, CHIP, stats_words(CHIP), 5000)
     dumped = np.zeros((plan.words, CHIP.lanes), np.uint8)
     for tile, region, first, words in plan.parts:
-        counts = [2 if tile == SPM else 0, *[0] * (len(Counter) - 1)]
+        counts = [2 if tile == SPM else 0, *[0] * (len(counters_of(CHIP)) - 1)]
         if region is Region.STATS:
             raw = np.array(counts, "<u4").view(np.uint8)
             dumped[first - plan.first : first - plan.first + words].reshape(-1)[: raw.size] = raw

@@ -15,7 +15,7 @@ from ..floats import FloatLayer
 from ..load import Node
 from .context import FloatContext
 from .kernels import emit_conv, widen
-from .pictures import arrange, as_picture, emit_paste
+from .pictures import arrange, as_picture, emit_paste, settle
 from .views import NO_PAD, Size, View
 
 
@@ -135,9 +135,7 @@ def numbers_by_channel(context: FloatContext, array: NDArray[Any], view: View) -
 
 def emit_fully_connected(context: FloatContext, node: Node, w: NDArray[Any], bias: NDArray[Any] | None) -> None:
     """`w` [outputs, features], for the last axis of the operand."""
-    view = context.view(node.input[0])
-    if view.pad != NO_PAD:
-        view = as_picture(context, node.input[0])
+    view = settle(context, node.input[0])
     outputs, rows = len(w), view.shape[:-1]
     if w.shape[1] != view.shape[-1]:
         raise Refused(f"{w.shape[1]} features for an operand of shape {list(view.shape)}")

@@ -224,3 +224,8 @@ def test_a_pool_of_three_axes_that_changes_nothing() -> None:
     constants = "int64[5] s = {1,2,3,4,5}, int64[4] t = {1,6,4,5}"
     body = "a = Reshape(x, s) b = MaxPool<kernel_shape = [1, 1, 1]>(a) y = Reshape(b, t) z = Relu(x)"
     near(model_of("1,6,4,5", "y:1,6,4,5 z:1,6,4,5", body, constants))
+
+
+def test_a_product_of_a_line_with_zeros_around_it() -> None:
+    constants = "int64[6] p = {0,0,0,0,0,1}, float[6,3] w = {" + ",".join(str(n % 5 - 2) for n in range(18)) + "}"
+    near(model_of("1,4,5", "y:1,4,3", "a = Pad(x, p) y = MatMul(a, w)", constants))
