@@ -12,8 +12,11 @@ from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
 
 from meshloom.hw.control.error_watch import ErrorWatch
+from meshloom.hw.memory.bank import Bank
+from meshloom.hw.memory.dram_port import DramPort
+from meshloom.hw.noc.data_receiver import DataReceiver
 from meshloom.hw.spec.config import check_bits, load
-from meshloom.hw.spec.isa import Cause, data_flit_bits
+from meshloom.hw.spec.isa import DATA_HEAD, Cause, Region, address, data_flit_bits, with_parity
 from meshloom.hw.wiring.ecc import Code, CodedMemory, columns, error_ports, word_memory
 
 WIDTHS = (8, 32, 64, 128, 256, 512, 1024)
@@ -88,7 +91,7 @@ def test_a_memory_of_parts_corrects_each_of_them() -> None:
         ctx.set(write.en, 0)
         ctx.set(read.en, 1)
         right = ctx.get(storage[2])
-        for address, flips, value, errors in (
+        for place, flips, value, errors in (
             (2, 0, 0x44332211, (0, 0)),
             (1, 0, 0, (0, 0)),  # nobody has written it
             (2, 1 << 3, 0x44332211, (1, 0)),
@@ -97,7 +100,7 @@ def test_a_memory_of_parts_corrects_each_of_them() -> None:
             (2, 0, 0x44332211, (0, 0)),
         ):
             ctx.set(storage[2], right ^ flips)
-            ctx.set(read.addr, address)
+            ctx.set(read.addr, place)
             await ctx.tick()
             assert (ctx.get(memory.corrected), ctx.get(memory.lost)) == errors
             assert value is None or ctx.get(read.data) == value
@@ -147,3 +150,115 @@ def test_the_watch_counts_corrections_and_raises_what_is_lost() -> None:
             await ctx.tick()
 
     clocked(watch, body)
+
+
+def coded(word: int, bits: int) -> int:
+    """A word and its check bits, as a reader of the paper would write it."""
+    some = [column for bit, column in enumerate(columns(bits)) if word >> bit & 1]
+    checks = 0
+    for column in some:
+        checks ^= column
+    return word | checks << bits
+
+
+#: A chip of words of 32 bits, whose coded words have 39, in flits of 64 and 7 bits.
+CHIP = load("tiny").model_copy(update={"ecc": True})
+
+
+def flipped(number: int, *bits: int) -> int:
+    for bit in bits:
+        number ^= 1 << bit
+    return number
+
+
+#: Bits that flip, whether they are corrected, and whether the word is lost.
+FLIPS = [((), 0, 0), ((0,), 1, 0), ((31,), 1, 0), ((33,), 1, 0), ((2, 38), 0, 1), ((), 0, 0)]
+
+
+@pytest.mark.parametrize("region", [Region.OUT, Region.MAIN])
+def test_a_receiver_corrects_what_it_writes_and_leaves_to_the_dram_port_what_goes_there(region: Region) -> None:
+    unit = DataReceiver(CHIP, {Region.OUT: 64, Region.MAIN: 64}, dram=True)
+    words, at = [0xDEADBEEF, 1, 0x80000001, 0, 77, 5], address(region, 8)
+    head = with_parity(DATA_HEAD, DATA_HEAD.pack({"dst_tile": 1, "addr": at, "words": len(words)}))
+
+    async def body(ctx: Any) -> None:
+        for ready in (unit.write.ready, unit.burst.ready, unit.burst_data.ready, unit.delivered.ready):
+            ctx.set(ready, 1)
+        ctx.set(unit.flit.valid, 1)
+        ctx.set(unit.flit.payload.data, head)
+        assert ctx.get(unit.lost) == ctx.get(unit.corrected) == 0, "heads have no code"
+        await ctx.tick()
+        for number, (word, (bits, corrected, lost)) in enumerate(zip(words, FLIPS, strict=True)):
+            right = coded(word, 32)
+            wrong = flipped(right, *bits)
+            ctx.set(unit.flit.payload.data, wrong & 0xFFFFFFFF | wrong >> 32 << 64)
+            ctx.set(unit.flit.payload.last, number == len(words) - 1)
+            if region is Region.MAIN:
+                assert (ctx.get(unit.corrected), ctx.get(unit.lost)) == (0, 0)
+                assert ctx.get(unit.burst_data.payload) == wrong
+            else:
+                assert (ctx.get(unit.corrected), ctx.get(unit.lost)) == (corrected, lost)
+                assert lost or ctx.get(unit.write.payload.data) == right
+                assert ctx.get(unit.packet_address) == at
+            await ctx.tick()
+
+    clocked(unit, body)
+
+
+def test_what_goes_to_dram_is_corrected_before_it_leaves() -> None:
+    port = DramPort(CHIP)
+    words = [0xDEADBEEF, 1, 0x80000001, 0, 77, 5]
+
+    async def body(ctx: Any) -> None:
+        for ready in (port.axi.awready, port.axi.wready):
+            ctx.set(ready, 1)
+        ctx.set(port.write_head.valid, 1)
+        ctx.set(port.write_head.payload.words, len(words))
+        await ctx.tick()
+        ctx.set(port.write_head.valid, 0)
+        ctx.set(port.write_data.valid, 1)
+        for word, (bits, corrected, lost) in zip(words, FLIPS, strict=True):
+            ctx.set(port.write_data.payload, flipped(coded(word, 32), *bits))
+            await ctx.tick()
+            assert ctx.get(port.axi.wvalid)
+            assert (ctx.get(port.corrected), ctx.get(port.lost)) == (corrected, lost)
+            assert lost or ctx.get(port.axi.wdata) == word
+        assert ctx.get(port.axi.wlast)
+
+    clocked(port, body)
+
+
+def test_what_comes_from_dram_gets_a_code() -> None:
+    port = DramPort(CHIP)
+
+    async def body(ctx: Any) -> None:
+        for number, word in enumerate((0xDEADBEEF, 0, 3)):
+            ctx.set(port.axi.rvalid, 1)
+            ctx.set(port.axi.rdata, word)
+            await ctx.tick()
+            ctx.set(port.axi.rvalid, 0)
+            assert ctx.get(port.read_data.payload) == coded(word, 32), number
+            ctx.set(port.read_data.ready, 1)
+            await ctx.tick()
+
+    clocked(port, body)
+
+
+def test_a_scratchpad_keeps_the_code_and_hands_it_on() -> None:
+    bank = Bank(CHIP)
+
+    async def body(ctx: Any) -> None:
+        right = coded(0xDEADBEEF, 32)
+        for bits, corrected, lost in FLIPS:
+            ctx.set(bank.write.valid, 1)
+            ctx.set(bank.write.payload.offset, 5)
+            ctx.set(bank.write.payload.data, flipped(right, *bits))
+            await ctx.tick()
+            ctx.set(bank.write.valid, 0)
+            ctx.set(bank.read.valid, 1)
+            ctx.set(bank.read.payload.offset, 5)
+            await ctx.tick()
+            assert (ctx.get(bank.corrected), ctx.get(bank.lost)) == (corrected, lost)
+            assert lost or ctx.get(bank.read_data) == right
+
+    clocked(bank, body)
