@@ -11,13 +11,17 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
 
+from meshloom.hw.assembly import tile_errors
+from meshloom.hw.assembly.tile import Tile
 from meshloom.hw.control.error_watch import ErrorWatch
 from meshloom.hw.memory.bank import Bank
 from meshloom.hw.memory.dram_port import DramPort
 from meshloom.hw.noc.data_receiver import DataReceiver
-from meshloom.hw.spec.config import check_bits, load
-from meshloom.hw.spec.isa import DATA_HEAD, Cause, Region, address, data_flit_bits, with_parity
+from meshloom.hw.spec.config import TileKind, check_bits, load
+from meshloom.hw.spec.isa import DATA_HEAD, POST, Cause, Region, address, data_flit_bits, with_parity
 from meshloom.hw.wiring.ecc import Code, CodedMemory, columns, error_ports, word_memory
+
+from ..tiers import slow_but
 
 WIDTHS = (8, 32, 64, 128, 256, 512, 1024)
 
@@ -262,3 +266,52 @@ def test_a_scratchpad_keeps_the_code_and_hands_it_on() -> None:
             assert lost or ctx.get(bank.read_data) == right
 
     clocked(bank, body)
+
+
+#: What is watched in each kind of tile.
+SOURCES = {TileKind.CORE: 9, TileKind.SPM: 3, TileKind.DRAM: 3, TileKind.HOST: 2}
+
+
+@pytest.mark.parametrize("kind", slow_but(SOURCES, TileKind.CORE, TileKind.SPM))
+def test_a_tile_watches_all_that_has_a_code(kind: TileKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What arrives, a ring for each stream, and its memories; A, B, ACC, OUT and VEC of a core."""
+    watches: list[ErrorWatch] = []
+
+    class Watch(ErrorWatch):
+        def __init__(self, sources: int) -> None:
+            super().__init__(sources)
+            watches.append(self)
+
+    monkeypatch.setattr(tile_errors, "ErrorWatch", Watch)
+    simulator = Simulator(Tile(CHIP, kind))
+    simulator.add_clock(1e-6)
+    assert [watch.sources for watch in watches] == [SOURCES[kind]]
+
+
+@pytest.mark.parametrize("bits", [(3,), (3, 9)])
+def test_a_tile_reports_a_word_that_is_lost_on_its_way(bits: tuple[int, ...]) -> None:
+    tile, at = Tile(CHIP, TileKind.SPM), address(Region.MAIN, 70)
+    head = with_parity(DATA_HEAD, DATA_HEAD.pack({"dst_tile": 17, "addr": at, "words": 1}))
+    wrong = flipped(coded(0xDEADBEEF, 32), *bits)
+
+    async def body(ctx: Any) -> None:
+        for signal, value in ((tile.tile, 17), (tile.host, 16), (tile.go, 1)):
+            ctx.set(signal, value)
+        await ctx.tick().repeat(70)  # the semaphores are cleared first
+        ctx.set(tile.data_in.valid, 1)
+        ctx.set(tile.data_in.payload.data, head)
+        await ctx.tick().until(tile.data_in.ready)
+        ctx.set(tile.data_in.payload.data, wrong & 0xFFFFFFFF | wrong >> 32 << 64)
+        ctx.set(tile.data_in.payload.last, 1)
+        await ctx.tick().until(tile.data_in.ready)
+        ctx.set(tile.data_in.valid, 0)
+        posts: list[dict[str, int]] = []
+        for _ in range(8):
+            if ctx.get(tile.post_out.valid):
+                posts.append(POST.unpack(ctx.get(tile.post_out.payload.data)))
+            ctx.set(tile.post_out.ready, 1)
+            await ctx.tick()
+        faults = [(post["cause"], post["tile"], post["value"]) for post in posts if post["fault"]]
+        assert faults == ([] if len(bits) == 1 else [(Cause.ECC, 17, at)])
+
+    clocked(tile, body)
