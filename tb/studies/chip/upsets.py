@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,9 +23,8 @@ from ..points.areas import TileArea
 from ..points.runs import Changes, gateware
 
 SEED = 1
-#: Flips of a point, and points of each kind: of the full study, and of the quick one by where bits flip.
-FLIPS, BATCHES = 30, 33
-QUICK: Mapping[Place, int] = {Place.REGISTERS: 1, Place.MEMORIES: 1, Place.USED: 4}
+#: Flips of a point, and points of each kind: of the full and of the quick study.
+FLIPS, BATCHES, QUICK = 30, 33, 1
 #: The built-in chip, and random ones by number.
 CHIP, RANDOM = "tiny", (0, 2)
 #: Its fields with a code for words.
@@ -84,20 +83,22 @@ class UpsetPoint(Point):
 
 
 def points(full: bool) -> list[Point]:
-    """Quick: few batches of each kind on the built-in chip. Words in use: as they are, and with a code."""
-    chips = [CHIP, *map(str, RANDOM)] if full else [CHIP]
+    """Quick: a batch of each kind on the built-in chip, and the smaller tiles. Words in use: as they are, and with a
+    code."""
+    chips, batches = ([CHIP, *map(str, RANDOM)], BATCHES) if full else ([CHIP], QUICK)
+    tiles = TILES if full else TILES[:2]
     flips = [
         UpsetPoint(chip, where, batch, coded)
         for chip in chips
         for where in Place
         for coded in ((False, True) if where is Place.USED and chip == CHIP else (False,))
-        for batch in range(BATCHES if full else QUICK[where])
+        for batch in range(batches)
     ]
-    return [*flips, *(TileArea(kind, CHIP, changes) for kind in TILES for changes in ((), CODED))]
+    return [*flips, *(TileArea(kind, CHIP, changes) for kind in tiles for changes in ((), CODED))]
 
 
-#: Whose area is compared, with and without the code.
-TILES = (TileKind.HOST, TileKind.DRAM, TileKind.SPM, TileKind.CORE)
+#: Whose area is compared, with and without the code; the quick study takes the first two.
+TILES = (TileKind.DRAM, TileKind.SPM, TileKind.HOST, TileKind.CORE)
 
 
 def _of(rows: Rows, where: Place | None = None, coded: bool = False) -> dict[str, Counter[str]]:
