@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Value
 
 from ..control.error_watch import ErrorWatch
 from ..core.matrix import MEMORIES, MatrixUnit
 from ..host_link.reporter import units_of
 from ..memory.bank import Bank
 from ..spec.isa import Region, address
+from ..wiring.ecc import ErrorPorts
 from .regions import RING_REGION
 from .tile_parts import TileParts, TilePorts
-
-
-class _Watched(Protocol):
-    corrected: Signal
-    lost: Signal
 
 
 def watch_errors(m: Module, tile: TilePorts, parts: TileParts, memory: MatrixUnit | Bank | None) -> ErrorWatch:
     """Watches everything in the tile whose words have a code: what arrives, its `memory`, its rings, and what goes to
     DRAM."""
-    watched: list[tuple[_Watched, list[Value | int]]] = [(parts.delivery, [parts.delivery.packet_address])]
+    watched: list[tuple[ErrorPorts, list[Value | int]]] = [(parts.delivery, [parts.delivery.packet_address])]
     for unit, front in zip(units_of(tile.kind), parts.fronts, strict=True):
         watched.append((front, [address(RING_REGION[unit], 0)]))
     if isinstance(memory, MatrixUnit):

@@ -41,7 +41,7 @@ from ..spec.isa import (
     Unit,
 )
 from ..spec.isa import address as address_of
-from ..wiring.ecc import Code, CodedMemory, CodedRead, error_ports, word_memory
+from ..wiring.ecc import Code, CodedRead, error_ports, show_errors, word_memory
 from ..wiring.rights import Rights, limited, may_send_to, pages_of
 from ..wiring.signatures import (
     FETCH,
@@ -169,8 +169,7 @@ class FrontEnd(wiring.Component):
         code = Code(slot_bits // words, config.ecc)
         m.submodules.ring_memory = ring = word_memory(slot_bits, depth, config.ecc, slot_bits // words)
         fill = ring.write_port(granularity=code.width)
-        if isinstance(ring, CodedMemory):
-            m.d.comb += [self.corrected.eq(ring.corrected), self.lost.eq(ring.lost)]
+        show_errors(m, self, ring)
         read = ring.read_port()
 
         # Ring state. All three count instructions modulo twice the depth, so that full differs from empty.

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from ..spec.config import ChipConfig
 from ..spec.isa import Region
 from ..wiring.clocking import in_domain
-from ..wiring.ecc import Code, CodedMemory, CodedRead, coded_data, error_ports, word_memory
+from ..wiring.ecc import Code, CodedMemory, CodedRead, coded_data, error_ports, show_errors, word_memory
 from ..wiring.signatures import word_read, word_write
 from .array import ArrayForm
 from .drain import RETIRE_LAYOUT, Drain
@@ -144,11 +144,8 @@ class MatrixUnit(wiring.Component):
         m.submodules.b_mem = b_mem = word_memory(bits, core.b_words, ecc)
         m.submodules.acc_mem = acc_mem = word_memory(4 * bits, core.acc_words, ecc, bits)
         m.submodules.out_mem = out_mem = word_memory(bits, core.out_words, ecc)
-        memories = _PerMemory(a_mem, b_mem, acc_mem, out_mem)
-        for number, memory in enumerate(memories):
-            if isinstance(memory, CodedMemory):
-                m.d.comb += [self.corrected[number].eq(memory.corrected), self.lost[number].eq(memory.lost)]
-        return memories
+        show_errors(m, self, a_mem, b_mem, acc_mem, out_mem)
+        return _PerMemory(a_mem, b_mem, acc_mem, out_mem)
 
     def _feed(self, m: Module, reader: OperandReader, array: FedArray, a_read: WordRead, b_read: WordRead) -> Signal:
         """Connects the readers to the array. Returns the last cycles of folds: element i is set i cycles after the

@@ -25,7 +25,7 @@ from amaranth.lib.wiring import In, Out
 from ..spec.config import OFFSET_BITS, ChipConfig
 from ..spec.contracts import WINDOW_TAPS
 from ..spec.isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
-from ..wiring.ecc import Code, CodedMemory, coded_data, error_ports, word_memory
+from ..wiring.ecc import Code, coded_data, error_ports, show_errors, word_memory
 from .divider import Divider
 from .drain import RETIRE_LAYOUT
 from .ports import OperandPort, OperandPorts, address_bits, write_layout
@@ -138,8 +138,7 @@ class VectorUnit(wiring.Component):
         m.submodules.reader = reader = WindowReader(config)
         m.submodules.memory = memory = word_memory(config.word_bits, config.core.vec_words, config.ecc)
         port, write = memory.read_port(), memory.write_port()
-        if isinstance(memory, CodedMemory):
-            m.d.comb += [self.corrected.eq(memory.corrected), self.lost.eq(memory.lost)]
+        show_errors(m, self, memory)
         m.d.comb += [
             port.en.eq(self.read.en),
             port.addr.eq(self.read.offset),

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..spec.config import ChipConfig
-from ..wiring.ecc import CodedMemory, coded_data, error_ports, word_memory
+from ..wiring.ecc import coded_data, error_ports, show_errors, word_memory
 from ..wiring.signatures import word_read, word_write
 
 
@@ -45,6 +45,5 @@ class Bank(wiring.Component):
             read.en.eq(self.read.valid),
             self.read_data.eq(coded_data(read)),
         ]
-        if isinstance(words, CodedMemory):
-            m.d.comb += [self.corrected.eq(words.corrected), self.lost.eq(words.lost)]
+        show_errors(m, self, words)
         return m

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Signal, Value, unsigned
 from amaranth.lib import wiring
@@ -93,6 +93,13 @@ class Code:
         return Cat((word & mask).xor() for mask in masks)
 
 
+class ErrorPorts(Protocol):
+    """What has `error_ports`."""
+
+    corrected: Signal
+    lost: Signal
+
+
 def error_ports(config: ChipConfig, number: int = 1) -> dict[str, wiring.Member]:
     """Members of the signature of what reads `number` coded memories: `corrected` and `lost`, a bit for each of them,
     levels that are there as long as the word is (see `CodedMemory`). None in chips without `ecc`."""
@@ -165,3 +172,11 @@ def word_memory(bits: int, depth: int, ecc: bool, part: int | None = None) -> Me
 def coded_data(port: ReadPort | CodedRead) -> Signal:
     """What a port of a `word_memory` reads, with its check bits if it has any."""
     return port.coded if isinstance(port, CodedRead) else port.data
+
+
+def show_errors(m: Module, unit: ErrorPorts, *memories: Memory | CodedMemory) -> None:
+    """Drives the `error_ports` of a unit from its memories, in their order; nothing in chips without `ecc`."""
+    coded = [memory for memory in memories if isinstance(memory, CodedMemory)]
+    if coded:
+        m.d.comb += unit.corrected.eq(Cat(memory.corrected for memory in coded))
+        m.d.comb += unit.lost.eq(Cat(memory.lost for memory in coded))

@@ -34,7 +34,7 @@ module upset;
   initial $readmemh("{upsets}", upsets);
   wire [127:0] wanted = upsets[bench.job];
   wire [31:0] cycle = wanted[31:0], word_ = wanted[79:48], target = wanted[111:80];
-  wire [15:0] bit_ = wanted[47:32], other = wanted[127:112];
+  wire [15:0] bit_ = wanted[47:32], second = wanted[127:112];
   reg [31:0] here = 0, spent = 0, done = 32'hffffffff;
   integer file;
   always @(negedge bench.clk) begin
@@ -74,21 +74,21 @@ class StatePlace:
 
 @dataclass(frozen=True)
 class Upset:
-    """Bit `bit` of a word (0 in a register) of place number `place`, in a cycle of the run, and bit `other` with it."""
+    """Bit `bit` of a word (0 in a register) of place `place`, and bit `second` with it, in a cycle of the run."""
 
     place: int
     word: int
     bit: int
     cycle: int
-    other: int | None = None
+    second: int | None = None
 
     def line(self) -> str:
         """A line of `UPSETS`."""
-        other = _NONE if self.other is None else self.other
-        return f"{other << 112 | self.place << 80 | self.word << 48 | self.bit << 32 | self.cycle:032x}"
+        second = _NONE if self.second is None else self.second
+        return f"{second << 112 | self.place << 80 | self.word << 48 | self.bit << 32 | self.cycle:032x}"
 
 
-#: The other bit of a flip of one bit: no word is as wide.
+#: The second bit of a flip of one bit: no word is as wide.
 _NONE = 0xFFFF
 #: The line of a job in which nothing flips.
 NOTHING = "f" * 32
@@ -114,8 +114,8 @@ def places(text: str, top: str = "chip") -> list[StatePlace]:
 
 
 def _case(number: int, place: StatePlace) -> str:
-    one = f"{{{{{place.bits - 1}{{1'b0}}}}, 1'b1}}" if place.bits > 1 else "1'b1"
-    bit = f"(({one} << bit_) | ({one} << other))"
+    mask = f"{{{{{place.bits - 1}{{1'b0}}}}, 1'b1}}" if place.bits > 1 else "1'b1"
+    bit = f"(({mask} << bit_) | ({mask} << second))"
     target = place.path if place.words == 1 else f"{place.path}[word_]"
     return f"        {number}: {target} = {target} ^ {bit};"
 

@@ -32,7 +32,7 @@ SIZE, TRIES = 8, 50
 STALL = 600
 
 
-class Place(StrEnum):
+class FlipPlace(StrEnum):
     """Where bits flip."""
 
     REGISTERS = "registers"
@@ -94,7 +94,7 @@ def program(chip: ChipConfig, seed: int) -> FuzzSample:
     raise OmittedError(f"no program of {SIZE} operations takes at most {LONGEST:,} cycles on {chip.name}")
 
 
-def drawn(places: Sequence[StatePlace], where: Place, cycles: int, count: int, seed: str) -> list[Upset]:
+def drawn(places: Sequence[StatePlace], where: FlipPlace, cycles: int, count: int, seed: str) -> list[Upset]:
     """So many flips, each bit that is there as likely as any other, in any cycle."""
     random = Random(seed)
     words = {number: _words(place, where) for number, place in enumerate(places)}
@@ -107,15 +107,15 @@ def drawn(places: Sequence[StatePlace], where: Place, cycles: int, count: int, s
     ]
 
 
-def bits_of(places: Sequence[StatePlace], where: Place) -> int:
+def bits_of(places: Sequence[StatePlace], where: FlipPlace) -> int:
     """How many bits there are."""
     return sum(place.bits * _words(place, where) for place in places)
 
 
-def _words(place: StatePlace, where: Place) -> int:
-    if (place.words > 1) == (where is Place.REGISTERS):
+def _words(place: StatePlace, where: FlipPlace) -> int:
+    if (place.words > 1) == (where is FlipPlace.REGISTERS):
         return 0
-    if where is Place.USED:
+    if where is FlipPlace.USED:
         return 0 if block_of(place.module) == TRACE else min(place.words, USED_WORDS)
     return place.words
 

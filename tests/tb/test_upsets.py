@@ -15,7 +15,17 @@ from meshloom.tb.build.upsets import StatePlace, Upset, build_with_upsets, place
 from meshloom.tb.devices.interface import Fault, Run
 from meshloom.tb.verify import upsets
 from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError
-from meshloom.tb.verify.upsets import LONGEST, Outcome, Place, UpsetDevice, bits_of, drawn, outcome, outcomes, program
+from meshloom.tb.verify.upsets import (
+    LONGEST,
+    FlipPlace,
+    Outcome,
+    UpsetDevice,
+    bits_of,
+    drawn,
+    outcome,
+    outcomes,
+    program,
+)
 
 CHIP = load("tiny")
 _VERILOG = r"""
@@ -55,13 +65,13 @@ def test_registers_and_memories_of_all_instances_are_found() -> None:
 
 def test_each_bit_is_as_likely_as_another() -> None:
     some = [StatePlace("", "a", "m", 30, 1), StatePlace("", "b", "m", 10, 1), StatePlace("", "c", "m", 8, 100)]
-    registers = drawn(some, Place.REGISTERS, 500, 4_000, "any")
+    registers = drawn(some, FlipPlace.REGISTERS, 500, 4_000, "any")
     counts = Counter(upset.place for upset in registers)
     assert counts.keys() == {0, 1}
     assert 2.6 < counts[0] / counts[1] < 3.4
     assert {upset.bit for upset in registers if upset.place == 1} == set(range(10))
     assert all(1 <= upset.cycle < 500 for upset in registers)
-    assert {upset.place for upset in drawn(some, Place.MEMORIES, 500, 20, "any")} == {2}
+    assert {upset.place for upset in drawn(some, FlipPlace.MEMORIES, 500, 20, "any")} == {2}
 
 
 def test_words_in_use_are_the_first_of_all_memories_but_trace() -> None:
@@ -71,11 +81,11 @@ def test_words_in_use_are_the_first_of_all_memories_but_trace() -> None:
         StatePlace("", "c", "tile_spm__tracer", 8, 1_000),
         StatePlace("", "d", "m", 8, 10),
     ]
-    used = drawn(some, Place.USED, 500, 500, "any")
+    used = drawn(some, FlipPlace.USED, 500, 500, "any")
     assert {upset.place for upset in used} == {1, 3}
     assert {upset.word for upset in used if upset.place == 1} == set(range(64))
-    assert {where: bits_of(some, where) for where in Place} == {
-        Place.REGISTERS: 30, Place.MEMORIES: 16_080, Place.USED: 592,
+    assert {where: bits_of(some, where) for where in FlipPlace} == {
+        FlipPlace.REGISTERS: 30, FlipPlace.MEMORIES: 16_080, FlipPlace.USED: 592,
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from ...build.tools import simulator_version
 from ...build.upsets import build_with_upsets, places_of
 from ...verify.coverage import block_of
 from ...verify.fuzz.chips import random_chips
-from ...verify.upsets import NOTICED, Outcome, Place, UpsetDevice, bits_of, drawn, outcomes, program
+from ...verify.upsets import NOTICED, FlipPlace, Outcome, UpsetDevice, bits_of, drawn, outcomes, program
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
 from ..engine.study import Figure, Study, prose
@@ -46,7 +46,7 @@ class UpsetPoint(Point):
 
     row: ClassVar[Any] = Flipped
     chip: str
-    where: Place
+    where: FlipPlace
     batch: int
     coded: bool = False
 
@@ -90,8 +90,8 @@ def points(full: bool) -> list[Point]:
     flips = [
         UpsetPoint(chip, where, batch, coded)
         for chip in chips
-        for where in Place
-        for coded in ((False, True) if where is Place.USED and chip == CHIP else (False,))
+        for where in FlipPlace
+        for coded in ((False, True) if where is FlipPlace.USED and chip == CHIP else (False,))
         for batch in range(batches)
     ]
     return [*flips, *(TileArea(kind, CHIP, changes) for kind in tiles for changes in ((), CODED))]
@@ -101,12 +101,12 @@ def points(full: bool) -> list[Point]:
 TILES = (TileKind.DRAM, TileKind.SPM, TileKind.HOST, TileKind.CORE)
 
 
-def _of(rows: Rows, where: Place | None = None, coded: bool = False) -> dict[str, Counter[str]]:
+def _of(rows: Rows, where: FlipPlace | None = None, coded: bool = False) -> dict[str, Counter[str]]:
     """Outcomes by block, of flips in one kind of place or in all."""
     result: dict[str, Counter[str]] = {}
     for point, row in rows.pairs(UpsetPoint):
         for block, counts in row.outcomes.items():
-            if point.where in (where or tuple(Place)) and point.coded == coded:
+            if point.where in (where or tuple(FlipPlace)) and point.coded == coded:
                 result.setdefault(block, Counter()).update(counts)
     return result
 
@@ -117,9 +117,9 @@ def _part(number: int, total: int) -> str:
 
 def by_kind(rows: Rows) -> Table:
     """A line for each kind of place, and one for words in use of the chip with a code."""
-    kinds = [(where, coded) for coded in (False, True) for where in Place]
+    kinds = [(where, coded) for coded in (False, True) for where in FlipPlace]
     lines = {kind: sum(_of(rows, *kind).values(), Counter[str]()) for kind in kinds}
-    columns: dict[str, Callable[[tuple[Place, bool]], str]] = {
+    columns: dict[str, Callable[[tuple[FlipPlace, bool]], str]] = {
         "flips in": lambda line: f"{line[0]}, chip with `ecc`" if line[1] else line[0].value,
         "flips>": lambda line: count(lines[line].total()),
         **{
@@ -167,7 +167,7 @@ def by_block(rows: Rows) -> Table:
     return table("By block, those with most silent flips first", columns, order)
 
 
-def _share(where: Place, coded: bool, *some: Outcome) -> Callable[[Rows], float | None]:
+def _share(where: FlipPlace, coded: bool, *some: Outcome) -> Callable[[Rows], float | None]:
     def value(rows: Rows) -> float | None:
         totals = sum(_of(rows, where, coded).values(), Counter[str]())
         number = sum(totals[each.name] for each in some)
@@ -182,7 +182,7 @@ def _flips(rows: Rows) -> float | None:
 
 
 def _figures() -> tuple[Figure, ...]:
-    lines = [(where, False) for where in Place] + [(Place.USED, True)]
+    lines = [(where, False) for where in FlipPlace] + [(FlipPlace.USED, True)]
     what = (
         ("harmless", "flips that change nothing", (Outcome.HARMLESS,)),
         ("corrected", "flips that the code corrects", (Outcome.CORRECTED,)),

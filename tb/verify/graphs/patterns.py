@@ -58,9 +58,9 @@ def _choice(drawing: Drawing) -> None:
         operands = [x, bound] if random.random() < 0.7 else [bound, x]
         drawing.hidden_node(random.choice(("Less", "Greater")), operands, mask)
         if random.random() < 0.2:
-            other = f"m{len(drawing.nodes)}"
-            drawing.hidden_node("Not", [mask], other)
-            mask = other
+            inverse = f"m{len(drawing.nodes)}"
+            drawing.hidden_node("Not", [mask], inverse)
+            mask = inverse
     scaled = f"m{len(drawing.nodes)}"
     drawing.hidden_node(random.choice(("Mul", "Add")), [x, drawing.constant(random.choice((0.1, 0.5, 2.0)))], scaled)
     branches = random.sample((x, scaled, drawing.constant(random.choice((0.0, 1.0)))), 2)

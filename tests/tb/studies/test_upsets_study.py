@@ -6,15 +6,15 @@ from meshloom.hw.spec.config import TileKind
 from meshloom.tb.build.synthesis import Area
 from meshloom.tb.studies.chip.upsets import CHIP, CODED, FLIPS, STUDY, Flipped, UpsetPoint, points
 from meshloom.tb.studies.points.areas import TileArea
-from meshloom.tb.verify.upsets import Outcome, Place
+from meshloom.tb.verify.upsets import FlipPlace, Outcome
 
 from .made_rows import page_of
 
 
 def test_points_of_both_kinds() -> None:
     quick, full = points(False), points(True)
-    used = [UpsetPoint(CHIP, Place.USED, 0, coded) for coded in (False, True)]
-    assert quick[:4] == [UpsetPoint(CHIP, Place.REGISTERS, 0), UpsetPoint(CHIP, Place.MEMORIES, 0), *used]
+    used = [UpsetPoint(CHIP, FlipPlace.USED, 0, coded) for coded in (False, True)]
+    assert quick[:4] == [UpsetPoint(CHIP, FlipPlace.REGISTERS, 0), UpsetPoint(CHIP, FlipPlace.MEMORIES, 0), *used]
     assert {type(point) for point in quick[4:]} == {TileArea}
     assert set(quick) <= set(full)
     assert FLIPS * len(full) > 5_000
@@ -23,13 +23,13 @@ def test_points_of_both_kinds() -> None:
 
 def test_shares_by_kind_and_blocks_with_most_silent_flips_first() -> None:
     rows = {
-        UpsetPoint(CHIP, Place.REGISTERS, 0): Flipped(
+        UpsetPoint(CHIP, FlipPlace.REGISTERS, 0): Flipped(
             100, {"router": {"HARMLESS": 6, "NAMED": 2}, "drain": {"SILENT": 2}}
         ),
-        UpsetPoint(CHIP, Place.REGISTERS, 1): Flipped(
+        UpsetPoint(CHIP, FlipPlace.REGISTERS, 1): Flipped(
             100, {"router": {"LATE": 6}, "drain": {"STOPPED": 3, "BROKEN": 1}}
         ),
-        UpsetPoint(CHIP, Place.MEMORIES, 0): Flipped(900, {"memory bank": {"HARMLESS": 10}}),
+        UpsetPoint(CHIP, FlipPlace.MEMORIES, 0): Flipped(900, {"memory bank": {"HARMLESS": 10}}),
     }
     page = page_of(STUDY, rows)
     assert page.texts["flips"] == "30"
@@ -45,8 +45,8 @@ def test_shares_by_kind_and_blocks_with_most_silent_flips_first() -> None:
 def test_a_code_beside_none() -> None:
     tiles = {changes: TileArea(TileKind.SPM, CHIP, changes) for changes in ((), CODED)}
     rows = {
-        UpsetPoint(CHIP, Place.USED, 0): Flipped(100, {"memory bank": {"HARMLESS": 9, "SILENT": 1}}),
-        UpsetPoint(CHIP, Place.USED, 0, True): Flipped(120, {"memory bank": {"HARMLESS": 8, "CORRECTED": 2}}),
+        UpsetPoint(CHIP, FlipPlace.USED, 0): Flipped(100, {"memory bank": {"HARMLESS": 9, "SILENT": 1}}),
+        UpsetPoint(CHIP, FlipPlace.USED, 0, True): Flipped(120, {"memory bank": {"HARMLESS": 8, "CORRECTED": 2}}),
         tiles[()]: Area(1_000, 100),
         tiles[CODED]: Area(1_250, 110),
     }
