@@ -20,7 +20,16 @@ def uncollected() -> Generator[None]:
             gc.enable()
 
 
-def collect_young() -> None:
-    """Frees cycles among objects that are new since the last time, without a look at all others. Inside of
-    `uncollected`: for work in steps each of which leaves many behind (the parts of a machine know each other)."""
-    gc.collect(0)
+@contextmanager
+def cycles_freed() -> Generator[None]:
+    """Frees the cycles among objects that were made meanwhile, without a look at all others. Inside of `uncollected`:
+    around work that leaves many behind (the parts of a machine know each other). What somebody has frozen before stays
+    so."""
+    frozen = gc.get_freeze_count()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect(0)
+        if not frozen:
+            gc.unfreeze()

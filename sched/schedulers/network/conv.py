@@ -235,7 +235,7 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     lie = kind_of(task.x, chip), kind_of(task.y, chip)
     pool, space = best(problem, _staging_chip(chip, task.staging), POOL, task.shape.name, lie)
     played: list[tuple[int, Candidate]] = []
-    error: DoesNotFit | None = None
+    why = ""  # not the error itself, which would keep all that was made until the next search for cycles
     kinds: dict[tuple[object, ...], int] = {}
     seen: set[Candidate] = set()
     tried = operations = 0
@@ -269,13 +269,13 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
             try:
                 cycles, made = replays.of(variant)
             except DoesNotFit as short:
-                error = short
+                why = str(short)
                 continue
             tried += 1
             operations += made
             played.append((cycles, variant))
     if not played:
-        raise DoesNotFit(f"layer {task.shape.name}: {error or f'none of {space} candidates could be emitted'}")
+        raise DoesNotFit(f"layer {task.shape.name}: {why or f'none of {space} candidates could be emitted'}")
     played.sort(key=lambda entry: entry[0])
     return [candidate for _, candidate in played[:LEADERS]]
 
@@ -285,7 +285,7 @@ def _choose_expanding(
 ) -> list[Candidate]:
     """`choose`, where windows of the depthwise layer are computed, too. What counts is how often, and what fits."""
     played: list[tuple[int, Candidate]] = []
-    error: DoesNotFit | None = None
+    why = ""
 
     def cost(candidate: Candidate) -> tuple[int, int]:
         """Cycles of the busiest core's array for the windows, and input tiles in which they are made."""
@@ -302,11 +302,11 @@ def _choose_expanding(
         try:
             nodes = emit(task, chip, candidate, Dram(chip)).nodes
         except DoesNotFit as short:
-            error = short
+            why = str(short)
             continue
         played.append((replay(nodes, chip), candidate))
     if not played:
-        raise DoesNotFit(f"layer {task.shape.name}: {error}")
+        raise DoesNotFit(f"layer {task.shape.name}: {why}")
     played.sort(key=lambda entry: entry[0])
     return [candidate for _, candidate in played[:LEADERS]]
 

@@ -17,7 +17,7 @@ from ...ir.schedule import Gemm, Move, Prediction
 from ...lowering.predict import lowered, prediction
 from ...mapping.tiling.problem import DoesNotFit
 from ...store.findings import SearchCache
-from ...support.garbage import collect_young
+from ...support.garbage import cycles_freed
 from ...workload.graph import Graph
 from .form import form
 from .reuse import Reuse
@@ -130,7 +130,6 @@ class SharingSearch:
             played, result = self._judged(sharing)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
-            collect_young()
         if played.cycles is not None and self._better(played.cycles):
             self.best, self.result, self._best = sharing, result, played
             self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
@@ -202,7 +201,9 @@ class SharingSearch:
             return _Played(result.estimate, len(operations)), result
         if self._best and self.result and operations == self.result.schedule.operations:
             return self._best, result
-        done = lowered(result.schedule, self.chip, self._reuse.needs(operations))
+        needs = self._reuse.needs(operations)
+        with cycles_freed():
+            done = lowered(result.schedule, self.chip, needs)
         cycles, worst = done.timeline.cycles, None
         if self._better(cycles):  # only the best is asked what to change
             predicted = prediction(result.schedule, done.program, done.timeline)
