@@ -2,12 +2,13 @@
 activations, slices, copies with and without repetition.
 
 Every channel block is computed by itself. Blocks are shared out among the cores, and rows where there are fewer blocks
-than cores; each core works through tiles of some blocks x some rows: pull, VEC, store, three tiles under way at a time.
+than cores; each core works through tiles of some blocks x some rows: pull, VEC, store, three tiles under way at a time,
+fewer where memories are too small for three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -35,7 +36,7 @@ from ...mapping.tiling.windows import check_window
 from ...workload.graph import Layer
 from ...workload.layers import NO_CLAMP
 
-#: Tiles that are under way at a time on each core.
+#: Tiles that are under way at a time on each core, if its memories have room for them.
 SLOTS = 3
 #: Each core cuts its work into about so many tiles at least, if they are not smaller than `LEAST_WORDS`.
 LEAST_TILES, LEAST_WORDS = 6, 48
@@ -99,6 +100,7 @@ class _Emitter:
         self.broadcast = task.r is not None and (task.r.rows, task.r.width) != (task.y.rows, task.y.width)
         self.taps = self.window.kernel_h * self.window.kernel_w
         self.planes, self.rows, self.width = task.y.planes, task.y.rows, task.y.width
+        self.slots = SLOTS
         self.constants: dict[str, Stored] = {}
         if layer.kind == "depthwise":
             turn = chip.drams
@@ -155,9 +157,9 @@ class _Emitter:
         return [(blocks, rows) for rows in self._even(0, self.rows, m) for blocks in even(0, self.planes, n)]
 
     def tiles(self, blocks: Range, rows: Range) -> Iterator[_Tile]:
-        """The tiles of one core, rows outermost."""
+        """The tiles of one core, rows outermost. Raises DoesNotFit if its memories have no room for `slots` of them."""
         core = self.chip.core
-        room_x, room_y = core.a_words // SLOTS, min(core.vec_words, core.out_words) // SLOTS
+        room_x, room_y = core.a_words // self.slots, min(core.vec_words, core.out_words) // self.slots
         if self.whole:
             yield from self._whole_tiles(blocks, min(room_x, room_y))
             return
@@ -177,7 +179,7 @@ class _Emitter:
             if pieces == self.width // self.repeat:
                 raise DoesNotFit(
                     f"layer {self.task.layer.output}: A or VEC of a {self.chip.name} core is too small: one output "
-                    f"pixel needs {x} words of A, there are {room_x} for each of {SLOTS} tiles"
+                    f"pixel needs {x} words of A, there are {room_x}"
                     + (f"; with those beside it {y} words of VEC, there are {room_y}" if self.repeat > 1 else "")
                 )
             pieces += 1
@@ -209,8 +211,8 @@ class _Emitter:
         if size > room or self.width > MAX_IN_WIDTH:
             raise DoesNotFit(
                 f"layer {self.task.layer.output} normalises maps of {self.rows}x{self.width} pixels; a core of "
-                f"{self.chip.name} holds {SLOTS} tiles of {room} words, in rows of at most {MAX_IN_WIDTH}; give it "
-                "larger A, OUT and VEC"
+                f"{self.chip.name} has room for {room} words, in rows of at most {MAX_IN_WIDTH}; give it larger A, OUT "
+                "and VEC"
             )
         deep = max(1, min(room // size, ceil(count / LEAST_TILES)))
         for some in even(*blocks, ceil(count / deep)):
@@ -219,10 +221,12 @@ class _Emitter:
     # -- operations -----------------------------------------------------------------------------------------------
 
     def emit(self) -> list[Node]:
-        """The operations of all cores, tile by tile."""
+        """The operations of all cores, tile by tile. Raises DoesNotFit if a tile has no room even by itself."""
+        shares = self.shares()
+        tiles = self._cut(shares)
         streams = [
-            list(self._core(core, list(self.tiles(blocks, rows)), blocks))
-            for core, (blocks, rows) in zip(self.chip.cores, self.shares(), strict=False)
+            list(self._core(core, some, blocks))
+            for core, some, (blocks, _) in zip(self.chip.cores, tiles, shares, strict=False)
         ]
         nodes: list[Node] = []
         for position in range(max(len(stream) for stream in streams)):
@@ -230,6 +234,16 @@ class _Emitter:
                 if position < len(stream):
                     nodes += stream[position]
         return nodes
+
+    def _cut(self, shares: Sequence[tuple[Range, Range]]) -> list[list[_Tile]]:
+        """The tiles of each core: smaller ones rather than less time for transfers, but fewer `slots` than nothing."""
+        for self.slots in range(SLOTS, 1, -1):
+            try:
+                return [list(self.tiles(blocks, rows)) for blocks, rows in shares]
+            except DoesNotFit:
+                pass
+        self.slots = 1
+        return [list(self.tiles(blocks, rows)) for blocks, rows in shares]
 
     def _core(self, core: int, tiles: list[_Tile], blocks: Range) -> Iterator[list[Node]]:
         """Groups of operations: what the first tiles need, then VEC, its stores and what a later tile needs."""
@@ -241,8 +255,8 @@ class _Emitter:
         loads: list[list[Node]] = []
 
         def load(index: int) -> list[Node]:
-            tile, slot = tiles[index], index % SLOTS
-            after = [vecs[index - SLOTS]] if index >= SLOTS else []
+            tile, slot = tiles[index], index % self.slots
+            after = [vecs[index - self.slots]] if index >= self.slots else []
             operand_loads = self._loads(core, tile, slot * x_slot, slot * y_slot, after)
             fresh: list[Node] = []
             mine = blocks if "table" in self.constants else tile.blocks
@@ -251,12 +265,12 @@ class _Emitter:
             loads.append([*operand_loads, *constants.get(mine, [])])
             return [*fresh, *operand_loads]
 
-        ahead = min(SLOTS - 1, len(tiles))
+        ahead = min(self.slots - 1, len(tiles))
         yield [node for index in range(ahead) for node in load(index)]
         for index, tile in enumerate(tiles):
-            slot = index % SLOTS
+            slot = index % self.slots
             group = load(index + ahead) if index + ahead < len(tiles) else []
-            after = [*loads[index], *(stores[index - SLOTS] if index >= SLOTS else [])]
+            after = [*loads[index], *(stores[index - self.slots] if index >= self.slots else [])]
             vec = self._vec(core, tile, slot * x_slot, slot * y_slot, blocks, after)
             vecs.append(vec)
             stores.append(self._stores(core, tile, slot * y_slot, vec))
