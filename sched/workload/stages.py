@@ -390,3 +390,8 @@ def words(array: NDArray[np.int8], lanes: Lanes, per_word: int) -> NDArray[np.ui
     full = spread(array, lanes)
     full = full.reshape(-1, per_word, *full.shape[1:])
     return np.ascontiguousarray(full.transpose(0, 2, 3, 1)).view(np.uint8)
+
+
+def table_array(table: NDArray[np.int8], per_word: int) -> NDArray[np.int8]:
+    """A table, int8 [256], as a schedule's tensor has it: int8 [1, P, 1, 256 / P]."""
+    return table.reshape(1, 1, -1, per_word).transpose(0, 3, 1, 2)

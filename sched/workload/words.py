@@ -10,7 +10,7 @@ import numpy as np
 from meshloom.hw.spec.config import ChipConfig
 
 from .graph import Graph, Layer
-from .stages import LanesError, all_lanes
+from .stages import Lanes, LanesError, all_lanes
 
 #: y = RNE(64 x * 2048 / 2^17) = x.
 _WEIGHT, _SCALE = 64, 2048
@@ -59,3 +59,17 @@ def _fresh(graph: Graph, name: str) -> str:
     while name in graph.values:
         name += "_"
     return name
+
+
+def channel_runs(lanes: Lanes, per_word: int) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+    """Words that follow each other and are full but for the last one, and the channels that they have, for the words of
+    a group of channels: `lanes` has the channel of each lane, or -1."""
+    counts = [int((word >= 0).sum()) for word in lanes.reshape(-1, per_word)]
+    runs: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    begin = channel = first = 0
+    for index, count in enumerate(counts):
+        channel += count
+        if count < per_word or index == len(counts) - 1:
+            runs.append(((begin, index + 1), (first, channel)))
+            begin, first = index + 1, channel
+    return tuple(runs)

@@ -39,8 +39,8 @@ def is_network(name: str) -> bool:
 
 #: What is to be said of a float model that is quantised with an input that is drawn.
 UNFED = (
-    "It is quantised with an input that is drawn, since no files are given (--calibrate): that decides results, and of "
-    "cycles only whether layers have a multiplier for each channel."
+    "It is quantised with an input that is drawn, since no files are given (--calibrate; in a scenario: calibrate): "
+    "that decides results, and of cycles only whether layers have a multiplier for each channel."
 )
 
 

@@ -52,6 +52,8 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
     show(summary, console)
     if results.busy:
         print_busy(results.busy, console)
+    for note in results.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     if (line := _time(results)) is not None:
         console.print(line, soft_wrap=True)
     mean, worst = figures.decision_seconds

@@ -138,8 +138,9 @@ class ScenarioFigures(Metrics):
 
 class ScenarioResults(Record):
     """What `meshloom serve` writes. `cores`: over time, a row for each change; `busy`: a row for each counter of each
-    tile at the end, none of a chip without counters; `strays`: faults of tiles on which no program ran. `ok`: every
-    byte is right, nothing was lost, the model is close enough, and its counters are those of the RTL."""
+    tile at the end, none of a chip without counters; `strays`: faults of tiles on which no program ran; `notes`: on
+    how files of networks were read. `ok`: every byte is right, nothing was lost, the model is close enough, and its
+    counters are those of the RTL."""
 
     schema_version: Literal[1] = 1
     started: datetime
@@ -150,6 +151,7 @@ class ScenarioResults(Record):
     cores: tuple[CoresRow, ...] = ()
     busy: tuple[BusyRow, ...] = ()
     strays: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @computed_field
     @property

@@ -15,14 +15,14 @@ from meshloom.sched.lowering.templates.relocate import place_program
 from meshloom.sched.lowering.templates.schemes import schemes
 from meshloom.sched.lowering.templates.template import ProgramPlace
 from meshloom.sched.model.timeline import play
-from meshloom.sched.workload.graph import Graph, Value
+from meshloom.sched.workload.graph import Value
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.simulated import SimulatedDevice
 
 from ..sched.lowering.test_serving_templates import inputs_of
-from ..sched.network_graphs import every_kind
-from ..sched.served import FOUR
+from ..sched.network_graphs import attention, every_kind, functions, normalised
+from ..sched.served import FOUR, chip_of
 from ..tiers import slow_but
 from .served_chip import CHIP
 
@@ -35,14 +35,23 @@ def windows(net: ServedNetwork, memories: functional.Memories, chip: ChipConfig)
     return [memories.region(dram, 0)[: net.window.words].copy() for dram in chip.drams]
 
 
+#: Cores that can do all that a layer may ask for.
+ABLE = chip_of(
+    "dram core core", "host core core", "dram . .", core={"vec_table": True, "vec_whole": True, "vec_windows": 2}
+)
 #: The first tier makes do with a simulator that other tests need, too.
-CHIPS = {"lp4": CHIP, "four": FOUR}
+CASES = {
+    "lp4": (CHIP, every_kind(size=10)),
+    "four": (FOUR, every_kind(size=10)),
+    "functions": (ABLE, functions(7, 9)),
+    "normalised": (ABLE, normalised(6, 9)),
+    "attention": (ABLE, attention(heads=3, depth=5)),
+}
 
 
-@pytest.mark.parametrize("name", slow_but(CHIPS, "lp4"))
+@pytest.mark.parametrize("name", slow_but(CASES, "lp4"))
 def test_bytes_and_cycles_of_templates(name: str) -> None:
-    chip = CHIPS[name]
-    graph: Graph = every_kind(size=10)
+    chip, graph = CASES[name]
     assert all(isinstance(value, Value) for value in graph.inputs)
     net = ServedNetwork(graph, chip, 2)
     memories = functional.Memories(chip)

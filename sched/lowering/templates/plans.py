@@ -53,8 +53,9 @@ class TemplateTiling:
 
 
 def row_tiles(shape: LayerShape, part: SubTile, rows: int) -> tuple[Tile, ...]:
-    """(image, first, end) of the tiles of a part, at most `rows` rows each; flat ones end at full arrays."""
-    return _row_tiles(shape.problem, part.segments, rows)
+    """(image, first, end) of the tiles of a part, at most `rows` rows each; flat ones end at full arrays, and whole
+    maps are tiles."""
+    return part.segments if shape.whole else _row_tiles(shape.problem, part.segments, rows)
 
 
 @lru_cache(maxsize=4096)

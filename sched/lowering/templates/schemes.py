@@ -60,13 +60,17 @@ class LayerShape:
     """What decides how a layer can be cut: its blocks and windows, and whether the array computes it (`matrix`).
 
     `channels`: (input, output) channels that carry numbers; lanes without a channel don't count. `residual`: another
-    tensor is added to the result before it leaves the core.
+    tensor is added to the result before it leaves the core. `whole`: each result takes all rows of its image;
+    `joined`: sums are not shared out; `repeat`: rows, and columns, of the result for each of the problem.
     """
 
     problem: Problem
     matrix: bool
     channels: tuple[int, int]
     residual: bool = False
+    whole: bool = False
+    joined: bool = False
+    repeat: int = 1
 
     @cached_property
     def macs(self) -> int:
@@ -95,16 +99,23 @@ class SubTile:
         return sum(r1 - r0 for _, r0, r1 in self.segments) * problem.out_w
 
 
+def groups_of(blocks: Range, size: int) -> list[tuple[int, Range]]:
+    """The groups of `size` blocks that some blocks belong to, and which of a group's own they are."""
+    return [
+        (group, (max(blocks[0] - group * size, 0), min(blocks[1] - group * size, size)))
+        for group in range(blocks[0] // size, ceil(blocks[1] / size))
+    ]
+
+
 def limits(shape: LayerShape) -> tuple[int, int, int, int]:
     """The most parts of each dimension, in the order of `Scheme`'s fields; finer cuts leave arrays without a row."""
     problem = shape.problem
-    rows = ceil(problem.images * problem.out_rows / problem.rows) if problem.flat and shape.matrix else 0
-    return (
-        problem.images,
-        rows or problem.images * problem.out_rows,
-        problem.n_blocks,
-        problem.k_blocks if shape.matrix else 1,
-    )
+    rows = problem.images * problem.out_rows
+    if shape.whole:
+        rows = problem.images
+    elif problem.flat and shape.matrix:
+        rows = ceil(rows / problem.rows)
+    return problem.images, rows, problem.n_blocks, problem.k_blocks if shape.matrix and not shape.joined else 1
 
 
 def schemes(shape: LayerShape, cores: int) -> tuple[Scheme, ...]:
@@ -135,7 +146,7 @@ def split(shape: LayerShape, scheme: Scheme) -> tuple[SubTile, ...]:
             raise DoesNotFit(f"scheme {scheme}: {name} has {most} parts at most, not {factor}; choose a smaller factor")
     sub_tiles: list[SubTile] = []
     for first, end in even(0, problem.images, scheme.batch):
-        for segments in _shares(problem, first, end, scheme.feature, snap=shape.matrix):
+        for segments in _shares(problem, first, end, scheme.feature, _unit(shape, end - first, scheme.feature)):
             for n in even(0, problem.n_blocks, scheme.output):
                 if shape.matrix:
                     ks = even(0, problem.k_blocks, scheme.input)
@@ -147,13 +158,21 @@ def split(shape: LayerShape, scheme: Scheme) -> tuple[SubTile, ...]:
     return tuple(sub_tiles)
 
 
+def _unit(shape: LayerShape, images: int, parts: int) -> int:
+    """Rows that are not cut apart when so many images are shared out: cuts are where the array's rows are full, if
+    possible."""
+    problem = shape.problem
+    if shape.whole:
+        return problem.out_rows
+    return problem.quantum if shape.matrix and parts * problem.quantum <= images * problem.out_rows else 1
+
+
 def _shares(
-    problem: Problem, first: int, end: int, parts: int, snap: bool
+    problem: Problem, first: int, end: int, parts: int, unit: int
 ) -> Iterator[tuple[tuple[int, int, int], ...]]:
-    """Row segments of each share of images [first, end). `snap`: cut where the array's rows are full, if possible."""
+    """Row segments of each share of images [first, end), cut at multiples of `unit` rows."""
     rows = problem.out_rows
     begin, total = first * rows, (end - first) * rows
-    unit = problem.quantum if snap and parts * problem.quantum <= total else 1
     for low, high in even(0, ceil(total / unit), parts):
         at, stop = begin + low * unit, begin + min(high * unit, total)
         if problem.flat:

@@ -91,11 +91,11 @@ def _move(core: int, source: Run, target: Run, words: int, label: str) -> Move:
 
 def window_of(shape: LayerShape, tile: Tile) -> tuple[int, WindowShape]:
     """What a GEMM or a VEC reads of its input tile, words of a plane of it first, and how much it makes of it; flat
-    tiles are rows of no height."""
+    tiles and whole maps are rows of no height."""
     problem, (rows, top) = shape.problem, rows_read(shape, tile)
     pixels = (tile[2] - tile[1]) * problem.out_w
     in_w, out_w, plane = problem.in_w, problem.out_w, (rows[1] - rows[0]) * problem.in_w
-    if problem.flat:
+    if problem.flat or shape.whole:
         in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
     return plane, {
         "in_w": in_w,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Pair, VectorOp
 
 from ...ir.bodies import GemmWindow, VecWindow
 from ...workload.graph import Layer, Window
 from ..tiling.plan import box
-from ..tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, Problem
+from ..tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit, Problem
 from ..tiling.tiles import MTile, Range
 
 #: What the vector unit does for each kind of layer.
@@ -21,7 +22,7 @@ VECTOR_OPS = {
     "add": VectorOp.ADD,
 }
 
-#: The same of kinds that only loop nests of whole networks know so far (`schedulers.network`).
+#: The same of functions and repetitions.
 FUNCTION_OPS = {"table": VectorOp.TABLE, "mul": VectorOp.PAIR, "upsample": VectorOp.MAX}
 
 #: What a `normalise` layer does with whole blocks.
@@ -31,6 +32,24 @@ WHOLE_OPS = {
     "sum": (VectorOp.SUM, Pair.MUL),
     "root": (VectorOp.MAC, Pair.MUL),
 }
+
+
+def operation_of(layer: Layer, chip: ChipConfig) -> VectorOp:
+    """What the vector unit does for a layer. Raises DoesNotFit if cores of the chip cannot."""
+    if layer.by is not None:
+        if not chip.core.vec_whole:
+            raise DoesNotFit(
+                f"layer {layer.output} normalises maps, and cores of {chip.name} cannot; take another chip, or set "
+                "core.vec_whole = true in its file"
+            )
+        return WHOLE_OPS[layer.by][0]
+    op = (VECTOR_OPS | FUNCTION_OPS)[layer.kind]
+    if op is VectorOp.TABLE and not chip.core.vec_table:
+        raise DoesNotFit(
+            f"layer {layer.output} needs a table, and cores of {chip.name} have none; take another chip, or set "
+            "core.vec_table = true in its file"
+        )
+    return op
 
 
 def bias_rows(fixed: Mapping[str, int]) -> int:

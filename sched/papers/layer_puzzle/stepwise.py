@@ -149,13 +149,13 @@ def _matrix_steps(shape: LayerShape, chip: ChipConfig, scheme: Scheme, rates: _R
 def _vector_steps(shape: LayerShape, chip: ChipConfig, scheme: Scheme, rates: _Rates) -> Iterator[_Step]:
     problem = shape.problem
     part = largest(shape, split(shape, scheme))
-    high, wide, _, _ = vector.cut(shape, chip, part)
-    groups = ceil((part.n[1] - part.n[0]) / wide)
+    tiling = vector.cut(shape, chip, part)
+    groups = ceil((part.n[1] - part.n[0]) / tiling.planes)
     for n0, n1 in even(*part.n, groups):
-        for tile in row_tiles(shape, part, high):
+        for tile in row_tiles(shape, part, tiling.rows):
             (read0, read1), _ = rows_read(shape, tile)
             plane, planes = (read1 - read0) * problem.in_w, n1 - n0
-            out = planes * (tile[2] - tile[1]) * problem.out_w
+            out = planes * (tile[2] - tile[1]) * problem.out_w * shape.repeat**2
             spread = min(rates.channels, planes)
             yield _Step(
                 vector.occupancy(shape, chip, tile, planes),

@@ -12,10 +12,9 @@ from meshloom.hw.spec.config import ChipConfig
 from ...ir.schedule import Schedule, ScheduleError, Tensor
 from ...workload.graph import Graph, Layer
 from ...workload.layout import ActivationLayout, WeightLayout
-from ...workload.stages import constant, cut, filters
+from ...workload.stages import constant, cut, filters, table_array
 from ...workload.words import in_words
 from .scheduler import NetworkSchedule
-from .tensors import table_words
 
 
 def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSchedule:
@@ -66,7 +65,7 @@ def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSched
 def words_of(layer: Layer, kind: str, tensor: Tensor, lanes: int) -> NDArray[Any] | None:
     """The table of a layer, or the zeros that a product reads; None if it has none."""
     if kind == "table" and layer.table is not None:
-        return table_words(layer.table, lanes)
+        return table_array(layer.table, lanes)
     if kind != "zeros" or layer.kind != "product":
         return None
     words = tensor.layout.shape[-1]  # as many as the schedule reads

@@ -18,7 +18,7 @@ from ...workload.graph import Layer, Value, Window
 from ...workload.layers import ConvShape
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from ...workload.regions import Cache, View
-from ...workload.stages import Stages, constant, filters
+from ...workload.stages import Stages, constant, filters, table_array
 from .storage import homes
 
 
@@ -189,7 +189,7 @@ class NetworkTensors:
         """The table of layer `name`, int8 [256], as a row of words of P entries each."""
         lanes = self.chip.lanes
         layout = ActivationLayout(batch=1, channels=lanes, height=1, width=len(table) // lanes, block=lanes)
-        self._constant(f"{name}/table", layout, pieces, table_words(table, lanes))
+        self._constant(f"{name}/table", layout, pieces, table_array(table, lanes))
 
     def zeros(self, name: str, stored: Stored) -> None:
         """The words of zeros that the product `name` reads."""
@@ -205,8 +205,3 @@ class NetworkTensors:
         """A tensor that the host reads."""
         layout = self.activation(self.cut.values[name])
         self.tensors.append(Tensor(name=name, role="output", layout=layout, pieces=stored.pieces()))
-
-
-def table_words(table: NDArray[np.int8], lanes: int) -> NDArray[np.int8]:
-    """A table, int8 [256], as the tensor [1, P, 1, 256 / P] that the schedule has of it."""
-    return table.reshape(1, 1, -1, lanes).transpose(0, 3, 1, 2)

@@ -22,6 +22,7 @@ from ...mapping.tiling.problem import DoesNotFit
 from ...mapping.tiling.tiles import Range, even
 from ...workload.graph import Layer
 from ...workload.stages import Lanes
+from ...workload.words import channel_runs
 from .pipeline import pipelined, shared
 
 #: Tiles that are under way at a time on each core, if they have room.
@@ -60,23 +61,10 @@ class _Emitter:
         self.x, self.y = task.x.flattened(), task.y.flattened()
         self.slots, self.items = self._cut()
 
-    def _runs(self) -> list[tuple[Range, Range]]:
-        """Blocks of a group whose words are full but for the last one's, and their channels."""
-        lanes = self.chip.lanes
-        counts = [int((word >= 0).sum()) for word in self.task.lanes.reshape(-1, lanes)[: self.blocks]]
-        runs: list[tuple[Range, Range]] = []
-        begin = channel = first = 0
-        for index, count in enumerate(counts):
-            channel += count
-            if count < lanes or index == len(counts) - 1:
-                runs.append(((begin, index + 1), (first, channel)))
-                begin, first = index + 1, channel
-        return runs
-
     def _cut(self) -> tuple[int, list[_Item]]:
         """How many tiles are under way, and all tiles. Raises DoesNotFit."""
         lanes, core, groups, cores = self.chip.lanes, self.chip.core, self.task.layer.groups, len(self.chip.cores)
-        sheets, runs = ceil(self.pixels / lanes), self._runs()
+        sheets, runs = ceil(self.pixels / lanes), channel_runs(self.task.lanes[: self.blocks * lanes], lanes)
         most = min(_VEC.most("in_w"), _VEC.most("pixels"), _VEC.most("x_plane"))
         best: tuple[float, int, int, int] | None = None
         for slots in range(SLOTS, 0, -1):

@@ -20,11 +20,10 @@ from ...ir import bodies
 from ...ir.bodies import VecFields
 from ...ir.schedule import Box, Piece
 from ...mapping.emit.fields import (
-    FUNCTION_OPS,
-    VECTOR_OPS,
     WHOLE_OPS,
     bias_fields,
     bias_rows,
+    operation_of,
     vector_fields,
     vector_window,
 )
@@ -84,17 +83,7 @@ class _Emitter:
         self.window = vector_window(layer)
         #: what is done with whole blocks, if it is that
         self.whole = WHOLE_OPS[layer.by] if layer.by is not None else None
-        self.op = self.whole[0] if self.whole else (VECTOR_OPS | FUNCTION_OPS)[layer.kind]
-        if self.whole and not chip.core.vec_whole:
-            raise DoesNotFit(
-                f"layer {layer.output} normalises maps, and cores of {chip.name} cannot; take another chip, or set "
-                "core.vec_whole = true in its file"
-            )
-        if self.op is VectorOp.TABLE and not chip.core.vec_table:
-            raise DoesNotFit(
-                f"layer {layer.output} needs a table, and cores of {chip.name} have none; take another chip, or set "
-                "core.vec_table = true in its file"
-            )
+        self.op = operation_of(layer, chip)
         self.repeat = layer.repeat
         #: r has one word for all pixels of a block
         self.broadcast = task.r is not None and (task.r.rows, task.r.width) != (task.y.rows, task.y.width)

@@ -93,7 +93,8 @@ def carried(shape: LayerShape, scheme: Scheme, chip: ChipConfig) -> tuple[int, i
     part = largest(shape, split(shape, scheme))
     blocks, deep = part.n[1] - part.n[0], part.k[1] - part.k[0]
     weights = blocks * shape.problem.taps * (deep * chip.cols if shape.matrix else 1)
-    return _input_pixels(shape, part) * deep, weights, part.pixels(shape.problem) * blocks / scheme.input
+    pixels = part.pixels(shape.problem) * shape.repeat**2
+    return _input_pixels(shape, part) * deep, weights, pixels * blocks / scheme.input
 
 
 def corrected(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: float = 1.0) -> Latency:

@@ -79,14 +79,14 @@ _latest: OrderedDict[tuple[str, int, str, str], Compiled] = OrderedDict()
 def compile_networks(
     scenario: Scenario, chip: ChipConfig, on_progress: OnProgress, schemes: str = "all"
 ) -> dict[tuple[str, int], Compiled]:
-    """Every network and batch size of a scenario, from the store if it has been compiled before. `schemes`: see
-    `versions.compiled`.
+    """Every network and batch size of a scenario, from the store if it has been compiled before; float models are
+    quantised, with drawn numbers if the scenario names no files. `schemes`: see `versions.compiled`.
 
     Raises WorkloadError and its kin for a network that is unknown, or cannot be computed or held by the chip.
     """
     compilations: dict[tuple[str, int], Compiled] = {}
     for name, batch in scenario.networks:
-        source = NetworkSource(name)
+        source = NetworkSource(name, calibration=scenario.calibration.get(name, ()), unfed=True)
         graph, key = load(source), (name, batch, chip.digest, schemes)
         compilation = _latest.pop(key, None)
         if compilation is None or compilation.served.graph is not graph:  # a file may have changed

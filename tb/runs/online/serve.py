@@ -7,7 +7,7 @@ scenario --> instances --> Drive (sched.schedulers.online.drive) --> SessionExec
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -150,7 +150,7 @@ def serve(
 @dataclass
 class _Serving:
     """A scenario that is being served. `wait`: cycles from an event to the launch of what is decided on it; `part`: of
-    `PARTS`, what is being done."""
+    `PARTS`, what is being done; `notes`: on how files of networks were read."""
 
     scenario: Scenario
     chip: ChipConfig
@@ -159,11 +159,13 @@ class _Serving:
     wait: int
     on_progress: OnProgress
     part: str = "compiling networks"
+    notes: tuple[str, ...] = ()
 
     def served(self, on_event: OnEvent) -> Served:
         started = datetime.now().astimezone()
         scenario, chip, scheduler, device = self.scenario, self.chip, self.scheduler, self.device
         compilations, instances, isolated = _compiled(scenario, chip, scheduler, self.on_progress)
+        self.notes = _notes(compilations.values())
         self.part = "serving in the model"
         model = self._model(compilations, instances, partial(on_event, "model"))
         if device is None:
@@ -274,6 +276,7 @@ class _Serving:
             programs=programs,
             cores=_cores(run),
             busy=counters_of(chip, part.snapshots, model.snapshots if rtl else None) if chip.counters else (),
+            notes=self.notes,
         )
 
 
@@ -294,6 +297,12 @@ def _compiled(
         compilations = held
         instances = tuple(replace(one, network=by_network[id(one.network)]) for one in instances)
     return compilations, instances, isolated
+
+
+def _notes(compilations: Iterable[Compiled]) -> tuple[str, ...]:
+    """What is to be said of networks that were read from files, each sentence once."""
+    own = (one for one in compilations if one.source.name.endswith(".onnx"))
+    return tuple(dict.fromkeys(f"{one.source.title}: {note}" for one in own for note in one.served.graph.notes))
 
 
 def _metrics(run: Run, isolated: Mapping[int, int]) -> Metrics:

@@ -14,7 +14,7 @@ from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import schemes
 from meshloom.sched.workload.graph import Graph
 
-from ..network_graphs import every_kind, random_network
+from ..network_graphs import attention, every_kind, functions, normalised, random_network
 from ..random_graphs import defined_values
 
 
@@ -27,10 +27,13 @@ def served_chip(lanes: int = 8, name: str = "served8", words: int = 2048) -> Chi
             "semaphores": 64,
             "floorplan": ["dram core core core dram", "dram core core core dram", ".  .  host . ."],
             "dram": {"bytes_per_cycle": lanes - 1, "words": 1 << 16},
-            "core": {"a_words": words, "b_words": words, "acc_words": 1024, "out_words": 512, "vec_windows": 3},
+            "core": {
+                "a_words": words, "b_words": words, "acc_words": 1024, "out_words": 512, "vec_windows": 3,
+                "vec_table": True, "vec_whole": True,
+            },
             "noc": {"data_vcs": 4},
         }
-    )
+    )  # fmt: skip
 
 
 def inputs_of(graph: Graph, batch: int) -> dict[str, np.ndarray]:
@@ -65,6 +68,14 @@ def computes(graph: Graph, chip: ChipConfig, batch: int, pick: int) -> set[str]:
 @pytest.mark.parametrize(("batch", "pick"), [(1, 0), (1, 1), (2, 2), (3, 3), (4, 4)])
 def test_every_kind_of_layer_by_many_schemes(batch: int, pick: int):
     assert len(computes(every_kind(), served_chip(), batch, pick)) > 5
+
+
+@pytest.mark.parametrize(("batch", "pick"), [(1, 0), (2, 1), (3, 2)])
+@pytest.mark.parametrize(
+    "graph", [functions(), normalised(), attention(), attention(heads=3, depth=5)], ids=lambda graph: graph.name
+)
+def test_functions_and_what_takes_whole_maps(graph: Graph, batch: int, pick: int):
+    computes(graph, served_chip(), batch, pick)
 
 
 @pytest.mark.parametrize("seed", range(6))

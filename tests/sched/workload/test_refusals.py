@@ -86,10 +86,10 @@ def test_maps_put_together_are_not_for_every_scheduler() -> None:
         cut(PASTED, load("quad8"))
 
 
-def test_layers_that_have_no_program_to_serve() -> None:
-    table = Layer("normalise", "y", ("a",), by="max", scale=1)
-    graph = Graph("net", (Value("a", 4, 4, 4),), (table,), ("y",))
-    with pytest.raises(WorkloadError, match=r"network net: layer y .* has no program to serve; there are programs for"):
+def test_layers_that_cores_to_serve_cannot_compute() -> None:
+    whole = Layer("normalise", "y", ("a",), by="max", scale=1)
+    graph = Graph("net", (Value("a", 4, 4, 4),), (whole,), ("y",))
+    with pytest.raises(DoesNotFit, match="layer y normalises maps, and cores of lp9 cannot; take another chip"):
         ServedNetwork(graph, load("lp9"), 1)
 
 

@@ -54,6 +54,22 @@ def test_every_form_of_arrival(tmp_path: Path) -> None:
     )
 
 
+def test_files_that_a_float_network_is_quantised_with(tmp_path: Path) -> None:
+    for name in ("mine.onnx", "one.npy", "two.npy"):
+        (tmp_path / name).touch()
+    mine = '[[network]]\nname = "mine.onnx"\n'
+    files = 'calibrate = ["one.npy", "two.npy"]\n'
+    result = load(write(tmp_path, f'name = "s"\n{mine}{files}{mine}arrival = 9\n[[network]]\nname = "vww"\n'), KNOWN)
+    assert result.calibration == {str(tmp_path / "mine.onnx"): (tmp_path / "one.npy", tmp_path / "two.npy")}
+    for text, message in (
+        (f'{mine}calibrate = ["three.npy"]\n', "calibrate: there is no file .*three.npy"),
+        (f'[[network]]\nname = "vww"\n{files}', "calibrate: is for .onnx files; vww has its own numbers"),
+        (f'{mine}{files}{mine}calibrate = ["one.npy"]\n', "names others; give all the same"),
+    ):
+        with pytest.raises(ScenarioError, match=message):
+            load(write(tmp_path, f'name = "s"\n{text}'), KNOWN)
+
+
 def test_a_poisson_process_has_its_rate() -> None:
     cycles = Poisson(poisson=5, number=4000, seed=3).cycles()
     assert list(cycles) == sorted(cycles)

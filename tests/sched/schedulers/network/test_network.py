@@ -190,7 +190,9 @@ def test_windows_that_fill_a_memory_leave_room_for_fewer_tiles(rooms: int) -> No
     for layer in standardise("n", "x", 80, 1 / 16):
         g.take(layer)
     words = 80 * rooms + 3
-    computes(g.graph("windows", "all", "n"), variant("tiny", {"a_words": words, "out_words": words, "vec_words": words}))
+    computes(
+        g.graph("windows", "all", "n"), variant("tiny", {"a_words": words, "out_words": words, "vec_words": words})
+    )
 
 
 @pytest.mark.parametrize("name", CHIPS)
