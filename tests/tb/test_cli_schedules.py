@@ -93,7 +93,7 @@ def test_a_float_model_needs_no_pictures_to_be_scheduled(folder: Path) -> None:
     float_file(("N", 4, 8, 8))
     drawn = invoke("schedule", "float.onnx", "--chip", "tiny")
     assert drawn.exit_code == 0, drawn.output
-    assert "note: It is quantised with an input that is drawn, since no files are given (--calibrate)" in drawn.output
+    assert "note: It is quantised with an input that is drawn, since no files are given (--calibrate; " in drawn.output
     assert "note: first and second: convolutions in groups. The groups of each run as one" in drawn.output
     fed = invoke("schedule", "float.onnx", "--chip", "tiny", "--calibrate", "x.npy", "--out", "s.json")
     assert fed.exit_code == 0, fed.output

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -23,6 +25,7 @@ from meshloom.tb.runs.online import networks, recorded
 from meshloom.tb.runs.online import serve as runtime
 from meshloom.tb.runs.online.rtl_session import RtlSession
 
+from ..sched.float_models import FloatModel
 from .served_chip import CHIP, chip_with
 
 ONE = 'name = "one"\n[[network]]\nname = "resnet8"\n'
@@ -66,6 +69,26 @@ def left(folder: Path) -> set[str]:
 
 def test_the_chip_is_that_of_other_tests(folder: Path) -> None:
     assert load("lp4.toml").digest == CHIP.digest
+
+
+def test_float_files_with_gates_are_served(folder: Path) -> None:
+    """Quantised with what the scenario names, or with an input that is drawn, which a note says."""
+    model = FloatModel((1, 4, 6, 6))
+    gate = model.node("HardSigmoid", model.node("GlobalAveragePool", model.conv("x", "c", (8, 4, 3, 3)), "p"), "g")
+    model.node("Softmax", model.node("Flatten", model.node("Mul", ["c", gate], "m"), "f"), "y", axis=-1)
+    onnx.save(model.build("y"), "mine.onnx")
+    np.save("x.npy", np.random.default_rng(1).normal(size=(1, 4, 6, 6)).astype(np.float32))
+    for line, note in (("", True), ('calibrate = ["x.npy"]\n', False)):
+        Path("mine.toml").write_text(f'name = "mine"\n[[network]]\nname = "mine.onnx"\nbatch = 2\n{line}')
+        shown = invoke("mine.toml", "--model", "--json", "out.json")
+        assert shown.exit_code == 0, shown.output
+        assert ("note: mine: It is quantised with an input that is drawn" in shown.output) == note
+        results = ScenarioResults.model_validate_json(Path("out.json").read_text())
+        assert any("is drawn" in each for each in results.notes) == note
+        assert results.instances[0].end is not None
+    refused = invoke("mine.toml", "--model", "--set", "core.vec_table=false")
+    assert refused.exit_code != 0
+    assert "core.vec_table = true" in refused.output
 
 
 def test_stages_are_told_without_a_terminal(folder: Path) -> None:
