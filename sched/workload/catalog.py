@@ -60,6 +60,7 @@ def _networks() -> dict[str, dict[str, Workload]]:
         networks.mobilenet_v1,
         networks.ncf,
         networks.transformer,
+        networks.transformer_whole,
     ):
         tables[table.__name__] = [Workload(shape) for shape in table()]
     return {network: {layer.name: layer for layer in layers} for network, layers in tables.items()}

@@ -93,6 +93,11 @@ def transformer() -> tuple[ConvShape, ...]:
     return _transformer().table()
 
 
+def transformer_whole() -> tuple[ConvShape, ...]:
+    """The products of weights and activations of the same with attention and normalisation: see `graph`."""
+    return _transformer_whole().table()
+
+
 def graph(name: str) -> Graph:
     """The whole network `name` (one of GRAPHS) with random weights: one picture in, its scores (yolov2: its map) out.
 
@@ -101,7 +106,9 @@ def graph(name: str) -> Graph:
     weights and biases; dropout and the final softmax are left out. transformer has neither embedding nor layer
     normalisation, and of attention only the four projections: what weighs the values by queries and keys (two products
     of activations and a softmax) is left out, so that the output projection reads the values, and queries and keys are
-    outputs. The largest, vgg19, takes 2 s and 140 MiB to draw.
+    outputs. transformer_whole has all that: attention in eight heads, softmax, layer normalisation with factors and
+    offsets; of the original it lacks the embedding, the mask of the decoder's own attention (which hides later words)
+    and the final softmax. The largest, vgg19, takes 2 s and 140 MiB to draw.
     """
     return GRAPHS[name]().graph()
 
@@ -373,6 +380,45 @@ def _transformer() -> NetworkDraft:
     return plan
 
 
+#: Heads of its attentions, and the steps that its scores and what layer normalisation makes are taken to have.
+_HEADS, _SCORE_STEP, _EVEN_STEP = 8, 1 / 32, 1 / 32
+
+
+def _transformer_whole() -> NetworkDraft:
+    plan = NetworkDraft("transformer_whole", inputs={"source": (_MODEL, 1, TOKENS), "target": (_MODEL, 1, TOKENS)})
+    encoded = "source"
+    for index in range(1, 7):
+        encoded = _whole_attention(plan, f"encoder{index}_self", encoded, encoded)
+        encoded = _even(plan, f"encoder{index}_norm", _feed_forward(plan, f"encoder{index}", encoded))
+    decoded = "target"
+    for index in range(1, 7):
+        decoded = _whole_attention(plan, f"decoder{index}_self", decoded, decoded)
+        decoded = _whole_attention(plan, f"decoder{index}_cross", decoded, encoded)
+        decoded = _even(plan, f"decoder{index}_norm", _feed_forward(plan, f"decoder{index}", decoded))
+    plan.conv("vocabulary", _VOCABULARY, source=decoded, relu=False)
+    return plan
+
+
+def _whole_attention(plan: NetworkDraft, name: str, queries: str, values: str) -> str:
+    """An attention from its projections to the normalised residual sum."""
+    for part, source in (("q", queries), ("k", values), ("v", values)):
+        plan.conv(f"{name}_{part}", _MODEL, source=source, relu=False)
+    scores = plan.product(f"{name}_scores", f"{name}_k", f"{name}_q", _HEADS)
+    by_query = plan.softmax(f"{name}_shares", scores, _SCORE_STEP)
+    by_key = plan.transpose(f"{name}_by_key", by_query, _HEADS)
+    by_token = plan.transpose(f"{name}_by_token", f"{name}_v", _HEADS)
+    plan.product(f"{name}_context", by_key, by_token, _HEADS)
+    branch = plan.conv(f"{name}_out", _MODEL, relu=False, spread=BRANCH_SPREAD)
+    return _even(plan, f"{name}_norm", plan.add(f"{name}_add", queries, branch, relu=False))
+
+
+def _even(plan: NetworkDraft, name: str, source: str) -> str:
+    """A layer normalisation over the channels of each pixel, with factors and offsets."""
+    turned = plan.transpose(f"{name}_turned", source)
+    plan.transpose(f"{name}_back", plan.standardise(f"{name}_even", turned, _EVEN_STEP))
+    return plan.depthwise(name, 1, relu=False)
+
+
 def _attention(plan: NetworkDraft, name: str, queries: str, values: str) -> str:
     """The projections of one attention, and its residual sum."""
     for part, source in (("q", queries), ("k", values), ("v", values)):
@@ -401,4 +447,5 @@ GRAPHS: dict[str, Callable[[], NetworkDraft]] = {
     "mobilenet_v1": _mobilenet_v1,
     "ncf": _ncf,
     "transformer": _transformer,
+    "transformer_whole": _transformer_whole,
 }

@@ -7,7 +7,7 @@ draws the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from meshloom.hw.spec.isa import SCALE_SHIFT
 
 from .graph import Graph, Kind, Layer, Picture, Value, Window
 from .layers import ConvShape, random_data
+from .normalisation import ONE, softmax, standardise
 
 #: Standard deviation of a result before ReLU, a third of the int8 range, so that few saturate.
 SPREAD = 42
@@ -24,13 +25,17 @@ BRANCH_SPREAD = 21
 _UNIFORM = (256**2 + 2) / 12
 #: Mean square of a picture's bytes minus 128.
 _PICTURE = 64.0**2
+#: Root mean square of the shares of a softmax over their mean: some stand out.
+_PEAKS = 2.5
 #: By how much an average pool multiplies the mean, because means are small.
 _AVERAGE_GAIN = 2
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A layer to be: all of it but its numbers. `shape` is that of its products, None where nothing is multiplied."""
+    """A layer to be: all of it but its numbers. `shape` is that of its products with weights, None without weights;
+    `depth`: factors that each result of a product of two tensors adds up; `layer`: itself, if it has all numbers, and
+    `spread` is what its results should have."""
 
     kind: Kind
     output: str
@@ -39,6 +44,8 @@ class _Step:
     relu: bool
     spread: float
     shape: ConvShape | None
+    depth: int = 0
+    layer: Layer | None = None
 
 
 class NetworkDraft:
@@ -74,9 +81,9 @@ class NetworkDraft:
         window = Window(high, wide, stride, stride, rows, columns, rows, columns)
         return self._multiply("conv", name, source, outputs, window, relu, spread)
 
-    def depthwise(self, name: str, kernel: int, stride: int = 1) -> str:
+    def depthwise(self, name: str, kernel: int, stride: int = 1, *, relu: bool = True) -> str:
         """A depthwise convolution and ReLU."""
-        return self._multiply("depthwise", name, None, 0, _window(kernel, stride, kernel // 2), True, SPREAD)
+        return self._multiply("depthwise", name, None, 0, _window(kernel, stride, kernel // 2), relu, SPREAD)
 
     def _multiply(
         self,
@@ -128,13 +135,50 @@ class NetworkDraft:
         channels = sum(self._shapes[part][0] for part in parts)
         return self._add(_Step("concat", name, parts, Window(), False, SPREAD, None), channels)
 
+    def product(self, name: str, a: str, b: str, groups: int = 1) -> str:
+        """A product of two tensors in each of some groups of channels: see `graph.Layer`."""
+        channels, height, width = self._shapes[b]
+        layer = Layer("product", name, (a, b), groups=groups)
+        step = _Step("product", name, (a, b), Window(), False, SPREAD, None, channels // groups, layer)
+        return self._add(step, groups * height * width)
+
+    def transpose(self, name: str, source: str, groups: int = 1) -> str:
+        """Channels and pixels change places in each group."""
+        channels, height, width = self._shapes[source]
+        name = self._add(
+            _Step(
+                "transpose", name, (source,), Window(), False, 0, None,
+                layer=Layer("transpose", name, (source,), groups=groups),
+            ),
+            groups * height * width,
+        )  # fmt: skip
+        self._shapes[name] = groups * height * width, 1, channels // groups
+        return name
+
+    def softmax(self, name: str, source: str, step: float) -> str:
+        """The softmax over all pixels of each channel, of a tensor with this step."""
+        pixels = self._shapes[source][1] * self._shapes[source][2]
+        return self._ready(softmax(name, source, step), _PEAKS * ONE / pixels)
+
+    def standardise(self, name: str, source: str, step: float) -> str:
+        """All pixels of each channel less their mean, over their deviation, with this step."""
+        pixels = self._shapes[source][1] * self._shapes[source][2]
+        return self._ready(standardise(name, source, pixels, step), 1 / step)
+
+    def _ready(self, layers: tuple[Layer, ...], spread: float) -> str:
+        """Layers that have all numbers, of one tensor each; `spread`: of the last one's results."""
+        for layer in layers:
+            step = _Step(layer.kind, layer.output, layer.inputs, Window(), False, spread, None, layer=layer)
+            self._add(step, self._shapes[layer.inputs[0]][0])
+        return self.last
+
     def _add(self, step: _Step, channels: int) -> str:
         _, height, width = self._shapes[step.inputs[0]]
         if step.kind == "slice":
             height, width = (
                 -(-n // step.window.stride_h) for n in (height - step.window.pad_top, width - step.window.pad_left)
             )
-        elif step.kind not in ("add", "concat"):
+        elif step.kind not in ("add", "concat") and step.layer is None:
             height, width = step.window.output(height, width)
         self._shapes[step.output] = channels, height, width
         self._steps.append(step)
@@ -171,6 +215,11 @@ class NetworkDraft:
 def _numbers(step: _Step, powers: list[float]) -> tuple[Layer, float]:
     """The layer, and the mean square that its result should have, from those of its inputs."""
     taps = step.window.kernel_h * step.window.kernel_w
+    if step.depth and step.layer is not None:
+        scale = max(1, round(step.spread * 2**SCALE_SHIFT / (step.depth * powers[0] * powers[1]) ** 0.5))
+        return replace(step.layer, scale=scale), step.spread**2
+    if step.layer is not None:
+        return step.layer, step.spread**2 or powers[0]
     if step.shape is not None:
         data = random_data(step.shape)
         # random_data's biases and scale are for inputs of another mean square

@@ -32,10 +32,16 @@ from .served import DECIDE, FOREST, digest_of
 CHIP = "lp9"
 #: Networks of every workload: NCF once, and `OTHERS` more, drawn from a mix.
 SHORT, OTHERS = "ncf", 3
-#: Mixes: what is served soonest, and all of Table III.
-MIXES = {"two": ("googlenet", "mobilenet_v1"), "table3": ("googlenet", "mobilenet_v1", "resnet50", "transformer")}
+#: The Transformer with all that it computes beside products with weights; cores need `vec_whole` for it.
+WHOLE = "transformer_whole"
+#: Mixes: what is served soonest; all of Table III, the Transformer by its products with weights, and whole.
+MIXES = {
+    "two": ("googlenet", "mobilenet_v1"),
+    "table3": ("googlenet", "mobilenet_v1", "resnet50", "transformer"),
+    "whole": ("googlenet", "mobilenet_v1", "resnet50", WHOLE),
+}
 #: Thousands of cycles that a network takes alone on all nine cores, rounded: loads are reckoned with these.
-KILOCYCLES = {"googlenet": 435, "mobilenet_v1": 183, "resnet50": 822, "ncf": 3, "transformer": 612}
+KILOCYCLES = {"googlenet": 435, "mobilenet_v1": 183, "resnet50": 822, "ncf": 3, "transformer": 612, WHOLE: 918}
 #: The trace: two networks at a time, the second 20,000 cycles behind the first, every 400,000 cycles.
 TRACE = (0, 20_000, 400_000, 420_000)
 #: Seeds of workloads.
@@ -58,7 +64,8 @@ class Setting:
     @property
     def chip(self) -> ChipConfig:
         """The chip that serves."""
-        return chip_of(CHIP, () if self.arbitration == "fifo" else (("dram.arbitration", self.arbitration),))
+        shared = () if self.arbitration == "fifo" else (("dram.arbitration", self.arbitration),)
+        return chip_of(CHIP, shared + ((("core.vec_whole", True),) if self.mix == "whole" else ()))
 
     @property
     def words(self) -> str:
@@ -67,7 +74,7 @@ class Setting:
         more = (
             "" if self.arbitration == "fifo" else f"channels {self.arbitration.replace('_', ' ')}",
             "" if self.short else "no NCF",
-            "" if self.mix == "two" else "all of Table III",
+            {"two": "", "table3": "all of Table III", "whole": "all of Table III, the Transformer whole"}[self.mix],
             "" if self.batch == 1 else f"batches of {self.batch}",
         )
         return ", ".join((arrivals, *filter(None, more)))
@@ -127,7 +134,7 @@ class NetworkTimesPoint(Point):
     @property
     def chip(self) -> ChipConfig:
         """That it is compiled for."""
-        return Setting(arbitration=self.arbitration).chip
+        return Setting(arbitration=self.arbitration, mix="whole" if self.network == WHOLE else "two").chip
 
     def inputs(self) -> Inputs:
         return Inputs(("tb.runs.online.networks",), (("chip", self.chip.digest),))

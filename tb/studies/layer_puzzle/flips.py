@@ -60,6 +60,8 @@ class Assumption:
             script.append(f"--batch {one.batch}")
         if one.arbitration != "fifo":
             serve.append(f"--set dram.arbitration={one.arbitration}")
+        if one.mix == "whole":
+            serve.append("--set core.vec_whole=true")
         if self.others:
             serve.append(f"--scheduler prema{self.others}")
         texts = [f"`{_SCRIPT} {' '.join(script)}`"] * bool(script) + [f"`{each}`" for each in serve]

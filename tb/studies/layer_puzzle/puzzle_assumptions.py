@@ -46,6 +46,7 @@ SETTINGS = (
     Setting(arbitration="weighted"),
     Setting(short=False),
     Setting(mix="table3"),
+    Setting(mix="whole"),
     Setting(batch=4),
 )
 #: Seeds of the quick study.
