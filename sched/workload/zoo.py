@@ -62,8 +62,8 @@ def pictures(name: str) -> list[tuple[Path, int | None]]:
     """Pictures of exactly the network's size, each with its label (index of its class), in the order of their names.
 
     Random networks of 224x224 get the ImageNet pictures without labels. Empty if nothing stored fits (minilm_block,
-    yolov2, ncf, both transformers): see `arrays`. The pictures of ds_cnn are spectrograms. Raises WorkloadError as `load`
-    does.
+    yolov2, ncf, both transformers): see `arrays`. The pictures of ds_cnn are spectrograms. Raises WorkloadError as
+    `load` does.
     """
     _require(name)
     if name in TRAINED:
