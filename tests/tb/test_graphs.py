@@ -32,8 +32,8 @@ from meshloom.tb.verify.graphs.quantising import ModelForm, UnquantisedError, fo
 
 from ..tiers import slow_but
 
-#: Of a model of four nodes that is scheduled.
-SEED = 12
+#: Of models of four nodes: one that is scheduled, and one that is served.
+SEED, SERVED_SEED = 12, 17
 
 
 def test_a_model_is_decided_by_its_seed_and_begins_alike_in_each_size() -> None:
@@ -100,6 +100,15 @@ def test_wrong_bytes_are_a_finding_as_small_as_it_gets(monkeypatch: pytest.Monke
     least = smallest(GraphFinding(SEED, 4, words))
     assert least.size < 4
     assert judge(least.seed, least.size)[0] is GraphVerdict.WRONG
+
+
+def test_wrong_bytes_of_what_is_served_are_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judge(SERVED_SEED, 4) == (GraphVerdict.RIGHT, "")
+    monkeypatch.setattr(campaign, "unflip", lambda array: np.roll(array, 1).view(np.int8) + 1)
+    monkeypatch.setattr(campaign, "_differs", lambda *results: "")  # else it is seen before
+    verdict, words = judge(SERVED_SEED, 4)
+    assert verdict is GraphVerdict.WRONG
+    assert " differ, served in a batch of 2 on fuzz1_6" in words
 
 
 def test_an_output_that_is_absent_or_of_another_shape(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ without neighbourhood sees one tall map, whose pixels fill the array where those
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
 from math import ceil
@@ -21,6 +22,7 @@ from ...mapping.memory.placement import MAX_STRIDE, MAX_WORDS, Transfer
 from ...mapping.nodes import Run
 from ...mapping.tiling.problem import DoesNotFit
 from ...mapping.tiling.tiles import even
+from ...workload.graph import PastePlace
 
 T = TypeVar("T")
 
@@ -97,6 +99,12 @@ class Striped:
         """(tile, address) of a segment of a plane."""
         turn = (self._first + plane) * (len(self.cuts) - 1) + segment + self._turn
         return self.drams[turn % len(self.drams)], self.start + (turn - self._turn) // len(self.drams) * self._segment
+
+    def word(self, plane: int, row: int, column: int) -> tuple[int, int]:
+        """(tile, address) of one word."""
+        segment = bisect_right(self.cuts, row) - 1
+        home, at = self._home(plane, segment)
+        return home, at + (row - self.cuts[segment]) * self.width + column
 
     def pieces(self) -> tuple[Piece, ...]:
         """Where each part of the packed word array lies, in order."""
@@ -178,6 +186,50 @@ class Striped:
                     yield Transfer(
                         Run(home, there, size, self._segment), Run(tile, mine, size, count * plane_words), here * size
                     )
+
+
+class PlacedPart(Striped):
+    """The rows and columns of an array that one operand of a paste has in each image, as an array to write. `image`:
+    rows of an image of the whole array."""
+
+    def __init__(self, whole: Striped, place: PastePlace, image: int) -> None:
+        vars(self).update(vars(whole))
+        self._whole_array, self._place, self._image = whole, place, image
+        self.rows, self.width = whole.rows // image * place.rows, place.columns
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        return *self._whole_array.form, self._place, self._image
+
+    def pieces(self) -> tuple[Piece, ...]:
+        pieces: list[Piece] = []
+        for transfer in self.transfers((0, self.planes), (0, self.rows, 1), 0, 0):
+            home, count = transfer.dram, transfer.words // transfer.dram.run
+            for number in range(count):
+                first = transfer.local.address + number * home.run
+                pieces.append(
+                    Piece(tile=home.tile, address=home.address + number * home.stride, first=first, words=home.run)
+                )
+        return tuple(pieces)
+
+    def transfers(
+        self, planes: tuple[int, int], rows: tuple[int, int, int], tile: int, address: int, plane_words: int = 0
+    ) -> Iterator[Transfer]:
+        """As `Striped.transfers`, of rows one by one."""
+        first, end, _ = rows
+        plane_words = plane_words or (end - first) * self.width
+        for plane in range(*planes):
+            at = address + (plane - planes[0]) * plane_words
+            for row in range(first, end):
+                yield self._row(plane, row, tile, at)
+                at += self.width
+
+    def _row(self, plane: int, row: int, tile: int, local: int) -> Transfer:
+        whole, place, wide = self._whole_array, self._place, self.width
+        there = row // place.rows * self._image + place.top + row % place.rows * place.step_h
+        home, at = whole.word(plane, there, place.left)
+        run = (1, place.step_w) if place.step_w > 1 and wide > 1 else (wide, wide)
+        return Transfer(Run(home, at, *run), Run(tile, local, wide, wide), wide)
 
 
 def _run(home: int, at: int, tile: int, local: int, words: int) -> Iterator[Transfer]:

@@ -1,7 +1,7 @@
 """A network as it is served: its stages, where its tensors lie in an instance's window, and what each stage computes.
 
 Residual additions are fused with the convolution before them; max pools and depthwise convolutions are stages of their
-own, so that every stage can be cut by any scheme. A concatenation computes nothing.
+own, so that every stage can be cut by any scheme. A concatenation computes nothing, a paste copies.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ServedNetwork:
         self.graph, self.chip, self.batch = graph, chip, batch
         convs = {layer.output for layer in graph.layers if layer.kind == "conv"}
         pooled = {layer.inputs[0] for layer in graph.layers if layer.kind == "max_pool"}
-        self.cut: Stages = cut(graph, chip, convs & pooled, whole_inputs=convs)
+        self.cut: Stages = cut(graph, chip, convs & pooled, whole_inputs=convs, pastes=True)
         self._placed = ServedTensors(graph, chip, batch, self.cut)
         weights = {stage.y: self._placed.weights(stage.layer) for stage in self.cut.stages if stage.layer.w is not None}
         self._tasks = {stage.y: task_of(stage, self._placed, weights.get(stage.y)) for stage in self.cut.stages}

@@ -79,7 +79,8 @@ def _vector(stage: Stage, tensors: ServedTensors, weights: tuple[Striped, Stripe
     other = tensors.cut.values[layer.inputs[1]] if layer.kind in ("add", "mul") else None
     broadcast = other is not None and other.shape[2:] != y.shape[2:]
     single = (w.kernel_h, w.kernel_w, w.stride_h, w.stride_w) == (1, 1, 1, 1) and x.shape[2:] == y.shape[2:]
-    flat = single and not whole and layer.kind != "slice" and not (broadcast and tensors.batch > 1)
+    apart = layer.kind == "slice" or stage.y in tensors.cut.places or (broadcast and tensors.batch > 1)
+    flat = single and not whole and not apart
     planes, height, width = len(tensors.cut.lanes[stage.x]) // chip.lanes, x.height, x.width
     rows, out_w = y.height // layer.repeat, y.width // layer.repeat
     if flat or whole:

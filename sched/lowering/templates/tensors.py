@@ -14,7 +14,7 @@ from ...mapping.tiling.problem import pose
 from ...workload.graph import Graph, Layer, Value
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from ...workload.stages import Lanes, Stages, constant, filters, table_array
-from .memory import Striped, Window
+from .memory import PlacedPart, Striped, Window
 
 Role = Literal["input", "constant", "output"]
 #: What a layer may have of constants; each is a tensor `LAYER/kind`.
@@ -62,7 +62,9 @@ class ServedTensors:
                 self.copies[root] = root, False
         stored = self._stored[root]
         planes = sum(self.cut.members[name])
-        return stored if planes == stored.planes else stored.part(first, planes)
+        part = stored if planes == stored.planes else stored.part(first, planes)
+        place = self.cut.places.get(name)
+        return part if place is None else PlacedPart(part, place, value.height)
 
     def tensor(self, name: str, role: Role) -> Tensor:
         """An activation as a stage reads or writes it."""

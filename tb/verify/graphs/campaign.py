@@ -36,6 +36,7 @@ from ..fuzz.chips import random_chips
 from ..record import SoakRecord
 from .drawing import draw
 from .quantising import ModelForm, UnquantisedError, form_of, quantised
+from .serving import served
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 BATCH = 50
 #: Nodes of a model, constants aside.
 SIZES = (1, 1, 2, 2, 3, 4, 6, 9)
-#: Who schedules them.
-SCHEDULERS = ("loop_order", "loop_order:effort=quick", "flexer:budget=100k", "paper_static:budget=100k")
+#: Who schedules them, and how one is served.
+SERVED = "served"
+SCHEDULERS = ("loop_order", "loop_order:effort=quick", "flexer:budget=100k", "paper_static:budget=100k", SERVED)
 #: Random chips that they are scheduled for, besides the built-in one.
 CHIPS = 12
 BUILT_IN = "tiny"
@@ -183,7 +185,7 @@ def _judged(
         theirs, ours = [arrays[name] for arrays in exact], [arrays.get(name) for arrays in results]
         if words := _differs(theirs, ours, exactly):
             return GraphVerdict.WRONG, f"output {name} {words}"
-    return _scheduled(seed, imported, fed[0], golden[0])
+    return _scheduled(seed, imported, fed, golden)
 
 
 def _steps(imported: Quantised, item: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.int8]]:
@@ -211,24 +213,30 @@ def _differs(theirs: list[NDArray[Any]], ours: list[NDArray[Any] | None], exactl
 
 
 def _scheduled(
-    seed: int, imported: Quantised, inputs: dict[str, NDArray[np.int8]], golden: dict[str, NDArray[Any]]
+    seed: int,
+    imported: Quantised,
+    fed: Sequence[dict[str, NDArray[np.int8]]],
+    golden: Sequence[dict[str, NDArray[Any]]],
 ) -> tuple[GraphVerdict, str]:
-    """Schedules the network for one chip by one scheduler, and executes that."""
+    """Schedules the network for one chip by one scheduler, and executes that for the first input; or serves all."""
     random = Random(f"chip {seed}")
     chip, scheduler = random.choice(_chips()), random.choice(SCHEDULERS)
     try:
+        if scheduler == SERVED:
+            words = served(random, imported.graph, chip, fed, golden)
+            return (GraphVerdict.WRONG, words) if words else (GraphVerdict.RIGHT, "")
         network = find_network(scheduler)(imported.graph, chip, None)
     except (WorkloadError, DoesNotFit):
         return GraphVerdict.READ, ""
     check(lower(network.schedule, chip), chip, network.schedule)
     memories = Memories(chip)
-    for name, array in network.arrays(inputs).items():
+    for name, array in network.arrays(fed[0]).items():
         memories.write_tensor(network.schedule.tensor(name), array)
     execute(network.schedule.operations, memories)
     for tensor in network.schedule.tensors:
         if tensor.role == "output":
             result = network.output(tensor.name, memories.read_tensor(tensor))
-            if differ := int((result != golden[tensor.name]).sum()):
+            if differ := int((result != golden[0][tensor.name]).sum()):
                 return GraphVerdict.WRONG, f"{differ} values of {tensor.name} differ, by {scheduler} on {chip.name}"
     return GraphVerdict.RIGHT, ""
 

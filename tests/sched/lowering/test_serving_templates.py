@@ -14,7 +14,7 @@ from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import schemes
 from meshloom.sched.workload.graph import Graph
 
-from ..network_graphs import attention, every_kind, functions, normalised, random_network
+from ..network_graphs import attention, every_kind, functions, normalised, placed, random_network
 from ..random_graphs import defined_values
 
 
@@ -70,11 +70,13 @@ def test_every_kind_of_layer_by_many_schemes(batch: int, pick: int):
     assert len(computes(every_kind(), served_chip(), batch, pick)) > 5
 
 
+#: What takes more than convolutions, pools and sums.
+KINDS = (functions(), normalised(), attention(), attention(heads=3, depth=5), placed())
+
+
 @pytest.mark.parametrize(("batch", "pick"), [(1, 0), (2, 1), (3, 2)])
-@pytest.mark.parametrize(
-    "graph", [functions(), normalised(), attention(), attention(heads=3, depth=5)], ids=lambda graph: graph.name
-)
-def test_functions_and_what_takes_whole_maps(graph: Graph, batch: int, pick: int):
+@pytest.mark.parametrize("graph", KINDS, ids=lambda graph: graph.name)
+def test_functions_whole_maps_and_pastes(graph: Graph, batch: int, pick: int):
     computes(graph, served_chip(), batch, pick)
 
 
