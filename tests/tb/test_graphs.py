@@ -108,7 +108,7 @@ def test_wrong_bytes_of_what_is_served_are_a_finding(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(campaign, "_differs", lambda *results: "")  # else it is seen before
     verdict, words = judge(SERVED_SEED, 4)
     assert verdict is GraphVerdict.WRONG
-    assert " differ, served in a batch of 2 on fuzz1_6" in words
+    assert " differ, served in a batch of 3 on fuzz1_6" in words
 
 
 def test_an_output_that_is_absent_or_of_another_shape(monkeypatch: pytest.MonkeyPatch) -> None:
