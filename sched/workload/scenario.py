@@ -6,6 +6,7 @@
     [[network]]
     name = "googlenet"                   # a built-in network or an .onnx file
     calibrate = ["cat.png"]              # of a float .onnx file: what it is quantised with; see `--calibrate`
+    bind = { length = 32 }               # sizes that an .onnx file leaves open; see `--bind`
     batch = 4
     arrival = [0, 250000]                # see `arrivals`; 0 if left out
     deadline = 900000                    # cycles after each arrival, instead of a factor
@@ -45,13 +46,22 @@ class Request:
 
 
 @dataclass(frozen=True)
+class FileReading:
+    """How an .onnx file is read. `calibration`: what a float model is quantised with; `bind`: sizes that it leaves
+    open, by name."""
+
+    calibration: tuple[Path, ...] = ()
+    bind: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Scenario:
-    """`requests` in order of arrival; of equal ones, as they are written. `calibration`: the files that a float .onnx
-    file is quantised with, by network."""
+    """`requests` in order of arrival; of equal ones, as they are written. `readings`: of .onnx files of which something
+    is said, by network."""
 
     name: str
     requests: tuple[Request, ...]
-    calibration: Mapping[str, tuple[Path, ...]] = field(default_factory=dict[str, tuple[Path, ...]])
+    readings: Mapping[str, FileReading] = field(default_factory=dict[str, "FileReading"])
 
     @property
     def networks(self) -> tuple[tuple[str, int], ...]:
@@ -72,6 +82,9 @@ class _Entry(_Model):
     calibrate: Annotated[
         list[str], Field(description="pictures or arrays beside the scenario that a float .onnx file is quantised with")
     ] = []
+    bind: Annotated[
+        dict[str, Annotated[int, Field(ge=1)]], Field(description="sizes that an .onnx file leaves open, by name")
+    ] = {}
     arrival: Any = 0
     deadline: Annotated[int, Field(ge=1, le=LAST, description="cycles after each arrival")] | None = None
     deadline_factor: Factor | None = None
@@ -124,23 +137,25 @@ def _scenario(values: dict[str, Any], folder: Path, names: Collection[str] | Non
     if not isinstance(networks, list) or not networks:
         raise ScenarioError("there is no [[network]]; a scenario asks for at least one")
     requests: list[Request] = []
-    calibration: dict[str, tuple[Path, ...]] = {}
+    readings: dict[str, FileReading] = {}
     for number, item in enumerate(networks, start=1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (TOML)
         if not isinstance(item, Mapping):
             raise ScenarioError(f"network {number} must be a table: [[network]]")
         entry: dict[str, Any] = dict(item)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)
         where = f"network {number} ({entry.get('name', 'without a name')})"
-        asked, files = _requests(entry, where, head, folder, names)
+        asked, reading = _requests(entry, where, head, folder, names)
         requests += asked
-        if files and calibration.setdefault(asked[0].network, files) != files:
-            raise ScenarioError(f"{where}: calibrate: another [[network]] of this file names others; give all the same")
-    return Scenario(head.name, tuple(sorted(requests, key=lambda request: request.arrival)), calibration)
+        if reading != FileReading() and readings.setdefault(asked[0].network, reading) != reading:
+            raise ScenarioError(
+                f"{where}: calibrate and bind are not those of another [[network]] of this file; give all the same"
+            )
+    return Scenario(head.name, tuple(sorted(requests, key=lambda request: request.arrival)), readings)
 
 
 def _requests(
     values: dict[str, Any], where: str, head: _File, folder: Path, names: Collection[str] | None
-) -> tuple[list[Request], tuple[Path, ...]]:
-    """A request for each arrival of a [[network]], and what it is quantised with; `where` begins what is said of it."""
+) -> tuple[list[Request], FileReading]:
+    """A request for each arrival of a [[network]], and how its file is read; `where` begins what is said of it."""
     entry = valid(_Entry, values, where + ": ")
     if entry.deadline is not None and entry.deadline_factor is not None:
         raise ScenarioError(f"{where}: deadline and deadline_factor are given; leave one out")
@@ -152,15 +167,16 @@ def _requests(
     elif names is not None and name not in names:
         raise ScenarioError(f"{where}: name: unknown network {name!r}; {near_or_all(name, names)}")
     files = tuple(folder / each for each in entry.calibrate)
-    if files and not name.endswith(".onnx"):
-        raise ScenarioError(f"{where}: calibrate: is for .onnx files; {name} has its own numbers")
+    if (files or entry.bind) and not name.endswith(".onnx"):
+        raise ScenarioError(f"{where}: calibrate and bind are for .onnx files; {name} has its own numbers and sizes")
     if missing := next((path for path in files if not path.is_file()), None):
         raise ScenarioError(f"{where}: calibrate: there is no file {missing}")
     try:
         cycles = cycles_of(entry.arrival, entry.name, folder)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
+    reading = FileReading(files, tuple(entry.bind.items()))
     factor = head.deadline_factor if entry.deadline_factor is None else entry.deadline_factor
     if entry.deadline is not None or not factor:
-        return [Request(name, entry.batch, cycle, entry.deadline) for cycle in cycles], files
-    return [Request(name, entry.batch, cycle, None, factor) for cycle in cycles], files
+        return [Request(name, entry.batch, cycle, entry.deadline) for cycle in cycles], reading
+    return [Request(name, entry.batch, cycle, None, factor) for cycle in cycles], reading

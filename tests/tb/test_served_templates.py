@@ -21,7 +21,7 @@ from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.simulated import SimulatedDevice
 
 from ..sched.lowering.test_serving_templates import inputs_of
-from ..sched.network_graphs import attention, every_kind, functions, normalised
+from ..sched.network_graphs import attention, every_kind, functions, normalised, placed
 from ..sched.served import FOUR, chip_of
 from ..tiers import slow_but
 from .served_chip import CHIP
@@ -46,6 +46,7 @@ CASES = {
     "functions": (ABLE, functions(7, 9)),
     "normalised": (ABLE, normalised(6, 9)),
     "attention": (ABLE, attention(heads=3, depth=5)),
+    "placed": (ABLE, placed()),
 }
 
 

@@ -20,7 +20,7 @@ from meshloom.sched.schedulers.online.versions import compiled
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.scenario import Scenario
+from meshloom.sched.workload.scenario import FileReading, Scenario
 
 from ...inputs.sources import NetworkSource, feeds, load, pictures
 
@@ -86,7 +86,8 @@ def compile_networks(
     """
     compilations: dict[tuple[str, int], Compiled] = {}
     for name, batch in scenario.networks:
-        source = NetworkSource(name, calibration=scenario.calibration.get(name, ()), unfed=True)
+        reading = scenario.readings.get(name, FileReading())
+        source = NetworkSource(name, calibration=reading.calibration, bind=reading.bind, unfed=True)
         graph, key = load(source), (name, batch, chip.digest, schemes)
         compilation = _latest.pop(key, None)
         if compilation is None or compilation.served.graph is not graph:  # a file may have changed

@@ -10,7 +10,7 @@ import pytest
 from meshloom.sched.schedulers.online.instances import instances_of
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.arrivals import Poisson
-from meshloom.sched.workload.scenario import Request, Scenario, ScenarioError, load
+from meshloom.sched.workload.scenario import FileReading, Request, Scenario, ScenarioError, load
 from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS, workload_sets
 
 from ..serving_world import network
@@ -54,17 +54,27 @@ def test_every_form_of_arrival(tmp_path: Path) -> None:
     )
 
 
-def test_files_that_a_float_network_is_quantised_with(tmp_path: Path) -> None:
+def test_how_files_of_networks_are_read(tmp_path: Path) -> None:
     for name in ("mine.onnx", "one.npy", "two.npy"):
         (tmp_path / name).touch()
     mine = '[[network]]\nname = "mine.onnx"\n'
     files = 'calibrate = ["one.npy", "two.npy"]\n'
     result = load(write(tmp_path, f'name = "s"\n{mine}{files}{mine}arrival = 9\n[[network]]\nname = "vww"\n'), KNOWN)
-    assert result.calibration == {str(tmp_path / "mine.onnx"): (tmp_path / "one.npy", tmp_path / "two.npy")}
+    reading = FileReading((tmp_path / "one.npy", tmp_path / "two.npy"))
+    assert result.readings == {str(tmp_path / "mine.onnx"): reading}
+    result = load(write(tmp_path, f'name = "s"\n{mine}bind = {{ length = 8 }}\n'), KNOWN)
+    assert result.readings == {str(tmp_path / "mine.onnx"): FileReading(bind=(("length", 8),))}
     for text, message in (
         (f'{mine}calibrate = ["three.npy"]\n', "calibrate: there is no file .*three.npy"),
-        (f'[[network]]\nname = "vww"\n{files}', "calibrate: is for .onnx files; vww has its own numbers"),
-        (f'{mine}{files}{mine}calibrate = ["one.npy"]\n', "names others; give all the same"),
+        (
+            f'[[network]]\nname = "vww"\n{files}',
+            "calibrate and bind are for .onnx files; vww has its own",
+        ),
+        (f"{mine}bind = {{ length = 0 }}\n", "bind.length"),
+        (
+            f'{mine}{files}{mine}calibrate = ["one.npy"]\n',
+            "bind are not those of another .* give all the same",
+        ),
     ):
         with pytest.raises(ScenarioError, match=message):
             load(write(tmp_path, f'name = "s"\n{text}'), KNOWN)
