@@ -14,6 +14,7 @@ from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import schemes
 from meshloom.sched.workload.graph import Graph
 
+from ...tiers import slow_but
 from ..network_graphs import attention, every_kind, functions, normalised, placed, random_network
 from ..random_graphs import defined_values
 
@@ -74,10 +75,10 @@ def test_every_kind_of_layer_by_many_schemes(batch: int, pick: int):
 KINDS = (functions(), normalised(), attention(), attention(heads=3, depth=5), placed())
 
 
-@pytest.mark.parametrize(("batch", "pick"), [(1, 0), (2, 1), (3, 2)])
+@pytest.mark.parametrize("batch", slow_but([1, 2, 3], 2))
 @pytest.mark.parametrize("graph", KINDS, ids=lambda graph: graph.name)
-def test_functions_whole_maps_and_pastes(graph: Graph, batch: int, pick: int):
-    computes(graph, served_chip(), batch, pick)
+def test_functions_whole_maps_and_pastes(graph: Graph, batch: int):
+    computes(graph, served_chip(), batch, batch)
 
 
 @pytest.mark.parametrize("seed", range(6))
