@@ -167,16 +167,16 @@ def compiled(
     slow. Raises DoesNotFit when nothing is left.
     """
     templates: list[Template] = []
-    error: DoesNotFit | None = None
+    why = ""
     shape, chip = net.shapes[index], net.chip
     worth = _worth(shape, chip, predict) if kind == "all" else fixed(shape, kind, len(chip.cores))
     for scheme in worth:
         try:
             templates.append(compile_stage(net, index, scheme, memory))
         except DoesNotFit as short:
-            error = short
+            why = str(short)
     if not templates:
-        raise error or DoesNotFit(f"{net.graph.name}/{net.stages[index].y}: no scheme fits {net.chip.name}")
+        raise DoesNotFit(f"{net.graph.name}/{net.stages[index].y}: {why or f'no scheme fits {net.chip.name}'}")
     return tuple(templates)
 
 
