@@ -44,7 +44,8 @@ def _matrix(stage: Stage, tensors: ServedTensors, weights: tuple[Striped, Stripe
     lanes = tensors.cut.lanes[layer.inputs[0]]
     packed = tensors.is_packed(layer)
     shape = replace(tensors.graph.conv_shape(layer), batch=tensors.batch)
-    channels = shape.in_channels, shape.out_channels
+    # the host puts the columns of a window side by side, as channels
+    channels = shape.in_channels * (shape.kernel_w if packed else 1), shape.out_channels
     shape = replace(shape, out_channels=len(tensors.filters(layer)))
     if not packed:
         shape = replace(shape, in_channels=len(lanes))

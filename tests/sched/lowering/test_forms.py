@@ -10,9 +10,9 @@ from meshloom.sched.lowering.templates import compiling
 from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.workload.graph import Graph, Value
+from meshloom.sched.workload.graph import Graph, Layer, Value
 
-from ..network_graphs import Grower, square
+from ..network_graphs import Grower, attention, every_kind, square
 from .test_serving_templates import served_chip
 
 SIZE, CHANNELS = 12, 24
@@ -50,6 +50,38 @@ def test_stages_of_one_form_are_compiled_once(cores: int, monkeypatch: pytest.Mo
     assert len(played) == len(request) < len(result)
     for (index, scheme), template in result.items():
         assert vars(template) == vars(compile_stage(net, index, scheme)), net.stages[index].y
+
+
+def gates(count: int = 2) -> Graph:
+    """Gates, each way to normalise, transposes and products, one after another; scales differ."""
+    g = Grower(5, Value("input", 16, 1, 16))
+    x = "input"
+    for number in range(count):
+        y = g.mul(f"gate{number}", g.table(f"function{number}", x), x, 500 + 77 * number)
+        for way, scale in (("max", 0), ("mean", 2500), ("sum", 9000), ("root", 4000)):
+            y = g.take(Layer("normalise", f"{way}{number}", (y,), by=way, scale=scale and scale + number))
+        turned = g.take(Layer("transpose", f"turned{number}", (y,)))
+        x = g.take(Layer("product", f"product{number}", (turned, y), scale=900 + number))
+    return g.graph("gates", x)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_stages_of_the_vector_unit_and_products_of_one_form(batch: int):
+    net = ServedNetwork(gates(), served_chip(), batch)
+    assert len({net.form(index) for index in range(len(net.stages))}) <= len(net.stages) // 2 + 1
+    memory = template_cache(None, net.chip)
+    for index, shape in enumerate(net.shapes):
+        for scheme in schemes(shape, 2)[:2]:
+            template = compile_stage(net, index, scheme, memory)
+            assert vars(template) == vars(compile_stage(net, index, scheme)), net.stages[index].y
+
+
+@pytest.mark.parametrize("graph", [every_kind(size=10), attention(heads=3, depth=5)], ids=lambda graph: graph.name)
+def test_products_of_stages_are_those_of_the_network(graph: Graph):
+    """Lanes without a channel do not count, and images do."""
+    net = ServedNetwork(graph, served_chip(), 3)
+    macs = {stage.layer.output: shape.macs for stage, shape in zip(net.stages, net.shapes, strict=True) if shape.matrix}
+    assert macs == {each.output: 3 * graph.macs(each) for each in graph.layers if each.kind in ("conv", "product")}
 
 
 def test_what_differs_is_another_form():
