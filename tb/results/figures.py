@@ -100,8 +100,8 @@ class LayerFigures(Record):
     `limit`: what one would buy more of: compute (the arrays), vector, dram or noc, or several (`sched.schedulers.
     network.limits.bounding`). `utilisation`: useful multiply-accumulates / processing elements x the time that the
     arrays spent on it or waiting for it. `shares`: how that time was spent, in percent of the layer's, by cause.
-    `snr_db`: of a float model that was quantised, how far the layer's result is from the float one over the calibration
-    data; None where there is none, or no difference.
+    `snr_db`: of a model that was quantised, how far the layer's result is from the one in real numbers over the
+    calibration data, an output's from the file's own; None where there is none, or no difference.
     """
 
     name: str

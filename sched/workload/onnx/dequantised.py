@@ -154,7 +154,7 @@ def _reference(context: RealContext) -> ModelProto:
         ]
     del model.graph.node[:], model.graph.value_info[:]
     model.graph.node.extend(nodes)
-    read = {name for node in nodes for name in node.input}
+    read = {name for node in nodes for name in node.input} - {name for node in nodes for name in node.output}
     model.graph.initializer.extend(item for item in context.initialisers if item.name in read)
     for value in model.graph.output:
         if value.name in scales:

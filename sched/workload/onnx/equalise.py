@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .calibrate import Statistics
-from .floats import FloatLayer, FloatNet
+from .floats import ANY, FloatLayer, FloatNet
 
 #: Rounds over all pairs of layers at most, and the change of a factor at which they are done.
 ROUNDS, DONE = 40, 0.01
@@ -81,7 +81,9 @@ def _groups(net: FloatNet, statistics: Mapping[str, Statistics]) -> list[_Channe
     held |= {
         root(name)
         for layer in net.layers
-        if layer.kind in ("concat", "table", "mul", "normalise", "product", "transpose") or layer.moves
+        if layer.kind in ("concat", "table", "mul", "normalise", "product", "transpose")
+        or layer.moves
+        or layer.range != ANY
         for name in (layer.output, *layer.inputs)
     }
     makers: dict[str, list[str]] = {}

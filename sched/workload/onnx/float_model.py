@@ -62,12 +62,13 @@ class _FloatWriter:
 
     def write(self, layer: FloatLayer, inputs: list[str]) -> None:
         """Nodes of a layer that reads tensors `inputs`."""
-        clipped = layer.relu or layer.clamp < inf
+        least, most = max(0.0 if layer.relu else -inf, layer.range[0]), min(layer.clamp, layer.range[1])
+        clipped = least > -inf or most < inf
         output = f"{layer.output}//full" if clipped else layer.output
         _KINDS[layer.kind](self, layer, inputs, output)
         if clipped:
-            low = self.constant(f"{layer.output}//low", 0.0 if layer.relu else -inf)
-            high = self.constant(f"{layer.output}//high", layer.clamp)
+            low = self.constant(f"{layer.output}//low", least)
+            high = self.constant(f"{layer.output}//high", most)
             self.node("Clip", [output, low, high], layer.output)
 
 

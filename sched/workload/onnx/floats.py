@@ -15,6 +15,8 @@ from .pointwise import Function
 
 #: Gain and offset for each channel.
 PerChannel = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: The range of a layer that nothing but a clamp cuts off.
+ANY = -inf, inf
 
 
 @dataclass
@@ -26,6 +28,7 @@ class FloatLayer:
     `function`: of a table. `by`, `groups`, `rows`: of a normalise, a product, a transpose. `gain`: what the sums of a
     product and the means of an average pool are multiplied by. `epsilon`: what a root mean square has added to the mean
     of the squares. `gone`: its least numbers stand for scores that a mask takes out; no step has to reach them.
+    `range`: what its integer tensor cannot go beyond, as the file's cannot, because of its step.
     """
 
     kind: PlainKind
@@ -45,6 +48,7 @@ class FloatLayer:
     gain: float = 1.0
     epsilon: float = 0.0
     gone: bool = False
+    range: tuple[float, float] = ANY
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .calibrate import Statistics
-from .floats import FloatLayer, FloatNet
+from .floats import ANY, FloatLayer, FloatNet
 from .pointwise import function
 
 
@@ -107,26 +107,45 @@ UNCUT = "//uncut"
 _CLAMPED = ("add", "average_pool", "conv", "depthwise", "max_pool", "mul")
 
 
-def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str, Pin]) -> bool:
-    """Adds what saturates where the file does and the chip's tensor, which reaches as far above 0 as below, would not:
-    for tensors that have such values. What a table cuts off gets the same pin, in `pins`. Whether there were any."""
+def saturating(net: FloatNet, statistics: Mapping[str, Statistics], pins: Mapping[str, Pin]) -> dict[str, Pin]:
+    """Those pins whose tensors have values beyond the file's range: there the file saturates."""
+    values = {
+        name for name, some in of_values(net, pins, statistics).items() if any(_beyond(some[-1], statistics[name]))
+    }
+    return {name: pin for name, pin in pins.items() if net.values.get(name) in values}
+
+
+def cut_off(
+    net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str, Pin], step: Callable[[str], float]
+) -> None:
+    """Adds what saturates where the file does and the chip's tensor, which reaches as far above 0 as below, would not
+    with the step that it has: for tensors that have such values. What a table cuts off gets the same pin, in `pins`."""
     values = of_values(net, pins, statistics)
-    any_cut = False
     for layer in list(net.layers):
         for pin in values.get(layer.output, ())[-1:]:
-            seen = statistics[layer.output]
-            low = seen.low < pin.low - pin.scale / 2 and pin.low > -128 * pin.step + pin.scale / 2
-            high = seen.high > pin.high + pin.scale / 2
-            if high and not low and layer.kind in _CLAMPED:  # costs nothing, where the tensor would saturate anyhow
+            if layer.output.endswith(UNCUT):
+                continue
+            own, half = step(layer.output), pin.scale / 2
+            below, above = _beyond(pin, statistics[layer.output])
+            low, high = below or layer.range[0] > -inf, above or layer.range[1] < inf
+            lower, higher = low and pin.low > -128 * own + half, high and pin.high < 127 * own - half
+            layer.range = ANY
+            if above and not lower and layer.kind in _CLAMPED:  # costs nothing where the tensor would saturate anyhow
                 layer.clamp = min(layer.clamp, pin.high)
-            elif low or (high := high and pin.high < 127 * pin.step - pin.scale / 2):
+                higher = high = False
+            if lower or higher:
                 whole = f"{layer.output}{UNCUT}"
                 cut = FloatLayer("table", layer.output, (whole,), function=function("Clip", pin.low, pin.high))
                 net.sizes[whole], layer.output = net.sizes[layer.output], whole
                 net.values[whole], pins[whole] = whole, pin
                 net.layers.insert(net.layers.index(layer) + 1, cut)
-            any_cut = any_cut or low or high
-    return any_cut
+            else:
+                layer.range = pin.low if low else -inf, pin.high if high else inf
+
+
+def _beyond(pin: Pin, seen: Statistics) -> tuple[bool, bool]:
+    """Whether there are values below the range of a pin, and above."""
+    return seen.low < pin.low - pin.scale / 2, seen.high > pin.high + pin.scale / 2
 
 
 def of_values(net: FloatNet, pins: Mapping[str, Pin], roots: Collection[str]) -> dict[str, list[Pin]]:

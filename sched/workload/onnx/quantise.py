@@ -22,9 +22,8 @@ equalisation does much of what steps by filter do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +34,18 @@ from ..graph import Graph, Picture
 from ..layers import WorkloadError
 from .calibrate import BEST, FILE, RAREST, Feeds, Range, measure, run_all
 from .calibrate import ranges as ranges_of
-from .dequantised import in_real_numbers, real_input
+from .dequantised import in_real_numbers
 from .equalise import equalised
 from .errors import OnnxError
-from .floats import FloatNet, PerChannel, Source, normalised
+from .floats import FloatNet
 from .host import HostPart, fold_to_end
 from .load import bound, load_model
 from .nearness import note_of
 from .original import check_float
-from .pins import NOTHING, Pin, cut_off
+from .outcome import Quantised, ends_of, report_of
+from .pins import NOTHING, UNCUT, Pin, cut_off, saturating
 from .rounding import Rounder
-from .runtime import run, session
 from .start import Start, looks_up
-from .writer import flip, to_onnx, unflip
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -55,71 +53,6 @@ if TYPE_CHECKING:
 Calibration = Sequence[NDArray[np.floating] | Mapping[str, NDArray[np.floating]]]
 #: Exponents of the factors by which channels are equalised that are tried; 0 is not at all.
 _STRENGTHS: Sequence[float] = (0.0, 0.5, 1.0)
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """One layer: m (0: not requantised; by channel the largest), step of its result and of its weights (0: none, by
-    channel the largest), and how its result deviates from the float network's: signal-to-noise ratio in dB over the
-    calibration data (inf: not at all)."""
-
-    name: str
-    kind: str
-    scale: int
-    step: float
-    weight_step: float
-    snr_db: float
-
-
-@dataclass(frozen=True, eq=False)
-class Quantised:
-    """A quantised network with a report. `snr_db`: the worst of its outputs. `agreement`: share of the calibration data
-    for which the largest of the first output's values is where the float network's is. `equalised`, `ranges`: what was
-    chosen (exponent of the factors; how ranges follow from values), and `by_channel`: weights have a step for each
-    filter. `origins`: for each
-    output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
-    `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph, `start`:
-    before it (then `sources` are the inputs of `start.rest`). `reference`: the model with whose results those of the
-    graph are compared, if it is not the one that was given. `numbers`: scale and zero point of inputs of 8 bits;
-    `normalise`: as in `FloatNet`."""
-
-    graph: Graph
-    layers: tuple[LayerReport, ...]
-    snr_db: float
-    agreement: float
-    equalised: float
-    ranges: Range
-    by_channel: bool = False
-    origins: dict[str, str] = field(default_factory=dict[str, str])
-    ends: dict[str, Source] = field(default_factory=dict[str, Source])
-    sources: dict[str, Source] = field(default_factory=dict[str, Source])
-    host: HostPart | None = None
-    start: Start | None = None
-    reference: ModelProto | None = None
-    numbers: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict[str, Any])
-    normalise: dict[str, PerChannel] = field(default_factory=dict[str, PerChannel])
-
-    def real(self, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
-        """An input of the model, in its shape or as [1, C, H, W], as the real numbers that it stands for, [1, C, H, W];
-        None if it has another shape."""
-        return self.sources[name].placed(real_input(self.numbers, name, array))
-
-    def feed(self, name: str, real: NDArray[Any]) -> NDArray[np.float32]:
-        """The graph's input for what `real` gives."""
-        return normalised(self.normalise, name, real)
-
-    def finish(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """The model's outputs that are left to the host, by name, for real outputs of the graph, [1, C, H, W]."""
-        if self.host is None:
-            return {}
-        said = self.said(values)
-        return {name: said[name] for name in self.host.outputs}
-
-    def said(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """The tensors of the model that real outputs of the graph, [1, C, H, W], stand for, and all that the host makes
-        of them, by name and in the shapes that they have in the model; the model's outputs first, in its order."""
-        by_origin = {self.origins[name]: self.ends[name].array(array) for name, array in values.items()}
-        return by_origin if self.host is None else self.host.run(by_origin) | by_origin
 
 
 def quantise(
@@ -205,15 +138,11 @@ def quantise_with_report(
     if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
         hows = (*hows, RAREST)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
-    best = _best(net, feeds, hows, picture, pins, about, by_channel, progress or (lambda way, ways: None))
-    origins = dict(zip(net.outputs, net.origins, strict=True))
-    ends = {
-        name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.end_orders.get(origin))
-        for name, origin in origins.items()
-    }
+    ends = ends_of(own_file if reference is None else reference, net, data)
+    best = _best(net, feeds, ends, hows, picture, pins, about, by_channel, progress or (lambda way, ways: None))
     host = HostPart(model, net.origins, name)
     return replace(
-        best, origins=origins, ends=ends, sources=net.inputs, host=host if host.outputs else None, start=start,
+        best, sources=net.inputs, host=host if host.outputs else None, start=start,
         reference=reference, numbers={} if own is None else own.inputs, normalise=net.normalise,
     )  # fmt: skip
 
@@ -221,6 +150,7 @@ def quantise_with_report(
 def _best(
     net: FloatNet,
     feeds: list[Feeds],
+    ends: Sequence[Feeds],
     hows: Sequence[Range],
     picture: Picture | None,
     pins: dict[str, Pin],
@@ -229,14 +159,17 @@ def _best(
     progress: Callable[[int, int], None],
 ) -> Quantised:
     """The best of all choices; with the file's own scales, if it has any that the chip can have. Where it has one for
-    each channel of some weights and the chip (not `by_channel`) has not, the better one of these and others."""
+    each channel of some weights and the chip (not `by_channel`) has not, the better one of these and others.
+    `ends`: the file's own results."""
     best: Quantised | None = None
     refusal: WorkloadError | None = None
     truth = run_all(net, feeds)
     statistics = measure(net, feeds)
-    own = ""
+    saturated: dict[str, Pin] = {}
     if pins:
-        if cut_off(net, statistics, pins):
+        saturated = saturating(net, statistics, pins)
+        if saturated:
+            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=pins).step)
             truth, statistics = run_all(net, feeds), measure(net, feeds)
         try:
             rounder = Rounder(net, statistics, picture=picture, pins=pins, by_channel=by_channel)
@@ -245,12 +178,18 @@ def _best(
             refusal, own = error, f"do not fit the chip ({error})"
         else:
             graph = replace(graph, notes=(*graph.notes, note_of(net, rounder)))
-            best = _report(graph, rounder, truth, 0.0, FILE)
+            best = report_of(graph, rounder, truth, ends, 0.0, FILE)
             most = len if by_channel else _single
             if all(most(some[0].weights) for name, some in rounder.pins.items() if name in rounder.weight_steps):
                 return best
-            own = "are worse on the chip, since some weights have one for each channel"
-        about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file: those {own}.")}
+            several = any(len(pin.weights) > 1 for pin in pins.values())
+            own = f"are worse on the chip{', since some weights have one for each channel' if several else ''}"
+        if saturated:  # with the file's scales still, or else they would not saturate
+            saturated |= {name: pin for name, pin in pins.items() if name.endswith(UNCUT)}
+            cut_off(net, statistics, pins, Rounder(net, statistics, picture=picture, pins=saturated).step)
+            truth, statistics = run_all(net, feeds), measure(net, feeds)
+        but = ", but where it saturates" if saturated else ""
+        about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file{but}: those {own}.")}
     real = bool(about["real"])  # no choice is better for weights that are drawn
     ways = list(product(hows, (False, True) if by_channel else (False,))) if real else [(hows[0], by_channel)]
     strengths = _STRENGTHS if real else _STRENGTHS[:1]
@@ -262,12 +201,12 @@ def _best(
         for way, (how, each) in enumerate(ways, turn * len(ways)):
             progress(way + 1, len(strengths) * len(ways))
             try:
-                rounder = Rounder(trial, trial_statistics, how, picture=picture, by_channel=each)
+                rounder = Rounder(trial, trial_statistics, how, picture=picture, pins=saturated, by_channel=each)
                 graph = replace(rounder.graph(), **about)
             except WorkloadError as error:  # another choice may do
                 refusal = refusal or error
                 continue
-            report = _report(graph, rounder, trial_truth, strength, how)
+            report = report_of(graph, rounder, trial_truth, ends, strength, how)
             if best is None or _rank(report) > _rank(best):
                 best = report
     if best is None:
@@ -359,49 +298,3 @@ def _rank(report: Quantised) -> tuple[float, float]:
     first = report.graph.value(report.graph.outputs[0])
     decides = first.channels > 1 and first.height == first.width == 1
     return report.agreement if decides else 0.0, report.snr_db
-
-
-# -- how well it went -------------------------------------------------------------------------------------------
-
-
-def _report(
-    graph: Graph, rounder: Rounder, truth: list[dict[str, NDArray[np.float32]]], strength: float, how: Range
-) -> Quantised:
-    live = session(to_onnx(graph, all_outputs=True), graph.name)
-    signal = dict.fromkeys(graph.values, 0.0)
-    noise = dict.fromkeys(graph.values, 0.0)
-    alike = 0
-    for real in truth:
-        feeds = {
-            value.name: flip(
-                np.clip(np.rint(real[value.name].astype(np.float64) / value.step), -128, 127).astype(np.int8)
-            )
-            for value in graph.inputs
-        }
-        results = {name: unflip(array) for name, array in run(live, feeds).items()}
-        for name, array in results.items():
-            exact = real[name].astype(np.float64)
-            signal[name] += float((exact**2).sum())
-            noise[name] += float(((array * graph.steps[name] - exact) ** 2).sum())
-        first = graph.outputs[0]
-        alike += int(results[first].argmax() == real[first].argmax())
-    snr = {name: _decibels(signal[name], noise[name]) for name in graph.values}
-    layers = tuple(
-        LayerReport(
-            layer.output,
-            layer.kind,
-            layer.scale if layer.scales is None else int(layer.scales.max()),
-            graph.steps[layer.output],
-            rounder.weight_steps.get(layer.output, 0.0),
-            snr[layer.output],
-        )
-        for layer in graph.layers
-    )
-    worst = min(snr[name] for name in graph.outputs)
-    return Quantised(graph, layers, worst, alike / len(truth), strength, how, rounder.by_channel)
-
-
-def _decibels(signal: float, noise: float) -> float:
-    if not noise:
-        return inf
-    return float(10 * np.log10(signal / noise)) if signal else -inf

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from .calibrate import MAX, Range, Statistics, common_step
 from .floats import FloatLayer, FloatNet
 from .pins import Pin, of_values
 from .pointwise import Function
+from .weight_errors import Clipped, blocks_of, powers_of, rounded_weights, squared_errors, without_zeros
 
 #: Weights may be clipped to this share of the largest, if that lessens their error.
 _NARROWEST = 0.5
@@ -29,10 +29,6 @@ _CLIPPED = 1e-4
 _TRIES = 48
 #: The weight that stands for 1 in layers that only move values.
 _ONE = 64
-#: Of so many weights, the largest, it is known at once what they lose where they are clipped.
-_LARGEST = 32
-#: Weights that are looked at together, by whole filters: what a processor's cache holds of them and of their errors.
-_BLOCK = 1 << 16
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
 #: Differences from a maximum below this have an exponential of less than half a step: no matter where they end.
@@ -113,6 +109,10 @@ class Rounder:
         pinned = {self._root(name): 0.0 for name in self.pins}
         for name, some in self.pins.items():
             pinned[self._root(name)] = max(pinned[self._root(name)], *(pin.step for pin in some))
+        apart = {*self.net.inputs, *(layer.output for layer in self.net.layers if not _hands_on(layer))}
+        for root in pinned:  # what the file does not round shares the step, and must not be cut off
+            free = [statistics[name] for name in groups[root] if name in apart and name not in self.pins]
+            pinned[root] = max(pinned[root], common_step(free, MAX if ends & set(groups[root]) else how) if free else 0)
         steps |= pinned
         self._fit(steps, pinned)
         return steps
@@ -247,20 +247,20 @@ class Rounder:
         if (own := self._own(layer, unit)) is not None:
             tries = [own]
         least = -128 if own is not None else -127
-        blocks = [_nonzero(layer.w[some], power) for some, power in _powers(layer.w, weight)]
-        clipped = _Clipped([(w.reshape(1, -1), power.reshape(1, -1)) for w, power in blocks])
+        blocks = [without_zeros(layer.w[some], power) for some, power in powers_of(layer.w, weight)]
+        clipped = Clipped([(w.reshape(1, -1), power.reshape(1, -1)) for w, power in blocks])
         lowest, m = inf, tries[0]
         for trial in tries:
             if clipped.least(np.array([trial * unit]), -least)[0] > lowest:
                 break  # fewer steps clip more
             error = 0.0
             for w, power in blocks:
-                error += float(_errors(w, _rounded(w, trial * unit, least), trial * unit, power).sum())
+                error += float(squared_errors(w, rounded_weights(w, trial * unit, least), trial * unit, power).sum())
             if error < lowest:
                 lowest, m = error, trial
         result = np.empty_like(layer.w, np.int8)
-        for some in _blocks(layer.w):
-            result[some] = _rounded(layer.w[some], m * unit, least)
+        for some in blocks_of(layer.w):
+            result[some] = rounded_weights(layer.w[some], m * unit, least)
         return m, m * unit, result
 
     def _unit(self, layer: FloatLayer, y_step: float) -> float:
@@ -286,9 +286,9 @@ class Rounder:
         top = np.minimum(top, SCALE_LIMIT)
         low = np.clip(full * _NARROWEST, 1, top)
         scales, w = np.ones(len(layer.w), np.int32), np.zeros_like(layer.w, np.int8)
-        for some, weight in _powers(layer.w, power):
-            own, weight = _nonzero(layer.w[some], weight)
-            clipped = _Clipped([(own.reshape(len(own), -1), weight.reshape(len(own), -1))])
+        for some, weight in powers_of(layer.w, power):
+            own, weight = without_zeros(layer.w[some], weight)
+            clipped = Clipped([(own.reshape(len(own), -1), weight.reshape(len(own), -1))])
             first, last, errors = top[some], low[some], np.full(len(own), inf)
             for share in np.linspace(0, 1, _TRIES):
                 m = np.rint(first + (last - first) * share)
@@ -299,11 +299,11 @@ class Rounder:
                 step = (m[left] * unit)[:, None, None, None]
                 these = own if len(left) == len(own) else own[left]
                 powers = weight if len(left) == len(own) else weight[left]
-                error = _errors(these, _rounded(these, step, -127), step, powers).sum(axis=(1, 2, 3))
+                error = squared_errors(these, rounded_weights(these, step, -127), step, powers).sum(axis=(1, 2, 3))
                 better = error < errors[left]
                 errors[left[better]] = error[better]
                 scales[some][left[better]] = m[left[better]]
-            w[some] = _rounded(layer.w[some], (scales[some] * unit)[:, None, None, None], -127)
+            w[some] = rounded_weights(layer.w[some], (scales[some] * unit)[:, None, None, None], -127)
         for pin in self.pins.get(layer.output, ()):
             if len(pin.weights) not in (1, len(layer.w)):
                 continue
@@ -343,7 +343,7 @@ class Rounder:
         most = 127 * SCALE_LIMIT * unit
         power = np.broadcast_to(weight, layer.w.shape)
         lost = whole = 0.0
-        for some in _blocks(layer.w):
+        for some in blocks_of(layer.w):
             w = layer.w[some]
             lost += float((power[some] * (w - np.clip(w, -most, most)) ** 2).sum())
             whole += float((power[some] * w**2).sum())
@@ -357,7 +357,7 @@ class Rounder:
         steps = np.broadcast_to(w_step, len(w))[:, None, None, None]
         lost = np.empty(w.shape[:2])  # [O, C] or [C, 1]
         sums = np.empty(len(w), np.int64)
-        for some in _blocks(w):
+        for some in blocks_of(w):
             lost[some] = (layer.w[some] - w[some] * steps[some]).sum(axis=(2, 3))
             sums[some] = np.abs(w[some].astype(np.int64)).sum(axis=(1, 2, 3))
         shift = lost[:, 0] * x.mean if layer.kind == "depthwise" else lost @ x.mean
@@ -376,65 +376,9 @@ class Rounder:
         return WorkloadError(f"{self.net.name}: layer {layer.output} ({layer.kind}) cannot be quantised: {why}")
 
 
-def _blocks(w: NDArray[Any]) -> Iterator[slice]:
-    """Filters, as many at a time as `_BLOCK` weights have, but one at least: a large layer needs no more memory."""
-    filters = max(1, _BLOCK // max(1, w[0].size))
-    return (slice(first, first + filters) for first in range(0, len(w), filters))
-
-
-def _powers(w: NDArray[Any], power: NDArray[np.floating]) -> Iterator[tuple[slice, NDArray[np.floating]]]:
-    """The blocks of some weights, and the power of what each of them multiplies, which `power` broadcasts to."""
-    whole = np.broadcast_to(power, w.shape)
-    return ((some, whole[some]) for some in _blocks(w))
-
-
-def _nonzero(w: NDArray[np.floating], power: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Filters and powers without the input channels that none of these filters reads, as those of other groups: what
-    is 0 stays 0 at any step."""
-    read = np.flatnonzero(w.any(axis=(0, 2, 3)))
-    return (w, power) if 2 * len(read) > w.shape[1] else (w[:, read], power[:, read])
-
-
-class _Clipped:
-    """A bound of the error of rows of weights, in blocks of [R, N], whose squares count by powers of the same shape:
-    what the largest of each block lose because they are clipped. It grows where steps shrink."""
-
-    def __init__(self, blocks: Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]) -> None:
-        sizes: list[NDArray[np.floating]] = []
-        powers: list[NDArray[np.floating]] = []
-        for w, power in blocks:
-            size, rest = np.abs(w), max(0, w.shape[1] - _LARGEST)
-            at = np.argpartition(size, rest, axis=1)[:, rest:] if rest else np.indices(w.shape)[1]
-            sizes.append(np.take_along_axis(size, at, 1))
-            powers.append(np.take_along_axis(power, at, 1))
-        self._sizes = np.concatenate(sizes, axis=1, dtype=np.float64)
-        self._powers = np.concatenate(powers, axis=1, dtype=np.float64)
-
-    def least(self, step: NDArray[np.floating], levels: int) -> NDArray[np.float64]:
-        """Of each row, with a step [R] of which a weight may be so many, whatever its sign."""
-        lost = np.maximum(self._sizes - (step * levels)[:, None], 0)
-        return (1 - 1e-9) * (lost * lost * self._powers).sum(axis=1)
-
-
-def _rounded(w: NDArray[np.floating], step: float | NDArray[np.floating], least: int) -> NDArray[np.float64]:
-    """Weights as whole numbers of steps, `least` .. 127. Works in place, for large layers."""
-    result = np.divide(w, step, dtype=np.float64)
-    np.rint(result, out=result)
-    return np.clip(result, least, 127, out=result)
-
-
-def _errors(
-    w: NDArray[np.floating],
-    rounded: NDArray[np.float64],
-    step: float | NDArray[np.floating],
-    power: NDArray[np.floating],
-) -> NDArray[np.float64]:
-    """The squared error of each weight, times the power of what it multiplies. Likewise."""
-    result = np.multiply(rounded, step)
-    result -= w
-    result *= result
-    result *= power
-    return result
+def _hands_on(layer: FloatLayer) -> bool:
+    """Whether a layer's result has no numbers but its operands'."""
+    return layer.kind in ("max_pool", *MOVED) or layer.moves
 
 
 def _makes(layer: FloatLayer) -> bool:

@@ -163,7 +163,10 @@ def test_dynamic_quantisation(tmp_path: Path) -> None:
     quantize_dynamic(tmp_path / "float.onnx", tmp_path / "q.onnx", weight_type=QuantType.QUInt8)
     model = onnx.load(tmp_path / "q.onnx")
     assert {"DynamicQuantizeLinear", "ConvInteger"} <= {node.op_type for node in model.graph.node}
-    assert noise(model, quantise_with_report(model, m.data()), m.data()) > 30
+    report = quantise_with_report(model, m.data())
+    assert noise(model, report, m.data()) > 30
+    assert report.reference is not None
+    assert report.snr_db == pytest.approx(noise(model, report, m.data()), abs=0.1), "it runs the file"
 
 
 def test_float_models_stay() -> None:

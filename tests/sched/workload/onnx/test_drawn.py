@@ -12,7 +12,7 @@ from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 
 from ....tiers import slow_but
-from ...float_models import decibels
+from ...float_models import decibels, integer_outputs
 
 
 def model_of(shape: str, outputs: str, body: str, constants: str = "", opset: int = 13) -> onnx.ModelProto:
@@ -229,3 +229,34 @@ def test_a_pool_of_three_axes_that_changes_nothing() -> None:
 def test_a_product_of_a_line_with_zeros_around_it() -> None:
     constants = "int64[6] p = {0,0,0,0,0,1}, float[6,3] w = {" + ",".join(str(n % 5 - 2) for n in range(18)) + "}"
     near(model_of("1,4,5", "y:1,4,3", "a = Pad(x, p) y = MatMul(a, w)", constants))
+
+
+def test_the_report_compares_with_what_the_file_cuts_off() -> None:
+    """An input beyond the file's range, of which the chip's, which is even around 0, has more."""
+    constants = "float s = {0.01}, uint8 z = {40}, float[2,3,1,1] w = {1.0, -2.0, 0.5, 1.5, 0.5, -1.0}"
+    body = "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) y = Conv(a, w)"
+    model = model_of("1,3,4,4", "y:1,2,4,4", body, constants)
+    data = [{"x": np.random.default_rng(seed).normal(0, 1, (1, 3, 4, 4)).astype(np.float32)} for seed in range(3)]
+    report = quantise_with_report(model, data)
+    exact = [run(session(model, "float"), dict(item))["y"] for item in data]
+    results = [integer_outputs(report.graph, item["x"])["y"] for item in data]
+    assert report.snr_db == pytest.approx(decibels(np.stack(exact), np.stack(results)), abs=0.01)
+    assert report.snr_db < 20
+
+
+@pytest.mark.parametrize("body", ["b = Conv(a, w) y = Add(a, b)", "y = Softmax<axis = 1>(a) v = Neg(a)"])
+def test_what_the_file_does_not_round_is_not_cut_off(body: str) -> None:
+    constants = "float s = {0.03}, int8 z = {0}, float[3,3,1,1] w = {9.0, -8.0, 0.5, 1.5, 7.5, -1.0, 3.0, 2.0, -9.0}"
+    outputs = "y:1,3,4,4 v:1,3,4,4" if "v =" in body else "y:1,3,4,4"
+    near(model_of("1,3,4,4", outputs, f"q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) {body}", constants))
+
+
+def test_other_scales_than_the_files_but_where_it_saturates() -> None:
+    """The result is cut off on both sides, by the least and the largest number of its tensor."""
+    constants = """float s = {0.03125}, uint8 z = {100}, uint8[1,3,1,1] g = {20, 200, 140}, float g_s = {0.011},
+        uint8 g_z = {90}, float p_s = {0.05}, uint8 p_z = {111}, int8[2,3,1,1] w = {9, -20, 31, 16, 16, -16},
+        float w_s = {0.0625}, int8 w_z = {0}, float y_s = {0.008}, uint8 y_z = {128}"""
+    body = """q = QuantizeLinear(x, s, z) p = com.microsoft.QLinearMul(q, s, z, g, g_s, g_z, p_s, p_z)
+        r = QLinearConv(p, p_s, p_z, w, w_s, w_z, y_s, y_z) y = DequantizeLinear(r, y_s, y_z)"""
+    report = near(model_of("1,3,4,4", "y:1,2,4,4", body, constants), least=30)
+    assert any("but where it saturates" in note for note in report.graph.notes)

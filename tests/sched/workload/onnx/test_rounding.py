@@ -8,7 +8,7 @@ import pytest
 from meshloom.hw.spec.isa import SCALE_SHIFT
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import SCALE_LIMIT
-from meshloom.sched.workload.onnx import rounding
+from meshloom.sched.workload.onnx import weight_errors
 from meshloom.sched.workload.onnx.calibrate import measure
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
@@ -124,7 +124,7 @@ def test_large_layers_in_blocks_get_the_same_weights(by_channel: bool, monkeypat
     model, data = m.build("scores"), m.data(2)
     whole = quantise_with_report(model, data, by_channel=by_channel).graph
     for block in (1, 500):
-        monkeypatch.setattr(rounding, "_BLOCK", block)
+        monkeypatch.setattr(weight_errors, "_BLOCK", block)
         graph = quantise_with_report(model, data, by_channel=by_channel).graph
         for one, other in zip(whole.layers, graph.layers, strict=True):
             assert one.scale == other.scale
