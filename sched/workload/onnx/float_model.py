@@ -40,6 +40,10 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True))
 
 
+#: Operators that have no value for some numbers.
+_PARTIAL = {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "Pow", "Sqrt"}
+
+
 class _FloatWriter:
     """The nodes and constants so far, and the opset that they need."""
 
@@ -108,11 +112,17 @@ def _of_two(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: 
 
 
 def _table(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:
+    """0 where the function has no value, as the chip's: the file may not ask for it there."""
     assert layer.function is not None
     writer.opset = max(writer.opset, layer.function.opset)
-    nodes, constants = layer.function.within(f"{layer.output}//", inputs[0], output)
+    partial = any(node.op_type in _PARTIAL for node in layer.function.nodes)
+    result = f"{layer.output}//value" if partial else output
+    nodes, constants = layer.function.within(f"{layer.output}//", inputs[0], result)
     writer.nodes += nodes
     writer.initialisers += constants
+    if partial:
+        none, zero = f"{layer.output}//none", writer.constant(f"{layer.output}//zero", 0.0)
+        writer.node("Where", [writer.node("IsNaN", [result], none), zero, result], output)
 
 
 def _normalise(writer: _FloatWriter, layer: FloatLayer, inputs: list[str], output: str) -> None:

@@ -260,3 +260,11 @@ def test_other_scales_than_the_files_but_where_it_saturates() -> None:
         r = QLinearConv(p, p_s, p_z, w, w_s, w_z, y_s, y_z) y = DequantizeLinear(r, y_s, y_z)"""
     report = near(model_of("1,3,4,4", "y:1,2,4,4", body, constants), least=30)
     assert any("but where it saturates" in note for note in report.graph.notes)
+
+
+@pytest.mark.parametrize("function", ["Pow(a, half)", "Sqrt(a)", "Log(a)"])
+def test_a_function_without_a_value_for_what_the_file_does_not_ask(function: str) -> None:
+    """The chip looks all numbers up and then takes a part."""
+    constants = "int64[1] one = {2}, float half = {0.5}, float[1,3] w = {1.0, -2.0, 0.5}"
+    body = f"b = Abs(x) d = Mul(b, signs) a = Gather<axis = 3>(d, one) c = {function} y = MatMul(c, w)"
+    near(model_of("1,1,3,4", "y:1,1,3,3", body, f"{constants}, float[1,1,1,4] signs = {{1.0, -1.0, 1.0, -1.0}}"))
