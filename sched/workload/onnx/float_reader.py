@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .building.context import FloatContext
@@ -11,21 +12,30 @@ from .load import check
 from .lowering import lower_nodes
 from .operators.table import operators_of
 from .passes.table import rewrite
+from .pins import Pin
 from .reader_context import ENDS
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def fold(model: ModelProto, name: str, *, normalised: bool, generous: bool = False) -> FloatNet:
+def fold(
+    model: ModelProto,
+    name: str,
+    *,
+    normalised: bool,
+    generous: bool = False,
+    cuts: Mapping[str, Pin] | None = None,
+) -> FloatNet:
     """The folded network of a float model. `name` is for messages and the network.
 
     `normalised`: per-channel arithmetic on an input (mean and deviation of pictures) is taken out of the network, to be
     done when the input is made (`FloatNet.normalise`); otherwise it becomes a layer. `generous`: also what takes
-    several layers that have no weights of the file (`building.maps`). Raises UnsupportedError with all nodes that the
-    chip cannot run, OnnxError as `load.check` does.
+    several layers that have no weights of the file (`building.maps`). `cuts`: what 8 bits that a file had have cut off
+    of tensors before they are read. Raises UnsupportedError with all nodes that the chip cannot run, OnnxError as
+    `load.check` does.
     """
     table = operators_of(model)
-    context = FloatContext(rewrite(check(model, name, table.keys() | ENDS)), normalised, generous)
+    context = FloatContext(rewrite(check(model, name, table.keys() | ENDS)), normalised, generous, cuts)
     lower_nodes(context, table)
     return build_network(context)

@@ -90,7 +90,8 @@ class FloatNet:
     padding that is still to come, in the order of the nodes. `orders`: of ONNX tensors that hold a layer's result in
     another order, the number in the result of each element; `end_orders`: the same for `origins`, whose output may be
     another value than that of the layer that is called like it. `sizes`: channels, rows, columns of every layer's
-    result. `values`: of ONNX tensors the value that they are elements of.
+    result. `values`: of ONNX tensors the value that they are elements of. `cuts`: of tensors that functions pass
+    through, between which numbers they lie there.
     """
 
     name: str
@@ -105,6 +106,7 @@ class FloatNet:
     end_orders: dict[str, NDArray[np.int64]] = field(default_factory=dict[str, NDArray[np.int64]])
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     values: dict[str, str] = field(default_factory=dict[str, str])
+    cuts: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""

@@ -17,6 +17,7 @@ from .detector_forms import suppressions
 from .errors import UnsupportedError, operator_name
 from .float_reader import fold
 from .floats import FloatNet
+from .pins import Pin
 from .pointwise import UNARY
 from .runtime import run, session
 from .subgraphs import nodes_within, reads
@@ -86,17 +87,17 @@ class HostPart:
         return run(live, {name: np.asarray(array, np.float32) for name, array in values.items() if name in read})
 
 
-def fold_to_end(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
+def fold_to_end(model: ModelProto, name: str, *, normalised: bool, cuts: Mapping[str, Pin] | None = None) -> FloatNet:
     """As `float_reader.fold`, generous where the host cannot do it; where the model ends with nodes that the chip
     lacks, the network ends before them, and its notes say so."""
     try:
-        return fold(model, name, normalised=normalised)
+        return fold(model, name, normalised=normalised, cuts=cuts)
     except UnsupportedError as refusal:
         refused = _outputs_of(refusal)
     while outputs := _last_tensors(model, refused):
         shorter = _ending(model, outputs)
         try:
-            net = _fold_generously(shorter, name, normalised)
+            net = _fold_generously(shorter, name, normalised, cuts)
         except UnsupportedError as refusal:  # what the host does begins earlier
             if (more := _outputs_of(refusal)) <= refused:
                 raise
@@ -104,15 +105,15 @@ def fold_to_end(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
             continue
         net.notes.append(HostPart(model, net.origins, name).note)
         return net
-    return fold(model, name, normalised=normalised, generous=True)
+    return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
 
 
-def _fold_generously(model: ModelProto, name: str, normalised: bool) -> FloatNet:
+def _fold_generously(model: ModelProto, name: str, normalised: bool, cuts: Mapping[str, Pin] | None) -> FloatNet:
     """As `float_reader.fold`, generous only where it must be."""
     try:
-        return fold(model, name, normalised=normalised)
+        return fold(model, name, normalised=normalised, cuts=cuts)
     except UnsupportedError:
-        return fold(model, name, normalised=normalised, generous=True)
+        return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
 
 
 def _outputs_of(refusal: UnsupportedError) -> set[str]:

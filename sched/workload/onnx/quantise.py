@@ -35,6 +35,7 @@ from ..layers import WorkloadError
 from .calibrate import BEST, FILE, RAREST, Feeds, Range, measure, run_all
 from .calibrate import ranges as ranges_of
 from .dequantised import in_real_numbers
+from .dequantising.pairs import cut_between, read_rounded
 from .equalise import equalised
 from .errors import OnnxError
 from .floats import FloatNet
@@ -128,12 +129,15 @@ def quantise_with_report(
         data = [start.run(item) for item in data]
         file, rounding = model, NOTHING
         notes = (*notes, start.note)
-    net = fold_to_end(model, name, normalised=bytes_only)
+    cuts = pins if own is not None else read_rounded(own_file, pins)
+    net = fold_to_end(model, name, normalised=bytes_only, cuts=cuts)
     if picture is None and net.normalise and not _may_be_picture(net):
-        net = fold_to_end(model, name, normalised=False)
+        net = fold_to_end(model, name, normalised=False, cuts=cuts)
     picture = _picture(net, picture)
     data = _as_values(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
+    if net.cuts and file is model:
+        file, rounding = cut_between(model, net)
     check_float(file, net, data, feeds, rounding)
     if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
         hows = (*hows, RAREST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +14,8 @@ from ..constant_nodes import computable, computed
 from ..errors import Refused
 from ..floats import FloatLayer, PerChannel, Source
 from ..load import Attributes, CheckedModel, Node, attributes
-from ..pointwise import Function
+from ..pins import Pin
+from ..pointwise import Function, function
 from ..reader_context import ReaderContext
 from ..windows import check_window
 from .inputs import input_views, view_of_tensor
@@ -28,13 +29,20 @@ class FloatContext(ReaderContext[View]):
     `normalised`: whether per-channel arithmetic on an input is taken out of the network. `generous`: whether constants
     become values, and whatever else takes layers that the host would not need, where it runs what is at the end.
     `turns`: whether channels and pixels may change places. `functions`: for values that are functions of one other
-    value, element by element: that one, and how. `truths`: those of them that are true or false; no layer makes them.
-    `masks`: of values that are masked scores, which of their elements
-    count. `dense`: convolutions in groups that run as one. `transposes`, `pixels`: values that several operators share,
-    by what they are made of (`pictures.turn`, `maps.emit_map`).
+    value, element by element: that one, and how. `cuts`: what a file cuts off of tensors before they are read, and
+    `cut` those of them of which functions know it. `truths`: those of the functions that are true or false; no layer
+    makes them. `masks`: of values that are masked scores, which of their elements count. `dense`: convolutions in
+    groups that run as one. `transposes`, `pixels`:
+    values that several operators share, by what they are made of (`pictures.turn`, `maps.emit_map`).
     """
 
-    def __init__(self, model: CheckedModel, normalised: bool = False, generous: bool = False) -> None:
+    def __init__(
+        self,
+        model: CheckedModel,
+        normalised: bool = False,
+        generous: bool = False,
+        cuts: Mapping[str, Pin] | None = None,
+    ) -> None:
         super().__init__(model)
         self.normalised, self.generous, self.turns = normalised, generous, True
         self.layers: dict[str, FloatLayer] = {}
@@ -46,6 +54,7 @@ class FloatContext(ReaderContext[View]):
         self.normalise: dict[str, PerChannel] = {}
         self.functions: dict[str, tuple[str, Function]] = {}
         self.truths: set[str] = set()
+        self.cuts, self.cut = dict(cuts or {}), dict[str, tuple[float, float]]()
         self.masks: dict[str, NDArray[np.bool_]] = {}
         self.transposes: dict[tuple[str, int, int], str] = {}
         self.pixels: dict[Size, str] = {}
@@ -67,6 +76,8 @@ class FloatContext(ReaderContext[View]):
 
     def fold(self, node: Node) -> bool:
         """Also computes nodes whose operands are all constants, and Shape."""
+        for name in node.input:
+            self._cut(name)
         if super().fold(node):
             return True
         if node.op_type == "Shape" and node.input[0] in self.views:
@@ -83,6 +94,14 @@ class FloatContext(ReaderContext[View]):
             self.budget.spend("numbers computed from constants", array.size)
             self.constants[name] = array
         return True
+
+    def _cut(self, name: str) -> None:
+        """What is a function of this tensor, and of the one that it is a function of, is cut off in between."""
+        pin = self.cuts.pop(name, None) if name in self.views else None
+        if pin is not None and (value := self.views[name].value) in self.functions:
+            base, inner = self.functions[value]
+            self.functions[value] = base, inner.then(function("Clip", pin.low, pin.high))
+            self.cut[name] = pin.low, pin.high
 
     # -- layers -------------------------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ def build_network(context: FloatContext) -> FloatNet:
         end_orders,
         context.sizes,
         values,
+        context.cut,
     )
 
 

@@ -95,9 +95,10 @@ def _compose(context: FloatContext, node: Node, base: str, constants: Mapping[st
         if name not in context.views:
             continue
         value = context.views[name].value
-        copy.input[index] = ARGUMENT if value == base else value
+        copy.input[index] = ARGUMENT
         if value != base:
             inner = context.functions[value][1]
+            copy.input[index] = inner.result
             before |= {each.output[0]: each for each in inner.nodes}
             fixed_inputs |= inner.constants
     return Function((*before.values(), copy), fixed_inputs, copy.output[0], opset)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OnnxError
-from ..pins import Pin, pin_of, scales_of
+from ..floats import FloatNet
+from ..pins import Pin, Rounded, Rounding, pin_of, scales_of
 from ..runtime import run, session
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
 #: What may stand between a layer and the tensor that has its scale.
 _BETWEEN = {"Clip", "DequantizeLinear", "Identity", "QuantizeLinear", "Relu"}
+#: From this opset on Clip has its ends as operands.
+_ENDS_ARE_OPERANDS = 11
 
 
 def with_quantised_constants(model: ModelProto) -> ModelProto:
@@ -110,6 +113,42 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     copy.graph.node.extend(nodes)
     copy.graph.initializer.extend(weights)
     return copy, {name: pin for name, pin in pins.items() if name not in inner}
+
+
+def read_rounded(model: ModelProto, pins: Mapping[str, Pin]) -> dict[str, Pin]:
+    """The pins of tensors that nothing reads as they are before they are rounded."""
+    plain = {name for node in model.graph.node if node.op_type != "QuantizeLinear" for name in node.input}
+    plain |= {value.name for value in model.graph.output}
+    behind = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    return {name: pin for name, pin in pins.items() if name not in plain or name in behind}
+
+
+def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]:
+    """The model with tensors cut off that functions of its network cut off, and what is."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    copy, cuts = onnx.ModelProto(), net.cuts
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    for node in model.graph.node:
+        own = type(node)()
+        own.CopyFrom(node)
+        copy.graph.node.append(own)
+        for index, name in enumerate(node.output):
+            if name not in cuts:
+                continue
+            copy.graph.node[-1].output[index] = f"{name}//whole"
+            ends = dict(zip(("min", "max"), cuts[name], strict=True))
+            if opset < _ENDS_ARE_OPERANDS:
+                copy.graph.node.append(helper.make_node("Clip", [f"{name}//whole"], [name], **ends))
+                continue
+            arrays = {f"{name}//{end}": np.array(number, np.float32) for end, number in ends.items()}
+            copy.graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())
+            copy.graph.node.append(helper.make_node("Clip", [f"{name}//whole", *arrays], [name]))
+    of_values = {net.values[name]: Rounded(*ends, 0.0) for name, ends in cuts.items()}
+    return copy, Rounding({name: of_values[value] for name, value in net.values.items() if value in of_values}, {})
 
 
 def _constants(model: ModelProto) -> dict[str, NDArray[Any]]:

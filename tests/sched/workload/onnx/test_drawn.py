@@ -268,3 +268,22 @@ def test_a_function_without_a_value_for_what_the_file_does_not_ask(function: str
     constants = "int64[1] one = {2}, float half = {0.5}, float[1,3] w = {1.0, -2.0, 0.5}"
     body = f"b = Abs(x) d = Mul(b, signs) a = Gather<axis = 3>(d, one) c = {function} y = MatMul(c, w)"
     near(model_of("1,1,3,4", "y:1,1,3,3", body, f"{constants}, float[1,1,1,4] signs = {{1.0, -1.0, 1.0, -1.0}}"))
+
+
+QUOTIENT = "h = Div(a, g) k = QuantizeLinear(h, e_s, t_z) y = DequantizeLinear(k, e_s, t_z)"
+INTEGERS = "r = QLinearConv(q, s, z, w, w_s, t_z, y_s, t_z, b) a = DequantizeLinear(r, y_s, t_z)"
+PAIRS = """v = DequantizeLinear(w, w_s, t_z) n = Conv(p, v) m = QuantizeLinear(n, y_s, t_z)
+           a = DequantizeLinear(m, y_s, t_z)"""
+
+
+@pytest.mark.parametrize(
+    "end", ["y = Div(a, g)", "h = Div(g, a_half) y = Mul(h, a)", "h = Relu(g) y = Mul(h, a)", QUOTIENT]
+)
+@pytest.mark.parametrize("layer", [INTEGERS, PAIRS])
+def test_functions_of_what_the_file_cuts_off(layer: str, end: str) -> None:
+    """A table of several nodes, between which the file rounds numbers of 3 to 4 to 1.275."""
+    constants = BYTES.replace("{0.05}", "{0.1}") + ", float a_half = {0.5}, float big = {3.0}, float e_s = {0.005}"
+    body = f"""q = QuantizeLinear(x, s, z) p = DequantizeLinear(q, s, z) {layer} c = Sigmoid(a) d = Add(c, big)
+               e = QuantizeLinear(d, e_s, y_z) g = DequantizeLinear(e, e_s, y_z) {end}"""
+    report = near(model_of("1,3,4,4", "y:1,2,4,4", body, constants), least=25)
+    assert [each.kind for each in report.graph.layers] == ["conv", "table"]
