@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import MOVED, Graph
+from .deviations import Deviations
 from .errors import OnnxError, node_name, operator_name
 from .float_model import float_model
-from .floats import FloatLayer, FloatNet, Source
+from .floats import FloatNet, Source
 from .pins import NOTHING, Rounding
 from .runtime import run, session
 from .subgraphs import reads
@@ -202,9 +203,9 @@ def check_float(
     # an output may be an input, renamed
     ends = {origin: name for name, origin in zip(net.outputs, net.origins, strict=True) if name in layers}
     compared = layers | {origin: layers[name] for origin, name in ends.items()}
-    most = {layer.output: _most(layer) for layer in net.layers}
     sizes = {name: prod(size) for name, size in net.sizes.items()}
     rounds = any(own.off for own in rounding.tensors.values())
+    deviations = Deviations(net, rounding)
     ours: InferenceSession | None = None
     needed: set[str] = set()
     for index, (item, feed) in enumerate(zip(data, feeds, strict=True)):
@@ -216,12 +217,12 @@ def check_float(
             needed = {value.name for value in ours.get_inputs()}
         begun = {key: net.feed(key, net.inputs[key].value(theirs[name])) for key, name in rounding.inputs.items()}
         operands = {**feed, **begun}
-        operands |= {name: _value(theirs[_read(name, net, rounding, theirs)], net, name) for name in alike}
+        operands |= {name: _value(theirs[deviations.read(name, theirs)], net, name) for name in alike}
         results = _results(ours, operands, alike, needed, net.name)
         # who reads a tensor that the file rounds may read it as it was before
         exact = {**feed, **{name: _value(theirs[name], net, name) for name in alike}} if rounding.tensors else operands
         others = _results(ours, exact, alike, needed, net.name) if rounding.tensors else results
-        slack = _slack(net, rounding, theirs, alike)
+        slack, sums = deviations.slack(theirs, alike), deviations.sums(operands)
         where = f" for calibration input {index}"
         for tensor, right in theirs.items():
             if right.shape != net.shapes.get(tensor, right.shape):
@@ -230,10 +231,8 @@ def check_float(
                 continue
             if not np.all(np.isfinite(right)):
                 raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; fix the weights or the data")
-            weights, bias = most[layer.output]
-            sums = weights * _largest(layer, operands) + bias
-            bound = np.array(tolerance * float(np.abs(right).max()) + DIGITS * sums)
-            bound += weights * max((slack.get(name, 0.0) for name in layer.inputs), default=0.0)
+            bound = np.array(tolerance * float(np.abs(right).max()) + DIGITS * sums[layer.output])
+            bound += deviations.passed_on(layer, slack)
             order = (net.end_orders if tensor in ends else net.orders).get(tensor)
             mine, other = (
                 _in_shape(array[layer.output], order, right.size, net.shapes.get(tensor)) for array in (results, others)
@@ -282,35 +281,6 @@ def _nearer(mine: NDArray[Any], other: NDArray[Any], right: NDArray[Any]) -> NDA
     return np.clip(right.reshape(mine.shape), low, high)
 
 
-def _slack(net: FloatNet, rounding: Rounding, theirs: Arrays, given: Collection[str]) -> dict[str, float]:
-    """By how much who reads a value may read other numbers than those that it is compared with: the file has rounded a
-    part of it, or what it is made of, under a name of its own."""
-    slack: dict[str, float] = {}
-    for tensor, own in rounding.tensors.items():
-        value = net.values.get(tensor)
-        if value is None:
-            continue
-        # zeros around a tensor that are still to come are in no array
-        if value not in given or tensor not in theirs or theirs[value].size != theirs[tensor].size:
-            slack[value] = max(slack.get(value, 0.0), own.off)
-    for layer in net.layers:  # what only moves numbers on the way hands it on
-        if layer.output not in given and (layer.moves or layer.kind in MOVED):
-            more = max((slack.get(name, 0.0) for name in layer.inputs), default=0.0)
-            if more > slack.get(layer.output, 0.0):
-                slack[layer.output] = more
-    return slack
-
-
-def _read(name: str, net: FloatNet, rounding: Rounding, theirs: Arrays) -> str:
-    """The tensor of the file that readers of a layer's result read: that result, as the file rounds it last."""
-    same = [
-        tensor
-        for tensor in rounding.tensors
-        if net.values.get(tensor) == name and tensor in theirs and theirs[tensor].shape == theirs[name].shape
-    ]
-    return [name, *same][-1]
-
-
 def _given(name: str, given: Iterable[str]) -> str:
     return f"{name}//given" if name in given else name
 
@@ -324,18 +294,6 @@ def _has_halves(model: ModelProto) -> bool:
     types += [value.type.tensor_type.elem_type for value in model.graph.input]
     types += [item.i for node in model.graph.node if node.op_type == "Cast" for item in node.attribute]
     return any(kind in halves for kind in types)
-
-
-def _most(layer: FloatLayer) -> tuple[float, float]:
-    """The largest sum of a filter's weights, without signs, and the largest bias; (1, 0) if it multiplies nothing."""
-    if layer.w is None or layer.bias is None:
-        return 1.0, 0.0
-    return float(np.abs(layer.w).sum(axis=(1, 2, 3)).max()), float(np.abs(layer.bias).max())
-
-
-def _largest(layer: FloatLayer, operands: Arrays) -> float:
-    """The largest value of a layer's operands; 0 for parts that the file does not have."""
-    return max(float(np.abs(operands[name]).max()) if name in operands else 0.0 for name in layer.inputs)
 
 
 def _value(array: NDArray[Any], net: FloatNet, tensor: str) -> NDArray[Any]:

@@ -287,3 +287,26 @@ def test_functions_of_what_the_file_cuts_off(layer: str, end: str) -> None:
                e = QuantizeLinear(d, e_s, y_z) g = DequantizeLinear(e, e_s, y_z) {end}"""
     report = near(model_of("1,3,4,4", "y:1,2,4,4", body, constants), least=25)
     assert [each.kind for each in report.graph.layers] == ["conv", "table"]
+
+
+MEANS = np.float32(0.5), np.float32(1e-4)
+
+
+def test_a_mean_whose_sums_cancel_over_several_layers() -> None:
+    """Digits are lost where the file adds, whatever is left of the sum."""
+    constants = "int64[3] l = {1,1,50}, float[3,1,1] w = {1.1, 0.14, -0.97}, float[2,1,1] v = {0.5, -1.5}"
+    body = "r = Reshape(x, l) t = Conv(r, w) m = ReduceMean<axes = [-2, -1], keepdims = 1>(t) y = Conv(m, v) z = Erf(t)"
+    model = model_of("1,50", "y:1,2,1 z:1,3,50", body, constants)
+    numbers = np.random.default_rng(1).normal(0, 1, (5, 1, 50)).astype(np.float32)
+    report = quantise_with_report(model, [{"x": one - one.mean() + shift} for one in numbers for shift in MEANS])
+    assert report.host is None
+
+
+def test_an_average_of_what_the_file_rounds_in_another_shape() -> None:
+    constants = (
+        """int64[5] d = {1,3,1,6,4}, int64[4] e = {1,3,4,3}, float s = {0.1}, float a_s = {0.02}, uint8 z = {128}"""
+    )
+    body = """c = Neg(x) r = Reshape(c, d) q = QuantizeLinear(r, s, z)
+              p = com.microsoft.QLinearAveragePool<kernel_shape = [1, 3, 2]>(q, s, z, a_s, z)
+              f = Reshape(p, e) y = DequantizeLinear(f, a_s, z)"""
+    near(model_of("1,3,6,4", "y:1,3,4,3", body, constants), least=15)
