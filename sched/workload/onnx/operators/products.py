@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -90,11 +91,10 @@ def _multiply_weights(context: FloatContext, node: Node) -> None:
     """Constant [outputs, inputs] x tensor [..., inputs, columns]."""
     w, view = context.constant(node, 0, "first factor"), settle(context, node.input[1])
     if w.ndim > 2 and len(view.shape) >= 2 and w.shape[-1] == view.shape[-2]:  # each transposed, and the other way
-        turned, output = context.fresh(f"{node.input[1]}/turned"), node.output[0]
-        context.views[turned] = replace(view.moved(np.ascontiguousarray(view.order.swapaxes(-1, -2))), single=False)
-        _multiply_by_each(context, _between(node, [turned], output), w.swapaxes(-1, -2))
-        result = context.views[output]
-        context.keep_view(output, result.moved(np.ascontiguousarray(result.order.swapaxes(-1, -2))))
+        _multiply_turned(context, node, lambda turned: _multiply_by_each(context, turned, w.swapaxes(-1, -2)))
+        return
+    if w.ndim == 2 and len(view.shape) > 2 and prod(view.shape[:-2]) > 1 and w.shape[1] == view.shape[-2]:
+        _multiply_turned(context, node, lambda turned: emit_fully_connected(context, turned, w, None))
         return
     if w.ndim != 2 or len(view.shape) < 2 or prod(view.shape[:-2]) != 1 or w.shape[1] != view.shape[-2]:
         raise Refused(f"weights of shape {list(w.shape)} before an operand of shape {list(view.shape)}")
@@ -103,6 +103,15 @@ def _multiply_weights(context: FloatContext, node: Node) -> None:
     emit_conv(context, FloatLayer("conv", node.output[0], (x.value,), w=weights, bias=bias), x)
     result = context.views[node.output[0]]
     context.keep_view(node.output[0], result.moved(result.order.reshape(*view.shape[:-2], len(w), view.shape[-1])))
+
+
+def _multiply_turned(context: FloatContext, node: Node, multiply: Callable[[Node], None]) -> None:
+    """Matrices behind a constant: transposed, multiplied from the other side, and transposed again."""
+    view, turned, output = context.view(node.input[1]), context.fresh(f"{node.input[1]}/turned"), node.output[0]
+    context.views[turned] = replace(view.moved(np.ascontiguousarray(view.order.swapaxes(-1, -2))), single=False)
+    multiply(_between(node, [turned], output))
+    result = context.views[output]
+    context.keep_view(output, result.moved(np.ascontiguousarray(result.order.swapaxes(-1, -2))))
 
 
 def _multiply_tensors(context: FloatContext, node: Node, a: View, b: View) -> None:

@@ -35,12 +35,25 @@ def _of_volumes(usual: Operator, volumes: Operator) -> Operator:
     return read
 
 
+def _padded(attributes: Attributes, kernel: Sequence[int], size: Sequence[int]) -> Attributes:
+    """The attributes with `pads` in place of `auto_pad`."""
+    mode = attributes.get("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        return attributes
+    strides, dilations = (list(attributes.get(name, (1, 1, 1))) for name in ("strides", "dilations"))
+    pads = [0] * 6
+    if mode != "VALID" and len(kernel) == len(strides) == len(dilations) == 3 and min(strides) > 0:
+        for at, extent in enumerate(size):
+            room = (-(-extent // strides[at]) - 1) * strides[at] + (kernel[at] - 1) * dilations[at] + 1 - extent
+            less = max(0, room) // 2
+            more = max(0, room) - less
+            pads[at], pads[at + 3] = (less, more) if mode == "SAME_UPPER" else (more, less)
+    return attributes | {"auto_pad": "NOTSET", "pads": pads} | ({} if mode == "VALID" else {"ceil_mode": 0})
+
+
 def _three(attributes: Attributes, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
     """Strides, dilations, and zeros before and behind along three axes."""
-    mode, pads = attributes.get("auto_pad", "NOTSET"), list(attributes.get("pads", (0,) * 6))
-    if mode not in ("NOTSET", "VALID"):
-        raise Refused(f"auto_pad = {mode} along three axes; write pads out")
-    pads = [0] * 6 if mode == "VALID" else pads
+    pads = list(attributes.get("pads", (0,) * 6))
     strides, dilations = (list(attributes.get(name, (1, 1, 1))) for name in ("strides", "dilations"))
     if not len(kernel) == len(strides) == len(dilations) == len(pads) // 2 == 3 or min(*strides, *dilations) < 1:
         raise Refused("its kernel_shape, strides, dilations and pads are not of three axes, or less than 1")
@@ -98,6 +111,7 @@ def conv_volume(context: FloatContext, node: Node, attributes: Attributes) -> No
     channels = context.view(node.input[0]).shape[1]
     if w.ndim != 5 or w.shape[1] * group != channels or len(w) % group:
         raise Refused(f"weights of shape {list(w.shape)} in {group} groups for {channels} channels of three axes")
+    attributes = _padded(attributes, w.shape[2:], size)
     strides, dilations, before, behind = _three(attributes, w.shape[2:])
     counts = [
         (size[at] + before[at] + behind[at] - (w.shape[at + 2] - 1) * dilations[at] - 1) // strides[at] + 1
@@ -135,6 +149,7 @@ def max_pool_volume(context: FloatContext, node: Node, attributes: Attributes) -
     if any(context.model.uses[name] for name in node.output[1:]):
         raise Refused("the indices of the maxima are not computed")
     kernel = attributes["kernel_shape"]
+    attributes = _padded(attributes, kernel, _depth(context, node))
     windows = _windows(context, node, attributes)
     context.only_if_generous("along three axes")
     channels, maps = context.view(node.input[0]).shape[1], context.fresh(f"{node.output[0]}/maps")
@@ -160,19 +175,20 @@ def average_pool_volume(context: FloatContext, node: Node, attributes: Attribute
     from onnx import helper
 
     kernel = attributes["kernel_shape"]
+    attributes = _padded(attributes, kernel, _depth(context, node))
     windows = _windows(context, node, attributes)
-    counted = bool(attributes.get("count_include_pad", 0))
-    if attributes.get("ceil_mode", 0) or (any(attributes.get("pads", ())) and not counted):
-        raise Refused("along three axes: with ceil_mode, or borders that do not count")
+    counted, ceil = bool(attributes.get("count_include_pad", 0)), attributes.get("ceil_mode", 0)
+    if ceil and counted:
+        raise Refused("ceil_mode with padding that counts in the average")
     channels, maps = context.view(node.input[0]).shape[1], context.fresh(f"{node.output[0]}/maps")
     flat = helper.make_node("AveragePool", [_flat(context, node, 0)], [maps], node.name)
-    average_pool(context, flat, _plane(attributes, kernel, 0) | {"count_include_pad": 1})
+    average_pool(context, flat, _plane(attributes, kernel, 0) | {"count_include_pad": counted, "ceil_mode": ceil})
     view = context.views[maps]
     depth = view.shape[1] // channels
     w = np.zeros((channels, len(windows), channels, depth))
     for at, window in enumerate(windows):
         for each in window:
-            w[np.arange(channels), at, np.arange(channels), each] = 1 / kernel[0]
+            w[np.arange(channels), at, np.arange(channels), each] = 1 / (kernel[0] if counted else len(window))
     dense: NDArray[np.float64] = w.reshape(channels * len(windows), channels * depth, 1, 1)
     layer = FloatLayer("conv", node.output[0], (view.value,), w=dense, bias=np.zeros(len(dense)))
     context.emit(layer, (len(dense), *view.size[1:]))

@@ -310,3 +310,18 @@ def test_an_average_of_what_the_file_rounds_in_another_shape() -> None:
               p = com.microsoft.QLinearAveragePool<kernel_shape = [1, 3, 2]>(q, s, z, a_s, z)
               f = Reshape(p, e) y = DequantizeLinear(f, a_s, z)"""
     near(model_of("1,3,6,4", "y:1,3,4,3", body, constants), least=15)
+
+
+@pytest.mark.parametrize("lead", ["1,3", "1,2,3", "3"])
+def test_a_matrix_before_several(lead: str) -> None:
+    """Each of them, in any layout, is multiplied from the left."""
+    w = "float[6,5] w = {" + ",".join(str(n % 7 - 3) for n in range(30)) + "}"
+    rank, count = len(lead.split(",")) + 2, 120 if "2" in lead else 60
+    body, shape = "a = Reshape(x, d) b = MatMul(w, a) y = Tanh(b)", f"int64[{rank}] d = {{{lead},5,4}}"
+    near(model_of(f"1,{count}", f"y:{lead},6,4", body, f"{shape}, {w}"))
+
+
+def test_a_matrix_before_a_picture() -> None:
+    w = "float[6,5] w = {" + ",".join(str(n % 7 - 3) for n in range(30)) + "}"
+    constants = f"{w}, float[2,3,1,1] v = {{1,2,3,3,2,1}}"
+    near(model_of("1,3,5,4", "y:1,2,6,4", "a = MatMul(w, x) y = Conv(a, v)", constants))

@@ -260,6 +260,8 @@ def test_what_the_host_reads_has_five_axes():
         ((4, 3, 2, 3, 1), {"strides": [2, 1, 2], "pads": [0, 1, 0, 1, 1, 0]}),
         ((4, 3, 3, 1, 1), {"dilations": [2, 1, 1], "pads": [2, 0, 0, 2, 0, 0]}),
         ((4, 3, 3, 3, 1), {"auto_pad": "VALID"}),
+        ((4, 3, 2, 3, 2), {"auto_pad": "SAME_LOWER", "strides": [2, 1, 1]}),
+        ((4, 3, 2, 2, 3), {"auto_pad": "SAME_UPPER"}),
         ((6, 1, 1, 3, 3), {"group": 3}),
     ],
 )
@@ -279,6 +281,7 @@ def test_convolutions_of_three_axes(weights: tuple[int, ...], attributes: dict[s
         ("MaxPool", {"kernel_shape": [2, 1, 1], "strides": [3, 1, 1], "ceil_mode": 1}),
         ("AveragePool", {"kernel_shape": [2, 2, 2], "strides": [1, 2, 2]}),
         ("AveragePool", {"kernel_shape": [3, 3, 3], "pads": [1, 1, 1, 1, 1, 1], "count_include_pad": 1}),
+        ("MaxPool", {"kernel_shape": [2, 2, 2], "auto_pad": "SAME_UPPER"}),
     ],
 )
 def test_pools_of_three_axes(operator: str, attributes: dict[str, Any]):
@@ -289,12 +292,29 @@ def test_pools_of_three_axes(operator: str, attributes: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 3, 3], "pads": [1, 1, 1, 1, 0, 1]},
+        {"kernel_shape": [2, 2, 1], "strides": [2, 2, 1], "ceil_mode": 1},
+        {"kernel_shape": [2, 3, 2], "auto_pad": "SAME_LOWER", "strides": [2, 1, 1]},
+    ],
+)
+def test_averages_of_three_axes_whose_borders_do_not_count(attributes: dict[str, Any]):
+    m = FloatModel((1, 3, 5, 6, 4))
+    m.node("Tanh", m.node("AveragePool", m.node("Sigmoid", "x", "a"), "p", **attributes), "y")
+    keeps_its_meaning(m, "y")
+
+
+@pytest.mark.parametrize(
     ("operator", "attributes", "message"),
     [
-        ("MaxPool", {"kernel_shape": [2, 2, 2], "auto_pad": "SAME_UPPER"}, "along three axes; write pads out"),
         ("MaxPool", {"kernel_shape": [2, 2, 2], "strides": [0, 1, 1]}, "are not of three axes, or less than 1"),
         ("MaxPool", {"kernel_shape": [9, 1, 1]}, "its window does not fit the input"),
-        ("AveragePool", {"kernel_shape": [2, 2, 2], "pads": [1, 0, 0, 0, 0, 0]}, "or borders that do not count"),
+        (
+            "AveragePool",
+            {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2], "ceil_mode": 1, "count_include_pad": 1},
+            "ceil_mode with padding that counts",
+        ),
         ("Conv", {"group": 2}, "in 2 groups for 3 channels of three axes"),
     ],
 )
