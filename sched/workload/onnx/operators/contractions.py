@@ -115,7 +115,8 @@ def _multiply(
     summed = [axis for axis in first if axis not in result]
     rows, columns = ([axis for axis in result if axis in axes and axis not in both] for axes in (first, second))
     output = node.output[0]
-    if not summed and (not rows or not columns):
+    elementwise = not summed and (not rows or not columns)
+    if elementwise:
         groups = [both + rows + columns] * 2
         shapes = [[sizes[axis] if axis in axes else 1 for axis in groups[0]] for axes in (first, second)]
     else:
@@ -136,8 +137,8 @@ def _multiply(
             view = context.views[name]
             context.views[part] = view.moved(_ordered(view.order, axes, own).reshape(shape))
         parts.append(part)
-    operator = multiply if groups[0] == groups[1] else matmul
-    operator(context, helper.make_node("Mul" if operator is multiply else "MatMul", parts, [output], node.name), {})
+    operator, kind = (multiply, "Mul") if elementwise else (matmul, "MatMul")
+    operator(context, helper.make_node(kind, parts, [output], node.name), {})
     view = context.views[output]
     have = both + rows + columns
     order = view.order.reshape([sizes[axis] for axis in have])

@@ -325,3 +325,10 @@ def test_a_matrix_before_a_picture() -> None:
     w = "float[6,5] w = {" + ",".join(str(n % 7 - 3) for n in range(30)) + "}"
     constants = f"{w}, float[2,3,1,1] v = {{1,2,3,3,2,1}}"
     near(model_of("1,3,5,4", "y:1,2,6,4", "a = MatMul(w, x) y = Conv(a, v)", constants))
+
+
+@pytest.mark.parametrize("other", ["a", "c"])
+def test_an_einsum_that_sums_over_all_that_the_result_lacks(other: str) -> None:
+    """A dot product for each pixel: neither operand has an axis of its own."""
+    body = f'a = Sigmoid(x) c = Abs(x) b = Einsum<equation = "bchw,bchw->bhw">(a, {other}) y = Tanh(b) z = Neg(c)'
+    near(model_of("1,8,3,5", "y:1,3,5 z:1,8,3,5", body), least=15)
