@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from ..graph import MOVED
 from .floats import FloatLayer, FloatNet
 from .pins import Rounding
+
+#: Layers that multiply two tensors.
+_OF_TWO = ("mul", "product")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -21,38 +24,58 @@ class Deviations:
     def __init__(self, net: FloatNet, rounding: Rounding) -> None:
         self.net, self.rounding = net, rounding
         self._most = {layer.output: _most(layer) for layer in net.layers}
+        self._movers = {layer.output: layer.inputs[0] for layer in net.layers if layer.moves or layer.kind in MOVED}
 
-    def sums(self, operands: Arrays) -> dict[str, float]:
-        """The largest sum of products in each layer's result, without their signs, by the largest operand that the file
-        has: where a sum is made by several layers, and the file has nothing in between, that of all of them."""
-        known = {name: float(np.abs(array).max()) for name, array in operands.items()}
-        sums: dict[str, float] = {}
+    def of(self, operands: Arrays, theirs: Arrays, alike: Collection[str]) -> tuple[dict[str, float], dict[str, float]]:
+        """Of each layer's result the largest sum of products in it, without their signs, and by how much it may differ
+        because its operands do. Where a sum is made by several layers, and the file has nothing in between, those of
+        all of them. `operands`: what the file has of the network's values; `alike`: results that are compared."""
+        largest = {name: float(np.abs(array).max()) for name, array in operands.items()}
+        off, sums, slack = self._rounded(theirs, alike), dict[str, float](), dict[str, float]()
         for layer in self.net.layers:
-            sums[layer.output] = self.passed_on(layer, known) + self._most[layer.output][1]
-            if layer.output not in known and _is_sum(layer):
-                known[layer.output] = sums[layer.output]
-        return sums
+            output = layer.output
+            size, less = ([numbers.get(name, 0.0) for name in layer.inputs] for numbers in (largest, off))
+            if layer.kind in _OF_TWO:
+                terms = self._terms(layer)
+                sums[output] = terms * size[0] * size[-1]
+                slack[output] = terms * (less[0] * size[-1] + less[-1] * size[0] + less[0] * less[-1])
+            else:
+                most, bias = self._most[output]
+                joined = sum if layer.kind == "add" else max
+                sums[output], slack[output] = most * joined(size) + bias, most * joined(less)
+            if output not in alike and _is_sum(layer):
+                largest.setdefault(output, sums[output])
+                off[output] = max(off.get(output, 0.0), slack[output])
+        return sums, slack
 
-    def slack(self, theirs: Arrays, alike: Collection[str]) -> dict[str, float]:
+    def _rounded(self, theirs: Arrays, alike: Collection[str]) -> dict[str, float]:
         """By how much who reads a value may read other numbers than those that it is compared with: the file has
         rounded a part of it, or what it is made of, under a name of its own."""
-        slack: dict[str, float] = {}
+        off: dict[str, float] = {}
         for tensor, own in self.rounding.tensors.items():
             value = self.net.values.get(tensor)
             if value is None:
                 continue
             # in another shape it is not what `read` says; zeros around it that are still to come are in no array
             if value not in alike or tensor not in theirs or theirs[value].shape != theirs[tensor].shape:
-                slack[value] = max(slack.get(value, 0.0), own.off)
-        for layer in self.net.layers:  # sums on the way hand it on
-            if layer.output not in alike and _is_sum(layer):
-                slack[layer.output] = max(slack.get(layer.output, 0.0), self.passed_on(layer, slack))
-        return slack
+                for name in self._moved(value, alike):
+                    off[name] = max(off.get(name, 0.0), own.off)
+        return off
 
-    def passed_on(self, layer: FloatLayer, numbers: Mapping[str, float]) -> float:
-        """How large a layer's result is because of what its operands are."""
-        each = [numbers.get(name, 0.0) for name in layer.inputs]
-        return self._most[layer.output][0] * (sum(each) if layer.kind == "add" else max(each, default=0.0))
+    def _moved(self, value: str, alike: Collection[str]) -> Iterator[str]:
+        """A value and those of which it has been moved together, of which others may be moved as well."""
+        yield value
+        while value not in alike and value in self._movers:
+            value = self._movers[value]
+            yield value
+
+    def _terms(self, layer: FloatLayer) -> float:
+        """How many products of two tensors a result is the sum of, times its gain."""
+        if layer.kind != "product":
+            return 1.0
+        name = layer.inputs[0]
+        channels = (self.net.inputs[name].size if name in self.net.inputs else self.net.sizes[name])[0]
+        return channels // layer.groups * abs(layer.gain)
 
     def read(self, name: str, theirs: Arrays) -> str:
         """The tensor of the file that readers of a layer's result read: that result, as the file rounds it last."""
@@ -73,4 +96,4 @@ def _most(layer: FloatLayer) -> tuple[float, float]:
 
 def _is_sum(layer: FloatLayer) -> bool:
     """Whether a layer's results are sums of its operands' numbers, or some of these."""
-    return layer.w is not None or layer.kind in ("add", "average_pool", "max_pool", *MOVED)
+    return layer.w is not None or layer.kind in ("add", "average_pool", "max_pool", *_OF_TWO, *MOVED)

@@ -222,7 +222,7 @@ def check_float(
         # who reads a tensor that the file rounds may read it as it was before
         exact = {**feed, **{name: _value(theirs[name], net, name) for name in alike}} if rounding.tensors else operands
         others = _results(ours, exact, alike, needed, net.name) if rounding.tensors else results
-        slack, sums = deviations.slack(theirs, alike), deviations.sums(operands)
+        sums, slack = deviations.of(operands, theirs, alike)
         where = f" for calibration input {index}"
         for tensor, right in theirs.items():
             if right.shape != net.shapes.get(tensor, right.shape):
@@ -232,7 +232,7 @@ def check_float(
             if not np.all(np.isfinite(right)):
                 raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; fix the weights or the data")
             bound = np.array(tolerance * float(np.abs(right).max()) + DIGITS * sums[layer.output])
-            bound += deviations.passed_on(layer, slack)
+            bound += slack[layer.output]
             order = (net.end_orders if tensor in ends else net.orders).get(tensor)
             mine, other = (
                 _in_shape(array[layer.output], order, right.size, net.shapes.get(tensor)) for array in (results, others)

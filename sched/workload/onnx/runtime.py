@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: What it says of files in a newer format than it knows, although nothing in them need be new.
 _NEW_FORMAT = "Unsupported model IR version"
+#: What its optimiser would do to the numbers of a model: it rounds weights that the file leaves in floating point.
+_NOT_IN_THE_FILE = ("WeightBiasQuantization",)
 _ERRORS = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
@@ -32,7 +34,9 @@ def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> Infer
     if mixed_signs:  # not for others: ONNX Runtime would not find kernels for int8 by int8
         options.add_session_config_entry("session.x64quantprecision", "1")
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=_NOT_IN_THE_FILE
+        )
     except Exception as error:
         if type(error).__module__ != _ERRORS:  # its exceptions have no base of their own
             raise

@@ -98,6 +98,9 @@ def _compose(context: FloatContext, node: Node, base: str, constants: Mapping[st
         copy.input[index] = ARGUMENT
         if value != base:
             inner = context.functions[value][1]
+            if value in context.clipped:
+                name, ends = context.clipped[value]
+                context.cut[name] = ends
             copy.input[index] = inner.result
             before |= {each.output[0]: each for each in inner.nodes}
             fixed_inputs |= inner.constants

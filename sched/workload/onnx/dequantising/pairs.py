@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...graph import MOVED
 from ..errors import OnnxError
 from ..floats import FloatNet
 from ..pins import Pin, Rounded, Rounding, pin_of, scales_of
@@ -133,13 +134,12 @@ def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]
     copy.CopyFrom(model)
     del copy.graph.node[:]
     for node in model.graph.node:
-        own = type(node)()
+        own = copy.graph.node.add()
         own.CopyFrom(node)
-        copy.graph.node.append(own)
         for index, name in enumerate(node.output):
             if name not in cuts:
                 continue
-            copy.graph.node[-1].output[index] = f"{name}//whole"
+            own.output[index] = f"{name}//whole"
             ends = dict(zip(("min", "max"), cuts[name], strict=True))
             if opset < _ENDS_ARE_OPERANDS:
                 copy.graph.node.append(helper.make_node("Clip", [f"{name}//whole"], [name], **ends))
@@ -147,8 +147,18 @@ def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]
             arrays = {f"{name}//{end}": np.array(number, np.float32) for end, number in ends.items()}
             copy.graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())
             copy.graph.node.append(helper.make_node("Clip", [f"{name}//whole", *arrays], [name]))
-    of_values = {net.values[name]: Rounded(*ends, 0.0) for name, ends in cuts.items()}
-    return copy, Rounding({name: of_values[value] for name, value in net.values.items() if value in of_values}, {})
+    sources: dict[str, str] = {}  # of values that are another one, moved
+    for layer in net.layers:
+        if (layer.moves or layer.kind in MOVED) and len(layer.inputs) == 1:
+            sources[layer.output] = sources.get(layer.inputs[0], layer.inputs[0])
+    origin = {name: sources.get(value, value) for name, value in net.values.items()}
+    behind = {name: Rounded(*ends, 0.0) for name, ends in cuts.items()}
+    for node in model.graph.node:
+        for name in node.input:
+            if name in behind:
+                alike = (output for output in node.output if origin.get(output) == origin[name])
+                behind |= {output: behind[name] for output in alike if output not in cuts}
+    return copy, Rounding(behind, {})
 
 
 def _constants(model: ModelProto) -> dict[str, NDArray[Any]]:

@@ -332,3 +332,62 @@ def test_an_einsum_that_sums_over_all_that_the_result_lacks(other: str) -> None:
     """A dot product for each pixel: neither operand has an axis of its own."""
     body = f'a = Sigmoid(x) c = Abs(x) b = Einsum<equation = "bchw,bchw->bhw">(a, {other}) y = Tanh(b) z = Neg(c)'
     near(model_of("1,8,3,5", "y:1,3,5 z:1,8,3,5", body), least=15)
+
+
+def test_weights_that_only_the_runtimes_optimiser_rounds() -> None:
+    """Between numbers of 8 bits it rounds weights that the file leaves in floating point."""
+    w = "float[3,1,4,3] k = {" + ",".join(f"{n % 7 / 5 - 0.61}" for n in range(36)) + "}"
+    body = """q = QuantizeLinear(x, s, z) r = QLinearConv(q, s, z, u, w_s, z, y_s, t_z)
+              a = DequantizeLinear(r, y_s, t_z)
+              c = ConvTranspose<group = 3>(a, k) e = QuantizeLinear(c, o_s, t_z) y = DequantizeLinear(e, o_s, t_z)"""
+    constants = f"{BYTES}, {w}, float o_s = {{0.1}}, int8[3,3,1,1] u = {{9, -20, 31, 16, 16, -16, 5, 6, 7}}"
+    near(model_of("1,3,4,4", "y:1,3,7,6", body, constants, opset=21))
+
+
+#: A number of 0.75 at most.
+LITTLE = "float s = {0.02}, uint8 z = {128}, float c_s = {0.01}, uint8 c_z = {180}, int64[1] axis = {1}"
+
+
+def test_parts_of_a_constants_sum_that_the_file_cuts_off() -> None:
+    body = """q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) b, c = Split<axis = 1>(a, parts)
+              d = QuantizeLinear(b, s, z) y = DequantizeLinear(d, s, z) e = QuantizeLinear(c, s, z)
+              f = DequantizeLinear(e, s, z) g = Add(f, half) h = QuantizeLinear(g, c_s, c_z)
+              u = DequantizeLinear(h, c_s, c_z)"""
+    constants = f"{LITTLE}, int64[2] parts = {{1,6}}, float half = {{0.5}}"
+    near(model_of("1,7", "y:1,1 u:1,6", body, constants, opset=17), least=15)
+
+
+def test_what_the_file_cuts_off_and_reads_before() -> None:
+    body = """q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) b = HardSwish(a) c = Squeeze(b, axis)
+              d = QuantizeLinear(c, c_s, c_z) e = DequantizeLinear(d, c_s, c_z) f, g = Split<axis = 1>(e, parts)
+              h = QuantizeLinear(f, c_s, c_z) y = DequantizeLinear(h, c_s, c_z) i = QuantizeLinear(g, c_s, c_z)
+              u = DequantizeLinear(i, c_s, c_z)"""
+    near(model_of("1,1,2,4", "y:1,1,4 u:1,1,4", body, f"{LITTLE}, int64[2] parts = {{1,1}}", opset=17), least=15)
+
+
+def test_a_function_that_is_read_before_and_behind_what_cuts_it_off() -> None:
+    """Only who reads it behind has no more than the file's 0.75."""
+    body = """q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) b = HardSwish(a) c = Identity(b)
+              d = QuantizeLinear(c, c_s, c_z) e = DequantizeLinear(d, c_s, c_z) y = Sigmoid(b)
+              v = Tanh(e)"""
+    near(model_of("1,1,2,4", "y:1,1,2,4 v:1,1,2,4", body, LITTLE, opset=17), least=20)
+
+
+def test_a_product_of_two_tensors_that_the_file_rounds_under_other_names() -> None:
+    body = """a = MaxPool<kernel_shape = [1, 1]>(x) q = QuantizeLinear(x, s, z) r = QuantizeLinear(a, s, z)
+              p = QLinearMatMul(q, s, z, r, s, z, y_s, z) y = DequantizeLinear(p, y_s, z)"""
+    near(
+        model_of("1,5,4,4", "y:1,5,4,4", body, "float s = {0.04}, uint8 z = {128}, float y_s = {0.08}", opset=21),
+        least=15,
+    )
+
+
+def test_two_changes_of_layout_of_what_the_file_rounds() -> None:
+    body = """a = Softmax<axis = 1>(x) q = QuantizeLinear(a, s, z) m = QLinearMatMul(q, s, z, w, w_s, w_z, m_s, c)
+              y = DequantizeLinear(m, m_s, c)
+              p = com.microsoft.QLinearAveragePool<kernel_shape = [3, 4]>(q, s, z, p_s, z)
+              u = DequantizeLinear(p, p_s, z)"""
+    w = ",".join(str(60 + n * 37 % 140) for n in range(48))
+    constants = f"""float s = {{0.003}}, uint8 z = {{0}}, float m_s = {{0.0014}}, float p_s = {{0.0003}},
+                    uint8 c = {{129}}, uint8 w_z = {{128}}, float w_s = {{0.0088}}, uint8[6,8] w = {{{w}}}"""
+    near(model_of("1,2,4,6", "y:1,2,4,8 u:1,2,2,3", body, constants, opset=12), least=10)
