@@ -7,7 +7,7 @@ chip it is a table, which has an entry for each of the 256 values that the tenso
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,12 +42,14 @@ TRUTHS = frozenset({
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """`nodes` make `result` of `ARGUMENT` and of `constants`, one number each; they are of opset `opset`."""
+    """`nodes` make `result` of `ARGUMENT` and of `constants`, one number each; they are of opset `opset`. `cuts`: of
+    tensors of a file between them, between which numbers its 8 bits lie."""
 
     nodes: tuple[NodeProto, ...]
     constants: Mapping[str, NDArray[Any]]
     result: str
     opset: int
+    cuts: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     def within(self, prefix: str, source: str, result: str) -> tuple[list[NodeProto], list[TensorProto]]:
         """Nodes and initialisers that make tensor `result` of tensor `source`; other names begin with `prefix`."""
@@ -58,10 +60,10 @@ class Function:
         for node in self.nodes:
             copy = NodeProto()
             copy.CopyFrom(node)
-            for field in (copy.input, copy.output):
-                renamed = [name and names.get(name, f"{prefix}{name}") for name in field]
-                del field[:]
-                field.extend(renamed)
+            for operands in (copy.input, copy.output):
+                renamed = [name and names.get(name, f"{prefix}{name}") for name in operands]
+                del operands[:]
+                operands.extend(renamed)
             copy.name = f"{prefix}{node.output[0]}"
             nodes.append(copy)
         return nodes, [numpy_helper.from_array(array, f"{prefix}{name}") for name, array in self.constants.items()]
@@ -71,7 +73,8 @@ class Function:
         nodes, constants = outer.within(f"{self.result}//then//", self.result, f"{self.result}//then")
         named = {item.name: array for item, array in zip(constants, outer.constants.values(), strict=True)}
         opset = max(self.opset, outer.opset)
-        return Function((*self.nodes, *nodes), {**self.constants, **named}, f"{self.result}//then", opset)
+        constants_of_both, cuts = {**self.constants, **named}, {**self.cuts, **outer.cuts}
+        return Function((*self.nodes, *nodes), constants_of_both, f"{self.result}//then", opset, cuts)
 
     def __call__(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
         """The function of each number, in float32 as ONNX Runtime computes it. Not finite where it has no value."""

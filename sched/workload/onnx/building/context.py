@@ -29,10 +29,9 @@ class FloatContext(ReaderContext[View]):
     `normalised`: whether per-channel arithmetic on an input is taken out of the network. `generous`: whether constants
     become values, and whatever else takes layers that the host would not need, where it runs what is at the end.
     `turns`: whether channels and pixels may change places. `functions`: for values that are functions of one other
-    value, element by element: that one, and how. `cuts`: what a file cuts off of tensors before they are read, and
-    `cut` those of them of which layers know it, `clipped` by value those of which functions may. `truths`: those of the
-    functions that are true or false; no layer makes them. `masks`: of values that are masked scores, which of their
-    elements count. `dense`: convolutions in groups that run as one. `transposes`, `pixels`:
+    value, element by element: that one, and how. `cuts`: what a file cuts off of tensors before they are read.
+    `truths`: those of the functions that are true or false; no layer makes them. `masks`: of values that are masked
+    scores, which of their elements count. `dense`: convolutions in groups that run as one. `transposes`, `pixels`:
     values that several operators share, by what they are made of (`pictures.turn`, `maps.emit_map`).
     """
 
@@ -54,8 +53,7 @@ class FloatContext(ReaderContext[View]):
         self.normalise: dict[str, PerChannel] = {}
         self.functions: dict[str, tuple[str, Function]] = {}
         self.truths: set[str] = set()
-        self.cuts, self.cut = dict(cuts or {}), dict[str, tuple[float, float]]()
-        self.clipped: dict[str, tuple[str, tuple[float, float]]] = {}
+        self.cuts = dict(cuts or {})
         self.masks: dict[str, NDArray[np.bool_]] = {}
         self.transposes: dict[tuple[str, int, int], str] = {}
         self.pixels: dict[Size, str] = {}
@@ -102,17 +100,13 @@ class FloatContext(ReaderContext[View]):
         if pin is None or (value := self.views[name].value) not in self.functions:
             return
         base, inner = self.functions[value]
-        whole = inner.then(function("Clip", pin.low, pin.high))
+        clip = replace(function("Clip", pin.low, pin.high), cuts={name: (pin.low, pin.high)})
         others = [other for other, view in self.views.items() if view.value == value and other != name]
         if any(self.model.uses[other] > 1 for other in others):  # who reads it as it is before
-            layer = FloatLayer("table", self.fresh(f"{name}//cut"), (base,), function=whole)
-            view = self.views[name]
-            self.emit(layer, view.size)
-            self.views[name] = replace(view, value=layer.output, single=True)
-            value = layer.output
-            self.cut[name] = pin.low, pin.high
-        self.functions[value] = base, whole
-        self.clipped[value] = name, (pin.low, pin.high)
+            view, value = self.views[name], self.fresh(f"{name}//cut")
+            self.emit(FloatLayer("table", value, (base,), function=inner.then(clip)), view.size)
+            self.views[name] = replace(view, value=value, single=True)
+        self.functions[value] = base, inner.then(clip)
 
     # -- layers -------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ def build_network(context: FloatContext) -> FloatNet:
         end_orders,
         context.sizes,
         values,
-        context.cut,
+        {name: ends for layer in layers if layer.function is not None for name, ends in layer.function.cuts.items()},
     )
 
 

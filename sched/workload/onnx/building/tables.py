@@ -90,6 +90,7 @@ def _compose(context: FloatContext, node: Node, base: str, constants: Mapping[st
     opset = max(context.model.opset, OLDEST)
     copy, bounds = standard(node, context.model.opset)
     before: dict[str, Node] = {}
+    cuts: dict[str, tuple[float, float]] = {}
     fixed_inputs = numbers(constants) | bounds
     for index, name in enumerate(copy.input):
         if name not in context.views:
@@ -98,13 +99,11 @@ def _compose(context: FloatContext, node: Node, base: str, constants: Mapping[st
         copy.input[index] = ARGUMENT
         if value != base:
             inner = context.functions[value][1]
-            if value in context.clipped:
-                name, ends = context.clipped[value]
-                context.cut[name] = ends
+            cuts |= inner.cuts
             copy.input[index] = inner.result
             before |= {each.output[0]: each for each in inner.nodes}
             fixed_inputs |= inner.constants
-    return Function((*before.values(), copy), fixed_inputs, copy.output[0], opset)
+    return Function((*before.values(), copy), fixed_inputs, copy.output[0], opset, cuts)
 
 
 def _is_table(context: FloatContext, name: str) -> bool:
