@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ..layers import WorkloadError
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .load import Attributes, Node, attributes
+from .pointwise import JUMPS
 from .reader_context import SOFTMAX, ReaderContext
 
 C = TypeVar("C", bound=ReaderContext[Any])
@@ -95,5 +96,10 @@ def _no_layer(node: Node) -> str:
         return (
             "its steps are not written down: 512 at most, as many as the input's shape says, with constant weights and "
             "without peepholes, clipping and a layout of its own; export it so"
+        )
+    if node.op_type in JUMPS and node.domain in ("", "ai.onnx"):
+        return (
+            "it jumps: where 8 bits move what it reads past a jump, the result is off by a whole number; export the "
+            "model without it, or let it be the last, which the host does"
         )
     return "no layer does that"

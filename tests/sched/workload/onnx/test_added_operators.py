@@ -77,10 +77,9 @@ def test_refusals_of_added_operators_come_with_all_others(install: Callable[[str
     m.node("MatMul", [m.node("Floor", "y", "whole"), m.normal(4, 4)], "z")
     with pytest.raises(UnsupportedError) as caught:
         fold(m.build("z"), "net", normalised=False)
-    assert [str(problem) for problem in caught.value.problems] == [
-        "n_sums (CumSum): along axis 1; must be the last, transpose before",
-        "n_whole (Floor): no layer does that",
-    ]
+    sums, whole = map(str, caught.value.problems)
+    assert sums == "n_sums (CumSum): along axis 1; must be the last, transpose before"
+    assert whole.startswith("n_whole (Floor): it jumps: where 8 bits move what it reads past a jump, the result")
 
 
 def test_packages_replace_nothing_and_are_loaded_when_they_are_needed(install: Callable[[str, str], None]) -> None:
