@@ -11,6 +11,7 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
+from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.workload.onnx.quantise import Quantised
 from meshloom.tb.verify.graphs import __main__ as command
@@ -109,6 +110,14 @@ def test_wrong_bytes_of_what_is_served_are_a_finding(monkeypatch: pytest.MonkeyP
     verdict, words = judge(SERVED_SEED, 4)
     assert verdict is GraphVerdict.WRONG
     assert " differ, served in a batch of 3 on fuzz1_6" in words
+
+
+def test_a_program_without_room_for_its_code_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(*_: Any) -> None:
+        raise ProgramError("9 words of code for tile 0x01 do not fit after the tensors")
+
+    monkeypatch.setattr(campaign, "lower", too_long)
+    assert judge(SEED, 4) == (GraphVerdict.READ, "")
 
 
 def test_an_output_that_is_absent_or_of_another_shape(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.program.program import ProgramError
 from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key
@@ -228,7 +229,11 @@ def _scheduled(
         network = find_network(scheduler)(imported.graph, chip, None)
     except (WorkloadError, DoesNotFit):
         return GraphVerdict.READ, ""
-    check(lower(network.schedule, chip), chip, network.schedule)
+    try:
+        program = lower(network.schedule, chip)
+    except ProgramError:  # its code has no room behind its tensors
+        return GraphVerdict.READ, ""
+    check(program, chip, network.schedule)
     memories = Memories(chip)
     for name, array in network.arrays(fed[0]).items():
         memories.write_tensor(network.schedule.tensor(name), array)
