@@ -16,9 +16,12 @@ from meshloom.sched.program.program import Program
 from meshloom.tb.devices.interface import Run
 from meshloom.tb.verify.fuzz import __main__ as command
 from meshloom.tb.verify.fuzz import campaign, samples
+from meshloom.tb.verify.fuzz import chips as fuzz_chips
 from meshloom.tb.verify.fuzz.campaign import FuzzFinding, SampleBatch, load, record_of, run_batch, save, smaller
-from meshloom.tb.verify.fuzz.chips import choices, pairs_of, random_chips, variants
+from meshloom.tb.verify.fuzz.chips import EXCLUDED, choices, drafts, pairs_of, possible_pairs, random_chips, variants
 from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, draw
+
+from ..tiers import slow_but
 
 TINY = load_chip("tiny")
 #: Two of which the damaged sample is not refused.
@@ -26,21 +29,35 @@ SEEDS = 12, 14
 CORPUS = sorted((Path(__file__).parent / "fuzz_corpus").glob("*.json"))
 
 
-def test_chips_cross_every_choice_and_most_pairs() -> None:
-    chips = random_chips(1, 20)
+@pytest.mark.parametrize("seed", slow_but(range(1, 11), 7))
+def test_twenty_chips_cross_every_choice_and_almost_all_pairs_whatever_the_seed(seed: int) -> None:
+    chips = random_chips(seed, 20)
     values: dict[str, set[str]] = defaultdict(set)
     for chip in chips:
+        assert ChipConfig.model_validate(chip.model_dump(mode="json", exclude_none=True)) == chip
         for option, value in choices(chip).items():
             values[option].add(value)
     assert {option for option, some in values.items() if len(some) < 2} == set()
-    assert len({pair for chip in chips for pair in pairs_of(chip)}) > 1.2 * len(
-        {pair for chip in chips[:8] for pair in pairs_of(chip)}
-    )
+    assert len({pair for chip in chips for pair in pairs_of(chip)}) >= 0.98 * len(possible_pairs(chips))
+
+
+def test_pairs_of_choices_that_are_excluded_are_those_that_no_legal_draft_has() -> None:
+    some = list(drafts(1, 2_000))
+    seen = {pair for chip in some for pair in pairs_of(chip)}
+    assert possible_pairs(some) == seen
+    assert sum(len(each.pairs) for each in EXCLUDED) == 10
 
 
 def test_more_chips_are_the_same_and_others() -> None:
-    assert random_chips(3, 5)[:3] == random_chips(3, 3)
+    assert random_chips(3, 12)[:9] == random_chips(3, 9)
     assert random_chips(3, 3) != random_chips(4, 3)
+
+
+def test_options_of_other_drafts_are_mixed_only_where_drafts_cross_little_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = random_chips(1, 9)
+    monkeypatch.setattr(fuzz_chips, "FEW_PAIRS", 0)
+    drawn = random_chips(1, 9)
+    assert [one == other for one, other in zip(mixed, drawn, strict=True)] == [True] * 6 + [False] * 3
 
 
 @pytest.mark.parametrize("kind", ProgramKind)
@@ -159,8 +176,9 @@ def test_of_a_chip_without_traces_cycles_and_bytes_are_compared(monkeypatch: pyt
     assert len(result.findings) == sum(result.samples.values())
 
 
-def test_random_moves_never_wait_for_each_other_in_a_circle() -> None:
-    """Neither do those that name a virtual channel and go the usual way on it."""
+def test_random_moves_never_wait_for_each_other_in_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither do those that name a virtual channel and go the usual way on it. The chip is a draft as it is."""
+    monkeypatch.setattr(fuzz_chips, "FEW_PAIRS", 0)
     chip = random_chips(3001, 13)[12]
     assert (chip.noc.data_vcs, chip.noc.route_hops) == (2, 5)
     for seed in (769094734616, *range(8)):

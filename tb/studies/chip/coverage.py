@@ -162,7 +162,7 @@ STUDY = Study(
     "{{ V1 }} at the first.",
     about=prose(__file__),
     points=points,
-    tables=(by_block, functional.by_group, functional.waivers, runs),
+    tables=(by_block, functional.by_group, functional.waivers, functional.excluded, runs),
     figures=(
         Figure("lines", "lines and branches that were reached", _whole("lines"), "{:.1f} %", Bar("at least", 98.0)),
         Figure("bits", "bits that rose and fell", _whole("bits"), "{:.1f} %", Bar("at least", 90.0)),

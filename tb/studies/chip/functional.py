@@ -14,7 +14,7 @@ from ...devices.interface import Job
 from ...devices.simulated import SimulatedDevice
 from ...verify.functional import GROUPS, FunctionalCoverage, bins, raised, reached, together, waiver, wrong_programs
 from ...verify.fuzz.campaign import SampleBatch
-from ...verify.fuzz.chips import drafts, pairs_of, random_chips
+from ...verify.fuzz.chips import EXCLUDED, ExcludedPairs, drafts, pairs_of, possible_pairs, random_chips
 from ...verify.fuzz.samples import FuzzSample, OmittedError, ProgramKind, SampleKey, difference, draw
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import Rows
@@ -26,7 +26,7 @@ from ..points.runs import gateware
 SEED = 1
 #: Programs of which it is counted what they bring about, and as many that are refused; cycles that these may run.
 PROGRAMS, QUICK_PROGRAMS, WRONG_CYCLES = 1_000, 300, 20_000
-#: Chips of a campaign of fuzz, and legal drafts that show which pairs of choices there are.
+#: Chips of a campaign of fuzz, and legal drafts that show which choices there are.
 CAMPAIGN, DRAFTS = 20, 2_000
 #: Bins that were not reached, as many as are named.
 MISSING = 12
@@ -105,7 +105,7 @@ class FunctionalPoint(RandomChipPoint):
 
 @dataclass(frozen=True)
 class Crossed:
-    """Pairs of choices of chips: `pairs` that these cross, of `possible` ones that legal drafts were seen to have."""
+    """Pairs of choices of chips: `pairs` that these cross, of `possible` ones, which are all that nothing excludes."""
 
     pairs: int
     possible: int
@@ -132,9 +132,9 @@ class CrossedPoint(Point):
 
     def measure(self, report: Report) -> Crossed:
         """Draws both."""
-        crossed = {pair for chip in random_chips(SEED, self.chips) for pair in pairs_of(chip)}
-        possible = {pair for chip in drafts(SEED, self.drafts) for pair in pairs_of(chip)} | crossed
-        return Crossed(len(crossed), len(possible))
+        chips = random_chips(SEED, self.chips)
+        possible = possible_pairs((*drafts(SEED, self.drafts), *chips))
+        return Crossed(len({pair for chip in chips for pair in pairs_of(chip)}), len(possible))
 
 
 def points(chips: Iterable[int], full: bool) -> list[Point]:
@@ -192,6 +192,17 @@ def waivers(rows: Rows) -> Table:
         "why it need not be reached here": lambda each: waiver(*each),
     }
     return table("Waived", columns, some)
+
+
+def excluded(rows: Rows) -> Table:
+    """A line for each two options of which some values exclude each other."""
+    columns: dict[str, Callable[[ExcludedPairs], str]] = {
+        "choice": lambda each: f"{each.option}: {', '.join(each.values)}",
+        "and": lambda each: f"{each.other}: {', '.join(each.seconds)}",
+        "pairs>": lambda each: count(len(each.pairs)),
+        "why no chip has both": lambda each: each.reason,
+    }
+    return table("Pairs of choices that no chip has", columns, EXCLUDED if rows.pairs(CrossedPoint) else ())
 
 
 def _functional(rows: Rows) -> float | None:

@@ -1,11 +1,13 @@
-"""Random chips: every option drawn by chance, and of several drafts the one that crosses most of them anew."""
+"""Random chips: every option drawn by chance, and of several drafts the one that crosses most of them anew. Where these
+cross little anew, options of more drafts are mixed into it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, product
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -14,11 +16,49 @@ from meshloom.hw.spec.dram_banks import built_in_parts
 
 #: Drafts of a chip, of which that with the most new pairs of choices is taken.
 DRAFTS = 24
+#: A draft with fewer new pairs is mixed with this many others, of each of which it takes about one option in ten.
+FEW_PAIRS, MIXES, MIXED = 100, 200, 0.1
 #: Cores and sides of the largest mesh: larger ones cost more to build and cross nothing new.
 MOST_CORES, WIDEST, HIGHEST = 4, 4, 3
 
 #: Two choices of a chip, each the name of an option and its value as text.
 PairOfChoices = tuple[tuple[str, str], tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class ExcludedPairs:
+    """Values of two options that no legal chip has at once, and why."""
+
+    option: str
+    values: tuple[str, ...]
+    other: str
+    seconds: tuple[str, ...]
+    reason: str
+
+    @property
+    def pairs(self) -> frozenset[PairOfChoices]:
+        """Each of them."""
+        both = product(self.values, self.seconds)
+        return frozenset(_pair((self.option, one), (self.other, second)) for one, second in both)
+
+
+#: All pairs of choices that no legal chip has.
+EXCLUDED = (
+    ExcludedPairs(
+        "controller",
+        ("True", "channel"),
+        "arbitration",
+        ("round_robin", "weighted", "weighted with weights"),
+        "a controller orders the requests of the whole chip itself",
+    ),
+    ExcludedPairs(
+        "controller", ("True", "channel"), "programs", ("True",), "a controller plans one program for the whole chip"
+    ),
+    ExcludedPairs(
+        "controller", ("channel",), "channels", ("1",), "the channel of a controller is one more than those for data"
+    ),
+    ExcludedPairs("gaps", ("True",), "route_hops", ("True",), "no tile in a gap could report a wrong source route"),
+)
 
 
 def random_chips(seed: int, count: int) -> list[ChipConfig]:
@@ -30,6 +70,8 @@ def random_chips(seed: int, count: int) -> list[ChipConfig]:
     for number in range(count):
         drafts = [_draft(random, f"fuzz{seed}_{number}") for _ in range(DRAFTS)]
         best = max(drafts, key=lambda chip: len(pairs_of(chip) - crossed))
+        if len(pairs_of(best) - crossed) < FEW_PAIRS:
+            best = _mixed(Random(f"mixed {seed} {number}"), best, crossed)
         crossed |= pairs_of(best)
         chips.append(best)
     return chips
@@ -113,6 +155,17 @@ def pairs_of(chip: ChipConfig) -> frozenset[PairOfChoices]:
     return frozenset(combinations(sorted(choices(chip).items()), 2))
 
 
+def possible_pairs(chips: Iterable[ChipConfig]) -> frozenset[PairOfChoices]:
+    """Each two choices for different options that some of the chips have, but for those that are excluded."""
+    values = sorted({choice for chip in chips for choice in choices(chip).items()})
+    pairs = frozenset(_pair(one, other) for one, other in combinations(values, 2) if one[0] != other[0])
+    return pairs.difference(*(each.pairs for each in EXCLUDED))
+
+
+def _pair(one: tuple[str, str], other: tuple[str, str]) -> PairOfChoices:
+    return (one, other) if one < other else (other, one)
+
+
 def _draft(random: Random, name: str) -> ChipConfig:
     while True:
         try:
@@ -121,10 +174,34 @@ def _draft(random: Random, name: str) -> ChipConfig:
             continue
 
 
+def _mixed(random: Random, chip: ChipConfig, crossed: set[PairOfChoices]) -> ChipConfig:
+    """A chip with options of other drafts, wherever these cross more pairs anew."""
+    for _ in range(MIXES):
+        values = chip.model_dump(mode="json", exclude_none=True)
+        try:
+            mixed = ChipConfig.model_validate(_with_some(random, values, _values(random, chip.name)))
+        except ValidationError:  # options that exclude each other
+            continue
+        if len(pairs_of(mixed) - crossed) > len(pairs_of(chip) - crossed):
+            chip = mixed
+    return chip
+
+
+def _with_some(random: Random, values: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Values of which some are of the others; tables likewise, value by value."""
+    result = dict(values)
+    for option, value in others.items():
+        if isinstance(value, dict):
+            result[option] = _with_some(random, values[option], cast("dict[str, Any]", value))
+        elif random.random() < MIXED:
+            result[option] = value
+    return result
+
+
 _CORE_OPTIONS = ("vec_table", "vec_whole", "channel_scales", "operand_sources", "int4")
 
 
-def _values(random: Random, name: str) -> dict[str, object]:
+def _values(random: Random, name: str) -> dict[str, Any]:
     lanes = random.choice((4, 4, 8, 8, 16))
     square = random.random() < 0.4
     floorplan = [list(row) for row in _floorplan(random)]

@@ -103,12 +103,16 @@ def test_bins_that_no_program_has_reached_are_named_and_waivers_have_reasons() -
         "bins that programs reached: 66.7 %, not at least 98.0 %",
         "pairs of choices that 20 chips cross: 90.0 %, not at least 98.0 %",
     ]
-    groups, waived = page.tables
+    groups, waived, excluded = page.tables
     assert [(row[1:]) for row in groups.rows] == [("1", "100.0 %", "0", "-"), ("2", "50.0 %", "1", "LATE in core")]
     assert [row[0] for row in waived.rows] == ["PARITY in core"]
     assert "test_flips.py" in waived.rows[0][1]
+    assert excluded.rows[1] == (
+        "controller: True, channel", "programs: True", "2", "a controller plans one program for the whole chip",
+    )  # fmt: skip
 
 
 def test_pairs_of_choices_of_a_few_chips() -> None:
-    row = CrossedPoint(2, 20).measure(lambda what: None)
-    assert 300 < row.pairs < row.possible
+    row = CrossedPoint(2, 40).measure(lambda what: None)
+    assert 600 < row.pairs < 702  # each has 351 of them
+    assert row.possible == 2145
