@@ -13,7 +13,8 @@ from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.compare.nests import nest_of
 from meshloom.tb.compare.tiles import layers_of
-from meshloom.tb.results.nests import GemmTile, Nest
+from meshloom.tb.report.loops import nest_lines
+from meshloom.tb.results.nests import GemmTile, LayerTiles, Nest
 from meshloom.tb.runs.runner import prepare
 
 from .command_line import invoke
@@ -121,6 +122,19 @@ def test_labels_have_no_part_in_it(name: str, schedules: dict[str, Schedule]) ->
     )
     assert labelled.gemms == other.gemms
     assert nest_of(labelled.gemms) == nest_of(other.gemms)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "cycles", "line"),
+    [
+        (0, None, "fc: 2 GEMMs"),
+        (1200, None, "fc: 2 GEMMs, 1,200 VECs"),
+        (0, (1000, 25000), "fc: 2 GEMMs, cycles 1,000..25,000"),
+    ],
+)
+def test_the_first_line_of_a_layer(vectors: int, cycles: tuple[int, int] | None, line: str) -> None:
+    layer = LayerTiles(tiles([(0, 0, 0), (1, 0, 0)]), vectors, cycles=cycles)
+    assert nest_lines("fc", layer, CHIP) == [line]
 
 
 def test_it_is_shown(folder: Path) -> None:

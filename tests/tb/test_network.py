@@ -123,6 +123,14 @@ def test_functions_of_activations_on_the_rtl() -> None:
     assert row.rtl_cycles == row.model_cycles > 0
 
 
+def test_of_outputs_with_lanes_that_need_not_be_zero_these_do_not_count() -> None:
+    grower = Grower(1, Value("x", 6, 3, 5))
+    prepared_network = network.prepare(grower.graph("table", grower.table("y", "x", np.full(256, 7, np.int8))), CHIP)
+    (output,) = network.output_words(prepared_network, inputs_of(prepared_network.graph, 1), CHIP)
+    assert output.compared.tolist() == [[True] * 4] * 15 + [[True, True, False, False]] * 15
+    assert (output.words[output.compared] == 7).all()
+
+
 def test_softmax_and_layer_normalisation_on_the_rtl() -> None:
     prepared_network = network.prepare(normalised(6, 9), CHIP)
     feed = Feed("noise.png", inputs_of(prepared_network.graph, 6), 4, 7)

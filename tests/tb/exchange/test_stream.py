@@ -84,6 +84,18 @@ def test_a_bad_file_is_one_line(tmp_path: Path, before: str, after: str, says: s
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("number", ["tensor_bits: 18432", "path_cycles: 144"])
+def test_a_transfer_of_a_report_may_be_of_nothing_but_not_of_less(tmp_path: Path, number: str) -> None:
+    field = number.partition(":")[0]
+    path = changed(tmp_path, number, f"{field}: 0", str(REPORT))
+    first = STREAM.read(path, SHAPE).claim.transfers[0]
+    assert 0 in (first.bytes, first.cycles)
+    report = path.parent / REPORT
+    report.write_text(report.read_text(encoding="utf-8").replace(f"{field}: 0", f"{field}: -0.5"), encoding="utf-8")
+    with pytest.raises(ImportFileError, match=rf"{field}: Input should be greater than or equal to 0"):
+        STREAM.read(path, SHAPE)
+
+
 def test_what_is_beside_it_and_what_it_lacks(tmp_path: Path) -> None:
     path = changed(tmp_path, "totals", "sums", str(REPORT))
     with pytest.raises(ImportFileError, match=r"slot_latency_breakdown.yaml: totals: is missing; it must be a report"):
