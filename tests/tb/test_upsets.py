@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from meshloom.hw.control.trace import Counter as Counters
 from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Cause, Unit
 from meshloom.tb.build.upsets import StatePlace, Upset, build_with_upsets, places, places_of
@@ -74,6 +75,16 @@ def test_each_bit_is_as_likely_as_another() -> None:
     assert {upset.place for upset in drawn(some, FlipPlace.MEMORIES, 500, 20, "any")} == {2}
 
 
+def test_a_line_of_the_simulator_has_a_place_for_each_number() -> None:
+    """As the module beside the bench takes it apart."""
+    for flip in (Upset(1, 2, 3, 4, 5), Upset(1 << 31, 1 << 30, 1 << 15, 1 << 29)):
+        line = flip.line()
+        number = int(line, 16)
+        parts = [number >> low & (1 << bits) - 1 for low, bits in ((80, 32), (48, 32), (32, 16), (0, 32), (112, 16))]
+        second = 0xFFFF if flip.second is None else flip.second
+        assert (parts, len(line)) == ([flip.place, flip.word, flip.bit, flip.cycle, second], 32)
+
+
 def test_words_in_use_are_the_first_of_all_memories_but_trace() -> None:
     some = [
         StatePlace("", "a", "m", 30, 1),
@@ -102,9 +113,30 @@ def test_outcomes() -> None:
         assert outcome(sample(), replace(good, fault=fault, memory=[]), CHIP) is what
 
 
+def test_what_a_run_says_besides_bytes_and_records_decides_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, timeline = list(sample().words), sample().timeline
+    monkeypatch.setattr(upsets, "difference", lambda sample, run, chip: "")
+    coded = CHIP.model_copy(update={"ecc": True})
+    for corrected, chip, what in (
+        (0, coded, Outcome.HARMLESS),
+        (2, coded, Outcome.CORRECTED),
+        (2, CHIP, Outcome.HARMLESS),  # without a code the counter is none
+    ):
+        counters = {1: [1] * len(Counters), 2: [1] * len(Counters)}
+        counters[1][Counters.CORRECTED], counters[2][Counters.CORRECTED] = 0, corrected
+        run = Run(timeline.cycles, None, words, [], counters, 0.0, "icarus")
+        assert outcome(sample(), run, chip) is what
+
+
 def test_programs_are_short_and_compared() -> None:
     assert sample().timeline.cycles <= LONGEST
     assert sum(array.size for array in sample().words) > 1_000
+    assert (sample().job.watchdog, sample().job.stall_limit) == (4 * LONGEST, upsets.STALL)
+
+
+def test_a_program_may_take_all_cycles_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upsets, "LONGEST", sample().timeline.cycles)
+    assert program(CHIP, 1).job.program == sample().job.program
 
 
 def test_a_chip_whose_programs_are_all_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

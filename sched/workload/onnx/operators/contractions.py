@@ -107,7 +107,7 @@ def _multiply(
     from onnx import helper
 
     # the last axis of the result along columns, as a softmax over it takes them
-    swap = bool(result) and result[-1] in operands[0] and result[-1] not in operands[1]
+    swap = bool(result) and result[-1] not in operands[1]
     if (swap or names[0] in context.constants) and names[1] not in context.constants:
         names, operands = names[::-1], operands[::-1]
     first, second = operands

@@ -133,6 +133,16 @@ def test_sums_over_named_axes(equation: str, shape: Shape, weights: Shape | None
     keeps_its_meaning(m, m.node("Relu", m.node("Einsum", operands, "e", equation=equation), "y"))
 
 
+@pytest.mark.parametrize("result", ["bhij", "bhji", "bihj", "jbhi"])
+def test_a_softmax_over_the_last_of_named_axes_moves_none(result: str):
+    """Whichever operand has it: it lies along columns of the product."""
+    m = FloatModel((1, 2, 5, 4), opset=18)
+    both = [m.node("Tanh", "x", "a"), m.node("Sigmoid", "x", "b")]
+    product = m.node("Einsum", both, "e", equation=f"bhid,bhjd->{result}")
+    layers = kinds(keeps_its_meaning(m, m.node("Relu", m.node("Softmax", product, "s", axis=-1), "y"))).split()
+    assert "transpose" not in layers[layers.index("product") :]
+
+
 @pytest.mark.parametrize(
     ("equation", "operands", "message"),
     [
@@ -271,6 +281,15 @@ def test_convolutions_of_three_axes(weights: tuple[int, ...], attributes: dict[s
     a = m.node("Conv", ["x", m.normal(*weights), m.normal(weights[0])], "a", **attributes)
     a = m.node("Conv", [m.node("Relu", a, "r"), m.normal(2, weights[0], 1, 1, 1)], "b")
     keeps_its_meaning(m, m.node("GlobalAveragePool", a, "y"))
+
+
+def test_the_depth_with_the_fewest_weights_becomes_channels():
+    """Filters over the whole first axis have 10 for each channel there, and 5 x 5 along the second."""
+    m = FloatModel((1, 3, 10, 5, 9))
+    a = m.node("Conv", ["x", m.normal(4, 3, 10, 1, 1)], "a")
+    weights = quantise_with_report(m.build(m.node("Relu", a, "y")), m.data()).graph.layers[0].w
+    assert weights is not None
+    assert weights.shape == (4, 30, 1, 1)
 
 
 @pytest.mark.parametrize(
