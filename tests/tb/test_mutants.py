@@ -54,6 +54,18 @@ def main():
     return pytest.main(words[words.index("pytest") + 1 :])
 """
 
+#: Instead of Cosmic Ray: has a change for each of two lines, of which the first is no Python.
+_CHANGES = {
+    "parso/__init__.py": "", "parso/python/__init__.py": "", "parso/python/tree.py": "",
+    "cosmic_ray/__init__.py": "",
+    "cosmic_ray/ast.py": "from types import SimpleNamespace\n\n\ndef get_ast(source):\n    return None\n\n\n"
+    "def ast_nodes(parsed):\n    return [SimpleNamespace(type='', at=(line, 11)) for line in (1, 2)]\n",
+    "cosmic_ray/plugins.py": "class Operator:\n    def mutation_positions(self, node):\n     yield node.at, node.at\n"
+    "\n\ndef get_operator(name):\n    return Operator\n",
+    "cosmic_ray/mutating.py": "def mutate_code(source, operator, occurrence):\n"
+    "    return source.replace('* 2', '+ 2') if occurrence else source.replace('value: int', '+')\n",
+}  # fmt: skip
+
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -176,6 +188,15 @@ def test_what_cannot_be_changed_is_said(checkout: Path, tools: Path) -> None:
     """Cosmic Ray is not there, or does not understand the file."""
     with pytest.raises(MutantError, match=r"hw/unit/scale\.py cannot be changed: ModuleNotFoundError: No module named"):
         mutant(Draw("hw/unit", 0, 1), tools, checkout)
+
+
+def test_a_change_that_is_no_python_is_none(checkout: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    for name, text in _CHANGES.items():
+        (tools / name).parent.mkdir(parents=True, exist_ok=True)
+        (tools / name).write_text(text, encoding="utf-8")
+    changes = [mutant(Draw("hw/unit", number, 1), tools, checkout) for number in range(6)]
+    assert [change and change.after for change in changes] == ["return value + 2"] * 6
 
 
 def test_what_is_no_checkout_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

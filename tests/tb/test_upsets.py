@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ import pytest
 from meshloom.hw.control.trace import Counter as Counters
 from meshloom.hw.spec.config import load
 from meshloom.hw.spec.isa import Cause, Unit
+from meshloom.tb.build.builder import Build
 from meshloom.tb.build.upsets import StatePlace, Upset, build_with_upsets, places, places_of
-from meshloom.tb.devices.interface import Fault, Run
+from meshloom.tb.devices.interface import DeviceError, Fault, Job, Run
 from meshloom.tb.verify import upsets
 from meshloom.tb.verify.fuzz.samples import FuzzSample, OmittedError
 from meshloom.tb.verify.upsets import (
@@ -126,6 +129,23 @@ def test_what_a_run_says_besides_bytes_and_records_decides_what_came_of_it(monke
         counters[1][Counters.CORRECTED], counters[2][Counters.CORRECTED] = 0, corrected
         run = Run(timeline.cycles, None, words, [], counters, 0.0, "icarus")
         assert outcome(sample(), run, chip) is what
+
+
+def test_after_a_flip_that_ends_the_simulator_each_of_the_others_has_its_run(tmp_path: Path) -> None:
+    class Ending(UpsetDevice):
+        """Ends with a flip of bit 1; with one of bit 2 the cycle never comes."""
+
+        def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run]:
+            for number, flip in enumerate(self.upsets):
+                self.flipped |= set[int]() if flip.bit == 2 else {number}
+                if flip.bit == 1:
+                    raise DeviceError("the simulator ended")
+                yield Run(0, Fault(Cause.PARITY, CHIP.host, Unit.NONE, 0, 0), [], [], {}, 0.0, "icarus")
+
+    flips = [Upset(0, number, bit, 1) for number, bit in enumerate((0, 1, 1, 0, 2, 0, 1, 0))]
+    results = list(outcomes(Ending(Build(CHIP, "icarus", False, tmp_path, False)), sample(), flips))
+    assert [flip for flip, _ in results] == [flip for flip in flips if flip.bit != 2]
+    assert all(what is (Outcome.BROKEN if flip.bit else Outcome.NAMED) for flip, what in results)
 
 
 def test_programs_are_short_and_compared() -> None:

@@ -118,6 +118,14 @@ def places(source: str) -> dict[Position, list[tuple[str, int]]]:
     return dict(sorted(result.items()))
 
 
+def _differs(source: str, changed: str) -> bool:
+    """Whether a change is one: neither another spelling, nor no Python any more, as a signature whose star is added."""
+    try:
+        return ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
+    except SyntaxError:
+        return False
+
+
 def main(file: str, seed: str) -> None:
     """Prints a change that is drawn, or null if the file has none."""
     source = Path(file).read_text(encoding="utf-8")
@@ -126,7 +134,7 @@ def main(file: str, seed: str) -> None:
         begin = rng.choice(list(choices))
         name, occurrence = rng.choice(choices.pop(begin))
         changed: str | None = mutating.mutate_code(source, operators()[name], occurrence)
-        if changed is None or ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source)):
+        if changed is None or not _differs(source, changed):
             continue
         pairs = zip(source.splitlines(), changed.splitlines(), strict=False)
         line, (before, after) = next((number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1])
