@@ -117,6 +117,7 @@ Shape = tuple[int, ...]
         ("bc,bd->bcd", (1, 6), (1, 4)),
         ("bcii->bci", (1, 3, 4, 4), ()),
         ("bcij,ck->bk", (1, 3, 4, 5), (3, 6)),
+        ("bcij,bcij->bci", (1, 3, 4, 5), None),
     ],
 )
 def test_sums_over_named_axes(equation: str, shape: Shape, weights: Shape | None):
@@ -131,6 +132,18 @@ def test_sums_over_named_axes(equation: str, shape: Shape, weights: Shape | None
         if equation.split("->")[0].split(",")[0].count("k"):
             operands.reverse()
     keeps_its_meaning(m, m.node("Relu", m.node("Einsum", operands, "e", equation=equation), "y"))
+
+
+@pytest.mark.parametrize(
+    ("equation", "kind"), [("bc,bcij->bcij", "mul"), ("bcij,bc->bcij", "mul"), ("bc,bij->bcij", "product")]
+)
+def test_of_axes_that_are_not_summed_a_factor_is_no_matrix(equation: str, kind: str):
+    """Unless both operands have some of their own."""
+    m = FloatModel((1, 3, 4, 5), opset=18)
+    terms = equation.partition("->")[0].split(",")
+    parts = [m.node("Einsum", m.node("Tanh", "x", f"t{term}"), term, equation=f"bcij->{term}") for term in terms]
+    layers = kinds(keeps_its_meaning(m, m.node("Relu", m.node("Einsum", parts, "e", equation=equation), "y"))).split()
+    assert {"mul", "product"} & set(layers) == {kind}
 
 
 @pytest.mark.parametrize("result", ["bhij", "bhji", "bihj", "jbhi"])
