@@ -34,7 +34,7 @@ from meshloom.tb.verify.graphs.quantising import ModelForm, UnquantisedError, fo
 from ..tiers import slow_but
 
 #: Of models of four nodes: one that is scheduled, and one that is served.
-SEED, SERVED_SEED = 12, 17
+SEED, SERVED_SEED = 12, 32
 
 
 def test_a_model_is_decided_by_its_seed_and_begins_alike_in_each_size() -> None:
@@ -109,7 +109,7 @@ def test_wrong_bytes_of_what_is_served_are_a_finding(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(campaign, "_differs", lambda *results: "")  # else it is seen before
     verdict, words = judge(SERVED_SEED, 4)
     assert verdict is GraphVerdict.WRONG
-    assert " differ, served in a batch of 3 on fuzz1_6" in words
+    assert " differ, served in a batch of " in words
 
 
 def test_a_program_without_room_for_its_code_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
