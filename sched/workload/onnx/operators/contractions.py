@@ -92,6 +92,8 @@ def _without_own_sums(context: FloatContext, node: Node, at: int, name: str, axe
 
 
 def _ordered(order: NDArray[Any], axes: _Axes, result: _Axes) -> NDArray[Any]:
+    if not result:
+        return order.reshape(())
     return np.ascontiguousarray(order.transpose([axes.index(axis) for axis in result]))
 
 

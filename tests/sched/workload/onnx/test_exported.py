@@ -134,6 +134,15 @@ def test_sums_over_named_axes(equation: str, shape: Shape, weights: Shape | None
     keeps_its_meaning(m, m.node("Relu", m.node("Einsum", operands, "e", equation=equation), "y"))
 
 
+@pytest.mark.parametrize("equation", ["bi,bi->", "bi->"])
+def test_a_sum_over_all_axes_is_a_single_number(equation: str):
+    m = FloatModel((1, 5), opset=18)
+    operands = [m.node("Tanh", "x", "a"), m.node("Sigmoid", "x", "b")][: 1 + equation.count(",")]
+    model = m.build(m.node("Einsum", operands, "e", equation=equation))
+    imported = quantise_with_report(model, [{"x": np.linspace(-1, 2, 5, dtype=np.float32)[None]}])
+    assert [imported.graph.value(name).shape for name in imported.graph.outputs] == [(1, 1, 1, 1)]
+
+
 @pytest.mark.parametrize(
     ("equation", "kind"), [("bc,bcij->bcij", "mul"), ("bcij,bc->bcij", "mul"), ("bc,bij->bcij", "product")]
 )
