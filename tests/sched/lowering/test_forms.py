@@ -10,7 +10,7 @@ from meshloom.sched.lowering.templates import compiling
 from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.workload.graph import Graph, Layer, Value
+from meshloom.sched.workload.graph import By, Graph, Layer, Value
 
 from ..network_graphs import Grower, attention, every_kind, square
 from .test_serving_templates import served_chip
@@ -58,7 +58,8 @@ def gates(count: int = 2) -> Graph:
     x = "input"
     for number in range(count):
         y = g.mul(f"gate{number}", g.table(f"function{number}", x), x, 500 + 77 * number)
-        for way, scale in (("max", 0), ("mean", 2500), ("sum", 9000), ("root", 4000)):
+        ways: tuple[tuple[By, int], ...] = ("max", 0), ("mean", 2500), ("sum", 9000), ("root", 4000)
+        for way, scale in ways:
             y = g.take(Layer("normalise", f"{way}{number}", (y,), by=way, scale=scale and scale + number))
         turned = g.take(Layer("transpose", f"turned{number}", (y,)))
         x = g.take(Layer("product", f"product{number}", (turned, y), scale=900 + number))
