@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..graph import MOVED
 from .floats import FloatLayer, FloatNet
-from .pins import Rounding
+from .pins import Rounded, Rounding
 
 #: Layers that multiply two tensors.
 _OF_TWO = ("mul", "product")
@@ -50,7 +50,7 @@ class Deviations:
 
     def _rounded(self, theirs: Arrays, alike: Collection[str]) -> dict[str, float]:
         """By how much who reads a value may read other numbers than those that it is compared with: the file has
-        rounded a part of it, or what it is made of, under a name of its own."""
+        rounded and cut off a part of it, or what it is made of, under a name of its own."""
         off: dict[str, float] = {}
         for tensor, own in self.rounding.tensors.items():
             value = self.net.values.get(tensor)
@@ -58,8 +58,9 @@ class Deviations:
                 continue
             # in another shape it is not what `read` says; zeros around it that are still to come are in no array
             if value not in alike or tensor not in theirs or theirs[value].shape != theirs[tensor].shape:
+                less = own.off + _beyond(own, theirs.get(value))
                 for name in self._moved(value, alike):
-                    off[name] = max(off.get(name, 0.0), own.off)
+                    off[name] = max(off.get(name, 0.0), less)
         return off
 
     def _moved(self, value: str, alike: Collection[str]) -> Iterator[str]:
@@ -85,6 +86,13 @@ class Deviations:
             if self.net.values.get(tensor) == name and tensor in theirs and theirs[tensor].shape == theirs[name].shape
         ]
         return [name, *same][-1]
+
+
+def _beyond(rounded: Rounded, before: NDArray[Any] | None) -> float:
+    """How much the file cuts off at most. `before`: the numbers that it rounds, where they are there."""
+    if before is None or not before.size:
+        return 0.0
+    return max(0.0, float(before.max()) - rounded.high, rounded.low - float(before.min()))
 
 
 def _most(layer: FloatLayer) -> tuple[float, float]:

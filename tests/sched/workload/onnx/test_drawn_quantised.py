@@ -172,6 +172,18 @@ def test_what_the_file_cuts_off_and_reads_before() -> None:
     near(model_of("1,1,2,4", "y:1,1,4 u:1,1,4", body, f"{LITTLE}, int64[2] parts = {{1,1}}", opset=17), least=15)
 
 
+def test_products_of_a_part_that_the_file_cuts_off_twice() -> None:
+    """The sums are those of what is cut off, though the part before that is what the network's value is compared
+    with."""
+    body = """q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) b = HardSwish(a) c = Squeeze(b, axis)
+              d = QuantizeLinear(c, c_s, c_z) e = DequantizeLinear(d, c_s, c_z) f, g = Split<axis = 1>(e, parts)
+              h = QuantizeLinear(f, c_s, c_z) y = DequantizeLinear(h, c_s, c_z) i = QuantizeLinear(g, c_s, c_z)
+              j = DequantizeLinear(i, c_s, c_z) v = Tanh(j) m = MatMul(j, w) n = QuantizeLinear(m, m_s, z)
+              u = DequantizeLinear(n, m_s, z)"""
+    more = "float m_s = {0.05}, int64[2] parts = {1,1}, float[4,1] w = {3,-2,1,5}"
+    near(model_of("1,1,2,4", "y:1,1,4 u:1,1,1 v:1,1,4", body, f"{LITTLE}, {more}", opset=17), least=15)
+
+
 def test_a_function_that_is_read_before_and_behind_what_cuts_it_off() -> None:
     """Only who reads it behind has no more than the file's 0.75."""
     body = """q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) b = HardSwish(a) c = Identity(b)
