@@ -219,17 +219,33 @@ class PlacedPart(Striped):
         first, end, _ = rows
         plane_words = plane_words or (end - first) * self.width
         for plane in range(*planes):
-            at = address + (plane - planes[0]) * plane_words
-            for row in range(first, end):
-                yield self._row(plane, row, tile, at)
-                at += self.width
+            row = first
+            while row < end:
+                count = self._together(row, end)
+                local = address + (plane - planes[0]) * plane_words + (row - first) * self.width
+                yield self._rows(plane, row, count, tile, local)
+                row += count
 
-    def _row(self, plane: int, row: int, tile: int, local: int) -> Transfer:
-        whole, place, wide = self._whole_array, self._place, self.width
-        there = row // place.rows * self._image + place.top + row % place.rows * place.step_h
-        home, at = whole.word(plane, there, place.left)
-        run = (1, place.step_w) if place.step_w > 1 and wide > 1 else (wide, wide)
-        return Transfer(Run(home, at, *run), Run(tile, local, wide, wide), wide)
+    def _there(self, row: int) -> int:
+        """The row of the whole array that a row is."""
+        return row // self._place.rows * self._image + self._place.top + row % self._place.rows * self._place.step_h
+
+    def _together(self, row: int, end: int) -> int:
+        """How many rows from this one on are equally far apart in one tile, in as many words as a transfer has."""
+        place, whole = self._place, self._whole_array
+        if place.step_w > 1 or place.step_h * whole.width > MAX_STRIDE:
+            return 1
+        there = self._there(row)
+        segment = whole.cuts[bisect_right(whole.cuts, there)]
+        inside = ceil((segment - there) / place.step_h)
+        return max(1, min(end - row, place.rows - row % place.rows, inside, MAX_WORDS // self.width))
+
+    def _rows(self, plane: int, row: int, count: int, tile: int, local: int) -> Transfer:
+        place, wide, words = self._place, self.width, count * self.width
+        home, at = self._whole_array.word(plane, self._there(row), place.left)
+        apart = place.step_h * self._whole_array.width
+        run = (1, place.step_w) if place.step_w > 1 and wide > 1 else (wide, apart) if count > 1 else (words, words)
+        return Transfer(Run(home, at, *run), Run(tile, local, words, words), words)
 
 
 def _run(home: int, at: int, tile: int, local: int, words: int) -> Iterator[Transfer]:
