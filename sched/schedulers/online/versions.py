@@ -17,6 +17,7 @@ from ...lowering.templates.network import ServedNetwork
 from ...lowering.templates.schemes import LayerShape, Scheme, schemes
 from ...lowering.templates.template import Template
 from ...mapping.tiling.problem import DoesNotFit
+from ...program.program import ProgramError
 from ...store.findings import SearchCache
 from .interface import Layer, Network, Version
 from .latency import Predictor, carried, queued
@@ -161,7 +162,8 @@ def compiled(
     predict: Predictor = queued,
     kind: str = "all",
 ) -> tuple[Template, ...]:
-    """The templates that are kept of stage `index`, fewest cores first; schemes whose tiles fit no core are left out.
+    """The templates that are kept of stage `index`, fewest cores first; schemes whose tiles fit no core, or whose code
+    has too few words or semaphores, are left out.
 
     `kind`: "all", or the parallelisation of `FIXED` that all layers are held to; nothing is left out then for being
     slow. Raises DoesNotFit when nothing is left.
@@ -173,7 +175,7 @@ def compiled(
     for scheme in worth:
         try:
             templates.append(compile_stage(net, index, scheme, memory))
-        except DoesNotFit as short:
+        except (DoesNotFit, ProgramError) as short:
             why = str(short)
     if not templates:
         raise DoesNotFit(f"{net.graph.name}/{net.stages[index].y}: {why or f'no scheme fits {net.chip.name}'}")

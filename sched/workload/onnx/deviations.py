@@ -97,6 +97,8 @@ def _beyond(rounded: Rounded, before: NDArray[Any] | None) -> float:
 
 def _most(layer: FloatLayer) -> tuple[float, float]:
     """The largest sum of a filter's weights, without signs, and the largest bias; the gain and 0 if it has none."""
+    if layer.kind == "normalise":  # where all numbers are alike, what is left of their digits is divided by little
+        return {"mean": 2.0, "max": 2.0}.get(layer.by or "", layer.epsilon**-0.5 if layer.epsilon > 0 else 1.0), 0.0
     if layer.w is None or layer.bias is None:
         return layer.gain if layer.kind == "average_pool" else 1.0, 0.0
     return float(np.abs(layer.w).sum(axis=(1, 2, 3)).max()), float(np.abs(layer.bias).max())
@@ -104,4 +106,6 @@ def _most(layer: FloatLayer) -> tuple[float, float]:
 
 def _is_sum(layer: FloatLayer) -> bool:
     """Whether a layer's results are sums of its operands' numbers, or some of these."""
+    if layer.kind == "normalise":
+        return layer.by in ("mean", "max")
     return layer.w is not None or layer.kind in ("add", "average_pool", "max_pool", *_OF_TWO, *MOVED)

@@ -18,6 +18,7 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import schemes
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.graph import Graph
 
 Arrays = dict[str, NDArray[Any]]
@@ -33,7 +34,11 @@ def served(random: Random, graph: Graph, chip: ChipConfig, inputs: Sequence[Arra
         memories.write_tensor(net.tensors[name], array)
     for index in range(len(net.stages)):
         schedule = _stage(random, net, index)
-        check(lower(schedule, chip), chip, schedule)
+        try:
+            program = lower(schedule, chip)
+        except ProgramError as error:  # its code has no room behind its tensors
+            raise DoesNotFit(str(error)) from None
+        check(program, chip, schedule)
         execute(schedule.operations, memories)
     for name in graph.outputs:
         result = net.output(name, memories.read_tensor(net.tensors[name]))

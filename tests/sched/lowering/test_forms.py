@@ -9,7 +9,11 @@ import pytest
 from meshloom.sched.lowering.templates import compiling
 from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
-from meshloom.sched.lowering.templates.schemes import schemes
+from meshloom.sched.lowering.templates.schemes import Scheme, schemes
+from meshloom.sched.lowering.templates.template import Template
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.program.program import ProgramError
+from meshloom.sched.schedulers.online import versions
 from meshloom.sched.workload.graph import By, Graph, Layer, Value
 
 from ..network_graphs import Grower, attention, every_kind, square
@@ -83,6 +87,24 @@ def test_products_of_stages_are_those_of_the_network(graph: Graph):
     net = ServedNetwork(graph, served_chip(), 3)
     macs = {stage.layer.output: shape.macs for stage, shape in zip(net.stages, net.shapes, strict=True) if shape.matrix}
     assert macs == {each.output: 3 * graph.macs(each) for each in graph.layers if each.kind in ("conv", "product")}
+
+
+@pytest.mark.parametrize("error", [DoesNotFit("no room"), ProgramError("99 semaphores")])
+def test_schemes_that_no_core_or_program_has_room_for_are_left_out(error: Exception, monkeypatch: pytest.MonkeyPatch):
+    net = ServedNetwork(blocks(1), served_chip(), 1)
+    every = versions.compiled(net, 1)
+    least = every[0].scheme
+
+    def single(net: ServedNetwork, index: int, scheme: Scheme, memory: object) -> Template:
+        if scheme != least:
+            raise error
+        return compile_stage(net, index, scheme)
+
+    monkeypatch.setattr(versions, "compile_stage", single)
+    assert [each.scheme for each in versions.compiled(net, 1)] == [least] != [each.scheme for each in every]
+    least = Scheme(batch=9)
+    with pytest.raises(DoesNotFit, match=f"blocks/first0: {error}"):
+        versions.compiled(net, 1)
 
 
 def test_what_differs_is_another_form():

@@ -211,3 +211,11 @@ def test_an_einsum_that_sums_over_all_that_the_result_lacks(other: str) -> None:
     """A dot product for each pixel: neither operand has an axis of its own."""
     body = f'a = Sigmoid(x) c = Abs(x) b = Einsum<equation = "bchw,bchw->bhw">(a, {other}) y = Tanh(b) z = Neg(c)'
     near(model_of("1,8,3,5", "y:1,3,5 z:1,8,3,5", body), least=15)
+
+
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_maps_whose_numbers_are_all_alike_are_normalised(shift: float) -> None:
+    """What is left of their digits is divided by the root of epsilon."""
+    constants = "int64[3] to = {1,3,7}, float[3] one = {1,1,1}, float[3] none = {0,0,0}"
+    body = "a = Expand(x, to) n = InstanceNormalization(a, one, none) y = Add(n, x)"
+    near(model_of("1,3,1", "y:1,3,7", body, constants), shift=shift)
