@@ -20,6 +20,7 @@ from enum import StrEnum
 from meshloom.hw.spec.config import ChipConfig, TileKind
 
 from ...mapping.tiling.problem import DoesNotFit
+from ...program.program import ProgramError
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph
@@ -125,8 +126,8 @@ def _send(search: SharingSearch, sharing: SharingOptions) -> None:
     in_turn = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv")
     try:
         search.try_(replace(sharing, whole=True, pushed=_sent(graph, _SENDERS)))
-    except DoesNotFit:
-        search.try_(sharing)  # whole windows are more words
+    except (DoesNotFit, ProgramError):
+        search.try_(sharing)  # whole windows are more words, and who sends has code of its own
     for senders in (_SENDERS[:1], _SENDERS):
         search.try_(replace(sharing, pushed=_sent(graph, senders)))
     search.try_(replace(search.best, turned=in_turn))

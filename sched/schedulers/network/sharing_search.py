@@ -16,6 +16,7 @@ from meshloom.hw.spec.timing import GemmShape, gemm_occupancy
 from ...ir.schedule import Gemm, Move, Prediction
 from ...lowering.predict import lowered, prediction
 from ...mapping.tiling.problem import DoesNotFit
+from ...program.program import ProgramError
 from ...store.findings import SearchCache
 from ...support.garbage import cycles_freed
 from ...workload.graph import Graph
@@ -115,8 +116,8 @@ class SharingSearch:
         self._reuse = Reuse()
 
     def try_(self, sharing: SharingOptions) -> None:
-        """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if there is none yet
-        and this one has no room."""
+        """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit and ProgramError if there
+        is none yet and this one, or its code, has no room."""
         if not self.left or sharing in self._tried:
             return
         first = self._best is None
@@ -146,16 +147,17 @@ class SharingSearch:
         return played if played is not None and self._enough(played) else None
 
     def _judged(self, sharing: SharingOptions) -> tuple[_Played, NetworkSchedule | None]:
-        """Makes a schedule and plays it. Raises DoesNotFit if there is none yet and this one has no room."""
+        """Makes a schedule and plays it. Raises DoesNotFit if there is none yet and this one has no room, ProgramError
+        if its code has none."""
         first = self._best is None
         try:
             progress = self.progress if first else None
             result = schedule(self.graph, self.chip, progress, self.memory, sharing, self._reuse)
-        except DoesNotFit:
+            return self._play(result)
+        except (DoesNotFit, ProgramError):
             if first:
                 raise
             return _Played(FOREVER), None
-        return self._play(result)
 
     def go_through(self, toggles: Callable[[str], Iterable[Toggle]]) -> None:
         """Tries to do something otherwise in one layer after the other, always in the worst of those that are left."""

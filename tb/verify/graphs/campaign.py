@@ -227,11 +227,8 @@ def _scheduled(
             words = served(random, imported.graph, chip, fed, golden)
             return (GraphVerdict.WRONG, words) if words else (GraphVerdict.RIGHT, "")
         network = find_network(scheduler)(imported.graph, chip, None)
-    except (WorkloadError, DoesNotFit):
-        return GraphVerdict.READ, ""
-    try:
         program = lower(network.schedule, chip)
-    except ProgramError:  # its code has no room behind its tensors
+    except (WorkloadError, DoesNotFit, ProgramError):  # a ProgramError: its code has no room behind its tensors
         return GraphVerdict.READ, ""
     check(program, chip, network.schedule)
     memories = Memories(chip)

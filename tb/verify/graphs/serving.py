@@ -18,7 +18,6 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.schemes import schemes
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
-from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.graph import Graph
 
 Arrays = dict[str, NDArray[Any]]
@@ -26,7 +25,7 @@ Arrays = dict[str, NDArray[Any]]
 
 def served(random: Random, graph: Graph, chip: ChipConfig, inputs: Sequence[Arrays], golden: Sequence[Arrays]) -> str:
     """Serves images in one batch. `golden`: what each makes; returns what is wrong, in words, or nothing. Raises
-    WorkloadError and DoesNotFit for what cannot be served."""
+    WorkloadError, DoesNotFit and ProgramError for what cannot be served."""
     net = ServedNetwork(graph, chip, len(inputs))
     memories = Memories(chip)
     images = {value.name: np.concatenate([each[value.name] for each in inputs]) for value in graph.inputs}
@@ -34,11 +33,7 @@ def served(random: Random, graph: Graph, chip: ChipConfig, inputs: Sequence[Arra
         memories.write_tensor(net.tensors[name], array)
     for index in range(len(net.stages)):
         schedule = _stage(random, net, index)
-        try:
-            program = lower(schedule, chip)
-        except ProgramError as error:  # its code has no room behind its tensors
-            raise DoesNotFit(str(error)) from None
-        check(program, chip, schedule)
+        check(lower(schedule, chip), chip, schedule)
         execute(schedule.operations, memories)
     for name in graph.outputs:
         result = net.output(name, memories.read_tensor(net.tensors[name]))

@@ -21,6 +21,7 @@ from meshloom.sched.mapping.play.replay import replay
 from meshloom.sched.mapping.tiling.plan import plan
 from meshloom.sched.mapping.tiling.problem import pose, whole_windows
 from meshloom.sched.mapping.tiling.tiles import Candidate, parts
+from meshloom.sched.program.program import ProgramError
 from meshloom.sched.schedulers.network import conv, refine, sharing_search
 from meshloom.sched.schedulers.network.refine import Effort, refined, with_effort
 from meshloom.sched.schedulers.network.reuse import Reuse
@@ -193,6 +194,24 @@ def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing_search, "HOPELESS", 0.5)
     refined(layers(), CHIP, most=12)
     assert len(played) == 1
+
+
+@pytest.mark.parametrize("short", [1, 2])
+def test_schedules_whose_code_has_no_room_lose(short: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first or the second one that is played; if all have none, that is said."""
+    played = list[int]()
+
+    def lowered_unless(*args: Any) -> object:
+        played.append(1)
+        if short in (len(played), 0):
+            raise ProgramError("9 words of code do not fit")
+        return lowered(*args)
+
+    monkeypatch.setattr(sharing_search, "lowered", lowered_unless)
+    assert refined(layers(), CHIP, most=4).lowered is not None
+    short = 0
+    with pytest.raises(ProgramError, match="9 words of code do not fit"):
+        refined(layers(), CHIP, most=4)
 
 
 def test_the_program_of_the_best_is_at_hand() -> None:
