@@ -193,7 +193,7 @@ def _room(shape: LayerShape, chip: ChipConfig, parts: Sequence[SubTile], plans: 
     room = core.acc_words - max(extents)
     sum_slots = np.where(sums > 0, room // np.maximum(1, sums), 1)
     least = 3 if links > 1 else 1
-    fits = fits & (np.minimum(np.minimum(a_slots, b_slots), out_slots) >= 1) & (sum_slots >= least)
+    fits = fits & (room >= 0) & (np.minimum(np.minimum(a_slots, b_slots), out_slots) >= 1) & (sum_slots >= least)
     return _Room(a, b, out, a_slots, b_slots, out_slots, sums, sum_slots, fits)
 
 

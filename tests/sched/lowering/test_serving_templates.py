@@ -11,11 +11,12 @@ from meshloom.sched.ir import functional
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.lowering.templates.network import ServedNetwork
-from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.workload.graph import Graph
+from meshloom.sched.lowering.templates.schemes import Scheme, schemes
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.workload.graph import Graph, Value
 
 from ...tiers import slow_but
-from ..network_graphs import attention, every_kind, functions, normalised, placed, random_network
+from ..network_graphs import Grower, attention, every_kind, functions, normalised, placed, random_network
 from ..random_graphs import defined_values
 
 
@@ -88,3 +89,15 @@ def test_random_networks(seed: int):
 
 def test_wide_words():
     computes(every_kind(width=40), served_chip(16, "served16"), 2, 1)
+
+
+def test_biases_have_to_fit_the_memory_of_sums() -> None:
+    """Also where no sums are kept there, since a tile takes all channels at once."""
+    g = Grower(3, Value("x", 6, 2, 2, 0.5))
+    g.conv("y", "x", 8 * 20)
+    values = served_chip().model_dump()
+    chip = ChipConfig.model_validate(values | {"core": values["core"] | {"acc_words": 16}})
+    net = ServedNetwork(g.graph("wide", "y"), chip, 1)
+    with pytest.raises(DoesNotFit):
+        net.schedule(0, Scheme(), chip.cores[:1])
+    validate(net.schedule(0, Scheme(output=2), chip.cores[:2]), chip)
