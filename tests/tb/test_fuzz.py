@@ -126,6 +126,7 @@ def _gemms(sample: FuzzSample) -> int:
     return sum(entry.opcode is Opcode.GEMM for entry in sample.timeline.executed)
 
 
+@pytest.mark.slow
 def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     batches = [SampleBatch(TINY, "verilator", 2, number, 4) for number in range(2)]
     lines: list[str] = []
@@ -166,6 +167,7 @@ def test_variants_have_what_chips_are_not_drawn_with() -> None:
     assert names == {other.name for chip in random_chips(1, 3) for other in variants(chip)}
 
 
+@pytest.mark.slow
 def test_of_a_chip_without_traces_cycles_and_bytes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     values = TINY.model_dump(mode="json") | {"name": "tiny_untraced", "trace_records": 0}
     chip = ChipConfig.model_validate(values)

@@ -255,6 +255,7 @@ def test_the_model_runs_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(calls) == 44
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("records_folder")
 def test_a_scheduler_that_changed_its_mind_is_not_answered_from_a_record(
     folder: Path, monkeypatch: pytest.MonkeyPatch
