@@ -229,11 +229,11 @@ def _change_places(context: FloatContext, name: str, view: View, groups: int) ->
     steps = find_way(view.order.reshape(channels, rows * columns), view.size)
     if steps is None:
         return None
-    last = steps[-1].channels
-    if len(steps) > 1 and steps[-2].groups == groups and np.array_equal(last, np.arange(len(last))):
-        steps = steps[:-1]  # groups begin with words already
     value, size = view.value, view.size
     for at, step in enumerate(steps):
+        ends = 0 < at == len(steps) - 1 and steps[at - 1].groups == groups
+        if ends and np.array_equal(step.channels, np.arange(size[0])):
+            break  # groups begin with words already
         # made anew even if all stay where they are: groups begin with words of their own in what a convolution makes
         value = _select(context, View(value, size, (1, *size)), step.channels, f"{name}/way{at}")
         size = len(step.channels), *size[1:]

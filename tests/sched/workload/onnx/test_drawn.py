@@ -219,3 +219,10 @@ def test_maps_whose_numbers_are_all_alike_are_normalised(shift: float) -> None:
     constants = "int64[3] to = {1,3,7}, float[3] one = {1,1,1}, float[3] none = {0,0,0}"
     body = "a = Expand(x, to) n = InstanceNormalization(a, one, none) y = Add(n, x)"
     near(model_of("1,3,1", "y:1,3,7", body, constants), shift=shift)
+
+
+def test_sums_over_the_channels_of_a_part_of_a_line() -> None:
+    """Channels and pixels change places, and the pixels that are left out are first channels of their own."""
+    constants = "int64[1] from = {0}, int64[1] to = {15}, int64[1] axis = {2}, int64[1] over = {1}"
+    body = "a = Slice(x, from, to, axis) y = ReduceSum<keepdims = 1>(a, over)"
+    near(model_of("1,8,16", "y:1,1,15", body, constants))
