@@ -57,19 +57,25 @@ class Started:
 
 class Pool:
     """Simulators that wait for jobs, by what they are (`kind`: see `SimulatedDevice`), `most` of them. For use by
-    several threads."""
+    several threads. A copy of the process (`fork`) begins with none, and has its own from then on."""
 
     def __init__(self, most: int = _WAITING) -> None:
-        self._most, self._owner, self._lock = most, os.getpid(), threading.Lock()
+        self._most, self._owner, self._lock = most, 0, threading.Lock()
         self._waiting: list[tuple[Hashable, Started]] = []
-        # also in processes that multiprocessing has started, which know nothing of `atexit`
-        Finalize(None, self.close, exitpriority=10)
+
+    def _begin(self) -> None:
+        """Where this process has not used the pool yet: those that wait are another process's."""
+        if self._owner != os.getpid():
+            self._owner, self._waiting = os.getpid(), []
+            # also in processes that multiprocessing has started, which know nothing of `atexit`
+            Finalize(None, self.close, exitpriority=10)
 
     def take(self, kind: Hashable) -> Started | None:
         """One that waits, which is the caller's from now on; None if there is none."""
         with self._lock:
+            self._begin()
             for index in reversed(range(len(self._waiting))):
-                if self._waiting[index][0] == kind and self._owner == os.getpid():
+                if self._waiting[index][0] == kind:
                     simulator = self._waiting.pop(index)[1]
                     if simulator.alive():
                         return simulator
@@ -79,6 +85,7 @@ class Pool:
     def put(self, kind: Hashable, simulator: Started) -> None:
         """Lets one wait. Beyond as many as may, the first is ended."""
         with self._lock:
+            self._begin()
             self._waiting.append((kind, simulator))
             surplus = [self._waiting.pop(0)[1] for _ in range(len(self._waiting) - self._most)]
         for each in surplus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -143,3 +144,32 @@ def test_none_outlives_its_owner(end: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert ended(int(done.stdout)), done.stderr
+
+
+def in_a_copy(pool: Pool, pipe: Any) -> None:
+    """Two jobs of a process that is a copy of another, and which simulators they ran in."""
+    some: list[int] = []
+    for job in JOBS[:2]:
+        run(pool, job)
+        some.append(waiting(pool).process.pid)
+    pipe.send(some)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_copy_of_the_process_has_simulators_of_its_own(pool: Pool, used: bool) -> None:
+    """As workers are that are copied from one process: they begin with none, one serves all jobs and ends with them.
+    That of the process that they are copied from is left alone."""
+    own = None
+    if used:
+        run(pool, JOBS[0])
+        own = waiting(pool).process.pid
+    here, there = multiprocessing.Pipe()
+    copy = multiprocessing.get_context("fork").Process(target=in_a_copy, args=(pool, there))
+    copy.start()
+    copy.join(60)
+    first, second = here.recv()
+    assert first == second != own
+    assert ended(first)
+    assert own is None or alive(own)
+    run(pool, JOBS[1])
+    assert own is None or waiting(pool).process.pid == own

@@ -70,6 +70,10 @@ _SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
     "distributed.admin.tick.limit": "1 hour",
+    # nobody looks at what these watch, a hundred times a second
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.tick.interval": "1s",
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.scheduler.http.routes": [],  # nobody needs to be told anything by HTTP
     "distributed.worker.http.routes": [],
