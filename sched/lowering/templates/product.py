@@ -30,8 +30,8 @@ from ...mapping.tiling.problem import (
 )
 from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
-from .schemes import LayerShape, Scheme, SubTile, groups_of, split
-from .steps import CoreVisit, Listing, Ring, lay_out, push
+from .schemes import LayerShape, Scheme, SubTile, groups_of
+from .steps import CoreVisit, Ring, push, share_out
 
 #: Tiles that are under way at a time, if memories have room for so many.
 SLOTS = 3
@@ -109,11 +109,7 @@ def cut(task: ProductTask, chip: ChipConfig, part: SubTile) -> ProductTiling:
 
 def emit(task: ProductTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
     """All operations of a product on these cores, in order. Raises DoesNotFit."""
-    listing = Listing()
-    for index, part in enumerate(split(task.shape, scheme)):
-        core = _Core(task, chip, part, cores[index], index)
-        lay_out(cores[index], core.steps(), core.rings(), listing, chip.drams, index)
-    return listing.operations()
+    return share_out(task.shape, chip, scheme, cores, lambda part, core, index: _Core(task, chip, part, core, index))
 
 
 class _Core:

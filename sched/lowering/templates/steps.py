@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Region, address
 
 from ...ir.bodies import WindowShape
@@ -19,7 +21,7 @@ from ...mapping.nodes import Run
 from ...mapping.tiling.arena import fewest
 from ...mapping.tiling.problem import FLAT_WIDTH, MAX_IN_WIDTH
 from .plans import Tile, rows_read
-from .schemes import LayerShape
+from .schemes import LayerShape, Scheme, SubTile, split
 
 #: A tile is asked for so many cycles before its first use, plus so many times its words, if its slot is free by then.
 LEAD = (400, 4)
@@ -109,6 +111,34 @@ def window_of(shape: LayerShape, tile: Tile) -> tuple[int, WindowShape]:
         "out_w": out_w,
         "pixels": pixels,
     }
+
+
+class CoreWork(Protocol):
+    """What one core does of a stage."""
+
+    def steps(self) -> list[CoreVisit]:
+        """Its visits, in order."""
+        ...
+
+    def rings(self) -> dict[str, Ring]:
+        """The operands of these, by name."""
+        ...
+
+
+def share_out(
+    shape: LayerShape,
+    chip: ChipConfig,
+    scheme: Scheme,
+    cores: Sequence[int],
+    work: Callable[[SubTile, int, int], CoreWork],
+) -> list[Operation]:
+    """All operations of a stage whose cores need nothing of each other, in order. `work`: of a part, on a core, with
+    its number. Raises DoesNotFit."""
+    listing = Listing()
+    for index, part in enumerate(split(shape, scheme)):
+        one = work(part, cores[index], index)
+        lay_out(cores[index], one.steps(), one.rings(), listing, chip.drams, index)
+    return listing.operations()
 
 
 def lay_out(

@@ -23,7 +23,7 @@ from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Tile, row_tiles, rows_read
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import CoreVisit, Listing, Ring, lay_out, push, window_of
+from .steps import CoreVisit, Ring, push, share_out, window_of
 
 #: Tiles that are under way at a time, if memories have room for so many.
 SLOTS = 4
@@ -153,11 +153,7 @@ def _fields(task: VectorTask, tile: Tile) -> dict[str, int]:
 
 def emit(task: VectorTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
     """All operations of a layer on these cores, in order. Raises DoesNotFit."""
-    listing = Listing()
-    for index, part in enumerate(split(task.shape, scheme)):
-        core = _Core(task, chip, part, cores[index], index)
-        lay_out(cores[index], core.steps(), core.rings(), listing, chip.drams, index)
-    return listing.operations()
+    return share_out(task.shape, chip, scheme, cores, lambda part, core, index: _Core(task, chip, part, core, index))
 
 
 class _Core:
