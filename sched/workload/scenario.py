@@ -143,9 +143,9 @@ def _scenario(values: dict[str, Any], folder: Path, names: Collection[str] | Non
             raise ScenarioError(f"network {number} must be a table: [[network]]")
         entry: dict[str, Any] = dict(item)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)
         where = f"network {number} ({entry.get('name', 'without a name')})"
-        asked, reading = _requests(entry, where, head, folder, names)
-        requests += asked
-        if reading != FileReading() and readings.setdefault(asked[0].network, reading) != reading:
+        some, reading = _requests(entry, where, head, folder, names)
+        requests += some
+        if reading != FileReading() and readings.setdefault(some[0].network, reading) != reading:
             raise ScenarioError(
                 f"{where}: calibrate and bind are not those of another [[network]] of this file; give all the same"
             )
