@@ -139,8 +139,9 @@ class ScenarioFigures(Metrics):
 class ScenarioResults(Record):
     """What `meshloom serve` writes. `cores`: over time, a row for each change; `busy`: a row for each counter of each
     tile at the end, none of a chip without counters; `strays`: faults of tiles on which no program ran; `notes`: on
-    how files of networks were read. `ok`: every byte is right, nothing was lost, the model is close enough, and its
-    counters are those of the RTL."""
+    how files of networks were read; `models`: of each of these, by network, its digest, and what else decided what
+    was read: digests of what it was quantised with, sizes. `ok`: every byte is right, nothing was lost, the model is
+    close enough, and its counters are those of the RTL."""
 
     schema_version: Literal[1] = 1
     started: datetime
@@ -152,6 +153,7 @@ class ScenarioResults(Record):
     busy: tuple[BusyRow, ...] = ()
     strays: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    models: dict[str, dict[str, tuple[str, ...]]] = {}
 
     @computed_field
     @property

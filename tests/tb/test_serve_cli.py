@@ -86,6 +86,9 @@ def test_float_files_with_gates_are_served(folder: Path) -> None:
         results = ScenarioResults.model_validate_json(Path("out.json").read_text())
         assert any("is drawn" in each for each in results.notes) == note
         assert results.instances[0].end is not None
+        settings = results.models["mine"]
+        assert [len(digest) for digest in settings["model_digest"]] == [64]
+        assert [each.partition(" ")[0] for each in settings["calibration"]] == ([] if note else ["x.npy"])
     refused = invoke("mine.toml", "--model", "--set", "core.vec_table=false")
     assert refused.exit_code != 0
     assert "core.vec_table = true" in refused.output

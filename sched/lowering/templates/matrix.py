@@ -8,7 +8,7 @@ the last core of each share's way round requantises it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import cast
@@ -25,7 +25,7 @@ from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Sizes, TemplateTiling, Tile, row_tiles, rows_read, sizes_of
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import CoreVisit, Listing, Ring, lay_out, push, window_of
+from .steps import CoreVisit, Listing, OperationsAt, Ring, lay_out, push, window_of
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,7 @@ class _Core:
                 steps.append(CoreVisit(position, uses, cycles, self._make(visit, piece, k, result)))
         return steps
 
-    def _make(
-        self, visit: Visit, piece: int, k: Range, result: int
-    ) -> Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]:
+    def _make(self, visit: Visit, piece: int, k: Range, result: int) -> OperationsAt:
         sizes, problem = self.sizes, self.problem
         pixels = (visit.tile[2] - visit.tile[1]) * problem.out_w
         sums = sizes.bias + visit.position % sizes.sum_slots * sizes.sums

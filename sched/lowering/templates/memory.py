@@ -243,8 +243,8 @@ class PlacedPart(Striped):
     def _rows(self, plane: int, row: int, count: int, tile: int, local: int) -> Transfer:
         place, wide, words = self._place, self.width, count * self.width
         home, at = self._whole_array.word(plane, self._there(row), place.left)
-        apart = place.step_h * self._whole_array.width
-        run = (1, place.step_w) if place.step_w > 1 and wide > 1 else (wide, apart) if count > 1 else (words, words)
+        stride = place.step_h * self._whole_array.width
+        run = (1, place.step_w) if place.step_w > 1 and wide > 1 else (wide, stride) if count > 1 else (words, words)
         return Transfer(Run(home, at, *run), Run(tile, local, words, words), words)
 
 

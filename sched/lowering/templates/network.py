@@ -132,9 +132,9 @@ class ServedNetwork:
         if isinstance(task, matrix.MatrixTask):
             plan = best_plan(task.shape, self.chip, scheme)
             operations = matrix.emit(task, self.chip, scheme, plan, cores)
-        elif isinstance(task, product.ProductTask):
+        elif isinstance(task, product.ServedProduct):
             operations = product.emit(task, self.chip, scheme, cores)
-        elif isinstance(task, transpose.TransposeTask):
+        elif isinstance(task, transpose.ServedTranspose):
             operations = transpose.emit(task, self.chip, scheme, cores)
         else:
             operations = vector.emit(task, self.chip, scheme, cores)

@@ -6,8 +6,9 @@ the same for a whole network). Its tiles are some blocks of output channels x so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import cast
 
@@ -31,7 +32,7 @@ from ...mapping.tiling.problem import (
 from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .schemes import LayerShape, Scheme, SubTile, groups_of
-from .steps import CoreVisit, Ring, push, share_out
+from .steps import CoreVisit, OperationsAt, Ring, push, share_out
 
 #: Tiles that are under way at a time, if memories have room for so many.
 SLOTS = 3
@@ -40,7 +41,7 @@ _EACH = 60
 
 
 @dataclass(frozen=True)
-class ProductTask:
+class ServedProduct:
     """A product with the places of its tensors, all seen as rows of one pixel. `shape`: its rows are pixels of `a`, its
     input blocks those of a group, its output blocks those of all `groups`; `filters`: pixels of `b` in an image;
     `zeros`: words that stand for those that its last block lacks, if any."""
@@ -70,14 +71,14 @@ class ProductTiling:
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _ProductTile:
     image: int
     group: int
     blocks: Range
     pixels: Range
 
 
-def cut(task: ProductTask, chip: ChipConfig, part: SubTile) -> ProductTiling:
+def cut(task: ServedProduct, chip: ChipConfig, part: SubTile) -> ProductTiling:
     """How a core cuts its part. Raises DoesNotFit."""
     depth, core = task.shape.problem.k_blocks, chip.core
     rows = max(r1 - r0 for _, r0, r1 in part.segments)
@@ -107,13 +108,13 @@ def cut(task: ProductTask, chip: ChipConfig, part: SubTile) -> ProductTiling:
     )
 
 
-def emit(task: ProductTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
+def emit(task: ServedProduct, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
     """All operations of a product on these cores, in order. Raises DoesNotFit."""
-    return share_out(task.shape, chip, scheme, cores, lambda part, core, index: _Core(task, chip, part, core, index))
+    return share_out(task.shape, chip, scheme, cores, partial(_ProductCore, task, chip))
 
 
-class _Core:
-    def __init__(self, task: ProductTask, chip: ChipConfig, part: SubTile, core: int, index: int) -> None:
+class _ProductCore:
+    def __init__(self, task: ServedProduct, chip: ChipConfig, part: SubTile, core: int, index: int) -> None:
         self.task, self.chip, self.part, self.core, self.index = task, chip, part, core, index
         self.depth, self.map = task.shape.problem.k_blocks, task.shape.problem.out_rows
         self.tiling = cut(task, chip, part)
@@ -164,14 +165,14 @@ class _Core:
             for group, (low, high) in groups_of(self.part.n, self.task.blocks):
                 for blocks in even(low, high, ceil((high - low) / tiling.blocks)):
                     for pixels in even(r0, r1, ceil((r1 - r0) / tiling.pixels)):
-                        tile = _Tile(image, group, blocks, pixels)
+                        tile = _ProductTile(image, group, blocks, pixels)
                         uses: dict[str, Hashable] = {"a": (image, group, pixels), "b": (image, group, blocks)}
                         shape = GemmShape(pixels[1] - pixels[0], blocks[1] - blocks[0], self.depth, 1, 1)
                         cycles = gemm_occupancy(self.chip, shape)
                         steps.append(CoreVisit(len(steps), uses, cycles, self._make(tile, len(steps))))
         return steps
 
-    def _make(self, tile: _Tile, number: int) -> Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]:
+    def _make(self, tile: _ProductTile, number: int) -> OperationsAt:
         def make(at: dict[str, int]) -> tuple[list[Operation], list[Operation]]:
             base = number % self.tiling.slots * self.y_slot
             pixels, blocks = tile.pixels[1] - tile.pixels[0], tile.blocks[1] - tile.blocks[0]

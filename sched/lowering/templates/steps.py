@@ -28,6 +28,9 @@ LEAD = (400, 4)
 #: Slots of tiles that are used once: the fewer of them are on their way, the fewer wait in a channel behind each other.
 AHEAD = 3
 
+#: Makes the operations of a visit, and the moves of what it has made, when its tiles lie at these words.
+OperationsAt = Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]
+
 
 @dataclass(frozen=True)
 class Ring:
@@ -58,7 +61,7 @@ class CoreVisit:
     position: int
     uses: dict[str, Hashable]
     cycles: int
-    make: Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]
+    make: OperationsAt
 
 
 @dataclass
@@ -136,8 +139,8 @@ def share_out(
     its number. Raises DoesNotFit."""
     listing = Listing()
     for index, part in enumerate(split(shape, scheme)):
-        one = work(part, cores[index], index)
-        lay_out(cores[index], one.steps(), one.rings(), listing, chip.drams, index)
+        core = work(part, cores[index], index)
+        lay_out(cores[index], core.steps(), core.rings(), listing, chip.drams, index)
     return listing.operations()
 
 

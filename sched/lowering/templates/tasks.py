@@ -15,13 +15,13 @@ from ...workload.stages import Stage
 from ...workload.words import channel_runs
 from .matrix import MatrixTask
 from .memory import Striped
-from .product import ProductTask
+from .product import ServedProduct
 from .schemes import LayerShape
 from .tensors import ServedTensors
-from .transpose import TransposeTask
+from .transpose import ServedTranspose
 from .vector import VectorTask
 
-StageTask = MatrixTask | VectorTask | ProductTask | TransposeTask
+StageTask = MatrixTask | VectorTask | ServedProduct | ServedTranspose
 
 
 def task_of(stage: Stage, tensors: ServedTensors, weights: tuple[Striped, Striped] | None) -> StageTask:
@@ -77,11 +77,11 @@ def _vector(stage: Stage, tensors: ServedTensors, weights: tuple[Striped, Stripe
     x, y = tensors.cut.values[stage.x], tensors.cut.values[stage.y]
     check_window(layer)
     w, op, whole = vector_window(layer), operation_of(layer, chip), layer.by is not None
-    other = tensors.cut.values[layer.inputs[1]] if layer.kind in ("add", "mul") else None
-    broadcast = other is not None and other.shape[2:] != y.shape[2:]
+    operand = tensors.cut.values[layer.inputs[1]] if layer.kind in ("add", "mul") else None
+    broadcast = operand is not None and operand.shape[2:] != y.shape[2:]
     single = (w.kernel_h, w.kernel_w, w.stride_h, w.stride_w) == (1, 1, 1, 1) and x.shape[2:] == y.shape[2:]
-    apart = layer.kind == "slice" or stage.y in tensors.cut.places or (broadcast and tensors.batch > 1)
-    flat = single and not whole and not apart
+    shaped = layer.kind == "slice" or stage.y in tensors.cut.places or (broadcast and tensors.batch > 1)
+    flat = single and not whole and not shaped
     planes, height, width = len(tensors.cut.lanes[stage.x]) // chip.lanes, x.height, x.width
     rows, out_w = y.height // layer.repeat, y.width // layer.repeat
     if flat or whole:
@@ -102,7 +102,7 @@ def _vector(stage: Stage, tensors: ServedTensors, weights: tuple[Striped, Stripe
         op=op,
         x=seen(stage.x),
         y=seen(stage.y),
-        r=seen(layer.inputs[1]) if other is not None else None,
+        r=seen(layer.inputs[1]) if operand is not None else None,
         w=weights[0] if weights else None,
         bias=weights[1] if weights else None,
         fixed=_fixed(layer) | ({"scale": layer.scale} if layer.kind in (*SCALED, "normalise") else {}),
@@ -126,7 +126,7 @@ def _extra(layer: Layer, broadcast: bool) -> dict[str, int]:
     return extra
 
 
-def _product(layer: Layer, tensors: ServedTensors) -> ProductTask:
+def _product(layer: Layer, tensors: ServedTensors) -> ServedProduct:
     chip = tensors.chip
     a, b, y = (tensors.cut.values[name] for name in (*layer.inputs, layer.output))
     filters, pixels = b.height * b.width, a.height * a.width
@@ -134,7 +134,7 @@ def _product(layer: Layer, tensors: ServedTensors) -> ProductTask:
     blocks = ceil(filters / chip.cols)
     missing = blocks * chip.cols - filters
     problem = _moved(tensors, blocks=blocks * layer.groups, depth=depth, rows=pixels)
-    return ProductTask(
+    return ServedProduct(
         shape=LayerShape(problem, True, (a.channels // layer.groups, y.channels), joined=True),
         a=tensors.activation(layer.inputs[0]).flattened(),
         b=tensors.activation(layer.inputs[1]).flattened(),
@@ -146,12 +146,12 @@ def _product(layer: Layer, tensors: ServedTensors) -> ProductTask:
     )
 
 
-def _transpose(layer: Layer, tensors: ServedTensors) -> TransposeTask:
+def _transpose(layer: Layer, tensors: ServedTensors) -> ServedTranspose:
     chip, lanes = tensors.chip, tensors.cut.lanes[layer.inputs[0]]
     x, y = tensors.cut.values[layer.inputs[0]], tensors.cut.values[layer.output]
     pixels, words = x.height * x.width, len(lanes) // chip.lanes // layer.groups
     problem = _moved(tensors, blocks=ceil(pixels / chip.lanes) * layer.groups, depth=1, rows=words, width=chip.lanes)
-    return TransposeTask(
+    return ServedTranspose(
         shape=LayerShape(problem, False, (x.channels, y.channels), whole=True),
         x=tensors.activation(layer.inputs[0]).flattened(),
         y=tensors.activation(layer.output).flattened(),

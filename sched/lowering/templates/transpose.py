@@ -6,8 +6,9 @@ same for a whole network). Tiles are some words of channels x some sheets of P p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import cast
 
@@ -22,7 +23,7 @@ from ...mapping.tiling.problem import DoesNotFit
 from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .schemes import LayerShape, Scheme, SubTile, groups_of
-from .steps import CoreVisit, Ring, push, share_out
+from .steps import CoreVisit, OperationsAt, Ring, push, share_out
 
 #: Tiles that are under way at a time, if memories have room for so many.
 SLOTS = 3
@@ -32,7 +33,7 @@ _VEC = INSTRUCTIONS[Opcode.VEC]
 
 
 @dataclass(frozen=True)
-class TransposeTask:
+class ServedTranspose:
     """A transpose with the places of its tensors, both seen as rows of one pixel. `shape`: its rows are the words of a
     group's channels, its output blocks the sheets of all `groups`; `pixels`: of x in an image; `runs`: words of a group
     that are full but for the last one, and the channels that they have."""
@@ -65,7 +66,7 @@ class TransposeTiling:
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _TransposeTile:
     image: int
     group: int
     words: Range
@@ -73,7 +74,7 @@ class _Tile:
     sheets: Range
 
 
-def cut(task: TransposeTask, chip: ChipConfig, part: SubTile) -> TransposeTiling:
+def cut(task: ServedTranspose, chip: ChipConfig, part: SubTile) -> TransposeTiling:
     """How a core cuts its part. Raises DoesNotFit."""
     core, lanes = chip.core, chip.lanes
     most = min(_VEC.most("in_w"), _VEC.most("pixels"), _VEC.most("x_plane")) // lanes
@@ -95,13 +96,13 @@ def cut(task: TransposeTask, chip: ChipConfig, part: SubTile) -> TransposeTiling
     raise DoesNotFit(f"A or VEC of a {chip.name} core is too small: a tile to transpose has {lanes} words")
 
 
-def emit(task: TransposeTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
+def emit(task: ServedTranspose, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
     """All operations of a transpose on these cores, in order. Raises DoesNotFit."""
-    return share_out(task.shape, chip, scheme, cores, lambda part, core, index: _Core(task, chip, part, core, index))
+    return share_out(task.shape, chip, scheme, cores, partial(_TransposeCore, task, chip))
 
 
-class _Core:
-    def __init__(self, task: TransposeTask, chip: ChipConfig, part: SubTile, core: int, index: int) -> None:
+class _TransposeCore:
+    def __init__(self, task: ServedTranspose, chip: ChipConfig, part: SubTile, core: int, index: int) -> None:
         self.task, self.chip, self.part, self.core, self.index = task, chip, part, core, index
         self.words = task.shape.problem.out_rows  # of a group's channels
         self.channels = max(last for _, (_, last) in task.runs)  # of a group: pixels of the result
@@ -112,13 +113,13 @@ class _Core:
         """The operands of the VECs."""
         return {"x": Ring(Region.MAIN, 0, self.slot, self.tiling.slots, self._inputs)}
 
-    def _pixels(self, tile: _Tile) -> Range:
+    def _pixels(self, tile: _TransposeTile) -> Range:
         """Pixels of an image that a tile turns."""
         lanes = self.chip.lanes
         return tile.sheets[0] * lanes, min(tile.sheets[1] * lanes, self.task.pixels)
 
     def _inputs(self, key: Hashable, at: int) -> list[Transfer]:
-        tile = cast("_Tile", key)
+        tile = cast("_TransposeTile", key)
         plane, row = tile.group * self.words, tile.image * self.task.pixels
         low, high = self._pixels(tile)
         planes = plane + tile.words[0], plane + tile.words[1]
@@ -132,9 +133,9 @@ class _Core:
             steps.append(CoreVisit(len(steps), {"x": tile}, cycles, self._make(tile, len(steps))))
         return steps
 
-    def _tiles(self) -> list[_Tile]:
+    def _tiles(self) -> list[_TransposeTile]:
         tiling, lanes = self.tiling, self.chip.lanes
-        tiles: list[_Tile] = []
+        tiles: list[_TransposeTile] = []
         for image, _, _ in self.part.segments:
             for group, (low, high) in groups_of(self.part.n, self.task.sheets):
                 for (first, end), (channel, last) in self.task.runs:
@@ -142,10 +143,10 @@ class _Core:
                         begin = channel + (words[0] - first) * lanes
                         channels = begin, min(last, begin + (words[1] - words[0]) * lanes)
                         for sheets in even(low, high, ceil((high - low) / tiling.sheets)):
-                            tiles.append(_Tile(image, group, words, channels, sheets))
+                            tiles.append(_TransposeTile(image, group, words, channels, sheets))
         return tiles
 
-    def _fields(self, tile: _Tile) -> dict[str, int]:
+    def _fields(self, tile: _TransposeTile) -> dict[str, int]:
         """The body of a tile's VEC, without its addresses."""
         low, high = self._pixels(tile)
         return bodies.vec(
@@ -153,15 +154,15 @@ class _Core:
             out_w=high - low, pixels=high - low,
         )  # fmt: skip
 
-    def _make(self, tile: _Tile, number: int) -> Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]:
+    def _make(self, tile: _TransposeTile, number: int) -> OperationsAt:
         def make(at: dict[str, int]) -> tuple[list[Operation], list[Operation]]:
             base = number % self.tiling.slots * self.slot
             body = self._fields(tile) | {"x_base": at["x"], "dest_base": base}
             label = f"i{tile.image} g{tile.group} b{tile.words[0]} s{tile.sheets[0]}"
             first, row = tile.group * self.task.sheets, tile.image * self.channels
             planes = first + tile.sheets[0], first + tile.sheets[1]
-            rows, apart = (row + tile.channels[0], row + tile.channels[1], 1), body["blocks"] * self.chip.lanes
-            stores = list(self.task.y.transfers(planes, rows, self.core, address(Region.VEC, base), apart))
+            rows, stride = (row + tile.channels[0], row + tile.channels[1], 1), body["blocks"] * self.chip.lanes
+            stores = list(self.task.y.transfers(planes, rows, self.core, address(Region.VEC, base), stride))
             return [Vec(core=self.core, fields=body, label=label)], [
                 push(self.core, t, f"y {label}") for t in turned(stores, self.index)
             ]

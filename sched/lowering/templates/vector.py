@@ -6,8 +6,9 @@ Its tiles are some planes x some rows, with a few under way at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import cast
 
@@ -23,7 +24,7 @@ from ...mapping.tiling.tiles import Range, even
 from .memory import Striped, turned
 from .plans import Tile, row_tiles, rows_read
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import CoreVisit, Ring, push, share_out, window_of
+from .steps import CoreVisit, OperationsAt, Ring, push, share_out, window_of
 
 #: Tiles that are under way at a time, if memories have room for so many.
 SLOTS = 4
@@ -153,7 +154,7 @@ def _fields(task: VectorTask, tile: Tile) -> dict[str, int]:
 
 def emit(task: VectorTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
     """All operations of a layer on these cores, in order. Raises DoesNotFit."""
-    return share_out(task.shape, chip, scheme, cores, lambda part, core, index: _Core(task, chip, part, core, index))
+    return share_out(task.shape, chip, scheme, cores, partial(_Core, task, chip))
 
 
 class _Core:
@@ -234,9 +235,7 @@ class _Core:
                 steps.append(CoreVisit(len(steps), uses, cycles, self._make(tile, planes, len(steps))))
         return steps
 
-    def _make(
-        self, tile: Tile, planes: Range, number: int
-    ) -> Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]:
+    def _make(self, tile: Tile, planes: Range, number: int) -> OperationsAt:
         def make(at: dict[str, int]) -> tuple[list[Operation], list[Operation]]:
             base = number % self.tiling.slots * self.tiling.y_slot
             fields = _fields(self.task, tile) | {

@@ -79,8 +79,8 @@ class Quantised:
         """The model's outputs that are left to the host, by name, for real outputs of the graph, [1, C, H, W]."""
         if self.host is None:
             return {}
-        said = self.said(values)
-        return {name: said[name] for name in self.host.outputs}
+        tensors = self.said(values)
+        return {name: tensors[name] for name in self.host.outputs}
 
     def said(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The tensors of the model that real outputs of the graph, [1, C, H, W], stand for, and all that the host makes

@@ -109,9 +109,9 @@ class Rounder:
         pinned = {self._root(name): 0.0 for name in self.pins}
         for name, some in self.pins.items():
             pinned[self._root(name)] = max(pinned[self._root(name)], *(pin.step for pin in some))
-        apart = {*self.net.inputs, *(layer.output for layer in self.net.layers if not _hands_on(layer))}
+        makers = {*self.net.inputs, *(layer.output for layer in self.net.layers if not _hands_on(layer))}
         for root in pinned:  # what the file does not round shares the step, and must not be cut off
-            free = [statistics[name] for name in groups[root] if name in apart and name not in self.pins]
+            free = [statistics[name] for name in groups[root] if name in makers and name not in self.pins]
             pinned[root] = max(pinned[root], common_step(free, MAX if ends & set(groups[root]) else how) if free else 0)
         steps |= pinned
         self._fit(steps, pinned)

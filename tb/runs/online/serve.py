@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import cast
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.registers import Counted
@@ -29,6 +30,7 @@ from meshloom.sched.workload.scenario import Scenario
 
 from ...build.builder import build
 from ...devices.serving import ServedChip
+from ...inputs.sources import NetworkSource, model_settings
 from ...results.busy import counters_of
 from ...results.recorder import environment
 from ...results.scenario import CoresRow, InstanceRow, Metrics, ProgramRow, ScenarioFigures, ScenarioResults
@@ -150,7 +152,7 @@ def serve(
 @dataclass
 class _Serving:
     """A scenario that is being served. `wait`: cycles from an event to the launch of what is decided on it; `part`: of
-    `PARTS`, what is being done; `notes`: on how files of networks were read."""
+    `PARTS`, what is being done; `files`: its networks that are files of the user's."""
 
     scenario: Scenario
     chip: ChipConfig
@@ -159,13 +161,13 @@ class _Serving:
     wait: int
     on_progress: OnProgress
     part: str = "compiling networks"
-    notes: tuple[str, ...] = ()
+    files: tuple[Compiled, ...] = ()
 
     def served(self, on_event: OnEvent) -> Served:
         started = datetime.now().astimezone()
         scenario, chip, scheduler, device = self.scenario, self.chip, self.scheduler, self.device
         compilations, instances, isolated = _compiled(scenario, chip, scheduler, self.on_progress)
-        self.notes = _notes(compilations.values())
+        self.files = tuple(each for each in compilations.values() if each.source.name.endswith(".onnx"))
         self.part = "serving in the model"
         model = self._model(compilations, instances, partial(on_event, "model"))
         if device is None:
@@ -276,7 +278,8 @@ class _Serving:
             programs=programs,
             cores=_cores(run),
             busy=counters_of(chip, part.snapshots, model.snapshots if rtl else None) if chip.counters else (),
-            notes=self.notes,
+            notes=_notes(self.files),
+            models={each.source.title: _settings(each.source) for each in self.files},
         )
 
 
@@ -299,10 +302,18 @@ def _compiled(
     return compilations, instances, isolated
 
 
-def _notes(compilations: Iterable[Compiled]) -> tuple[str, ...]:
-    """What is to be said of networks that were read from files, each sentence once."""
-    own = (one for one in compilations if one.source.name.endswith(".onnx"))
-    return tuple(dict.fromkeys(f"{one.source.title}: {note}" for one in own for note in one.served.graph.notes))
+def _notes(files: Iterable[Compiled]) -> tuple[str, ...]:
+    """What is to be said of how they were read, each sentence once."""
+    return tuple(dict.fromkeys(f"{each.source.title}: {note}" for each in files for note in each.served.graph.notes))
+
+
+def _settings(source: NetworkSource) -> dict[str, tuple[str, ...]]:
+    """What decided what was read of a file, as text."""
+    settings: dict[str, tuple[str, ...]] = {}
+    for name, value in model_settings(source).items():
+        several = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        settings[name] = tuple(map(str, several))
+    return settings
 
 
 def _metrics(run: Run, isolated: Mapping[int, int]) -> Metrics:

@@ -198,7 +198,7 @@ def excluded(rows: Rows) -> Table:
     """A line for each two options of which some values exclude each other."""
     columns: dict[str, Callable[[ExcludedPairs], str]] = {
         "choice": lambda each: f"{each.option}: {', '.join(each.values)}",
-        "and": lambda each: f"{each.other}: {', '.join(each.seconds)}",
+        "and": lambda each: f"{each.second}: {', '.join(each.seconds)}",
         "pairs>": lambda each: count(len(each.pairs)),
         "why no chip has both": lambda each: each.reason,
     }

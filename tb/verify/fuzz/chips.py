@@ -31,7 +31,7 @@ class ExcludedPairs:
 
     option: str
     values: tuple[str, ...]
-    other: str
+    second: str
     seconds: tuple[str, ...]
     reason: str
 
@@ -39,7 +39,7 @@ class ExcludedPairs:
     def pairs(self) -> frozenset[PairOfChoices]:
         """Each of them."""
         both = product(self.values, self.seconds)
-        return frozenset(_pair((self.option, one), (self.other, second)) for one, second in both)
+        return frozenset(_pair((self.option, first), (self.second, last)) for first, last in both)
 
 
 #: All pairs of choices that no legal chip has.
@@ -158,12 +158,12 @@ def pairs_of(chip: ChipConfig) -> frozenset[PairOfChoices]:
 def possible_pairs(chips: Iterable[ChipConfig]) -> frozenset[PairOfChoices]:
     """Each two choices for different options that some of the chips have, but for those that are excluded."""
     values = sorted({choice for chip in chips for choice in choices(chip).items()})
-    pairs = frozenset(_pair(one, other) for one, other in combinations(values, 2) if one[0] != other[0])
+    pairs = frozenset(_pair(*both) for both in combinations(values, 2) if both[0][0] != both[1][0])
     return pairs.difference(*(each.pairs for each in EXCLUDED))
 
 
-def _pair(one: tuple[str, str], other: tuple[str, str]) -> PairOfChoices:
-    return (one, other) if one < other else (other, one)
+def _pair(first: tuple[str, str], second: tuple[str, str]) -> PairOfChoices:
+    return (first, second) if first < second else (second, first)
 
 
 def _draft(random: Random, name: str) -> ChipConfig:
