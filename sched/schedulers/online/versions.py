@@ -169,7 +169,7 @@ def compiled(
     slow. Raises DoesNotFit when nothing is left.
     """
     templates: list[Template] = []
-    why = ""
+    why = ""  # one core is always among the schemes
     shape, chip = net.shapes[index], net.chip
     worth = _worth(shape, chip, predict) if kind == "all" else fixed(shape, kind, len(chip.cores))
     for scheme in worth:
@@ -178,7 +178,7 @@ def compiled(
         except (DoesNotFit, ProgramError) as short:
             why = str(short)
     if not templates:
-        raise DoesNotFit(f"{net.graph.name}/{net.stages[index].y}: {why or f'no scheme fits {net.chip.name}'}")
+        raise DoesNotFit(f"{net.graph.name}/{net.stages[index].y}: {why}")
     return tuple(templates)
 
 
