@@ -133,13 +133,13 @@ def schedule(request: ScheduleRequest) -> None:
     if request.form != "schedule" and request.out is None:
         raise typer.BadParameter("is the form of a file; name it with --out", param_hint="--as")
     jobs = _jobs(request)
-    screen = console()
+    screen, progressing = console(), console(stderr=True)
     for path, suffix in ((request.out, SUFFIXES[request.form]), (request.program, ".bin")):
         check_places(*(path and _place(path, job, suffix, len(jobs)) for job in jobs))
     plans: list[tuple[_Job, PlannedWorkload]] = []
     failures: list[tuple[str, str]] = []
     kept = resumable(lambda: f"after {len(plans)} of {len(jobs)}; what searches that have ended found is kept")
-    with kept, limited(request.time_limit, request.memory_limit, request.network), searching(screen) as progress:
+    with kept, limited(request.time_limit, request.memory_limit, request.network), searching(progressing) as progress:
         for job in jobs:
             name = job.title(jobs)
             listener = Listener(lambda what, name=name: progress.step(f"{name}: {what}"), progress.search)

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 from rich.progress import Progress
+from typer.testing import CliRunner
 
+from meshloom.tb.cli.main import app
 from meshloom.tb.report import progress
 from meshloom.tb.report.console import console as console_of_commands
 from meshloom.tb.report.progress import Counted, Working
@@ -60,6 +62,13 @@ def test_a_log_hears_of_what_takes_long(hasty: None) -> None:
     ended = text_of(console)
     time.sleep(0.1)
     assert text_of(console) == ended
+
+
+def test_what_goes_on_is_not_among_the_results(hasty: None) -> None:
+    shown = CliRunner().invoke(app, ["schedule", "resnet8/conv1", "--chip", "quad8"])
+    assert re.search(r"^resnet8/conv1: .*: 0 s so far$", shown.stderr, re.MULTILINE), shown.stderr
+    assert "so far" not in shown.stdout
+    assert "resnet8/conv1" in shown.stdout
 
 
 def test_a_log_of_an_hour_has_some_dozens_of_lines() -> None:
