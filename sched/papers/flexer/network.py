@@ -20,7 +20,8 @@ from ...mapping.tiling.tiles import Range
 from ...schedulers.budget import Budget, labelled
 from ...schedulers.interface import Context
 from ...schedulers.network.conv import ConvNodes, ConvTask
-from ...schedulers.network.refine import USUAL, pairs, refined
+from ...schedulers.network.fusing import fusible
+from ...schedulers.network.refine import PAIRED, refined
 from ...schedulers.network.scheduler import NetworkSchedule, Progress, schedule, search_cache
 from ...schedulers.network.sharing import LAYERWISE, SharingOptions
 from ...schedulers.network.storage import Between
@@ -158,7 +159,7 @@ def hybrid(
     if way.planner is not None:  # layer by layer out of order wins; nests may do so once they are refined
         way = next((each for _, each in results if each.planner is None), way)
     if way.planner is None:
-        most = USUAL if pairs(graph, chip, way) else MIXED
+        most = PAIRED.most if fusible(graph, chip, way).pairs else MIXED
         several.append(refined(graph, chip, progress, memory, way, most, planner))
         if way != SharingOptions() and SharingOptions() in [one for _, one in results]:  # else it does not fit
             several.append(refined(graph, chip, progress, memory))

@@ -6,16 +6,18 @@ says about a whole schedule is what the chip does. A descent changes one choice 
 First what concerns all layers: a picture packed by whole windows, memories that send operands on their own instead of
 being asked for them, to all cores in turn or to one after the other, a smaller staging area, tensors of which only a
 part lies in the scratchpad, depthwise convolutions fused with the 1x1 ones behind them, all or none, and with the
-convolutions before them, too, and how far ahead operands are fetched. Then the layers one by one, beginning with those
-before whose GEMMs the arrays wait longest: fused or not, sent or asked for, the order of tiles, other loop nests. When
-no change helps any more, several at once are drawn at random, as long as schedules may be made.
+convolutions before them, too, and how far ahead operands are fetched. Then what is fused in all layers of one size,
+which gain or lose by the same. Then the layers one by one, beginning with those before whose GEMMs the arrays wait
+longest: fused or not, sent or asked for, the order of tiles, other loop nests. When no change helps any more, several
+at once are drawn at random, as long as schedules may be made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
 
@@ -24,16 +26,16 @@ from ...program.program import ProgramError
 from ...store.findings import SearchCache
 from ...support.garbage import uncollected
 from ...workload.graph import Graph
-from ...workload.stages import cut
 from .conv import Planner
+from .fusing import Fusible, FusionDepth, fusible
 from .scheduler import NetworkSchedule, Progress, schedule
-from .sharing import HORIZONS, SWITCHES, SharingOptions, streams
-from .sharing_search import HOPELESS, SharingSearch, Toggle
+from .sharing import HORIZONS, SWITCHES, Change, SharingOptions, streams
+from .sharing_search import HOPELESS, ComparisonBudget, SharingSearch
 from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
-#: others: of these so many only while they have no more operations together than `WORK`, but `LEAST` in any case.
-USUAL, FEW, WORK = 34, 8, 16_000
+#: others.
+PAIRED, PLAIN = ComparisonBudget(34, 200_000, least=20), ComparisonBudget(8, 16_000, least=4)
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
 QUICK, THOROUGH_FACTOR = 7, 8
 #: Memories that can send on their own.
@@ -50,37 +52,28 @@ def refined(
     most: int | None = None,
     planner: Planner | None = None,
 ) -> NetworkSchedule:
-    """The fastest schedule of a network among `most` that share what `sharing` says. None: `USUAL` for networks with
-    `pairs`, `FEW` for others. `planner`: who may make single convolutions instead of the loop nests.
+    """The fastest schedule of a network among `most` that share what `sharing` says. None: as `PAIRED` says for
+    networks with something to fuse, as `PLAIN` does for others. `planner`: who may make single convolutions instead of
+    the loop nests.
 
     What each one takes is kept in `memory`, so that an interrupted search goes on and a second one is done at once.
     Raises as `scheduler.schedule` does.
     """
     sharing = sharing or SharingOptions()
-    fusible = pairs(graph, chip, sharing)
-    wide = expansions(graph, chip, fusible)
-    work = WORK if most is None and not fusible else None
-    if most is None:
-        most = USUAL if fusible else FEW
-    if most < 2:
+    some = fusible(graph, chip, sharing)
+    budget = ComparisonBudget(most) if most is not None else PAIRED if some.pairs else PLAIN
+    if budget.most < 2:
         return schedule(graph, chip, progress, memory, sharing)
-    owners = {first: name for name, first in wide.items()}
-    search = SharingSearch(graph, chip, progress, memory, most, owners, work)
-    _descend(search, sharing, fusible, wide, planner)
+    search = SharingSearch(graph, chip, progress, memory, budget, some.owners)
+    _descend(search, sharing, some, planner)
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
-def _descend(
-    search: SharingSearch,
-    sharing: SharingOptions,
-    fusible: Sequence[str],
-    wide: Mapping[str, str],
-    planner: Planner | None,
-) -> None:
-    """First what concerns all layers, then one after the other, then several at once. `fusible`: see `pairs`; `wide`:
-    see `expansions`."""
+def _descend(search: SharingSearch, sharing: SharingOptions, some: Fusible, planner: Planner | None) -> None:
+    """First what concerns all layers, then those with results of one size, then one after the other, then several at
+    once. `some`: what can be fused."""
     graph, chip = search.graph, search.chip
-    if fusible:
+    if some.pairs:
         search.try_(sharing)
         search.try_(replace(sharing, whole=True))
         for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
@@ -91,26 +84,23 @@ def _descend(
     if _streaming(graph, chip):
         search.try_(replace(search.best, deep=True))
     search.try_(replace(search.best, staging=SMALL_SHARE))
-    if sharing.between is Between.WHOLE:
+    if sharing.between is Between.WHOLE and search.spilled:
         search.try_(replace(search.best, between=Between.PLANES))
-    # In a chain of pairs each convolution has two neighbours to go with, and alone it seldom pays.
-    residuals = {name for name, first in wide.items() if first not in fusible}
-    if residuals:
-        search.try_(replace(search.best, expanded=frozenset(residuals)))
-    if fusible:
-        search.try_(replace(search.best, apart=frozenset(fusible), expanded=frozenset()))
+    search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
+    search.try_all(some.changes(some.pairs, (FusionDepth.APART,), search.roomless))
     for horizon in HORIZONS:
         search.try_(replace(search.best, horizon=horizon))
     if planner is not None:
         search.best = replace(search.best, planner=planner, planned=frozenset())
-        search.go_through(lambda layer: [("planned", layer)] if layer in search.alone else [])
-    search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
+        search.go_through(lambda layers: [_toggle("planned", name) for name in layers.intersection(search.alone)])
+    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
+    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless))
     best: SharingOptions | None = None
     while search.best != best:  # once more while that finds something
         best = search.best
-        search.go_through(lambda layer: _toggles(layer, layer in fusible, layer in wide))
-    names = [layer.output for layer in graph.layers]
-    search.jump([toggle for name in names for toggle in _toggles(name, name in fusible, name in wide)])
+        search.go_through(lambda layers: _changes(layers, search, some))
+    names = [frozenset((layer.output,)) for layer in graph.layers]
+    search.jump([change for name in names for change in _changes(name, search, some)])
 
 
 def _sent(graph: Graph, senders: Iterable[TileKind]) -> frozenset[tuple[str, TileKind]]:
@@ -141,7 +131,7 @@ class Effort(StrEnum):
     """How long a network's schedule is searched for, in work: the same result on every machine."""
 
     QUICK = "quick"  #: one schedule, two where weights are only streamed, `QUICK` where depthwise layers can be fused
-    DEFAULT = "default"  #: `USUAL` or `FEW` schedules
+    DEFAULT = "default"  #: as many as `PAIRED` or `PLAIN` says
     THOROUGH = "thorough"  #: `THOROUGH_FACTOR` times as many
 
 
@@ -160,7 +150,7 @@ def with_effort(
         return _quick(graph, chip, progress, memory, sharing)
     most = None
     if effort is Effort.THOROUGH:
-        most = THOROUGH_FACTOR * (USUAL if pairs(graph, chip, sharing) else FEW)
+        most = THOROUGH_FACTOR * (PAIRED if fusible(graph, chip, sharing).pairs else PLAIN).most
     return refined(graph, chip, progress, memory, sharing, most)
 
 
@@ -172,30 +162,25 @@ def _quick(
     convolutions can be fused the best of a few: who sends, all fused or none, room for tensors where some have none,
     and the pairs before which arrays wait longest."""
     start = replace(sharing, whole=True, pushed=_sent(graph, _SENDERS))
-    fusible = pairs(graph, chip, sharing)
-    if not fusible and not _streaming(graph, chip):
+    some = fusible(graph, chip, sharing)
+    if not some.pairs and not _streaming(graph, chip):
         return schedule(graph, chip, progress, memory, start)
-    wide = expansions(graph, chip, fusible)
-    most, owners = QUICK if fusible else 2, {first: name for name, first in wide.items()}
-    search = SharingSearch(graph, chip, progress, memory, most, owners)
-    if fusible:
-        _descend_quickly(search, start, fusible, wide)
+    most = QUICK if some.pairs else 2
+    search = SharingSearch(graph, chip, progress, memory, ComparisonBudget(most), some.owners)
+    if some.pairs:
+        _descend_quickly(search, start, some)
     else:
         search.try_(start)
         search.try_(replace(start, deep=True))
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
-def _descend_quickly(
-    search: SharingSearch, start: SharingOptions, fusible: Sequence[str], wide: Mapping[str, str]
-) -> None:
+def _descend_quickly(search: SharingSearch, start: SharingOptions, some: Fusible) -> None:
     """As `_descend`, of a few schedules."""
     search.hopeless = 1.0
     search.try_(replace(start, pushed=frozenset()))
-    search.try_(replace(search.best, apart=frozenset(fusible)))
-    residuals = frozenset(name for name, first in wide.items() if first not in fusible)
-    if residuals:
-        search.try_(replace(search.best, apart=frozenset(), expanded=residuals))
+    search.try_all(some.changes(some.pairs, (FusionDepth.APART,), search.roomless))
+    search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
     if search.spilled:  # maps that are large: what there is room for decides
         search.try_(replace(search.best, staging=SMALL_SHARE))
         if start.between is Between.WHOLE:
@@ -204,7 +189,8 @@ def _descend_quickly(
     for senders in (_SENDERS[:1], _SENDERS):
         search.try_(replace(search.best, pushed=_sent(search.graph, senders)))
     search.hopeless = 1.0
-    search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
+    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(search.graph))
+    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless))
 
 
 def _streaming(graph: Graph, chip: ChipConfig) -> bool:
@@ -214,39 +200,26 @@ def _streaming(graph: Graph, chip: ChipConfig) -> bool:
     return 2 * sum(weights[name] for name in streamed) > sum(weights.values())
 
 
-def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
-    """The convolutions, by name, that a depthwise one can go with."""
-    if not sharing.fused or (sharing.planner is not None and sharing.planned is None):
-        return []
-    return [stage.layer.output for stage in cut(graph, chip, pastes=True, by_channel=True).stages if stage.before]
+def _changes(layers: frozenset[str], search: SharingSearch, some: Fusible) -> Iterator[Change]:
+    """What may be otherwise in each of some layers."""
+    yield from some.changes(layers, (FusionDepth.APART, FusionDepth.PAIR), search.roomless)
+    for layer in sorted(layers):
+        yield _toggle("pushed", (layer, TileKind.SPM))
+        for switch in SWITCHES:
+            yield _toggle("turned", (layer, switch))
+        yield _toggle("second", layer)
+        yield _toggle("third", layer)
+    yield from some.changes(layers, (FusionDepth.EXPANDED,), search.roomless)
+    for layer in sorted(layers):
+        yield _toggle("pushed", (layer, TileKind.DRAM))
 
 
-def expansions(graph: Graph, chip: ChipConfig, fusible: Sequence[str]) -> dict[str, str]:
-    """Those of the convolutions `fusible` that the one before the depthwise one can go with, too, and that one."""
-    result: dict[str, str] = {}
-    for name in fusible:
-        for stage in cut(graph, chip, pastes=True, expanded=(name,), by_channel=True).stages:
-            if stage.expand:
-                result[name] = stage.expand.output
-    return result
+def _toggle(field: str, entry: object) -> Change:
+    """That a field, a set, gains an entry or loses it."""
 
+    def change(sharing: SharingOptions) -> SharingOptions:
+        some: frozenset[object] = getattr(sharing, field)
+        changes: dict[str, Any] = {field: some ^ {entry}}
+        return replace(sharing, **changes)
 
-def _fusing(layer: str, fusible: bool, wide: bool) -> Iterator[Toggle]:
-    """What may or may not be computed together with a layer."""
-    if wide:
-        yield "expanded", layer
-    if fusible:
-        yield "apart", layer
-
-
-def _toggles(layer: str, fusible: bool, wide: bool) -> Iterator[Toggle]:
-    """What may be otherwise in one layer."""
-    yield from _fusing(layer, fusible, wide=False)
-    yield "pushed", (layer, TileKind.SPM)
-    for switch in SWITCHES:
-        yield "turned", (layer, switch)
-    yield "second", layer
-    yield "third", layer
-    if wide:
-        yield "expanded", layer
-    yield "pushed", (layer, TileKind.DRAM)
+    return change

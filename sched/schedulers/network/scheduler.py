@@ -28,6 +28,7 @@ from ...workload.graph import Graph, Layer
 from ...workload.stages import Lanes, Stage, Stages, cut, spread
 from . import conv, mixing, product, transpose, vector
 from .choices import Choices
+from .fusing import FusionDepth
 from .reuse import Laid, Reuse
 from .sharing import HORIZONS, SharingOptions, streams
 from .shift import Shifter
@@ -60,8 +61,8 @@ class NetworkSchedule:
     `lanes`: channel of each lane of every tensor (see `stages`). `copies`: tensors of the schedule that hold a network
     input, by name, with the name of the input; `packed` ones have the true channels, others a channel for each lane.
     `estimate`: cycles that list scheduling foresees. `micro_ops`: of schedulers that work with them. `alone`: the
-    convolutions that could be made, or are, as if they were alone (see `mixing`). `lowered`: the program of `schedule`,
-    if a search has had to make it.
+    convolutions that could be made, or are, as if they were alone (see `mixing`). `roomless`: what has no room to be
+    computed together, and is not. `lowered`: the program of `schedule`, if a search has had to make it.
     """
 
     graph: Graph
@@ -73,6 +74,7 @@ class NetworkSchedule:
     estimate: int = 0
     micro_ops: MicroOps | None = None
     alone: tuple[str, ...] = ()
+    roomless: tuple[tuple[str, FusionDepth], ...] = ()
     lowered: Lowered | None = None
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
@@ -386,9 +388,12 @@ def schedule(
     if not sharing.fused:
         apart = {layer.output for layer in graph.layers if layer.kind == "conv"}
     close: set[str] = set()
+    roomless: list[tuple[str, FusionDepth]] = []
     while True:
         try:
             with uncollected():
-                return _Builder(graph, chip, progress, memory, apart, close, sharing, reuse).build()
+                result = _Builder(graph, chip, progress, memory, apart, close, sharing, reuse).build()
+            return replace(result, roomless=tuple(roomless))
         except _Apart as refusal:
             (close if refusal.expanded else apart).add(refusal.name)
+            roomless.append((refusal.name, FusionDepth.EXPANDED if refusal.expanded else FusionDepth.PAIR))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from meshloom.hw.spec.config import ChipConfig, TileKind
@@ -47,6 +48,10 @@ class SharingOptions:
     deep: bool = False
     planner: conv.Planner | None = None
     planned: frozenset[str] | None = None
+
+
+#: What a schedule does otherwise than another one.
+Change = Callable[[SharingOptions], SharingOptions]
 
 
 def streams(pixels: int, chip: ChipConfig) -> bool:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -21,9 +20,10 @@ from ...store.findings import SearchCache
 from ...support.garbage import cycles_freed
 from ...workload.graph import Graph
 from .form import form
+from .fusing import FusionDepth, with_room
 from .reuse import Reuse
 from .scheduler import NetworkSchedule, Progress, layer_of, schedule
-from .sharing import SharingOptions
+from .sharing import Change, SharingOptions
 
 #: What progress calls the network when it is scheduled once more.
 ANOTHER = "the whole another way"
@@ -35,11 +35,16 @@ HOPELESS = 1.03
 #: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
 #: some have been tried before.
 _AT_ONCE, _DRAWS = (2, 4), 4
-#: Of a search that is bounded by operations, so many schedules are compared in any case.
-LEAST = 4
 
-#: A field of `SharingOptions`, and the entry that it gains or loses.
-Toggle = tuple[str, object]
+
+@dataclass(frozen=True)
+class ComparisonBudget:
+    """How many schedules a search compares: `most`, and only while they have no more than `work` operations together
+    (None: any number), but `least` in any case."""
+
+    most: int
+    work: int | None = None
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class _Played:
     """A schedule: the cycles that list scheduling foresees, how many operations it has, the cycles that it takes (None:
     it has not been played), and its layers, those first for which arrays wait longest (None: nobody has looked, since
     it was not the best), and those that could be made as if they were alone; whether some tensor between
-    layers has no room in the scratchpad."""
+    layers has no room in the scratchpad; see `NetworkSchedule` for `roomless`."""
 
     estimate: int
     operations: int = 0
@@ -55,6 +60,11 @@ class _Played:
     worst: tuple[str, ...] | None = None
     alone: tuple[str, ...] = ()
     spilled: bool = False
+    roomless: tuple[tuple[str, FusionDepth], ...] = ()
+
+    def same(self, other: _Played) -> bool:
+        """Whether it is another by all that a search looks at."""
+        return (self.estimate, self.operations, self.cycles) == (other.estimate, other.operations, other.cycles)
 
 
 _PLAYED = TypeAdapter(_Played)
@@ -92,24 +102,26 @@ def _decisive(sharing: SharingOptions) -> tuple[object, object]:
 
 class SharingSearch:
     """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
-    could be made as if they were `alone`; whether it has `spilled`. `left`: schedules that may still be made; `owners`:
-    see `_waits`; `work`: operations that they may have together (None: any number), but `LEAST` are compared in any
-    case; `hopeless`: see `HOPELESS`; while it is less than that, two schedules that are not played count as one."""
+    could be made as if they were `alone`; whether it has `spilled`. `roomless`: what had no room to be computed
+    together in any schedule so far; `left`: schedules that may still be made, not counting those that change nothing;
+    `owners`: see `_waits`; `hopeless`: see `HOPELESS`; while it is less than that, two schedules that are not played
+    count as one."""
 
     def __init__(
-        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
-        owners: Mapping[str, str], work: int | None = None,
+        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None,
+        budget: ComparisonBudget, owners: Mapping[str, str],
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
-        self.left, self.most = most, most
+        self.left = self.most = budget.most
         self.hopeless = HOPELESS
         self._refused = 0
-        self._owners, self._work = owners, work
+        self._owners, self._budget = owners, budget
         self.best = SharingOptions()
         self.result: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
         self.alone: tuple[str, ...] = ()
         self.spilled = False
+        self.roomless: set[tuple[str, FusionDepth]] = set()
         self._best: _Played | None = None
         self._tried: set[SharingOptions] = set()
         self._form = form(graph)
@@ -131,15 +143,24 @@ class SharingSearch:
             played, result = self._judged(sharing)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
+        self.roomless.update(played.roomless)
+        if self._best and played.same(self._best):  # made and not played, since it changes nothing
+            self.left += 1
         if played.cycles is not None and self._better(played.cycles):
-            self.best, self.result, self._best = sharing, result, played
+            self.best, self.result, self._best = with_room(sharing, played.roomless), result, played
+            self._tried.add(self.best)
             self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
         if played.cycles is None and self.hopeless < HOPELESS:  # made and not played: half the work
             self._refused ^= 1
             self.left += self._refused
-        if first and self._work is not None:
-            compared = max(LEAST, self._work // played.operations)
+        if first and self._budget.work is not None:
+            compared = max(self._budget.least, self._budget.work // played.operations)
             self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
+
+    def try_all(self, changes: Iterable[Change]) -> None:
+        """Compares the best, changed in each of some ways, with the best so far."""
+        for change in changes:
+            self.try_(change(self.best))
 
     def _recall(self, key: object) -> _Played | None:
         """What is known of a schedule, if it will do now."""
@@ -159,17 +180,18 @@ class SharingSearch:
                 raise
             return _Played(FOREVER), None
 
-    def go_through(self, toggles: Callable[[str], Iterable[Toggle]]) -> None:
-        """Tries to do something otherwise in one layer after the other, always in the worst of those that are left."""
+    def go_through(
+        self, changes: Callable[[frozenset[str]], Iterable[Change]], groups: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
+        """Tries to do something otherwise in one layer after the other, always in the worst of those that are left, or
+        in all layers of its group at once."""
         done: set[str] = set()
         while self.left and (layer := next((layer for layer in self.worst if layer not in done), None)):
-            done.add(layer)
-            for field, entry in toggles(layer):
-                some: frozenset[object] = getattr(self.best, field)
-                changes: dict[str, Any] = {field: some ^ {entry}}
-                self.try_(replace(self.best, **changes))
+            group = frozenset((layer,)) if groups is None else groups.get(layer, frozenset())
+            done |= {layer} | group
+            self.try_all(changes(group))
 
-    def jump(self, toggles: Sequence[Toggle]) -> None:
+    def jump(self, changes: Sequence[Change]) -> None:
         """Tries to do several things at once otherwise, drawn at random, while schedules may be made: where no single
         change helps, two or three may."""
         random = Random(0)
@@ -177,10 +199,8 @@ class SharingSearch:
             if not self.left:
                 return
             sharing = self.best
-            for field, entry in random.sample(toggles, min(len(toggles), random.randint(*_AT_ONCE))):
-                some: frozenset[object] = getattr(sharing, field)
-                changes: dict[str, Any] = {field: some ^ {entry}}
-                sharing = replace(sharing, **changes)
+            for change in random.sample(changes, min(len(changes), random.randint(*_AT_ONCE))):
+                sharing = change(sharing)
             self.try_(sharing)
 
     def _better(self, cycles: int) -> bool:
@@ -200,9 +220,9 @@ class SharingSearch:
         one once more."""
         operations = result.schedule.operations
         if self._hopeless(result.estimate):
-            return _Played(result.estimate, len(operations)), result
+            return _Played(result.estimate, len(operations), roomless=result.roomless), result
         if self._best and self.result and operations == self.result.schedule.operations:
-            return self._best, result
+            return replace(self._best, roomless=result.roomless), result
         needs = self._reuse.needs(operations)
         with cycles_freed():
             done = lowered(result.schedule, self.chip, needs)
@@ -211,5 +231,5 @@ class SharingSearch:
             predicted = prediction(result.schedule, done.program, done.timeline)
             worst = _waits(result, predicted, self.chip, self._owners)
         spilled = not set(result.spilled).issubset(self.graph.outputs)  # these go to DRAM in any case
-        played = _Played(result.estimate, len(operations), cycles, worst, result.alone, spilled)
+        played = _Played(result.estimate, len(operations), cycles, worst, result.alone, spilled, result.roomless)
         return played, replace(result, lowered=done)

@@ -7,7 +7,8 @@ import pytest
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.hw.spec.isa import OFFSET_BITS, Region
 from meshloom.sched.ir.schedule import Gemm, Move, Vec
-from meshloom.sched.schedulers.network.refine import expansions, pairs, refined
+from meshloom.sched.schedulers.network.fusing import fusible
+from meshloom.sched.schedulers.network.refine import refined
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, schedule
 from meshloom.sched.schedulers.network.sharing import SharingOptions
 from meshloom.sched.workload.graph import Graph, Value, Window
@@ -133,8 +134,7 @@ def test_chains_take_turns() -> None:
     assert stages(graph, CHIP, "pw1") == [["stem"], ["dw0"], ["pw0", "dw1", "pw1"], ["dw2", "pw2"]]
     for names in (("pw0", "pw2"), ("pw1",)):
         computes(expanded(graph, CHIP, *names), CHIP)
-    fusible = pairs(graph, CHIP, SharingOptions())
-    assert expansions(graph, CHIP, fusible) == {"pw0": "stem", "pw1": "pw0", "pw2": "pw1"}
+    assert fusible(graph, CHIP, SharingOptions()).wide == {"pw0": "stem", "pw1": "pw0", "pw2": "pw1"}
 
 
 def test_what_does_not_go_together() -> None:

@@ -265,7 +265,9 @@ class _Planner:
 
 def _refined(given: Mapping[str, Any]) -> Callable[[], object]:
     memory = search_cache(None, given["chip"])
-    search = sharing_search.SharingSearch(given["graph"], given["chip"], None, memory, 9, {})
+    search = sharing_search.SharingSearch(
+        given["graph"], given["chip"], None, memory, sharing_search.ComparisonBudget(9), {}
+    )
     return lambda: search.try_(given["sharing"])
 
 

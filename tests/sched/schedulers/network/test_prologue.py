@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from meshloom.sched.schedulers.network.refine import refined
 from meshloom.sched.schedulers.network.reuse import Reuse
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, Progress, schedule, search_cache
 from meshloom.sched.schedulers.network.sharing import LAYERWISE, SharingOptions
+from meshloom.sched.schedulers.network.sharing_search import SharingSearch
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Value, Window
 from meshloom.sched.workload.stages import cut
@@ -184,6 +186,22 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[SharingOptions]:
     return result
 
 
+def counting_differences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Cycles foreseen of all schedules that a search has made and that were not as the best one."""
+    result = list[int]()
+    judged = SharingSearch._judged
+
+    def counted(self: SharingSearch, sharing: SharingOptions) -> object:
+        best = self._best
+        played, schedule = judged(self, sharing)
+        if best is None or not played.same(best):
+            result.append(played.estimate)
+        return played, schedule
+
+    monkeypatch.setattr(SharingSearch, "_judged", counted)
+    return result
+
+
 def test_the_refined_schedule_is_no_slower_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, message = chain(), list[tuple[str, int, int]]()
     ways = [SharingOptions(), SharingOptions(apart=frozenset({"pw0", "pw1", "pw2"}))]
@@ -192,7 +210,7 @@ def test_the_refined_schedule_is_no_slower_and_found_again(tmp_path: Path, monke
     computes(result, CHIP)
     assert cycles(result) <= min(cycles(schedule(graph, CHIP, sharing=way)) for way in ways)
     compared = [what for what in message if what[0] == sharing_search.ANOTHER]
-    assert compared[0][1:] == (1, refine.USUAL)
+    assert compared[0][1:] == (1, refine.PAIRED.most)
     outcome = counting(monkeypatch)
     again = refined(graph, CHIP, None, search_cache(tmp_path, CHIP))
     assert again.schedule == result.schedule
@@ -209,16 +227,17 @@ def test_how_many_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     plain.conv("one", "x", 8, square(3, 1, 1))
     plain.conv("two", "one", 8, square(3, 1, 1))
     graph = plain.graph("plain", "two")
-    result.clear()
+    different = counting_differences(monkeypatch)
     refined(graph, CHIP)
-    assert len(result) == refine.FEW, "nothing to fuse: few schedules"
-    result.clear()
+    assert len(different) == refine.PLAIN.most, "nothing to fuse: few schedules"
+    assert len(result) > len(different), "those that change nothing do not count"
+    different.clear()
     refined(graph, CHIP, most=7)
-    assert len(result) == 7, "unless asked for"
-    result.clear()
-    monkeypatch.setattr(refine, "WORK", 1)
+    assert len(different) == 7, "unless asked for"
+    different.clear()
+    monkeypatch.setattr(refine, "PLAIN", replace(refine.PLAIN, work=1))
     refined(graph, CHIP)
-    assert len(result) == sharing_search.LEAST, "large networks: fewer"
+    assert len(different) == refine.PLAIN.least, "large networks: fewer"
 
 
 def test_the_option() -> None:

@@ -237,7 +237,7 @@ def test_effort_is_work() -> None:
         steps = list[str]()
         result = with_effort(effort, graph, CHIP, lambda name, _number, _of, steps=steps: steps.append(name))
         cycles[effort], outcome[effort] = predict(result.schedule, CHIP).cycles, 1 + steps.count(sharing_search.ANOTHER)
-    assert outcome == {Effort.QUICK: 1, Effort.DEFAULT: refine.FEW}
+    assert outcome == {Effort.QUICK: 1, Effort.DEFAULT: refine.PLAIN.most}
     assert cycles[Effort.DEFAULT] <= cycles[Effort.QUICK]
 
 
