@@ -140,13 +140,17 @@ def _compiler() -> str:
 QUICK = (("gemm:16x16x16", "tiny", 40), ("resnet8", "quad16", 75))
 FULL = (
     *QUICK,
-    ("ds_cnn", "quad16", 80),
-    ("vww", "quad16", 110),
-    ("squeezenet", "quad16", 130),
-    ("efficientnet_lite0", "quad16", 400),
+    ("ds_cnn", "quad16", 75),
+    ("vww", "quad16", 90),
+    ("squeezenet", "quad16", 90),
+    ("efficientnet_lite0", "quad16", 150),
+    ("minilm_block", "quad16", 75),
+    ("mobilenet_v1", "quad16", 150),
+    ("resnet18", "quad16", 130),
+    ("googlenet", "quad16", 170),
     ("squeezenet", "quad32", 150),
-    ("resnet50", "quad32", 900),
-    ("vgg16", "quad32", 600),
+    ("resnet50", "quad32", 300),
+    ("vgg16", "quad32", 500),
 )
 
 

@@ -241,6 +241,23 @@ def test_effort_is_work() -> None:
     assert cycles[Effort.DEFAULT] <= cycles[Effort.QUICK]
 
 
+def test_a_thorough_search_compares_eight_times_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[int | None]()
+
+    def counted(graph: Graph, chip: ChipConfig, *rest: Any) -> NetworkSchedule:
+        compared.append(rest[-1])
+        return schedule(graph, chip)
+
+    monkeypatch.setattr(refine, "refined", counted)
+    grower = Grower(3, Value("x", 3, 8, 8))
+    grower.conv("first", "x", 8)
+    grower.depthwise("dw", "first", square(3, 1, 1))
+    grower.conv("pw", "dw", 8)
+    for graph in (layers(), grower.graph("pair", "pw")):
+        with_effort(Effort.THOROUGH, graph, CHIP)
+    assert compared == [8 * 8, 8 * 34]
+
+
 def test_a_quick_search_does_the_same_with_and_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked up instead of made does not change what is compared next."""
     graph, chip, compared = zoo.load("ds_cnn"), load("quad16"), list[SharingOptions]()
