@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,26 +278,42 @@ def _fix_batch(name: str, value: ValueInfoProto) -> None:
             )
 
 
+class _FirstAxis(NamedTuple):
+    """The first axis of an input. `size`: 0 if it is open; `symbol`: the name that the model gives it."""
+
+    size: int
+    symbol: str
+
+
+#: Entries of an open first axis by which is seen whether it is a batch.
+_DRAWN = 2
+
+
 def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[str, int], name: str) -> ModelProto:
     """A copy of a model whose inputs have sizes that are not fixed in it, or a batch, or the same model if there is
     nothing to bind.
 
     `sizes`: shapes of arrays that the inputs will be given, by input, where they are known: they decide what is not
     fixed. `names`: sizes by the names that the model gives them ("batch"), or by `input:axis`; they replace fixed ones
-    too. A batch becomes 1, whatever it was: the chip takes one picture after the other. Raises OnnxError for a name
-    that the model does not have.
+    too. A batch becomes 1, whatever it was: the chip takes one picture after the other. Where a first axis is no batch,
+    since what is computed for one entry depends on others, the input gets a batch of 1 in front. Raises OnnxError for a
+    name that the model does not have, and for an open first axis that is no batch.
     """
     import onnx
+
+    from .batches import is_batch, is_open_batch, with_batch
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     initializers = {item.name for item in model.graph.initializer}
     used: set[str] = set()
     batches: set[int] = set()
+    steps: dict[str, _FirstAxis] = {}  # which may be no batch
     for value in copy.graph.input:
         dims = value.type.tensor_type.shape.dim
         if value.name in initializers or not dims:
             continue
+        open_batch = is_open_batch(value)
         shape = sizes.get(value.name, ())
         if len(shape) == len(dims) == 4 and dims[3].dim_value == shape[1] != dims[1].dim_value:
             shape = (shape[0], *shape[2:], shape[1])  # channels last
@@ -309,17 +325,53 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
             elif not dim.HasField("dim_value") and axis and len(shape) == len(dims):
                 dim.dim_value = shape[axis]
         if len(dims) > 2 and (dims[0].dim_value != 1 or dims[0].dim_param):
+            if not open_batch or dims[0].dim_value > 1:
+                steps[value.name] = _FirstAxis(dims[0].dim_value, dims[0].dim_param)
             batches.add(dims[0].dim_value)
             dims[0].dim_value = 1
     if unknown := [key for key in names if key not in used]:
         raise OnnxError(f"{name}: no input has a size {unknown[0]!r} to bind; sizes are {_sizes(model)}")
     if copy == model:
         return model
+    whole = onnx.ModelProto()
+    whole.CopyFrom(copy)
     _rebatch(copy, batches)
-    for value in copy.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    del copy.graph.value_info[:]
+    if steps and not _all_fixed(copy):  # other sizes will come with the arrays: until then it can't be seen
+        for value in copy.graph.input:
+            if axis := steps.get(value.name):
+                first = value.type.tensor_type.shape.dim[0]
+                first.dim_value = axis.size
+                if not axis.size:
+                    first.ClearField("dim_value")
+                    first.dim_param = axis.symbol
+    elif steps:
+        for value in whole.graph.input:
+            if value.name in steps:
+                value.type.tensor_type.shape.dim[0].dim_value = steps[value.name].size or _DRAWN
+        for each in (whole, copy):
+            _forget_shapes(each)
+        if not is_batch(whole, copy, name):
+            unsized = [axis.symbol or f"{key}:0" for key, axis in steps.items() if not axis.size]
+            if unsized:
+                raise OnnxError(
+                    f"{name}: the first axis of its inputs is no batch, since what it computes for one entry depends "
+                    f"on others, and has no size; give it one (--bind {unsized[0]}=N)"
+                )
+            copy = with_batch(whole, list(steps))
+    _forget_shapes(copy)
     return copy
+
+
+def _all_fixed(model: ModelProto) -> bool:
+    """Whether all sizes of a model's inputs are there."""
+    return all(dim.dim_value > 0 for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
+
+
+def _forget_shapes(model: ModelProto) -> None:
+    """Takes out the shapes of results, which follow from the inputs'."""
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
 
 
 def _rebatch(model: ModelProto, batches: Container[int]) -> None:
