@@ -50,10 +50,10 @@ def _mistake(item: Any, values: Mapping[str, Any], model: type[BaseModel]) -> st
         return f"{place[0]}: row {place[1]}, column {place[2]} is {_shown(item['input'])}; " + (
             hint or f"a place is one of {known}"
         )
-    return f"{where} = {_shown(item['input'])} {_must(kind, context)}"
+    return f"{where} = {_shown(item['input'])} {_must(kind, context, place)}"
 
 
-def _must(kind: str, context: Mapping[str, Any]) -> str:
+def _must(kind: str, context: Mapping[str, Any], place: Sequence[int | str]) -> str:
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']}"
     if kind == "less_than_equal":
@@ -75,7 +75,9 @@ def _must(kind: str, context: Mapping[str, Any]) -> str:
     if kind.startswith(("model", "dict")):
         return "must be a table of fields"
     if kind.startswith(("tuple", "list")):
-        return 'must be text such as "dram core"'
+        if len(place) == 2 and place[0] == "floorplan":  # its rows are text in the file
+            return 'must be text such as "dram core"'
+        return 'must be a list, such as ["one"] or ["one", "two"]'
     return "is not possible here"
 
 

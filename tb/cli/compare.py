@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.options import Energy, RunNames, SavedChip, examples
+from ..api.options import Energy, RunNames, SavedChip, Set, examples
 from ..results.exits import Exit
+from .fields import saved_chip
 from .outputs import STDOUT, check_places, put
 from .requests import once
 
 if TYPE_CHECKING:
+    from meshloom.hw.spec.config import ChipConfig
+
     from ..results.comparison import Comparisons
     from ..results.named import NamedRun
 
@@ -41,6 +44,7 @@ def compare(
         ),
     ] = None,
     chip: SavedChip = None,
+    set: Set = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="Also write a page (one HTML file that fetches nothing)."),
@@ -70,7 +74,7 @@ def compare(
     bound = None if max_regression is None else _percent(max_regression)
     table = None if energy is None else load_energy(energy)
     check_places(json, out)
-    each = _read(runs, chip)
+    each = _read(runs, saved_chip(chip, set))
     first, *others = each.values()
     if not others and len(pieces := targets(first)) > 1:
         each = pieces
@@ -94,7 +98,7 @@ def compare(
         raise typer.Exit(Exit.WRONG)
 
 
-def _read(names: Sequence[str], chip: str | None) -> Mapping[str, Sequence[NamedRun]]:
+def _read(names: Sequence[str], chip: ChipConfig | None) -> Mapping[str, Sequence[NamedRun]]:
     """The workloads of each run. `chip`: of saved schedules among them. Raises BadParameter, and what looking for a run
     raises."""
     from ..runs.planned import find, is_saved

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..api.options import Area, Clock, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Clock, Energy, RunName, SavedChip, Set, examples
+from .fields import saved_chip
 from .outputs import STDOUT, check_places, put
 from .requests import filled
 
@@ -29,6 +30,7 @@ class ExplainRequest:
     model: Annotated[bool, typer.Option("--model", help="Explain the model's cycles instead of the RTL's.")] = False
     waits: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the most costly waits.")] = 10
     chip: SavedChip = None
+    set: Set = None
     clock: Clock = None
     energy: Energy = None
     area: Area = False
@@ -66,7 +68,7 @@ def explain(request: ExplainRequest) -> None:
     from ..runs.planned import find
 
     check_places(request.json)
-    runs = find(request.run, request.chip)
+    runs = find(request.run, saved_chip(request.chip, request.set))
     part = request.layer is not None or request.operation is not None
     if request.workload is not None or part:
         runs = (one(runs, request.workload),)

@@ -29,6 +29,17 @@ def check_weight_bits(bits: int) -> None:
         raise typer.BadParameter(f"{bits}: weights have 4 or 8 bits", param_hint="--weight-bits")
 
 
+def saved_chip(chip: str | None, texts: Iterable[str] | None) -> ChipConfig | None:
+    """The chip that a file was made for, if it is named. Raises ConfigError; BadParameter for fields of no chip."""
+    from meshloom.hw.spec.config import load
+
+    if chip is None:
+        if texts:
+            raise typer.BadParameter("changes a chip; name it with --chip", param_hint="--set")
+        return None
+    return with_fields(load(chip), texts)
+
+
 def with_fields(chip: ChipConfig, texts: Iterable[str] | None) -> ChipConfig:
     """The chip with other values in some fields. Raises ConfigError."""
     from ..inputs.chips import changed

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ..api.options import Area, Clock, Energy, RunName, SavedChip, examples
+from ..api.options import Area, Clock, Energy, RunName, SavedChip, Set, examples
+from .fields import saved_chip
 from .outputs import check_places, put
 
 app = typer.Typer()
@@ -26,6 +27,7 @@ def report(
         Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, which fetches nothing).")
     ] = None,
     chip: SavedChip = None,
+    set: Set = None,
     clock: Clock = None,
     energy: Energy = None,
     area: Area = False,
@@ -54,7 +56,7 @@ def report(
     from ..runs.planned import find
 
     check_places(out, trace)
-    there = find(run, chip)
+    there = find(run, saved_chip(chip, set))
     chosen = there if workload is None else (one(there, workload),)
     screen = console()
     table = None if energy is None else load_energy(energy)

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ..api.options import Bind, SavedChip, bindings, examples
+from ..api.options import Bind, SavedChip, Set, bindings, examples
 from ..results.exits import expected
+from .fields import saved_chip
 
 app = typer.Typer()
 
@@ -25,6 +26,7 @@ def check(
         Path, typer.Argument(metavar="FILE", help="A saved schedule (.json), a program image or an ONNX file.")
     ],
     chip: SavedChip = None,
+    set: Set = None,
     bind: Bind = None,
 ) -> None:
     """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and,
@@ -35,8 +37,9 @@ def check(
         from ..inputs.sources import described
         from ..report.console import console
 
-        by_channel = load("quad16" if chip is None else chip).core.channel_scales
-        for line in described(path, bindings(bind), by_channel):
+        config = saved_chip(chip, set)
+        by_channel = (config or load("quad16")).core.channel_scales
+        for line in described(path, bindings(bind), by_channel, config):
             console().print(line, markup=False, soft_wrap=True)
         return
     if path.suffix == ".toml":
@@ -45,7 +48,7 @@ def check(
         raise typer.BadParameter("is for ONNX files", param_hint="--bind")
     from ..results.saved import read
 
-    config, program, saved = read(path, chip)
+    config, program, saved = read(path, saved_chip(chip, set))
     from meshloom.sched.lowering.programs import check_program
 
     from ..report.console import console
@@ -68,6 +71,7 @@ def check(
 def disasm(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A program image, or a schedule (.json) to lower.")],
     chip: SavedChip = None,
+    set: Set = None,
 ) -> None:
     """Print a program's instructions, stream by stream, with the labels of its schedule if there is one.
 
@@ -75,7 +79,7 @@ def disasm(
     """
     from ..results.saved import read
 
-    config, program, saved = read(path, chip)
+    config, program, saved = read(path, saved_chip(chip, set))
     from meshloom.sched.program.disasm import listing
 
     for line in listing(program, config, [op.label for op in saved.operations] if saved else ()):

@@ -65,11 +65,15 @@ def incomparable(a: Row, b: Row) -> str:
     if one is not None and other is not None:
         digests = one.model_digest[:8], other.model_digest[:8]
         if all(digests) and digests[0] != digests[1]:
+            if a.workload != b.workload:
+                return f"{b.workload} is another network; compare runs of one"
             return f"two models have this name, with the digests {digests[0]} and {digests[1]}; run one of them again"
         if one.bind != other.bind:
             sizes = (", ".join(each.bind) or "none" for each in (one, other))
             return f"its open sizes differ: {' and '.join(sizes)}; run both with the same --bind"
     if a.network is not None and b.network is not None and a.network.macs != b.network.macs:
+        if a.workload != b.workload:
+            return f"{b.workload} is another network; compare runs of one"
         counts = f"{a.network.macs:,} and {b.network.macs:,}"
         return f"two networks have this name, of {counts} multiply-accumulates; run one of them again"
     return ""

@@ -26,6 +26,7 @@ from .samples import samples_of
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from meshloom.hw.spec.config import ChipConfig
     from meshloom.sched.workload.onnx.floats import FloatNet
     from meshloom.sched.workload.onnx.quantise import Quantised
 
@@ -152,9 +153,12 @@ def _network(source: NetworkSource, on_step: OnStep) -> tuple[Graph, OnnxFile | 
     return graph, file, quantisation
 
 
-def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> list[str]:
+def described(
+    path: Path, bind: Mapping[str, int], by_channel: bool = False, chip: ChipConfig | None = None
+) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. `by_channel`: as in a
-    `NetworkSource`. Raises WorkloadError."""
+    `NetworkSource`. Raises WorkloadError; DoesNotFit if cores of `chip` lack a unit that its layers need."""
+    from meshloom.sched.mapping.emit.fields import UnitUser, check_units
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.reader import as_it_is
@@ -176,19 +180,22 @@ def described(path: Path, bind: Mapping[str, int], by_channel: bool = False) -> 
     if graph is None:
         net = fold_to_end(model, str(path), normalised=True)
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
-        kinds, notes = Counter(layer.kind for layer in net.layers), (*first, *net.notes)
+        layers, notes = list[UnitUser](net.layers), (*first, *net.notes)
         files = "text: .npz or .npy files of numbers" if first else _data_for(net)
         what = f"{kind}; it is quantised with {files} (--input or --calibrate)"
     else:
         sizes = {value.name: list(value.shape) for value in graph.inputs}
-        kinds, notes = Counter(layer.kind for layer in graph.layers), graph.notes
+        layers, notes = list[UnitUser](graph.layers), graph.notes
         what = "8 bits; it runs as it is"
     session(file.model, str(path))  # `run` compares with the file itself
-    layers = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    if chip is not None:
+        for layer in layers:
+            check_units(layer, chip)
+    kinds = Counter(layer.kind for layer in layers)
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     inputs = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    count = sum(kinds.values())
     return [
-        f"{path}: {operators} nodes can run as {count} layers ({layers}); input {inputs}; {what}",
+        f"{path}: {operators} nodes can run as {len(layers)} layers ({by_kind}); input {inputs}; {what}",
         *file.notes,
         *notes,
     ]

@@ -16,13 +16,13 @@ from meshloom.sched.program.program import Program
 SUFFIXES = (".json", ".bin")
 
 
-def read(path: Path, chip: str | None) -> tuple[ChipConfig, Program, Schedule | None]:
+def read(path: Path, chip: str | ChipConfig | None) -> tuple[ChipConfig, Program, Schedule | None]:
     """The chip, the program (that of an image, or of a schedule), unchecked, and the schedule if it is one.
 
     Without `chip` it is the built-in one whose digest the file holds. Raises ConfigError if that is none, and what
     reading a file and making a schedule's program raise.
     """
-    named = None if chip is None else load(chip)
+    named = load(chip) if isinstance(chip, str) else chip
     if path.suffix == ".json":
         saved = Schedule.load(path)
         config = named or _built_in(saved.chip_digest, path)

@@ -44,7 +44,7 @@ class PlannedRun(NamedRun):
         return self.left
 
 
-def find(name: str, chip: str | None = None) -> tuple[NamedRun, ...]:
+def find(name: str, chip: str | ChipConfig | None = None) -> tuple[NamedRun, ...]:
     """The workloads of a run by its name (`results.named.find`), or the one of a saved schedule (.json) or program
     (.bin) that has not run. `chip`: for which a file was made, if not for a built-in one.
 
@@ -53,7 +53,8 @@ def find(name: str, chip: str | None = None) -> tuple[NamedRun, ...]:
     """
     path = Path(name)
     if is_saved(name):
-        return (planned(path, load(chip) if chip else chip_of(path)),)
+        config = load(chip) if isinstance(chip, str) else chip
+        return (planned(path, config or chip_of(path)),)
     if chip is not None:
         raise RunNameError(f"{name}: is a run, whose chip is known; --chip is for saved schedules and programs")
     return named.find(name)

@@ -215,6 +215,14 @@ def test_a_chip_with_another_value_in_a_field(tmp_path: Path, monkeypatch: pytes
     refused = invoke("run", "slow.json")
     assert refused.exit_code == 2
     assert "not (or no longer) a built-in one; name it with --chip (and --set)" in refused.stderr
+    for command in ("check", "disasm", "explain"):
+        shown = invoke(command, "slow.json", *slow)
+        assert shown.exit_code == 0, shown.stderr
+        refused = invoke(command, "slow.json", "--set", "dram.latency=25")
+        assert refused.exit_code == 2
+        assert "changes a chip; name it with --chip" in refused.stderr
+    assert invoke("compare", "slow.json", "slow.json", *slow).exit_code == 2, "the same twice"
+    assert invoke("report", "slow.json", *slow, "--out", "page.html").exit_code == 0
     wrong = invoke("run", "slow.json", "--chip", "tiny", "--set", "dram.latency=26")
     assert wrong.exit_code == 2
     for command in ("run", "schedule"):

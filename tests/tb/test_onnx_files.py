@@ -9,10 +9,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from meshloom.hw.spec.config import load as load_chip
+from meshloom.sched.mapping.tiling.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx import missing_weights
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.missing_weights import with_weights
+from meshloom.tb.inputs.chips import changed
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.sources import NetworkSource, described, load, model_settings, ready
 
@@ -115,6 +118,20 @@ def test_five_dimensions(shape: tuple[int, ...], tmp_path: Path) -> None:
     graph, (feed,) = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",)))
     array = golden_values(graph, feed.arrays)[y] * graph.value(y).step
     assert decibels(run_float(model, x)[y], array) > 25
+
+
+def test_a_chip_without_a_unit_that_a_file_needs(tmp_path: Path) -> None:
+    m = FloatModel()
+    gate = m.node("Sigmoid", m.conv("x", "a", (4, 3, 3, 3)), "b")
+    onnx.save(m.build(m.node("InstanceNormalization", [gate, m.normal(4), m.normal(4)], "y")), tmp_path / "m.onnx")
+    chip = load_chip("quad8")
+    with pytest.raises(DoesNotFit, match=r"layer b needs a table, and cores of quad8 have none; .*core.vec_table=true"):
+        described(tmp_path / "m.onnx", {}, chip=chip)
+    table = changed(chip, {"core.vec_table": True})
+    with pytest.raises(DoesNotFit, match=r"normalises maps, and cores of quad8 cannot; .*core.vec_whole=true"):
+        described(tmp_path / "m.onnx", {}, chip=table)
+    lines = described(tmp_path / "m.onnx", {}, chip=changed(table, {"core.vec_whole": True}))
+    assert lines == described(tmp_path / "m.onnx", {})
 
 
 @pytest.mark.parametrize("renamed", [False, True])

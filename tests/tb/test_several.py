@@ -145,6 +145,9 @@ def test_what_does_other_work_is_not_compared() -> None:
     first = row("net", settings=settings("loop_order", model_digest="a" * 64))
     other = row("net", settings=settings("zigzag", model_digest="b" * 64))
     sized = row("net", settings=settings("zigzag", model_digest="a" * 64, bind=("batch=2",)))
+    stranger = row("other", settings=settings("zigzag", model_digest="b" * 64))
+    with pytest.raises(CompareRunsError, match=r"net: other is another network; compare runs of one$"):
+        compare(named(first), named(stranger))
     with pytest.raises(CompareRunsError, match="two models have this name, with the digests aaaaaaaa and bbbbbbbb"):
         compare(named(first), named(other))
     rankings = ranked({"one": named(first), "two": named(other), "three": named(sized)})

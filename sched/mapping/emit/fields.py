@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import SCALED_BIAS_WORDS, Pair, VectorOp
@@ -34,22 +35,37 @@ WHOLE_OPS = {
 }
 
 
+class UnitUser(Protocol):
+    """A layer, of integers or of real numbers, as far as it says which units it needs."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def output(self) -> str: ...
+
+    @property
+    def by(self) -> str | None: ...
+
+
 def operation_of(layer: Layer, chip: ChipConfig) -> VectorOp:
     """What the vector unit does for a layer. Raises DoesNotFit if cores of the chip cannot."""
-    if layer.by is not None:
-        if not chip.core.vec_whole:
-            raise DoesNotFit(
-                f"layer {layer.output} normalises maps, and cores of {chip.name} cannot; take another chip, or set "
-                "core.vec_whole = true in its file"
-            )
-        return WHOLE_OPS[layer.by][0]
-    op = (VECTOR_OPS | FUNCTION_OPS)[layer.kind]
-    if op is VectorOp.TABLE and not chip.core.vec_table:
+    check_units(layer, chip)
+    return WHOLE_OPS[layer.by][0] if layer.by is not None else (VECTOR_OPS | FUNCTION_OPS)[layer.kind]
+
+
+def check_units(layer: UnitUser, chip: ChipConfig) -> None:
+    """Raises DoesNotFit if cores of the chip lack a unit that a layer needs."""
+    if layer.by is not None and not chip.core.vec_whole:
+        raise DoesNotFit(
+            f"layer {layer.output} normalises maps, and cores of {chip.name} cannot; take another chip, or set "
+            "core.vec_whole = true in its file (or with --set core.vec_whole=true)"
+        )
+    if layer.kind == "table" and not chip.core.vec_table:
         raise DoesNotFit(
             f"layer {layer.output} needs a table, and cores of {chip.name} have none; take another chip, or set "
-            "core.vec_table = true in its file"
+            "core.vec_table = true in its file (or with --set core.vec_table=true)"
         )
-    return op
 
 
 def bias_rows(fixed: Mapping[str, int]) -> int:

@@ -35,7 +35,7 @@ from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others.
-PAIRED, PLAIN = ComparisonBudget(34, 200_000, least=20), ComparisonBudget(8, 16_000, least=4)
+PAIRED, PLAIN = ComparisonBudget(28, 200_000, least=20), ComparisonBudget(8, 16_000, least=4)
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
 QUICK, THOROUGH_FACTOR = 7, 8
 #: Memories that can send on their own.

@@ -72,8 +72,10 @@ class HostPart:
 
     @property
     def note(self) -> str:
-        """Which nodes they are, in a sentence for people."""
+        """Which nodes they are, in a sentence for people; empty if they are constants alone."""
         work = [node for node in self.nodes if node.op_type != "Constant"]
+        if not work:
+            return ""
         names = [f"{operator_name(node)} {node.output[0]}" for node in work[:_NAMED]]
         more = f" and {len(work) - _NAMED} more" if len(work) > _NAMED else ""
         verb = "runs" if len(work) == 1 else "run"
@@ -103,7 +105,7 @@ def fold_to_end(model: ModelProto, name: str, *, normalised: bool, cuts: Mapping
                 raise
             refused |= more
             continue
-        net.notes.append(HostPart(model, net.origins, name).note)
+        net.notes.extend(filter(None, [HostPart(model, net.origins, name).note]))
         return net
     return fold(model, name, normalised=normalised, generous=True, cuts=cuts)
 
