@@ -132,8 +132,12 @@ def meaning(source: SavedSource, schedule: Schedule, chip: ChipConfig) -> Worklo
     try:
         requests = table.find(name, chip)
     except WorkloadError as error:
+        why = str(error)
+        if source.workload is None:  # the file's own word, not the user's
+            why = f"computes {name!r}, which is no built-in workload"
         raise WorkloadError(
-            f'{source.path}: {error}; name what it computes with --workload, or --workload "" to run it unchecked'
+            f"{source.path}: {why}; name what it computes with --workload (your .onnx file, say, and its --input), or "
+            'run it unchecked with --workload ""'
         ) from error
     if len(requests) != 1:
         raise WorkloadError(f"{source.path}: workload {name!r} is {len(requests)} layers; name one with --workload")

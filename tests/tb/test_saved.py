@@ -137,6 +137,12 @@ def renamed(old: str, new: str) -> Callable[[Schedule], Schedule]:
     [
         (lambda value: value, ("--chip", "quad8"), ["tiny", "quad8", "made for chip", "--chip"]),
         (lambda value: value.model_copy(update={"workload": "resnet9/x"}), (), ["'resnet9/x'", "--workload"]),
+        (
+            lambda value: value.model_copy(update={"workload": "mine"}),
+            (),
+            ["computes 'mine', which is no built-in workload; name what it computes with --workload (your .onnx file"],
+        ),
+        (lambda value: value, ("--workload", "mine"), ["s.json: unknown workload 'mine'"]),
         (lambda value: value.model_copy(update={"workload": "resnet8/*"}), (), ["layers", "--workload"]),
         (lambda value: value, ("--workload", "gemm:5x6x8"), ["tensor", "gemm:5x6x8", "[5, 7"]),
         (lambda value: value.model_copy(update={"tensors": ()}), (), ["tensors are", '--workload ""']),
