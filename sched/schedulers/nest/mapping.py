@@ -47,6 +47,14 @@ RELEVANT = {
 }
 
 
+#: What tools that have other letters call a dimension.
+_MEANINGS = {
+    Dimension.K: "output channels; N of a product MxNxK",
+    Dimension.C: "input channels; K of a product MxNxK",
+    Dimension.OX: "columns; M of a product MxNxK",
+}
+
+
 class MemoryPlace(StrEnum):
     """Where a level of a tool's memory hierarchy is on a chip of ours."""
 
@@ -108,9 +116,10 @@ class LayerMapping:
             need, have = ceil(size / unrolled), _product(first[1], dimension)
             if have != need:
                 times = f" ({unrolled} at a time)" * (unrolled > 1)
+                meaning = f" ({_MEANINGS[dimension]})" if dimension in _MEANINGS else ""
                 raise MappingError(
-                    f"the loops over {dimension} make {have} iterations{times}, but {dimension} = {size} needs {need}: "
-                    "factors must multiply up to the layer"
+                    f"the loops over {dimension}{meaning} make {have} iterations{times}, but {dimension} = {size} "
+                    f"needs {need}: factors must multiply up to the layer"
                 )
 
     def _unrolled(self, dimension: Dimension) -> int:

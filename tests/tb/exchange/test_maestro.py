@@ -110,7 +110,11 @@ def test_weights_that_stay_in_the_array_are_refused(tmp_path: Path) -> None:
             "SpatialMap(4,4) C",
             r"Y and C are unrolled together over one level; unroll one at each",
         ),
-        ("TemporalMap(4,4) C", "TemporalMap(3,3) C", r"the loops over C make 9 iterations, but C = 8 needs 8: factors"),
+        (
+            "TemporalMap(4,4) C",
+            "TemporalMap(3,3) C",
+            r"the loops over C \(input channels; K of .*\) make 9 iterations, but C = 8 needs 8",
+        ),
         ("Type: CONV", "Type: DSCONV", r"layer CONV: is of type DSCONV, which has no mapping here; CONV and GEMM"),
         ("K: 16, ", "", r"has no K among its Dimensions; give K, C, R, S, Y, X"),
         ("K: 16, ", "K: 32, ", r"is of another layer: K = 32, but conv:8x8x8-16,k3,p1 has K = 16; name its own with"),

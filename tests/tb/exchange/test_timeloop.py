@@ -99,7 +99,11 @@ def test_the_statistics_beside_a_map_are_its_claim(tmp_path: Path) -> None:
         ("[Inputs, Weights]", "[Inputs, Weights", r"is not YAML: .*line "),
         ("type: spatial", "type: spacial", r"mapping.2.type: Input should be 'temporal', 'spatial'"),
         ("K2 R3", "K2 R2", r"loops over FX make 2 iterations, but FX = 3 needs 3: factors must multiply up"),
-        ("C1 K4", "C1 K3", r"loops over K make 4 iterations .3 at a time., but K = 16 needs 6"),
+        (
+            "C1 K4",
+            "C1 K3",
+            r"loops over K .output channels; N of a product MxNxK. make 4 iterations .3 at a time., but K = 16 needs 6",
+        ),
         ("C8 K2", "C8 X2", r"target CoreMemory: dimension X is none of N, K"),
         ("C8 K2", "C8,3 K2", r"factor 'C8,3' has a remainder"),
         ("C8 K2", "C0 K2", r"factor 'C0' leaves open what it is"),

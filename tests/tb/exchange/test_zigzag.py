@@ -68,7 +68,10 @@ def test_an_example_computes_its_layer() -> None:
             r"inputs.temporal_mapping: is missing; it must be LAYER_complete.json of",
         ),
         (("outputs", "latency", "computation", "long"), r"outputs.latency.computation: Input should be a valid number"),
-        (("inputs", "layer", "loop_dimensions", "K", 65), r"K make 4 iterations .16 at a time., but K = 65 needs 5"),
+        (
+            ("inputs", "layer", "loop_dimensions", "K", 65),
+            r"MxNxK. make 4 iterations .16 at a time., but K = 65 needs 5",
+        ),
         (("inputs", "layer", "loop_dimensions", "G", 2), r"loop_dimensions: G = 2: a layer in groups"),
         (("inputs", "temporal_mapping", "W", [["(C, 64)"]]), r"temporal_mapping.W has 1 levels for 2 memories"),
         (
