@@ -101,6 +101,7 @@ def find(name: str) -> tuple[Workload, ...]:
         return (network[name],)
     if network and "/" not in name:
         return tuple(network.values())
+    check_whole(name)
     choices = list(network) or [*zoo.names(), "regression"]
     choices_of = list(network) or list(dict.fromkeys((*zoo.names(), *names(), "regression")))
     hint = near(name, choices_of) or f"there are {', '.join(choices)}, conv: and gemm:"
@@ -148,3 +149,12 @@ _REGRESSION = (
 def regression() -> tuple[Workload, ...]:
     """What `make sim` runs: every layer of ResNet-8 with its real activation, then `_REGRESSION`, which says why."""
     return *find("resnet8"), *(layer for name in _REGRESSION for layer in find(name))
+
+
+def check_whole(name: str) -> None:
+    """Raises WorkloadError for a layer of a file."""
+    file, mark, layer = name.partition(".onnx/")
+    if mark and layer:
+        raise WorkloadError(
+            f"{name}: a layer of a file cannot run by itself; run {file}.onnx (--layers lists its layers)"
+        )

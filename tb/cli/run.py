@@ -164,14 +164,19 @@ def _copies(request: RunRequest) -> list[tuple[Report, Path]]:
 def _sources(request: RunRequest, names: Sequence[str], tensors: Path) -> list[Source]:
     """The workloads of a request, with what the network among them is fed. `tensors`: folder for its outputs. Raises
     BadParameter."""
+    from meshloom.sched.workload.catalog import check_whole
+
     from ..inputs.sources import NetworkSource
     from ..runs.kinds.mappings import source_of
     from ..runs.kinds.table import is_file, is_mapping, is_network
     from ..runs.saved import SavedSource
 
+    for name in names:
+        check_whole(name)
     count = sum(is_network(name) or is_file(name) for name in names)
     inputs, calibrate, labels, bind = request.inputs, request.calibrate, request.labels, request.bind
-    for option, value in (("--input", inputs or calibrate), ("--labels", labels), ("--bind", bind)):
+    fed = (("--input", inputs), ("--calibrate", calibrate), ("--labels", labels), ("--bind", bind))
+    for option, value in fed:
         if value and count != 1:
             raise typer.BadParameter(f"is for one network; given are {count}", param_hint=option)
     mapped = {

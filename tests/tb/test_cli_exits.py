@@ -221,7 +221,15 @@ def test_results_that_cannot_be_written_are_shown(
         (["run", "gemm:8x8x8", "absent.onnx", "--chip", "tiny"], "error: absent.onnx: cannot be read"),
         (["run", "resnet8", "ds_cnn", "--input", "wide.png"], "--input: is for one network; given are 2"),
         (["run", "gemm:8x8x8", "--input", "wide.png"], "--input: is for one network; given are 0"),
-        (["run", "resnet8", "resnet8/fc", "--calibrate", "x.png", "vww"], "is for one network; given are 2"),
+        (["run", "resnet8", "resnet8/fc", "--calibrate", "x.png", "vww"], "--calibrate: is for one network; given are"),
+        (
+            ["run", "odd.onnx/conv", "--input", "x.png"],
+            "odd.onnx/conv: a layer of a file cannot run by itself; run odd",
+        ),
+        (
+            ["schedule", "odd.onnx/conv"],
+            "odd.onnx/conv: a layer of a file cannot run by itself; run odd.onnx (--layers",
+        ),
         (["run", "gemm:8x8x8", "--labels", "wide.png"], "--labels: is for one network; given are 0"),
         (
             ["run", "resnet8", "--chip", "tiny", "--labels", "wide.png"],
