@@ -66,6 +66,7 @@ def test_how_files_of_networks_are_read(tmp_path: Path) -> None:
     assert result.readings == {str(tmp_path / "mine.onnx"): FileReading(bind=(("length", 8),))}
     for text, message in (
         (f'{mine}calibrate = ["three.npy"]\n', "calibrate: there is no file .*three.npy"),
+        (f'{mine}calibrate = "one.npy"\n', 'calibrate = "?one.npy"? must be a list, such as'),
         (
             f'[[network]]\nname = "vww"\n{files}',
             "calibrate and bind are for .onnx files; vww has its own",
