@@ -150,7 +150,7 @@ def test_any_mapping_on_cores_computes_the_layer(seed: int) -> None:
 @pytest.mark.parametrize(
     ("loops", "array", "says"),
     [
-        (("C32 | OX8 K8",) * 3, "OX4 K2", "loops over K .output channels; N of .*. make 8 iterations .2 at a time., but K = 32 needs 16"),
+        (("C32 | OX8 K8",) * 3, "OX4 K2", "channels; N of .*. make 8 iterations .2 at a time., but K = 32 needs 16"),
         (("C32 | OX8 K8", "C32 | K8 OX8", "C32 | OX8 K8"), "OX4 K4", "same loops in the same order"),
         (("C8 | OX8 K8",) * 3, "OX4 K4 C4", "C 4 is unrolled.*unroll pixels.*or run the nearest mapping .--nearest"),
         (("C32 | OX4 K8",) * 3, "OX8 K4", "8 pixels are unrolled over the array of tiny.*at most 4.*in 2 turns"),
