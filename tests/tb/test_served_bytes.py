@@ -22,7 +22,7 @@ from ..sched.network_graphs import Grower
 from .served_chip import CHIP
 
 
-class _Memory:
+class _NumpyDram:
     """DRAM as a session reads it, in NumPy."""
 
     def __init__(self, memories: functional.Memories) -> None:
@@ -51,7 +51,7 @@ def test_lanes_without_a_channel_count_where_they_must_be_zero(batch: int) -> No
 
     def outcome() -> executor.Outcome:
         compilation = cast("Any", SimpleNamespace(served=net))
-        return executor._compare(compilation, images, 0, cast("Any", _Memory(memories)))
+        return executor._compare(compilation, images, 0, cast("Any", _NumpyDram(memories)))
 
     pixels, tensors = 16 * batch, {tensor.name: tensor for tensor in net.results()}
     right = outcome()

@@ -99,8 +99,8 @@ def _descend(search: SharingSearch, sharing: SharingOptions, some: Fusible, plan
     while search.best != best:  # once more while that finds something
         best = search.best
         search.go_through(lambda layers: _changes(layers, search, some))
-    names = [frozenset((layer.output,)) for layer in graph.layers]
-    search.jump([change for name in names for change in _changes(name, search, some)])
+    singles = [frozenset((layer.output,)) for layer in graph.layers]
+    search.jump([change for single in singles for change in _changes(single, search, some)])
 
 
 def _sent(graph: Graph, senders: Iterable[TileKind]) -> frozenset[tuple[str, TileKind]]:
@@ -160,7 +160,7 @@ def _quick(
 ) -> NetworkSchedule:
     """One schedule; where weights are only streamed the better of two, with all of B for them or not; where depthwise
     convolutions can be fused the best of a few: who sends, all fused or none, room for tensors where some have none,
-    and the pairs before which arrays wait longest."""
+    and the pairs of one size, those first before which arrays wait longest."""
     start = replace(sharing, whole=True, pushed=_sent(graph, _SENDERS))
     some = fusible(graph, chip, sharing)
     if not some.pairs and not _streaming(graph, chip):

@@ -7,8 +7,8 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,71 @@ _EXACT, _TOLERANCES = (
 )
 #: What names an open axis that is a batch begin with.
 _BATCH = "batch"
+#: Entries of an open first axis by which is seen whether it is a batch.
+_DRAWN = 2
+
+
+class FirstAxis(NamedTuple):
+    """The first axis of an input. `size`: 0 if it is open; `symbol`: the name that the model gives it; `batch`: whether
+    it surely is one."""
+
+    size: int
+    symbol: str
+    batch: bool
+
+
+def without_batches(model: ModelProto, firsts: Mapping[str, FirstAxis], name: str) -> ModelProto:
+    """A copy of a model whose batches are 1. Inputs whose first axis is none get a batch of 1 in front; where other
+    sizes are open this cannot be seen, and they stay as they are. `firsts`: of inputs that may have a batch. Raises
+    OnnxError for a first axis that is none and has no size."""
+    unsure = {key: axis for key, axis in firsts.items() if not axis.batch}
+    single = _sized(model, dict.fromkeys(firsts, 1))
+    if unsure and not _all_fixed(single):
+        return _sized(model, {key: 1 for key in firsts if key not in unsure})
+    _rebatch(single, {axis.size for axis in firsts.values()})
+    whole = _sized(model, {key: 1 if axis.batch else axis.size or _DRAWN for key, axis in firsts.items()})
+    if not unsure or is_batch(whole, single, name):
+        return single
+    unsized = [axis.symbol or f"{key}:0" for key, axis in unsure.items() if not axis.size]
+    if unsized:
+        raise OnnxError(
+            f"{name}: the first axis of its inputs is no batch, since what it computes for one entry depends on "
+            f"others, and has no size; give it one (--bind {unsized[0]}=N)"
+        )
+    return with_batch(whole, list(unsure))
+
+
+def _sized(model: ModelProto, sizes: Mapping[str, int]) -> ModelProto:
+    """A copy of a model with other sizes of some inputs' first axes, and without the shapes that follow from these."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in copy.graph.input:
+        if value.name in sizes:
+            value.type.tensor_type.shape.dim[0].dim_value = sizes[value.name]
+    for value in copy.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del copy.graph.value_info[:]
+    return copy
+
+
+def _all_fixed(model: ModelProto) -> bool:
+    """Whether all sizes of a model's inputs are there."""
+    return all(dim.dim_value > 0 for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
+
+
+def _rebatch(model: ModelProto, batches: Container[int]) -> None:
+    """A batch of 1 in the shapes that a model reshapes to."""
+    from onnx import numpy_helper
+
+    shapes = {node.input[1] for node in model.graph.node if node.op_type in ("Reshape", "Expand")}
+    for item in model.graph.initializer:
+        if item.name in shapes:
+            array = numpy_helper.to_array(item).copy()
+            if array.size > 1 and array[0] > 1 and int(array[0]) in batches:
+                array[0] = 1
+                item.CopyFrom(numpy_helper.from_array(array, item.name))
 
 
 def is_open_batch(value: ValueInfoProto) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,10 +263,6 @@ def _fix_batch(name: str, value: ValueInfoProto) -> None:
             f"{name}: input {value.name!r} has {len(dims)} dimensions; it may have 1 to 5, say [1, channels, rows, "
             "columns], [1, channels, columns] or [1, features]"
         )
-    if len(dims) > 2 and dims[0].HasField("dim_value") and dims[0].dim_value > 1:
-        raise OnnxError(
-            f"{name}: input {value.name!r} has a batch of {dims[0].dim_value}; bind it (--bind) or export it with 1"
-        )
     if len(dims) > 1 and not dims[0].HasField("dim_value"):
         dims[0].dim_value = 1
     for index, dim in enumerate(dims):
@@ -276,17 +272,10 @@ def _fix_batch(name: str, value: ValueInfoProto) -> None:
                 f"{name}: dimension {index} of input {value.name!r} is not fixed ({free}); give it a size "
                 f"(--bind {size}=N), or a picture or an array of that size (--input)"
             )
-
-
-class _FirstAxis(NamedTuple):
-    """The first axis of an input. `size`: 0 if it is open; `symbol`: the name that the model gives it."""
-
-    size: int
-    symbol: str
-
-
-#: Entries of an open first axis by which is seen whether it is a batch.
-_DRAWN = 2
+    if len(dims) > 2 and dims[0].HasField("dim_value") and dims[0].dim_value > 1:
+        raise OnnxError(
+            f"{name}: input {value.name!r} has a batch of {dims[0].dim_value}; bind it (--bind) or export it with 1"
+        )
 
 
 def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[str, int], name: str) -> ModelProto:
@@ -301,14 +290,13 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
     """
     import onnx
 
-    from .batches import is_batch, is_open_batch, with_batch
+    from .batches import FirstAxis, is_open_batch, without_batches
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     initializers = {item.name for item in model.graph.initializer}
     used: set[str] = set()
-    batches: set[int] = set()
-    steps: dict[str, _FirstAxis] = {}  # which may be no batch
+    firsts: dict[str, FirstAxis] = {}
     for value in copy.graph.input:
         dims = value.type.tensor_type.shape.dim
         if value.name in initializers or not dims:
@@ -324,67 +312,12 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
                 dim.dim_value = names[keys[0]]
             elif not dim.HasField("dim_value") and axis and len(shape) == len(dims):
                 dim.dim_value = shape[axis]
-        if len(dims) > 2 and (dims[0].dim_value != 1 or dims[0].dim_param):
-            if not open_batch or dims[0].dim_value > 1:
-                steps[value.name] = _FirstAxis(dims[0].dim_value, dims[0].dim_param)
-            batches.add(dims[0].dim_value)
-            dims[0].dim_value = 1
+        if len(dims) > 2 and dims[0].dim_value != 1:
+            size = dims[0].dim_value
+            firsts[value.name] = FirstAxis(size, dims[0].dim_param, open_batch and not size)
     if unknown := [key for key in names if key not in used]:
         raise OnnxError(f"{name}: no input has a size {unknown[0]!r} to bind; sizes are {_sizes(model)}")
-    if copy == model:
-        return model
-    whole = onnx.ModelProto()
-    whole.CopyFrom(copy)
-    _rebatch(copy, batches)
-    if steps and not _all_fixed(copy):  # other sizes will come with the arrays: until then it can't be seen
-        for value in copy.graph.input:
-            if axis := steps.get(value.name):
-                first = value.type.tensor_type.shape.dim[0]
-                first.dim_value = axis.size
-                if not axis.size:
-                    first.ClearField("dim_value")
-                    first.dim_param = axis.symbol
-    elif steps:
-        for value in whole.graph.input:
-            if value.name in steps:
-                value.type.tensor_type.shape.dim[0].dim_value = steps[value.name].size or _DRAWN
-        for each in (whole, copy):
-            _forget_shapes(each)
-        if not is_batch(whole, copy, name):
-            unsized = [axis.symbol or f"{key}:0" for key, axis in steps.items() if not axis.size]
-            if unsized:
-                raise OnnxError(
-                    f"{name}: the first axis of its inputs is no batch, since what it computes for one entry depends "
-                    f"on others, and has no size; give it one (--bind {unsized[0]}=N)"
-                )
-            copy = with_batch(whole, list(steps))
-    _forget_shapes(copy)
-    return copy
-
-
-def _all_fixed(model: ModelProto) -> bool:
-    """Whether all sizes of a model's inputs are there."""
-    return all(dim.dim_value > 0 for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
-
-
-def _forget_shapes(model: ModelProto) -> None:
-    """Takes out the shapes of results, which follow from the inputs'."""
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    del model.graph.value_info[:]
-
-
-def _rebatch(model: ModelProto, batches: Container[int]) -> None:
-    """A batch of 1 in the shapes that a model reshapes to."""
-    from onnx import numpy_helper
-
-    shapes = {node.input[1] for node in model.graph.node if node.op_type in ("Reshape", "Expand")}
-    for item in model.graph.initializer:
-        if item.name in shapes:
-            array = numpy_helper.to_array(item).copy()
-            if array.size > 1 and array[0] > 1 and int(array[0]) in batches:
-                array[0] = 1
-                item.CopyFrom(numpy_helper.from_array(array, item.name))
+    return model if copy == model and not firsts else without_batches(copy, firsts, name)
 
 
 def _sizes(model: ModelProto) -> str:

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from meshloom.sched.workload.onnx.errors import OnnxError
-from meshloom.sched.workload.onnx.load import bound
+from meshloom.sched.workload.onnx.load import bound, check
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
@@ -100,6 +100,23 @@ def test_an_open_axis_of_steps_needs_a_size() -> None:
     assert shapes(bound(bound(model, {}, {"seq": 3}, "m"), {"x": (3, 1, 6)}, {}, "m")) == [[1, 3, 1, 6]]
     with pytest.raises(OnnxError, match="is no batch"):
         bound(bound(model, {}, {}, "m"), {"x": (1, 1, 6)}, {}, "m")
+
+
+def test_shapes_stay_until_all_sizes_are_there() -> None:
+    """What tokens are reshaped to is no batch that becomes 1, although an axis is open when it is first looked at."""
+    model = attentive(5)
+    dim = model.graph.input[0].type.tensor_type.shape.dim[1]
+    dim.ClearField("dim_value")
+    dim.dim_param = "batch"
+    first = bound(model, {}, {}, "model")
+    assert shapes(first) == [[5, 0, 8]]
+    whole = bound(first, {"x": (5, 1, 8)}, {}, "model")
+    assert shapes(whole) == [[1, 5, 1, 8]]
+    x = np.random.default_rng(4).normal(0, 1, (5, 1, 8)).astype(np.float32)
+    (result,), (exact,) = run_float(whole, x[None]).values(), run_float(attentive(5), x).values()
+    np.testing.assert_allclose(result, exact, rtol=1e-5)
+    with pytest.raises(OnnxError, match=r"dimension 1 of input 'x' is not fixed .batch."):
+        check(first, "model", ("Reshape", "Transpose", "MatMul", "Softmax"))
 
 
 def test_what_is_named_a_batch_is_one() -> None:
