@@ -147,8 +147,8 @@ Calibrate = Annotated[
     typer.Option(
         "--calibrate",
         metavar="FILE",
-        help="Pictures to quantise a float model with; default: those of --input, or, where nothing runs, numbers that "
-        "are drawn: cycles hardly depend on them.",
+        help="Pictures to quantise a float model with; default: those of --input, or numbers that are drawn: cycles "
+        "hardly depend on them.",
     ),
 ]
 Calibration = Annotated[
@@ -176,7 +176,7 @@ Seed = Annotated[
         "--seed",
         min=0,
         metavar="N",
-        help="Of the weights that an ONNX file has shapes of and no numbers; they are drawn.",
+        help="Of what is drawn: the input of an ONNX file without files for it, weights of which it has shapes alone.",
     ),
 ]
 _A_RUN = (

@@ -91,17 +91,24 @@ def export(request: ExportRequest) -> None:
     scheduler = with_effort(with_budget(request.scheduler, request.budget), request.effort)
     workload, screen = _read(request, chip), console(stderr=True)
     workload.check(chip)
-    if workload.runs != 1:
-        raise typer.BadParameter(f"{request.input} has {workload.runs} inputs; give one", param_hint="--input")
+    _check_inputs(request, workload.runs)
     if workload.scheduled_as is not None:
         check_scheduler(scheduler, workload.scheduled_as)
     with limited(request.time_limit, request.memory_limit, request.network), searching(screen) as listener:
-        (run,) = workload.prepare(chip, scheduler, listener)
+        runs = workload.prepare(chip, scheduler, listener)
+    _check_inputs(request, len(runs))
+    (run,) = runs
     with Working(screen, f"{run.name}: writing its files"):
         result = files(run, chip)
         write_folder(request.out, result)
     for name in result:
         console().print(str(request.out / name), markup=False, soft_wrap=True)
+
+
+def _check_inputs(request: ExportRequest, count: int) -> None:
+    """Raises BadParameter for a file of several inputs."""
+    if count != 1:
+        raise typer.BadParameter(f"{request.input} has {count} inputs; give one", param_hint="--input")
 
 
 def _read(request: ExportRequest, chip: ChipConfig) -> WorkloadRequest:

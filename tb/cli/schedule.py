@@ -222,7 +222,6 @@ def _requests(request: ScheduleRequest, chip: ChipConfig, scheduler: str) -> Seq
             bind=tuple(bindings(request.bind).items()),
             ranges=ranges_of(request.calibration),
             seed=request.seed,
-            unfed=True,
         )
         workloads = table.requests(source, chip)
     else:

@@ -33,16 +33,19 @@ def fed_bytes(source: NetworkSource, file: OnnxFile, graph: Graph) -> list[Feed]
 
     inside = quantised_inputs(file.model)
     feeds = [
-        Feed(sample.name, fed_exactly(sample, graph, file.inputs, inside)) for sample in file.samples(source.inputs)
+        Feed(sample.name, fed_exactly(sample, graph, file.inputs, inside))
+        for sample in file.fed(source.inputs, source.calibration)
     ]
     cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in feeds)
-    check_integer(file.model, graph, cases, source.name)
-    return feeds
+    titles = check_integer(file.model, graph, cases, source.name)
+    return [replace(feed, titles=titles) for feed in feeds]
 
 
 def fed_numbers(source: NetworkSource, file: OnnxFile, quantisation: Quantised, start: Start) -> list[Feed]:
-    """Feeds of a network whose model begins on the host, one for each file. Raises InputError."""
+    """Feeds of a network whose model begins on the host: one for each file; without files one of an example. Raises
+    InputError."""
     from meshloom.sched.workload.onnx.original import Original
+    from meshloom.sched.workload.onnx.start import examples
 
     from .numbers import read_numbers
     from .pictures import quantise_input
@@ -52,11 +55,14 @@ def fed_numbers(source: NetworkSource, file: OnnxFile, quantisation: Quantised, 
     )
     values = {value.name: value for value in quantisation.graph.inputs}
     feeds: list[Feed] = []
-    for path in source.inputs:
-        begun = start.run(read_numbers(path, start.inputs))
+    files = source.inputs or source.calibration[:1]
+    cases = [(path.name, read_numbers(path, start.inputs)) for path in files] or [("an example", examples(file.model))]
+    for title, numbers in cases:
+        begun = start.run(numbers)
         real = {name: quantisation.sources[name].value(array) for name, array in begun.items()}
         arrays = {name: quantise_input(array, values[name]) for name, array in real.items()}
-        feeds.append(Feed(path.name, arrays, ends=quantisation.ends, **_floats(quantisation, original.run(real))))
+        feed = Feed(title, arrays, ends=quantisation.ends, titles=quantisation.origins)
+        feeds.append(replace(feed, **_floats(quantisation, original.run(real))))
     return feeds
 
 
@@ -79,22 +85,23 @@ def fed_real(source: NetworkSource, file: OnnxFile, quantisation: Quantised) -> 
     )
     feeds: list[Feed] = []
     detector: Detector | None = None
-    for sample in file.samples(source.inputs):
-        feed = Feed(sample.name, fed_quantised(sample, quantisation), ends=quantisation.ends)
+    for sample in file.fed(source.inputs, source.calibration):
+        arrays = fed_quantised(sample, quantisation)
+        feed = Feed(sample.name, arrays, ends=quantisation.ends, titles=quantisation.origins)
         if sample.own:
             feeds.append(feed)
             continue
         if sample.pixels is not None:
-            arrays = {original.inputs[0]: normalised(source, sample.pixels)}
+            real = {original.inputs[0]: normalised(source, sample.pixels)}
         else:
-            arrays = {name: real_input(sample, quantisation, name) for name in sample.arrays}
-        feed = replace(feed, **_floats(quantisation, original.run(arrays)))
-        if is_picture(quantisation.graph.inputs[0]) and len(arrays) == 1:
+            real = {name: real_input(sample, quantisation, name) for name in sample.arrays}
+        feed = replace(feed, **_floats(quantisation, original.run(real)))
+        if is_picture(quantisation.graph.inputs[0]) and len(real) == 1:
             result = quantisation.said(feed.floats)
             detector = detector or _detector(quantisation, file, result)
             if detector is not None:
                 thresholds = source.min_score, source.max_iou
-                x = arrays[original.inputs[0]] if sample.pixels is None else sample.pixels
+                x = real[original.inputs[0]] if sample.pixels is None else sample.pixels
                 picture, exact = shown(x, as_it_is=sample.pixels is not None), detector.detect(result, *thresholds)
                 feed = replace(feed, detecting=Detecting(detector, quantisation.said, picture, *thresholds, exact))
         feeds.append(feed)

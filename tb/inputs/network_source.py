@@ -26,8 +26,7 @@ class NetworkSource:
     class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
     that are no vectors. `min_score`, `max_iou`: of what a detector finds (`onnx.detections.Detector.detect`).
     `by_channel`: layers may have a multiplier for each channel (`registry.scales_by_channel`). `seed`: of the weights
-    of a file that has none, and of its input if there are no files. `unfed`: nobody looks at results, so a float model
-    without files is quantised with an input that is drawn.
+    of a file that has none, and of its input if there are no files.
     """
 
     name: str
@@ -43,7 +42,6 @@ class NetworkSource:
     max_iou: float = MAX_IOU
     by_channel: bool = False
     seed: int = 0
-    unfed: bool = False
 
     @property
     def title(self) -> str:
@@ -59,7 +57,8 @@ class Feed:
     `notes`: what the run is to say about the network's file. `finish`: what the host makes of the network's real
     outputs, [1, C, H, W] by name: those of the model that the chip leaves to it. `snr_db`: how far each layer's result
     is from the float model's over the calibration data, by name (inf: not at all). `detecting`: of a detector. `ends`:
-    of outputs that have another shape in the file, which one, and how its elements lie in [1, C, H, W].
+    of outputs that have another shape in the file, which one, and how its elements lie in [1, C, H, W]. `titles`: of
+    outputs that have another name in the file, that.
     """
 
     name: str
@@ -72,3 +71,4 @@ class Feed:
     snr_db: Mapping[str, float] = field(default_factory=dict[str, float])
     detecting: Detecting | None = None
     ends: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    titles: Mapping[str, str] = field(default_factory=dict[str, str])

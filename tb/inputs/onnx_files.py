@@ -32,14 +32,21 @@ class OnnxFile:
     notes: tuple[str, ...]
 
     def samples(self, files: Sequence[Path]) -> list[Sample]:
-        """All samples of files, whose names say how weights were drawn; a drawn one if there are no files for drawn
-        weights. Raises WorkloadError."""
+        """All samples of files, whose names say how weights were drawn if they were; a drawn one if there are no files.
+        Raises WorkloadError."""
+        if not files:
+            return [
+                self.noise(f"input and weights of seed {self.seed}" if self.drawn else f"input of seed {self.seed}")
+            ]
+        samples = samples_of(files, self.inputs)
         if not self.drawn:
-            return samples_of(files, self.inputs)
-        if files:
-            samples = samples_of(files, self.inputs)
-            return [replace(each, name=f"{each.name}, weights of seed {self.seed}") for each in samples]
-        return [self.noise(f"input and weights of seed {self.seed}")]
+            return samples
+        return [replace(each, name=f"{each.name}, weights of seed {self.seed}") for each in samples]
+
+    def fed(self, inputs: Sequence[Path], calibration: Sequence[Path]) -> list[Sample]:
+        """What runs work on: all samples of `inputs`; without them the first that the model is calibrated with; without
+        those, too, a drawn one. Raises WorkloadError."""
+        return self.samples(inputs) if inputs else self.samples(calibration[:1])[:1]
 
     def noise(self, name: str) -> Sample:
         """A sample that is drawn. Raises OnnxError where a size is not fixed."""

@@ -38,11 +38,12 @@ def is_network(name: str) -> bool:
     return name.endswith(".onnx") or name in names() or is_chain(name)
 
 
-#: What is to be said of a float model that is quantised with an input that is drawn.
+#: What is to be said of a float model that is quantised with an input that is drawn, and of a run on one.
 UNFED = (
     "It is quantised with an input that is drawn, since no files are given (--calibrate; in a scenario: calibrate): "
     "that decides results, and of cycles only whether layers have a multiplier for each channel."
 )
+DRAWN = "The input is drawn with --seed, since no files are given (--input): its results mean nothing."
 
 
 def check_files(source: NetworkSource) -> None:
@@ -71,7 +72,7 @@ def model_settings(source: NetworkSource) -> dict[str, Any]:
     values: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
     files = source.calibration or source.inputs
     file = opened(source.name, dict(source.bind), source.seed, files)
-    if file.drawn:
+    if file.drawn or not files:
         values["seed"] = source.seed
     if as_it_is(file.model, source.name, source.by_channel) is None:
         values["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
@@ -110,8 +111,8 @@ def ready(source: NetworkSource, on_step: OnStep = lambda what: None) -> tuple[G
         result = fed_numbers(source, file, quantisation, quantisation.start)
     else:
         result = fed_real(_for_bytes(source, file.model), file, quantisation)
-    if not result:
-        raise WorkloadError(f"network {graph.name}: give it something to work on with --input")
+    if not (source.inputs or source.calibration or file.drawn):
+        graph = replace(graph, notes=(*graph.notes, DRAWN))
     if quantisation is not None:
         graph = named(
             source.labels, graph, file.model, quantisation, [(feed.detecting, feed.floats) for feed in result]
@@ -211,7 +212,7 @@ def _data_for(net: FloatNet) -> str:
 
 
 def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quantised:
-    """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
+    """A float model as an int8 network; without files, of an input that is drawn. Raises WorkloadError."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
     from meshloom.sched.workload.onnx.start import examples, looks_up
@@ -219,10 +220,6 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
     from .numbers import read_numbers
 
     model, files = file.model, source.calibration or source.inputs
-    if not files and not file.drawn and not source.unfed:
-        raise WorkloadError(
-            f"{source.name}: is a float model; give pictures or arrays to calibrate it with (--input or --calibrate)"
-        )
     name = Path(source.name).stem
     how: dict[str, Any] = {"ranges": source.ranges, "by_channel": source.by_channel, "real": not file.drawn}
 
@@ -234,7 +231,7 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
         return quantise_with_report(model, numbers or [examples(model)], name=name, **how)
-    samples = file.samples(files) if files or file.drawn else [file.noise("drawn")]
+    samples = file.samples(files)
     shown = [sample.pixels for sample in samples if sample.pixels is not None]
     own = in_real_numbers(model, source.name)[2]
     data = [

@@ -40,17 +40,17 @@ def outputs(
     """
     figures: list[OutputFigures] = []
     for name in graph.outputs if graph.real or graph.labels else ():
-        value, array = graph.value(name), computed[name]
+        value, array, its = graph.value(name), computed[name], feed.titles.get(name, name)
         is_scores = _is_vector(value)
         own = _real(value, array)
         if (end := feed.ends.get(name)) is not None:
             own = end.array(own)
         figures.append(
             OutputFigures(
-                name=name,
+                name=its,
                 shape=own.shape,
                 top=_top(graph, value, array, named=name == graph.outputs[0]) if is_scores else (),
-                file=None if is_scores or folder is None else _save_array(folder, [title, feed.name, name], own),
+                file=None if is_scores or folder is None else _save_array(folder, [title, feed.name, its], own),
                 snr_db=_snr_db(value, array, feed.floats.get(name)),
             )
         )

@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ..results.events import Event, RowCount, Stage, Unwritten
+from ..results.events import Event, MoreRows, RowCount, Stage, Unwritten
 from ..results.schema import Row, Status
 from .console import percent
 from .progress import folded, whole
@@ -57,6 +57,9 @@ class Reporter:
             case RowCount():
                 self._planned, self._done = event.rows, 0
                 self._progress.update(self._task, total=event.rows, completed=0)
+            case MoreRows():
+                self._planned += event.rows
+                self._progress.update(self._task, total=self._planned)
             case Stage():
                 self._progress.update(self._task, description=f"{event.workload}: {event.what}")
                 late = time.monotonic() - self._printed > LOG_SECONDS

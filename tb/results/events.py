@@ -16,6 +16,13 @@ class RowCount:
 
 
 @dataclass(frozen=True)
+class MoreRows:
+    """Files have so many more inputs than it seemed, each of which is a row (below 0: fewer)."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
 class Stage:
     """Event of a run: what is being done for which workload, in a word or two ("building", "simulating").
 
@@ -38,6 +45,6 @@ class Unwritten:
 
 
 #: The events of a run: its plan, then stages, and each row as soon as it is finished.
-Event = RowCount | Stage | Row | Unwritten
+Event = RowCount | MoreRows | Stage | Row | Unwritten
 
 OnEvent = Callable[[Event], None]

@@ -23,7 +23,7 @@ from meshloom.sched.workload.layers import WorkloadError
 from ..devices.interface import DeviceKind
 from ..devices.registry import find as find_device
 from ..inputs.sources import NetworkSource
-from ..results.events import Event, RowCount, Stage
+from ..results.events import Event, MoreRows, RowCount, Stage
 from ..results.identity import code
 from ..results.schema import Row, Settings
 from . import stage_times
@@ -86,8 +86,11 @@ def run(
     options = options or RunOptions()
     config, kind, workload_requests = _request(workloads, chip, scheduler, on_event, options)
     options = replace(options, jobs=min(options.jobs, kind.most or options.jobs))
-    on_event(RowCount(rows=sum(each.runs for each in workload_requests)))
+    count = sum(each.runs for each in workload_requests)
+    on_event(RowCount(rows=count))
     prepared = _prepared(workload_requests, config, scheduler, options, on_event)
+    if more := sum(1 if isinstance(result, Failure) else len(result) for result in prepared) - count:
+        on_event(MoreRows(rows=more))
     settings = Settings(code=code(), scheduler=str(scheduler), simulator_version=kind.version())
     unread = [result.message for result in prepared if isinstance(result, Failure) and result.stage == "reading"]
     if unread and len(unread) == len(prepared):  # nothing of the request can even be read

@@ -282,6 +282,9 @@ def test_a_network_is_exported_for_one_input(folder: Path) -> None:
     network(folder / "net.onnx")
     refused = invoke("export", "net.onnx", "--chip", "tiny", "--out", "a", "--input", "pair.npy")
     assert (refused.exit_code, "has 2 inputs; give one" in " ".join(refused.output.split())) == (2, True)
+    np.savez(folder / "pair.npz", **{onnx.load("net.onnx").graph.input[0].name: np.load(pair)})
+    late = invoke("export", "net.onnx", "--chip", "tiny", "--out", "a", "--input", "pair.npz")
+    assert (late.exit_code, "has 2 inputs; give one" in " ".join(late.output.split())) == (2, True)
 
 
 def network(path: Path) -> None:

@@ -19,7 +19,7 @@ from meshloom.tb.report.console import console
 from meshloom.tb.report.registry import JUNIT
 from meshloom.tb.report.reporter import Reporter
 from meshloom.tb.report.row_tables import chip_name, print_results
-from meshloom.tb.results.events import RowCount, Stage
+from meshloom.tb.results.events import MoreRows, RowCount, Stage
 from meshloom.tb.results.figures import Congestion, Divergence, FaultReport, LinkFigures
 from meshloom.tb.results.record import ResultsError
 from meshloom.tb.results.recorder import Recorder
@@ -500,7 +500,7 @@ def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 def test_reporter_prints_rows_as_they_finish(capsys: pytest.CaptureFixture[str]) -> None:
     with Reporter(console()) as reporter:
-        for event in (RowCount(2), Stage("x", "simulating"), row(), row(workload="x", mismatches=1)):
+        for event in (RowCount(1), Stage("x", "simulating"), MoreRows(1), row(), row(workload="x", mismatches=1)):
             reporter(event)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "x: simulating"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 from PIL import Image
 
 from meshloom.hw.spec.config import load as load_chip
@@ -25,12 +26,15 @@ from meshloom.tb.inputs.class_names import label_of
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import InputError
 from meshloom.tb.inputs.sources import (
+    DRAWN,
+    UNFED,
     Feed,
     NetworkSource,
     check_files,
     feeds,
     is_network,
     load,
+    model_settings,
     pictures,
     ready,
     regression_networks,
@@ -40,7 +44,7 @@ from meshloom.tb.runs import network, runner
 from meshloom.tb.runs.failures import Failure
 from meshloom.tb.runs.kinds.networks import NetworkRequest
 
-from ..sched.float_models import FloatModel, run_float
+from ..sched.float_models import FloatModel, decibels, run_float
 from ..sched.integer_models import IntegerModel
 from ..sched.network_graphs import every_kind
 from ..sched.random_graphs import random_graph
@@ -60,6 +64,18 @@ def float_file(folder: Path) -> Path:
     path = folder / "small.onnx"
     onnx.save(model.build("pooled"), path)
     return path
+
+
+def quantised_file(folder: Path) -> Path:
+    """A network of bytes, with a quantiser before and behind it."""
+    m = IntegerModel(TensorProto.INT8)
+    x = m.node("QuantizeLinear", ["x", m.scale("in", 0.5), "zero"], "x8")
+    w = np.random.default_rng(0).integers(-128, 128, (4, 2, 3, 3)).astype(np.int8)
+    y = m.node("DequantizeLinear", [m.conv(x, "y8", w, (0.5, 2.0**-7, 0.25)), m.scale("out", 0.25), "zero"], "y")
+    model = m.build(y, element=TensorProto.FLOAT)
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    onnx.save(model, folder / "bytes.onnx")
+    return folder / "bytes.onnx"
 
 
 # -- names --------------------------------------------------------------------------------------------------------
@@ -221,10 +237,40 @@ def test_all_unsupported_operators_are_listed_with_their_names(tmp_path: Path) -
     assert "(Conv)" not in str(raised.value)
 
 
-def test_a_float_model_needs_something_to_calibrate_with(tmp_path: Path) -> None:
-    path = float_file(tmp_path)
-    with pytest.raises(WorkloadError, match=r"small.onnx: is a float model; give pictures or arrays to calibrate"):
-        load(NetworkSource(str(path)))
+def test_a_model_runs_without_files(tmp_path: Path) -> None:
+    """On an input that is drawn with a seed, which the settings and the notes say."""
+    source = NetworkSource(str(float_file(tmp_path)))
+    graph, (feed,) = ready(source)
+    assert feed.name == "input of seed 0"
+    assert graph.notes[-2:] == (UNFED, DRAWN)
+    settings = model_settings(source)
+    assert (settings["seed"], settings["calibration"]) == (0, ())
+    _, (again,) = ready(source)
+    _, (other,) = ready(replace(source, seed=1))
+    ((x, same, different),) = zip(*(each.arrays.values() for each in (feed, again, other)), strict=True)
+    np.testing.assert_array_equal(same, x)
+    assert not np.array_equal(different, x)
+    name = graph.outputs[0]
+    assert decibels(feed.floats[name], golden_values(graph, feed.arrays)[name] * graph.value(name).step) > 20
+
+
+def test_a_model_of_bytes_runs_without_files(tmp_path: Path) -> None:
+    """Its outputs have the names of the file."""
+    source = NetworkSource(str(quantised_file(tmp_path)))
+    graph, (feed,) = ready(source)
+    assert (graph.outputs, feed.titles) == (("y8",), {"y8": "y"})
+    assert graph.notes[-1] == DRAWN
+    assert UNFED not in graph.notes
+    assert model_settings(source)["seed"] == 0
+    (figures,) = answers.outputs(graph, golden_values(graph, feed.arrays), feed, "bytes", None)
+    assert figures.name == "y"
+
+
+def test_a_model_that_is_only_calibrated_runs_on_the_first_of_that(tmp_path: Path) -> None:
+    path, files = float_file(tmp_path), tuple(picture(tmp_path / f"{name}.png") for name in "ab")
+    graph, (feed,) = ready(NetworkSource(str(path), calibration=files))
+    assert feed.name == "a.png"
+    assert not {UNFED, DRAWN}.intersection(graph.notes)
 
 
 @pytest.mark.parametrize(("mean", "std"), [((1.0, 2.0), (255.0,)), ((0.0,), (1.0, 1.0, 1.0, 1.0))])

@@ -123,13 +123,17 @@ def _mixed_signs(model: ModelProto) -> bool:
     return False
 
 
-def check_integer(model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays, Arrays]], name: str) -> None:
-    """Raises OnnxError unless an integer model makes of inputs what its network does, byte for byte.
+def check_integer(
+    model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays, Arrays]], name: str
+) -> Mapping[str, str]:
+    """For each output of the network the model's output that is made of it, by name. Raises OnnxError unless an integer
+    model makes of inputs what its network does, byte for byte.
 
     `graph`: what was read in the model. `cases`: the network's inputs, and all its tensors as the golden model computes
     them, int8 [1, C, H, W] by name. `name` is for messages.
     """
     original = Original(model, name, graph.values)
+    titles: dict[str, str] = {}
     for inputs, golden in cases:
         theirs = original.run(_integer_feeds(model, graph, inputs))
         for tensor, array in theirs.items():
@@ -148,6 +152,8 @@ def check_integer(model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays,
             elif operators <= {"Identity", "DequantizeLinear"}:
                 step = graph.value(tensor).step
                 _same_reals(original, output, theirs[output], golden[tensor] * step, 1e-5 * step, graph.values, "")
+            titles[tensor] = output
+    return titles
 
 
 def quantised_inputs(model: ModelProto) -> dict[str, str]:

@@ -87,7 +87,7 @@ def compile_networks(
     compilations: dict[tuple[str, int], Compiled] = {}
     for name, batch in scenario.networks:
         reading = scenario.readings.get(name, FileReading())
-        source = NetworkSource(name, calibration=reading.calibration, bind=reading.bind, unfed=True)
+        source = NetworkSource(name, calibration=reading.calibration, bind=reading.bind)
         graph, key = load(source), (name, batch, chip.digest, schemes)
         compilation = _latest.pop(key, None)
         if compilation is None or compilation.served.graph is not graph:  # a file may have changed
