@@ -70,7 +70,7 @@ def _must(kind: str, context: Mapping[str, Any], place: Sequence[int | str]) -> 
         return f"must have at most {context['max_length']} characters"
     if kind.startswith("string"):
         return "must be text in quotes"
-    if kind == "enum":
+    if kind in ("enum", "literal_error"):
         return f"must be {context['expected']}".replace("'", '"')
     if kind.startswith(("model", "dict")):
         return "must be a table of fields"

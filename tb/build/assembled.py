@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TextIO
 
@@ -21,6 +22,8 @@ from .runtime import OBJECTS, runtime
 SOURCES = Path(__file__).with_name("cpp")
 #: The program, in the folder of the bench's model.
 PROGRAM = "bench"
+#: After how long somebody who waits hears how far it is.
+_REPORT_SECONDS = 10.0
 #: How the bench's names begin in C++; cocotb's main program wants it.
 PREFIX = "Vtop"
 
@@ -81,10 +84,21 @@ def _parts(
 
         try:
             parts = partition(config, observed=True, loops=True, on_block=begin)
+            _report(libraries, on_progress)
             return parts, [future.result() for future in libraries], common.result(), shared.result()
         except BaseException:  # interrupted, or one has failed: none of the others begins any more
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _report(libraries: Sequence[Future[Path]], on_progress: OnProgress) -> None:
+    """Says from time to time how many blocks are there, until all are. Raises what making one raises."""
+    last = time.monotonic()
+    for count, future in enumerate(as_completed(libraries), 1):
+        future.result()
+        if time.monotonic() - last > _REPORT_SECONDS and count < len(libraries):
+            last = time.monotonic()
+            on_progress(f"building the simulator: {count} of {len(libraries)} blocks compiled")
 
 
 def main_object(model: Path, compiler: Compiler, shared: Path | None, printed: TextIO) -> str:

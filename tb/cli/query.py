@@ -19,12 +19,15 @@ _SHOWN = 50
     epilog=examples(
         "meshloom query sim_build/sweeps/memory 'select chip, min(cycles) from points group by chip'",
         "meshloom query sim_build/sweeps/memory --pareto cycles,dram_bytes --out front.svg",
-        'meshloom query sim_build/results/latest.json "select workload, rtl_cycles from points" --out rows.csv',
+        'meshloom query latest "select workload, rtl_cycles from points" --out rows.csv',
     )
 )
 def query(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Folder of a sweep; results of a run (.json); .csv; .parquet.")
+        Path,
+        typer.Argument(
+            metavar="RESULTS", help="Folder or name of a sweep; a run (.json, its name, `latest`); .csv; .parquet."
+        ),
     ],
     sql: Annotated[
         str | None,

@@ -83,8 +83,7 @@ def sweep(request: SweepRequest) -> None:
     screen = console()
     if request.only_plan:
         points = sweeps.plan(file, request.file.parent)
-        with Store(folder) as store:
-            done = len({point.key for point in points} & store.done(failed_too=not request.retry))
+        done = len({point.key for point in points} & Store(folder).done(failed_too=not request.retry))
         screen.print(f"{file.name}: {len(points):,} points, {done:,} of them in {folder}", markup=False)
         return
     failures: list[PointRow] = []

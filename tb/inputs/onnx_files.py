@@ -56,7 +56,7 @@ class OnnxFile:
             if 0 in shape:
                 raise OnnxError(
                     f"{self.name}: input {each.name!r} has a size that is not fixed; give it one "
-                    f"(--bind {each.name}:{shape.index(0)}=32)"
+                    f"(--bind {each.name}:{shape.index(0)}=32; in a scenario: bind)"
                 )
             arrays[each.name] = _noise(random, replace(each, shape=shape))
         return Sample(name, Path(), arrays)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from meshloom.hw.assembly.partition import Partition, Piece, gates, partition
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import BLOCKS, SIMULATORS
-from meshloom.tb.build import blocks
+from meshloom.tb.build import assembled, blocks
 from meshloom.tb.build.assembly import Assembly
 from meshloom.tb.build.blocks import BlockError
 from meshloom.tb.build.builder import block_compiler, build
 from meshloom.tb.build.compiling import OBJECTS, Compiler, CompilerError, headers
 from meshloom.tb.build.runtime import OBJECTS as RUNTIME
 from meshloom.tb.build.runtime import runtime
+from meshloom.tb.build.tools import ToolError
 from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 
@@ -117,6 +119,23 @@ def test_a_runtime_that_cannot_be_compiled_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_whoever_waits_hears_how_many_blocks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But nothing of the last, which needs no waiting."""
+    lines: list[str] = []
+    blocks: list[Future[Path]] = [Future() for _ in range(3)]
+    for block in blocks:
+        block.set_result(Path())
+    assembled._report(blocks, lines.append)
+    assert lines == []
+    monkeypatch.setattr(assembled, "_REPORT_SECONDS", -1.0)
+    assembled._report(blocks, lines.append)
+    assert lines == [f"building the simulator: {count} of 3 blocks compiled" for count in (1, 2)]
+    blocks[1] = Future()
+    blocks[1].set_exception(ToolError("no room"))
+    with pytest.raises(ToolError, match="no room"):
+        assembled._report(blocks, lines.append)
+
+
 def test_headers_that_have_changed_are_compiled_again(tmp_path: Path) -> None:
     """A compiler refuses a compiled header if one that it was made of has another date."""
     compiler = block_compiler()

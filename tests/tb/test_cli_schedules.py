@@ -110,7 +110,10 @@ def test_a_size_that_a_file_leaves_open_is_asked_for(folder: Path) -> None:
     float_file((1, 4, "rows", 8))
     shown = invoke("schedule", "float.onnx", "--chip", "tiny")
     assert shown.exit_code == 3
-    assert "input 'x' has a size that is not fixed; give it one (--bind x:2=32)" in shown.output.replace("\n", " ")
+    assert (
+        "input 'x' has a size that is not fixed; give it one (--bind x:2=32; in a scenario: bind)"
+        in shown.output.replace("\n", " ")
+    )
     assert invoke("schedule", "float.onnx", "--chip", "tiny", "--bind", "rows=8").exit_code == 0
 
 

@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,15 @@ from meshloom.hw.spec.config import ConfigError, load
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.results.identity import sources
+from meshloom.tb.results.recorder import RESULTS_FOLDER
+from meshloom.tb.results.schema import Results
 from meshloom.tb.results.sweep import PointRow, SweepError, SweepFile, read
 from meshloom.tb.runs.sweeps import cluster, grid, query, store
 from meshloom.tb.runs.sweeps import sweep as sweeps
 from meshloom.tb.runs.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, deciding_code, evaluate
 
 from .command_line import invoke
+from .command_line import row as run_row
 
 if TYPE_CHECKING:
     import polars
@@ -92,6 +96,8 @@ def test_conditions_are_sql(tmp_path: Path) -> None:
     }
     with pytest.raises(SweepError, match=r"where 'macs >> 3': .*columns are chip, scheduler, workload, macs"):
         grid.points(sweep_of('where = ["macs >> 3"]\n' + TEXT, tmp_path), tmp_path)
+    with pytest.raises(SweepError, match=r'measure = "rtx" must be "model" or "rtl"'):
+        sweep_of('measure = "rtx"\n' + TEXT, tmp_path)
     with pytest.raises(SweepError, match="no point meets its conditions"):
         grid.points(sweep_of('where = ["macs < 0"]\n' + TEXT, tmp_path), tmp_path)
 
@@ -346,9 +352,22 @@ def test_rows_of_anything_that_has_some(tmp_path: Path) -> None:
     for name in ("t.csv", "t.parquet"):
         assert query.rows(tmp_path / name)["cycles"].to_list() == [5]
     (tmp_path / "empty").mkdir()
-    for name, why in (("empty", "has no rows"), ("no.csv", "cannot be read"), ("x.txt", "is neither the folder")):
+    for name, why in (("empty", "has no rows"), ("no.csv", "cannot be read"), ("x.txt", "is neither a sweep, a run")):
         with pytest.raises(query.QueryError, match=why):
             query.rows(tmp_path / name)
+
+
+def test_rows_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with store.Store(store.SWEEPS_FOLDER / "mine") as result:
+        result.add([row("a", cycles=5)])
+    saved = {"run": "latest", "started": datetime.now(UTC), "wall_seconds": 1.0, "complete": True, "environment": {}}
+    Results(**saved, rows=(run_row(),)).save(RESULTS_FOLDER / "latest.json")
+    assert query.rows(Path("mine"))["cycles"].to_list() == [5]
+    assert query.rows(Path("latest")).height == 1
+    Path("mine").mkdir()
+    with pytest.raises(query.QueryError, match="mine: has no rows of a sweep"):
+        query.rows(Path("mine"))
 
 
 # -- the commands -----------------------------------------------------------------------------------------------------
@@ -373,6 +392,7 @@ def test_the_command_makes_what_is_not_there_and_says_what_failed(here: None, tm
     sweep_of(TEXT.replace('"core.a_words" = [512, 1024]', "rows = [4, 8]"), tmp_path)
     planned = invoke("sweep", file, "--out", out, "--plan")
     assert "trial: 16 points, 0 of them in" in planned.stdout
+    assert not out.exists()
     first = invoke("sweep", file, "--out", out)
     assert first.exit_code == 3, first.output
     assert "16 of 16 points made, 8 of them failed, 0 were there" in first.stdout

@@ -168,20 +168,20 @@ class LayerTask:
 
     def load_input(self, core: int, tile: MTile, k: Range, at: int, taps: Taps | None = None) -> None:
         """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A, as `[block][row][column]`."""
+        self._in_range("k", k, self.k_blocks)
         (i0, i1), columns, _, _ = box(self._part(taps), tile)
         p, first = self.problem, tile.image * self.k_blocks
         self._inside(core, "A", at, self.input_words(tile, k, taps), self.chip.core.a_words)
         rows = i0 * p.row_step, (i1 - 1) * p.row_step + 1, p.row_step
-        self._in_range("k", k, self.k_blocks)
         there = self._x.transfers((first + k[0], first + k[1]), rows, columns, core, address(Region.MAIN, at))
         self._load(core, f"x i{tile.image} y{tile.r0} x{tile.c0} k{k[0]}", there)
 
     def load_weights(self, core: int, n: Range, k: Range, at: int, taps: Taps | None = None) -> None:
         """Weights from DRAM to word `at` of B."""
         p, ((ky0, ky1), (kx0, kx1)) = self.problem, taps or self._whole()
-        self._inside(core, "B", at, self.weight_words(n, k, taps), self.chip.core.b_words)
         self._in_range("n", n, self.n_blocks)
         self._in_range("k", k, self.k_blocks)
+        self._inside(core, "B", at, self.weight_words(n, k, taps), self.chip.core.b_words)
         windows = [
             (block * p.kernel_h + ky) * p.kernel_w + kx
             for block in range(*k)
@@ -197,8 +197,8 @@ class LayerTask:
 
     def load_bias(self, core: int, n: Range, at: int) -> None:
         """Biases from DRAM to row `at` of ACC, one row for each output block."""
-        self._inside(core, "ACC", at, n[1] - n[0], self.chip.core.acc_words)
         self._in_range("n", n, self.n_blocks)
+        self._inside(core, "ACC", at, n[1] - n[0], self.chip.core.acc_words)
         there = self._bias.transfers((0, 1), (*n, 1), (0, 4), core, address(Region.ACC, 4 * at))
         self._load(core, f"bias n{n[0]}", there)
 
@@ -237,8 +237,8 @@ class LayerTask:
 
     def store(self, core: int, tile: MTile, n: Range, at: int) -> None:
         """Results at word `at` of OUT to their place in DRAM."""
-        self._inside(core, "OUT", at, self.result_words(tile, n), self.chip.core.out_words)
         self._in_range("n", n, self.n_blocks)
+        self._inside(core, "OUT", at, self.result_words(tile, n), self.chip.core.out_words)
         first = tile.image * self.n_blocks
         planes, rows, columns = (first + n[0], first + n[1]), (tile.r0, tile.r1, 1), (tile.c0, tile.c1)
         label = f"y i{tile.image} y{tile.r0} x{tile.c0} n{n[0]}"
@@ -254,7 +254,10 @@ class LayerTask:
     def operations(self) -> list[Node]:
         """The operations so far, in order. Raises TaskError if there are none."""
         if not self._nodes:
-            raise TaskError(f"layer {self.shape.name}: the scheduler has added no operation; call gemm and store")
+            raise TaskError(
+                f"layer {self.shape.name}: the scheduler has added no operation; call gemm and store "
+                "of its task (what it returns does not count)"
+            )
         return self._nodes
 
     def constants(self) -> dict[str, tuple[Piece, ...]]:
@@ -321,7 +324,14 @@ class LayerTask:
         return ""
 
     def _in_range(self, what: str, some: Range, end: int) -> None:
-        if not 0 <= some[0] < some[1] <= end:
+        try:
+            first, last = some
+        except (TypeError, ValueError):
+            raise TaskError(
+                f"layer {self.shape.name}: blocks {what} = {some!r} are no pair; give the first and the end, such as "
+                f"(0, {end})"
+            ) from None
+        if not 0 <= first < last <= end:
             raise TaskError(f"layer {self.shape.name}: blocks {what} = {some} are not within (0, {end})")
 
     def _inside(self, core: int, memory: str, at: int, words: int, have: int) -> None:

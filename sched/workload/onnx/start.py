@@ -150,7 +150,10 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
             dims = [dim.dim_value or int(axis == 0) for axis, dim in enumerate(shape)]
             if 0 in dims:
                 size = shape[dims.index(0)].dim_param or f"{value.name}:{dims.index(0)}"
-                raise OnnxError(f"input {value.name!r} has a size that is not fixed; give it one (--bind {size}=32)")
+                raise OnnxError(
+                    f"input {value.name!r} has a size that is not fixed; give it one (--bind {size}=32; in a scenario: "
+                    "bind)"
+                )
             feeds[value.name] = np.full(dims, value.name not in cut.numbers, np.int64)
     return feeds
 

@@ -10,6 +10,7 @@ from meshloom.sched.support.text import printable, shortened
 
 from ...report.plots import save_plot
 from ...results import flat
+from ...results.recorder import RESULTS_FOLDER
 from ...results.schema import load
 from ...results.sweep import PointRow, SweepError
 from . import store
@@ -34,12 +35,14 @@ class QueryError(SweepError):
 
 
 def rows(place: Path) -> polars.DataFrame:
-    """The rows of a sweep (its folder), of a run (its .json), or of a table (.csv, .parquet).
+    """The rows of a sweep (its folder, or its name), of a run (its .json, its name, or `latest`), or of a table (.csv,
+    .parquet).
 
     Raises QueryError if it is none of these, SweepError and ResultsError for what cannot be read.
     """
     import polars
 
+    place = _at(place)
     if place.is_dir():
         frame = store.read(place)
         if not frame.height:
@@ -53,7 +56,17 @@ def rows(place: Path) -> polars.DataFrame:
             return flat.frame(load(place))
     except (OSError, polars.exceptions.PolarsError) as error:
         raise QueryError(f"{place}: cannot be read: {str(error).partition(chr(10))[0]}") from error
-    raise QueryError(f"{place}: is neither the folder of a sweep nor a .json, .csv or .parquet file")
+    raise QueryError(
+        f"{place}: is neither a sweep, a run nor a .json, .csv or .parquet file; `meshloom runs` lists runs"
+    )
+
+
+def _at(place: Path) -> Path:
+    """Where the rows of a name are: of a sweep, or of a run; `place` itself if it is there, or is no name."""
+    if place.exists() or place.parent != Path():
+        return place
+    others = store.SWEEPS_FOLDER / place, RESULTS_FOLDER / f"{place}.json"
+    return next((other for other in others if other.exists()), place)
 
 
 def select(frame: polars.DataFrame, sql: str) -> polars.DataFrame:

@@ -21,6 +21,8 @@ from ...results.sweep import PointRow, SweepError
 if TYPE_CHECKING:
     import polars
 
+#: Where sweeps lie unless somebody says otherwise, each in a folder with its name.
+SWEEPS_FOLDER = Path("sim_build") / "sweeps"
 #: Files of single batches that are merged into one.
 MERGED_AT = 200
 _BATCH, _MANY, _END = "batch-", "many-", ".parquet"

@@ -15,7 +15,7 @@ from ...results.identity import sources
 from ...results.sweep import FAILED, PointRow, SweepFile
 from . import cluster, grid
 from .evaluate import Batch, Done, Task, deciding_code
-from .store import Store
+from .store import SWEEPS_FOLDER, Store
 
 #: Work of starting a simulator, as in `_work`; and of a batch at most, which is lost if its worker dies.
 START = LARGEST = 20.0
@@ -199,4 +199,4 @@ def _impossible(each: Planned, device: str | None) -> PointRow:
 
 def default_folder(sweep: SweepFile) -> Path:
     """Where its rows lie unless somebody says otherwise."""
-    return Path("sim_build") / "sweeps" / sweep.name
+    return SWEEPS_FOLDER / sweep.name

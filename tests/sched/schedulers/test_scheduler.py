@@ -349,11 +349,28 @@ def test_a_tasks_mistakes_are_named() -> None:
     tile, core = task.tiles(2)[0], task.cores[0]
     with pytest.raises(ValueError, match="blocks n = \\(0, 99\\) are not within"):
         task.load_weights(core, (0, 99), (0, 1), 0)
+    odd: Any = 0
+    for call in (
+        lambda: task.load_weights(core, odd, (0, 1), 0),
+        lambda: task.load_bias(core, odd, 0),
+        lambda: task.store(core, tile, odd, 0),
+    ):
+        with pytest.raises(
+            ValueError, match=r"blocks n = 0 are no pair; give the first and the end, such as \(0, \d+\)"
+        ):
+            call()
+    odd = (0, 1, 2)
+    for call in (
+        lambda: task.load_input(core, tile, odd, 0),
+        lambda: task.gemm(core, tile, (0, 1), odd, a=0, b=0, bias=0, sums=0, out=0),
+    ):
+        with pytest.raises(ValueError, match=r"blocks k = \(0, 1, 2\) are no pair"):
+            call()
     with pytest.raises(ValueError, match="blocks k = \\(1, 1\\) are not within"):
         task.load_input(core, tile, (1, 1), 0)
     with pytest.raises(ValueError, match=r"tiny has no core .*; take one of"):
         task.store(CHIP.host, tile, (0, 1), 0)
     with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: words .* are used, it has"):
         task.load_input(core, tile, (0, 1), CHIP.core.a_words - 1)
-    with pytest.raises(ValueError, match="has added no operation; call gemm and store"):
+    with pytest.raises(ValueError, match="has added no operation; call gemm and store of its task"):
         task.schedule("nobody")
