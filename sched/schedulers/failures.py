@@ -7,7 +7,7 @@ from traceback import extract_tb, format_exception
 
 from ..support.apart import DiedError
 from ..support.last_words import is_same
-from ..support.limits import Limits
+from ..support.limits import Limits, memory_text
 from ..support.plugins import PluginError
 from ..support.sockets import NetworkRefused, refused
 from ..support.text import line_of
@@ -46,7 +46,7 @@ def failure(name: str, source: str, where: str, error: BaseException, limits: Li
         return error
     kind, text = type(error).__name__, _text(error)
     if isinstance(error, MemoryError) and limits is not None and limits.megabytes is not None:
-        kind, what = "MemoryLimit", f"it needs more memory than {limits.megabytes} MB (--memory-limit)"
+        kind, what = "MemoryLimit", f"it {memory_text(limits.megabytes)}"
     elif refusal := type(error) is not ValueError and refused(error):
         kind, what = "NetworkLimit", str(refusal)
     elif type(error) is ValueError:  # how a scheduler says that something does not fit

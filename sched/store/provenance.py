@@ -1,7 +1,9 @@
 """What decides what a module computes: its source, and those of all modules that it imports, and so on.
 
 What is kept in files is named after this digest, so that nothing can be found again that other code has made. Imports
-are followed wherever they stand, in functions too; the packages of others are not, nor are imports for types only.
+are followed wherever they stand, in functions too; the packages of others are not, nor are imports for types only. Of
+what somebody else has written (`of_file`, `of_module`) it is the file, and what it imports that lies beside it, or in
+its package.
 Docstrings, and comments on lines of their own, decide nothing: whoever mends a sentence loses no search of an hour.
 
 Reading a hundred sources takes longer than many a command has work to do. So a digest is kept, with the files that it
@@ -14,9 +16,10 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +83,43 @@ def _confirmed(root: Path, text: bytes) -> str | None:
 def of_files(root: Path, modules: Iterable[str]) -> str:
     """The same for the packages in another folder."""
     return _of(root, needed(root, modules))
+
+
+def of_file(path: Path) -> str:
+    """Of a file that is in no package, and of all that it imports from beside it. Raises OSError."""
+    path = path.expanduser().resolve()
+
+    def beside(parts: tuple[str, ...]) -> tuple[str, ...] | None:
+        return None if parts[0] in sys.stdlib_module_names or parts[0] == _PACKAGE else parts
+
+    return _of_others(_Tree(path.parent, beside), (path.name,))
+
+
+def of_module(module: str) -> str:
+    """Of a module of an installed package, and of all that it imports from its package. Raises OSError; ValueError if
+    it has no file."""
+    try:
+        spec = find_spec(module)
+    except ImportError:
+        spec = None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise ValueError(f"module {module} has no file")
+    path, parts = Path(spec.origin), tuple(module.split("."))
+    if path.name == "__init__.py":
+        parts += ("__init__",)
+    root = path.parents[len(parts) - 1]
+
+    def own(others: tuple[str, ...]) -> tuple[str, ...] | None:
+        return others if others[0] == parts[0] else None
+
+    return _of_others(_Tree(root, own), (*parts[:-1], path.name))
+
+
+def _of_others(tree: _Tree, path: tuple[str, ...]) -> str:
+    try:
+        return _of(tree.root, _needed(tree, [path]))
+    except SyntaxError:  # who runs it says so
+        return _content(tree.root.joinpath(*path))
 
 
 def _of(root: Path, paths: Iterable[Path]) -> str:
@@ -146,34 +186,43 @@ def _imported(statements: Iterable[ast.stmt]) -> Iterator[tuple[int, tuple[str, 
 def needed(root: Path, modules: Iterable[str]) -> list[Path]:
     """The files of modules and of what they import, in the order of their names. Raises ValueError if one of
     `modules` has no file."""
-    tree = _Tree(root)
-    paths: set[tuple[str, ...]] = set()
-    left: list[tuple[str, ...]] = []
+    tree = _Tree(root, _ours)
+    first: list[tuple[str, ...]] = []
     for name in modules:
         path = tree.file(tuple(name.split(".")))
         if path is None:
             raise ValueError(f"there is no module {name} below {root}")
-        left.append(path)
+        first.append(path)
+    return _needed(tree, first)
+
+
+def _ours(parts: tuple[str, ...]) -> tuple[str, ...] | None:
+    return parts[1:] if parts[0] == _PACKAGE else None
+
+
+def _needed(tree: _Tree, first: Iterable[tuple[str, ...]]) -> list[Path]:
+    """Those files and all that they import, in the order of their names."""
+    paths, left = set[tuple[str, ...]](), [*first]
     while left:
         path = left.pop()
         if path not in paths:
             paths.add(path)
             left += tree.imports(path)
-    return sorted(root.joinpath(*path) for path in paths)
+    return sorted(tree.root.joinpath(*path) for path in paths)
 
 
 class _Tree:
     """The sources below a folder, as parts of their paths. Each folder is read once: that a name is none is asked a
-    hundred thousand times."""
+    hundred thousand times. `below`: where below the folder what an import names would be; None: elsewhere."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, below: Callable[[tuple[str, ...]], tuple[str, ...] | None]) -> None:
+        self.root, self._below = root, below
         self._folders: dict[tuple[str, ...], frozenset[str]] = {}
 
     def _names(self, folder: tuple[str, ...]) -> frozenset[str]:
         if folder not in self._folders:
             try:
-                with os.scandir(self._root.joinpath(*folder)) as entries:
+                with os.scandir(self.root.joinpath(*folder)) as entries:
                     names = frozenset(entry.name for entry in entries)
             except (FileNotFoundError, NotADirectoryError):
                 names = frozenset[str]()
@@ -194,15 +243,10 @@ class _Tree:
     def imports(self, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         """The files that a file imports, of packages also the files that they begin with."""
         here = path[:-1]
-        for level, parts in _read(self._root.joinpath(*path).read_bytes()).imports:
-            if level:
-                parts = (*here[: len(here) - level + 1], *parts)
-            elif parts[0] == _PACKAGE:
-                parts = parts[1:]
-            else:
-                continue
-            for end in range(1, len(parts) + 1):
-                if (file := self.file(parts[:end])) is not None:
+        for level, parts in _read(self.root.joinpath(*path).read_bytes()).imports:
+            place = (*here[: len(here) - level + 1], *parts) if level else self._below(parts)
+            for end in range(1, len(place or ()) + 1):
+                if (file := self.file((place or ())[:end])) is not None:
                     yield file
 
 

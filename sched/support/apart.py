@@ -26,7 +26,7 @@ from typing import Any, NoReturn, TypeVar
 from weakref import finalize
 
 from . import last_words, sockets
-from .limits import Limits
+from .limits import Limits, time_text
 
 T = TypeVar("T")
 #: Seconds between two looks at a process; seconds that it has to say where it is, or to end after its last message.
@@ -172,7 +172,7 @@ class Process:
             os.kill(self._child.pid, signal.SIGCONT)  # or one that has stopped itself says nothing
         frames = self._frames(_PATIENCE)
         self.close()
-        return DiedError("TimeLimit", f"no result within {seconds:g} seconds (--time-limit)", frames)
+        return DiedError("TimeLimit", time_text(seconds), frames)
 
     def _frames(self, patience: float) -> tuple[tuple[str, int], ...]:
         """Where it was at last: what it writes of that within so many seconds."""

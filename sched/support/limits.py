@@ -43,6 +43,16 @@ def guard_of(seconds: float | None = None, megabytes: int | None = None, network
     return Guard(Limits(seconds, megabytes, network) if seconds or megabytes else None, foreign)
 
 
+def time_text(seconds: float) -> str:
+    """What is said of a call that takes longer."""
+    return f"no result within {seconds:g} seconds (--time-limit)"
+
+
+def memory_text(megabytes: int) -> str:
+    """What is said of a call that needs more."""
+    return f"needs more memory than {megabytes} MB (--memory-limit)"
+
+
 _GUARD: ContextVar[Guard] = ContextVar("guard")
 
 
@@ -64,3 +74,18 @@ def guarded(by: Guard) -> Generator[None]:
         yield
     finally:
         _GUARD.reset(before)
+
+
+def comes_again(kind: str, text: str) -> bool:
+    """Whether a call that ended at a limit (`TimeLimit`, `MemoryLimit`, `NetworkLimit`) would end so under the guard in
+    force; of other errors nobody knows better."""
+    limits = [some for some in (guard().shipped, guard().foreign) if some is not None]
+    match kind:
+        case "TimeLimit":
+            return any(some.seconds is not None and time_text(some.seconds) in text for some in limits)
+        case "MemoryLimit":
+            return any(some.megabytes is not None and memory_text(some.megabytes) in text for some in limits)
+        case "NetworkLimit":
+            return not all(some.network for some in limits)
+        case _:
+            return True

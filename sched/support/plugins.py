@@ -11,19 +11,16 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import cache, cached_property
-from hashlib import sha256
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import extract_tb
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Generic, TypeVar
 
 from meshloom.hw.spec.near import near
 
-from . import apart
+from . import apart, file_modules
 from .last_words import is_same
 from .limits import limits_for
 from .sockets import refused
@@ -61,6 +58,13 @@ class Registry(Generic[T]):
         """Names of what ships and of what installed packages register, sorted."""
         return tuple(sorted({*self.shipped, *self._installed}))
 
+    def place(self, name: str) -> str:
+        """The module or file of what a name or a reference means; it need not be there."""
+        return self._reference(name).partition(":")[0]
+
+    def _reference(self, name: str) -> str:
+        return self.shipped.get(name) or (self._installed[name].value if name in self._installed else name)
+
     def split(self, text: str) -> tuple[str, str]:
         """A name, or a reference `place:thing`, and what follows its colon: `flexer:budget=2M`."""
         first, _, rest = text.partition(":")
@@ -80,7 +84,7 @@ class Registry(Generic[T]):
         return self._loaded[name]
 
     def _load(self, name: str) -> T:
-        reference = self.shipped.get(name) or (self._installed[name].value if name in self._installed else name)
+        reference = self._reference(name)
         place, colon, thing = reference.partition(":")
         if name == reference and not _is_file(place) and (not colon or not _is_place(place)):
             self._unknown(name)
@@ -107,7 +111,7 @@ class Registry(Generic[T]):
     def _module(self, name: str, place: str) -> ModuleType:
         try:
             with _apart_from_us():
-                return _from_file(Path(place)) if _is_file(place) else import_module(place)
+                return file_modules.load(Path(place)) if _is_file(place) else import_module(place)
         except (Exception, SystemExit, GeneratorExit) as wrong:
             if isinstance(wrong, FileNotFoundError) and _is_file(place) and not Path(place).expanduser().exists():
                 raise self.error(f"{self.what} {name}: there is no file {place}") from None
@@ -176,38 +180,6 @@ def _is_place(place: str) -> bool:
         return "." in place or find_spec(place) is not None
     except (ImportError, ValueError):
         return False
-
-
-class _TextLoader(SourceFileLoader):
-    """Compiles a file's text whenever it is loaded.
-
-    Python tells a kept .pyc from a later text by size and second of change alone: a number edited within one second
-    would run the text before it.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
-def _from_file(path: Path) -> ModuleType:
-    """A module from a file, anew for other contents; what lies beside it can be imported by it."""
-    path = path.expanduser().resolve()
-    name = f"meshloom_file_{path.stem}_{sha256(str(path).encode() + path.read_bytes()).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = spec_from_file_location(name, path, loader=_TextLoader(name, str(path)))
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = sys.modules[name] = module_from_spec(spec)
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def _line(error: BaseException, place: str) -> str:

@@ -13,6 +13,7 @@ import typer
 from ..api.options import Cluster, MemoryLimit, Network, TimeLimit, examples
 from ..api.request import limited
 from ..results.exits import Exit
+from ..results.schema import Status
 from .errors import resumable
 from .outputs import check_places
 from .requests import filled
@@ -83,7 +84,7 @@ def sweep(request: SweepRequest) -> None:
     screen = console()
     if request.only_plan:
         points = sweeps.plan(file, request.file.parent)
-        done = len({point.key for point in points} & Store(folder).done(failed_too=not request.retry))
+        done = len({point.key for point in points} & Store(folder).done(failed_too=not request.retry).keys())
         screen.print(f"{file.name}: {len(points):,} points, {done:,} of them in {folder}", markup=False)
         return
     failures: list[PointRow] = []
@@ -110,13 +111,17 @@ def sweep(request: SweepRequest) -> None:
                 on_rows=on_rows,
             )
     more = f", {len(failures):,} of them failed" if failures else ""
+    before = f", {len(outcome.failed_before):,} of them failed (--retry)" if outcome.failed_before else ""
     screen.print(
-        f"{file.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.existing:,} were there",
+        f"{file.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.existing:,} were there"
+        f"{before}",
         markup=False,
+        soft_wrap=True,
     )
     screen.print(f"rows: {folder}", markup=False, soft_wrap=True)
     if request.plot is not None:
         queries.draw(queries.rows(folder), [aim.strip() for aim in request.aims.split(",")], request.plot)
         screen.print(f"picture: {request.plot}", markup=False, soft_wrap=True)
-    if failures:
-        raise typer.Exit(Exit.WRONG if any(row.error_kind is None for row in failures) else Exit.NOT_RUN)
+    if failures or outcome.failed_before:
+        wrong = any(row.error_kind is None for row in failures) or Status.MISMATCH in outcome.failed_before
+        raise typer.Exit(Exit.WRONG if wrong else Exit.NOT_RUN)

@@ -12,7 +12,7 @@ from meshloom.sched.schedulers.groups.mapping import GroupedNetwork
 from meshloom.sched.schedulers.nest.mapping import Dimension, LayerMapping, MappingError
 from meshloom.sched.schedulers.nest.schedule import sizes_of
 from meshloom.sched.support import apart
-from meshloom.sched.support.limits import Limits, limits_for
+from meshloom.sched.support.limits import Limits, limits_for, memory_text
 from meshloom.sched.support.sockets import refused
 from meshloom.sched.support.text import line_of
 from meshloom.sched.workload.graph import Graph
@@ -108,7 +108,7 @@ def _explained(importer: str, error: BaseException, limits: Limits) -> BaseExcep
         return error
     kind, what = type(error).__name__, str(error)
     if isinstance(error, MemoryError) and limits.megabytes is not None:
-        return ImporterError(f"importer {importer} needs more memory than {limits.megabytes} MB (--memory-limit)")
+        return ImporterError(f"importer {importer} {memory_text(limits.megabytes)}")
     source = importer.partition(":")[0]
     own = str(Path(source).expanduser().resolve()) if source.endswith(".py") else ""
     lines = [frame.lineno or 0 for frame in extract_tb(error.__traceback__) if frame.filename == own]

@@ -21,14 +21,15 @@ import pytest
 import meshloom
 from meshloom.hw.spec.config import ConfigError, load
 from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.support.limits import guard_of, guarded
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.results.identity import sources
 from meshloom.tb.results.recorder import RESULTS_FOLDER
-from meshloom.tb.results.schema import Results
+from meshloom.tb.results.schema import Results, Status
 from meshloom.tb.results.sweep import PointRow, SweepError, SweepFile, read
 from meshloom.tb.runs.sweeps import cluster, grid, query, store
 from meshloom.tb.runs.sweeps import sweep as sweeps
-from meshloom.tb.runs.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, deciding_code, evaluate
+from meshloom.tb.runs.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, evaluate
 
 from .command_line import invoke
 from .command_line import row as run_row
@@ -153,9 +154,20 @@ def test_files_are_found_beside_the_sweep_and_decide_the_key(tmp_path: Path) -> 
     assert planned.point.chip is not None
     assert planned.point.chip.name == "mine"
     assert planned.point.scheduler == f"{tmp_path}/mine.py:schedule"
-    deciding_code.cache_clear()
     (again,) = sweeps.plan(sweep_of(text, tmp_path), tmp_path)
     assert again.key == planned.key
+    keys = {planned.key}
+    (tmp_path / "mine.py").write_text("import helper\ndef schedule(task): pass\n")
+    for texts in (
+        ("import deeper\n", "N = 1\n"),
+        ("import deeper  # a line\nN = 2\n", "N = 1\n"),
+        ("import deeper\n", ""),
+    ):
+        for name, own in zip(("helper.py", "deeper.py"), texts, strict=True):
+            (tmp_path / name).write_text(own)
+        (again,) = sweeps.plan(sweep_of(text, tmp_path), tmp_path)
+        keys.add(again.key)
+    assert len(keys) == 4, "what a file imports from beside it decides, too"
     (rtl,) = sweeps.plan(sweep_of('measure = "rtl"\n' + text, tmp_path), tmp_path)
     assert rtl.key != planned.key
 
@@ -272,17 +284,39 @@ def test_no_simulator_is_started_twice_for_batches_of_little_work(tmp_path: Path
 # -- rows on disk -----------------------------------------------------------------------------------------------------
 
 
+def test_what_failed_at_a_limit_is_made_again_with_another(tmp_path: Path) -> None:
+    texts = {
+        "TimeLimit": "scheduler s failed on x: no result within 3 seconds (--time-limit) (line 3 of s.py)",
+        "MemoryLimit": "scheduler s failed on x: it needs more memory than 64 MB (--memory-limit)",
+        "NetworkLimit": "scheduler s failed on x: it has no network (--network)",
+        "KeyError": "no result within 3 seconds (--time-limit)",
+    }
+    with store.Store(tmp_path) as result:
+        result.add([row(kind, status="failed", error=text, error_kind=kind, error_stage="scheduling")
+                    for kind, text in texts.items()])  # fmt: skip
+        result.add([row("wrong", status="mismatch", error="1 byte differs")])
+        for guard, others in (
+            (guard_of(3, 64), set[str]()),
+            (guard_of(30, 64), {"TimeLimit"}),
+            (guard_of(0, 640), {"TimeLimit", "MemoryLimit"}),
+            (guard_of(3, 64, network=True), {"NetworkLimit"}),
+        ):
+            with guarded(guard):
+                assert {*texts} - result.done(failed_too=True).keys() == others
+        assert result.done(failed_too=False) == {"wrong": Status.MISMATCH}
+
+
 def test_rows_are_kept_once_and_the_good_one_wins(tmp_path: Path) -> None:
     failed = row("a", status="failed", error="no", error_kind="E", error_stage="scheduling")
     with store.Store(tmp_path) as result:
         result.add([failed, row("b", cycles=3, parameters='{"m": 3}')])
-        assert result.done(failed_too=True) == {"a", "b"}
-        assert result.done(failed_too=False) == {"b"}
+        assert result.done(failed_too=True) == {"a": Status.FAILED, "b": Status.PASSED}
+        assert result.done(failed_too=False).keys() == {"b"}
         result.add([row("a", cycles=5, parameters='{"m": 4, "chip": "x"}')])
         (tmp_path / ".batch-x.parquet.tmp").write_text("half")
     with store.Store(tmp_path) as result:
         assert not (tmp_path / ".batch-x.parquet.tmp").exists()
-        assert result.done(failed_too=False) == {"a", "b"}
+        assert result.done(failed_too=False).keys() == {"a", "b"}
     frame = store.with_parameters(store.read(tmp_path))
     assert frame.select("key", "cycles", "m", "chip_").rows() == [("a", 5, 4, "x"), ("b", 3, 3, None)]
 
@@ -398,8 +432,8 @@ def test_the_command_makes_what_is_not_there_and_says_what_failed(here: None, tm
     assert "16 of 16 points made, 8 of them failed, 0 were there" in first.stdout
     assert "gemm:4x8x8 on tiny by loop_order:effort=0.01: chip tiny with other fields: rows = 8" in first.stdout
     again = invoke("sweep", file, "--out", out)
-    assert again.exit_code == 0
-    assert "0 of 16 points made, 16 were there" in again.stdout
+    assert again.exit_code == 3, "what failed before has not passed since"
+    assert "0 of 16 points made, 16 were there, 8 of them failed (--retry)" in again.stdout
     retried = invoke("sweep", file, "--out", out, "--retry")
     assert "8 of 16 points made, 8 of them failed, 8 were there" in retried.stdout
     result = invoke("query", out, "select m, min(cycles) as best from points where error is null group by m order by m")

@@ -65,9 +65,11 @@ def prepared(source: MappedSource, workload: str, chip: ChipConfig) -> Sequence[
 def decided_by(source: MappedSource) -> str:
     """A digest of the file of a mapping, and of the code that reads it. Raises OSError."""
     digest = hashlib.sha256(source.path.read_bytes())
-    place = IMPORTERS.shipped.get(source.importer, source.importer).partition(":")[0]
+    place = IMPORTERS.place(source.importer)
     if place.startswith("meshloom."):
         digest.update(provenance.digest(place.removeprefix("meshloom.")).encode())
     elif place.endswith(".py"):
-        digest.update(Path(place).read_bytes())
+        digest.update(provenance.of_file(Path(place)).encode())
+    else:
+        digest.update(provenance.of_module(place).encode())
     return digest.hexdigest()[:16]

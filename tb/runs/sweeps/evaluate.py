@@ -6,6 +6,7 @@ import gc
 import hashlib
 import inspect
 import os
+import sys
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance
 from meshloom.sched.store.room import unwritten
+from meshloom.sched.support.file_modules import is_of_file
 from meshloom.sched.support.files import write_error
 from meshloom.sched.support.limits import Guard, guarded
 
@@ -241,12 +243,12 @@ def _named(task: Task, batch: Batch) -> dict[str, Any]:
     }
 
 
-@cache
 def deciding_code(scheduler: str, device: str | None) -> str:
     """A digest of the code that decides a point: of this module and of the scheduler, with all that they import; on the
     RTL of all sources, and the version of the device.
 
-    Of a scheduler outside of Meshloom it is the file that it is in; what that imports is not followed.
+    Of a scheduler outside of Meshloom it is its file, with what that imports from beside it or from its own package;
+    not other packages, and not files that it reads itself.
     """
     digest = hashlib.sha256()
     # kinds of workload are imported by name, so nothing that is followed leads there
@@ -255,11 +257,20 @@ def deciding_code(scheduler: str, device: str | None) -> str:
         if module.startswith("meshloom."):
             modules.append(module.removeprefix("meshloom."))
         elif path is not None:
-            digest.update(path.read_bytes())
+            digest.update(outside(module, path).encode())
     digest.update(provenance.digest(*modules).encode())
     if device is not None:
         digest.update(f"{device} {find_device(device).version()} {sources()}".encode())
     return digest.hexdigest()[:16]
+
+
+def outside(module: str, path: Path) -> str:
+    """A digest of a module outside of Meshloom, with what that imports from beside it or from its own package. Raises
+    OSError."""
+    try:
+        return provenance.of_file(path) if is_of_file(module) else provenance.of_module(module)
+    except ValueError:  # one that was made by hand
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _module(place: str) -> str:
@@ -280,5 +291,7 @@ def modules_of(scheduler: Scheduler) -> list[tuple[str, Path | None]]:
             place = inspect.getsourcefile(inspect.unwrap(maker.function))
             pairs.append((maker.function.__module__, Path(place) if place else None))
     if scheduler.source:
-        pairs.append(("", Path(scheduler.source)))
+        loaded = [*sys.modules.items()]
+        names = (name for name, module in loaded if getattr(module, "__file__", None) == scheduler.source)
+        pairs.append((next(names, ""), Path(scheduler.source)))
     return pairs

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from meshloom.hw.spec.config import ChipConfig, ConfigError, load
 from meshloom.sched.schedulers.registry import check_scheduler
+from meshloom.sched.store import provenance
 from meshloom.sched.support.text import shortened
 from meshloom.sched.workload import topology
 
@@ -58,6 +59,8 @@ def points(sweep: SweepFile, folder: Path) -> list[Point]:
     Raises SweepError for what contradicts itself, a condition that cannot be understood, or too many points; the errors
     of names that mean no chip, scheduler or workload.
     """
+    for read in (_check_scheduler, _file):  # files may have changed since the last sweep of this process
+        read.cache_clear()
     _check_names(sweep)
     result: dict[str, Point] = {}
     for number, point in enumerate(_all(sweep, folder), 1):
@@ -201,7 +204,7 @@ def _file(workload: str) -> str:
     elif path.suffix not in (".onnx", topology.SUFFIX):
         return ""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return provenance.of_file(path) if path.suffix == ".py" else hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
 

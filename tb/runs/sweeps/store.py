@@ -15,7 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from meshloom.sched.support.files import write_atomically, write_error
+from meshloom.sched.support.limits import comes_again
 
+from ...results.schema import Status
 from ...results.sweep import PointRow, SweepError
 
 if TYPE_CHECKING:
@@ -65,10 +67,15 @@ class Store:
     ) -> None:
         self._lock.release()
 
-    def done(self, failed_too: bool) -> set[str]:
-        """Keys of the points that have a row; of those that failed only if `failed_too`."""
-        frame = read(self.folder)
-        return set((frame if failed_too else frame.filter(frame["error_kind"].is_null()))["key"].to_list())
+    def done(self, failed_too: bool) -> dict[str, Status]:
+        """Keys of the points that have a row, each with what became of it. Those that failed only if `failed_too`, and
+        not at a limit that is another one now."""
+        rows = read(self.folder).select("key", "error_kind", "error").iter_rows()
+        return {
+            key: Status.PASSED if error is None else Status.FAILED if kind is not None else Status.MISMATCH
+            for key, kind, error in rows
+            if kind is None or (failed_too and comes_again(kind, error or ""))
+        }
 
     def add(self, rows: Sequence[PointRow]) -> None:
         """Adds the rows of a batch. Raises WriteError."""

@@ -12,6 +12,7 @@ from meshloom.sched.support.limits import guard
 
 from ...devices.registry import find as find_device
 from ...results.identity import sources
+from ...results.schema import Status
 from ...results.sweep import FAILED, PointRow, SweepFile
 from . import cluster, grid
 from .evaluate import Batch, Done, Task, deciding_code
@@ -41,13 +42,14 @@ class Planned:
 
 @dataclass
 class Outcome:
-    """What became of a sweep. `existing`: points with a row already. `rows`: of the others. `batches`: those that came
-    back from workers."""
+    """What became of a sweep. `existing`: points with a row already; `failed_before`: those of them that have
+    not passed. `rows`: of the others. `batches`: those that came back from workers."""
 
     points: int
     existing: int
     rows: list[PointRow] = field(default_factory=list[PointRow])
     batches: list[Done] = field(default_factory=list[Done])
+    failed_before: list[Status] = field(default_factory=list[Status])
 
 
 def plan(sweep: SweepFile, folder: Path) -> list[Planned]:
@@ -58,8 +60,10 @@ def plan(sweep: SweepFile, folder: Path) -> list[Planned]:
         find_device(sweep.device)
         device = sweep.device
     plans: list[Planned] = []
+    codes: dict[str, str] = {}
     for point in grid.points(sweep, folder):
-        code = deciding_code(point.scheduler, device)
+        if (code := codes.get(point.scheduler)) is None:
+            code = codes[point.scheduler] = deciding_code(point.scheduler, device)
         plans.append(Planned(point, grid.digest([1, point.content, device, code]), code))
     return plans
 
@@ -106,6 +110,8 @@ def run_points(
         done = store.done(failed_too=not retry)
         left = [each for each in planned if each.key not in done]
         outcome = Outcome(len(planned), len(planned) - len(left))
+        known = (done[each.key] for each in planned if each.key in done)
+        outcome.failed_before = [status for status in known if status is not Status.PASSED]
         on_plan(outcome.points, outcome.existing)
 
         def keep(rows: Sequence[PointRow]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 from meshloom.hw.spec.config import ChipConfig, load
@@ -18,7 +16,7 @@ from ...results.events import Event, Stage
 from ...results.schema import Row
 from ...runs import runner
 from ...runs.options import RunOptions
-from ...runs.sweeps.evaluate import modules_of
+from ...runs.sweeps.evaluate import modules_of, outside
 from ..engine.point import Inputs, Point, Report
 from ..engine.rows import StudyError
 
@@ -55,7 +53,7 @@ def scheduled_by(scheduler: str) -> Inputs:
         if module.startswith("meshloom."):
             modules.append(module.removeprefix("meshloom."))
         elif path is not None:
-            files.append((f"file of {scheduler}", hashlib.sha256(Path(path).read_bytes()).hexdigest()))
+            files.append((f"file of {scheduler}", outside(module, path)))
     return Inputs(tuple(dict.fromkeys(modules)), tuple(files))
 
 

@@ -21,7 +21,7 @@ from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Context, Maker, Options, Scheduler, SearchOptions
 from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError
-from meshloom.sched.support import plugins
+from meshloom.sched.support import file_modules
 from meshloom.sched.support.limits import Guard, guarded
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape
@@ -279,10 +279,10 @@ def test_a_function_in_a_file_is_a_scheduler(mine: Path) -> None:
 
 
 def test_a_file_that_has_changed_is_read_again(mine: Path) -> None:
-    first = plugins._from_file(mine)
-    assert plugins._from_file(mine) is first
+    first = file_modules.load(mine)
+    assert file_modules.load(mine) is first
     mine.write_text(WHOLE.replace("Everything", "All"))
-    assert plugins._from_file(mine) is not first
+    assert file_modules.load(mine) is not first
 
 
 def test_an_edit_of_the_same_size_in_the_same_second_is_seen(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_seen(mine: Path, monkeyp
     for width in (4, 1):
         mine.write_text(f"WIDTH = {width}\n")
         os.utime(mine, (10**9, 10**9))
-        widths.append(plugins._from_file(mine).WIDTH)
+        widths.append(file_modules.load(mine).WIDTH)
     assert widths == [4, 1]
 
 

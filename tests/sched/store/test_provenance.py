@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from meshloom.sched.store import provenance
-from meshloom.sched.store.provenance import executed, needed, of_files, of_files_stored
+from meshloom.sched.store.provenance import executed, needed, of_file, of_files, of_files_stored, of_module
 from meshloom.sched.store.store import Store
 
 ROOT = Path(__file__).parents[3]
@@ -156,3 +156,47 @@ def test_no_token_is_lost(folder: str) -> None:
         }
         expected = [message for start, message in _tokens(source) if start not in unread]
         assert [message for _, message in _tokens(executed(source))] == expected, path
+
+
+def test_files_of_others_with_what_lies_beside_them(tmp_path: Path) -> None:
+    """Not what is installed or nobody imports; a mistake in the text is no error here."""
+    texts = {
+        "mine": "import numpy, json, helper\nfrom pack.one import x\n",
+        "helper": "import deeper\n",
+        "deeper": "",
+        "pack/one": "from . import two\n",
+        "pack/two": "",
+    }
+    (tmp_path / "pack").mkdir()
+    for name in (*texts, "other", "json"):
+        (tmp_path / f"{name}.py").write_text(texts.get(name, ""))
+    digests = [of_file(tmp_path / "mine.py")]
+    for name in ("other", "json"):
+        (tmp_path / f"{name}.py").write_text("changed = 1\n")
+        assert of_file(tmp_path / "mine.py") == digests[0]
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(f"{text}changed = 1\n")
+        digests.append(of_file(tmp_path / "mine.py"))
+    (tmp_path / "deeper.py").write_text("what is that?\n")
+    digests.append(of_file(tmp_path / "mine.py"))
+    assert len(set(digests)) == len(digests)
+
+
+def test_modules_of_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what they import from their package, by its name or relative to them."""
+    texts = {"__init__": "from .one import x\n", "one": "import provided.two\nx = 1\n", "two": "", "three": ""}
+    (tmp_path / "provided").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "provided" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = [of_module("provided")]
+    for name in ("__init__", "one", "two"):
+        (tmp_path / "provided" / f"{name}.py").write_text(f"{texts[name]}changed = 1\n")
+        digests.append(of_module("provided"))
+    assert len(set(digests)) == 4
+    inner = of_module("provided.one")
+    (tmp_path / "provided" / "three.py").write_text("changed = 1\n")
+    assert (of_module("provided"), of_module("provided.one")) == (digests[-1], inner)
+    for name in ("nowhere_at_all", "provided.four", "sys"):
+        with pytest.raises(ValueError, match=f"module {name} has no file"):
+            of_module(name)
