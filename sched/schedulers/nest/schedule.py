@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import prod
+from math import ceil, prod
 
 from meshloom.hw.spec.config import ChipConfig
 
@@ -20,7 +20,7 @@ from ...mapping.tiling.arena import TileResidency, assign
 from ...mapping.tiling.tiles import MTile, Range
 from ...workload.layers import ConvShape
 from .fit import CoreNest, Leeway, core_nest
-from .mapping import REDUCTIONS, Dimension, LayerMapping, MappingError
+from .mapping import PIXELS, REDUCTIONS, Dimension, LayerMapping, MappingError
 from .walk import MOST_GEMMS, NestStep, count_visits, is_flat, steps
 
 #: The part of ACC that biases take at most, unless a single one needs more.
@@ -50,7 +50,8 @@ def schedule(
         raise MappingError(f"it makes {count:,} GEMMs, at most {MOST_GEMMS:,} are planned; let more lie in the core")
     task = LayerTask(shape, chip, scale, packed=None if is_whole(nest, shape) else False, flat=is_flat(nest, shape))
     add_operations(task, nest, core_tiles(mapping, chip, prod(f.size for f in nest.cores)), leeway)
-    own = claim.model_copy(update={"changes": tuple(leeway.changes), "remark": remark(claim, chip)})
+    remarks = filter(None, (remark(claim, chip), left_idle(mapping, nest, chip)))
+    own = claim.model_copy(update={"changes": tuple(leeway.changes), "remark": "; ".join(remarks)})
     return task.schedule(claim.tool).model_copy(update={"claim": own, "sites": None})
 
 
@@ -89,6 +90,25 @@ def remark(claim: ToolClaim, chip: ChipConfig) -> str:
         return ""
     theirs, ours = ("x".join(map(str, array)) for array in (claim.array, own))
     return f"the claim is for an array of {theirs}, {chip.name} has {ours} (rows, columns, cores)"
+
+
+def left_idle(mapping: LayerMapping, nest: CoreNest, chip: ChipConfig) -> str:
+    """That a mapping leaves processing elements idle that the chip uses, if it does: an array always computes as much
+    of a GEMM side by side as it can."""
+    unrolled: list[int] = []
+    fewer = False
+    for group, have in ((PIXELS, chip.rows), (frozenset({Dimension.K}), chip.cols)):
+        theirs = prod(f.size for f in mapping.array if f.dimension in group)
+        tile = prod(nest.at_once[dimension] for dimension in group)
+        fewer = fewer or ceil(tile / theirs) > ceil(tile / have)
+        unrolled.append(theirs)
+    if not fewer:
+        return ""
+    theirs, ours = (f"{rows}x{columns}" for rows, columns in (unrolled, (chip.rows, chip.cols)))
+    return (
+        f"the mapping unrolls {theirs} over the array (pixels, output channels); {chip.name} computes up to {ours} "
+        "side by side, so it is faster than the mapping says"
+    )
 
 
 def _refuse(problem: str, mend: str, instead: str) -> None:

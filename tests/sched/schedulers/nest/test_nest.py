@@ -177,6 +177,24 @@ def test_the_nearest_says_what_it_changes() -> None:
     assert Schedule.model_validate_json(result.model_dump_json()).claim == result.claim
 
 
+@pytest.mark.parametrize(
+    ("shape", "loops", "array", "unrolled"),
+    [
+        ("gemm:32x32x32", "K4 OX4 C32 | OX8 K8", "", "1x1"),
+        ("gemm:32x32x32", "K2 C32 | OX8 K8", "OX4 K2", "4x2"),
+        ("gemm:32x32x32", "C32 | OX8 K8", "OX4 K4", ""),
+        ("gemm:6x2x32", "OX2 C32 |", "OX3 K2", ""),  # turns are as many
+    ],
+)
+def test_a_mapping_that_leaves_elements_idle_says_so(shape: str, loops: str, array: str, unrolled: str) -> None:
+    result = lowered(shape, "tiny", mapped(shape, (loops,) * 3, array))
+    assert result.claim is not None
+    begin = (
+        f"the mapping unrolls {unrolled} over the array (pixels, output channels); tiny computes up to 4x4 side by side"
+    )
+    assert result.claim.remark.startswith(begin) if unrolled else not result.claim.remark
+
+
 def test_more_cores_than_there_are() -> None:
     mapping = mapped("gemm:32x32x32", ("C32 | OX4 K4",) * 3, "OX4 K4", "OX2 K2")
     with pytest.raises(MappingError, match=r"4 cores are used .K 2, OX 2., tiny has 1; unroll less over"):
