@@ -192,3 +192,38 @@ def test_what_calibrates(tmp_path: Path) -> None:
         m = FloatModel(shape)
         onnx.save(m.build(m.node("Relu", "x", "y")), tmp_path / "m.onnx")
         assert text in described(tmp_path / "m.onnx", {})[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "zero", "cut"), [(np.int16, 0, True), (np.uint16, 0, True), (np.uint16, 40_000, False)]
+)
+@pytest.mark.parametrize("opset", [13, 21])
+def test_activations_of_16_bits(kind: type, zero: int, cut: bool, opset: int, tmp_path: Path) -> None:
+    """What rounds to them is taken out; what lies below the least of them is still cut off, as a Relu was that the file
+    no longer has."""
+    rng, domain = np.random.default_rng(4), "" if opset > 20 else "com.microsoft"
+    m = FloatModel((1, 3, 6, 6), opset=opset)
+    numbers = [m.constant(1e-4), m.constant(zero, kind)]
+
+    def pair(name: str) -> str:
+        q = m.node("QuantizeLinear", [name, *numbers], f"{name}_q", domain=domain)
+        return m.node("DequantizeLinear", [q, *numbers], f"{name}_d", domain=domain)
+
+    x = m.node("Identity", "x", "x0")
+    c = m.node("Relu" if kind is np.int16 else "Identity", m.conv(pair(x) if zero else x, "c", (4, 3, 3, 3)), "d")
+    model = m.build(pair(c))
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    else:
+        model.ir_version = 10
+    onnx.save(model, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", rng.normal(0, 9, (1, 3, 6, 6)).astype(np.float32))  # beyond what the file holds
+    source = NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "x.npy",))
+    graph, (feed,) = ready(source)
+    pairs = "2 pairs" if zero else "1 pair"
+    assert f"{pairs} of QuantizeLinear and DequantizeLinear with 16 bits around activations are" in " ".join(
+        graph.notes
+    )
+    result = golden_values(graph, feed.arrays)[graph.outputs[0]] * graph.value(graph.outputs[0]).step
+    assert decibels(feed.floats[graph.outputs[0]], result) > 20
+    assert (result.min() >= 0) == cut

@@ -35,7 +35,7 @@ from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others.
-PAIRED, PLAIN = ComparisonBudget(28, 200_000, least=20), ComparisonBudget(8, 16_000, least=4)
+PAIRED, PLAIN = ComparisonBudget(28, 200_000, least=14), ComparisonBudget(8, 16_000, least=4)
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
 QUICK, THOROUGH_FACTOR = 7, 8
 #: Memories that can send on their own.
@@ -72,35 +72,61 @@ def refined(
 def _descend(search: SharingSearch, sharing: SharingOptions, some: Fusible, planner: Planner | None) -> None:
     """First what concerns all layers, then those with results of one size, then one after the other, then several at
     once. `some`: what can be fused."""
-    graph, chip = search.graph, search.chip
     if some.pairs:
-        search.try_(sharing)
-        search.try_(replace(sharing, whole=True))
-        for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
-            # who is served in turn is tried layer by layer, if at all: there is more to choose from
-            search.try_(replace(search.best, pushed=_sent(graph, senders)))
+        _fuse(search, sharing, some)
     else:
-        _send(search, sharing)
-    if _streaming(graph, chip):
-        search.try_(replace(search.best, deep=True))
-    search.try_(replace(search.best, staging=SMALL_SHARE))
-    if sharing.between is Between.WHOLE and search.spilled:
-        search.try_(replace(search.best, between=Between.PLANES))
-    search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
-    search.try_all(some.changes(some.pairs, (FusionDepth.APART,), search.roomless))
-    for horizon in HORIZONS:
-        search.try_(replace(search.best, horizon=horizon))
+        _share(search, sharing, some)
     if planner is not None:
         search.best = replace(search.best, planner=planner, planned=frozenset())
         search.go_through(lambda layers: [_toggle("planned", name) for name in layers.intersection(search.alone)])
-    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
+    if not some.pairs:
+        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(search.graph))
     search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless))
     best: SharingOptions | None = None
     while search.best != best:  # once more while that finds something
         best = search.best
         search.go_through(lambda layers: _changes(layers, search, some))
-    singles = [frozenset((layer.output,)) for layer in graph.layers]
+    singles = [frozenset((layer.output,)) for layer in search.graph.layers]
     search.jump([change for single in singles for change in _changes(single, search, some)])
+
+
+def _fuse(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None:
+    """What concerns many layers of a network in which depthwise convolutions can be fused: that matters most, and what
+    is fused plays faster; who sends after that, since the best of it depends on what is left to send."""
+    graph, chip = search.graph, search.chip
+    search.try_(replace(sharing, whole=True))
+    search.be_picky()
+    search.try_all(some.changes(some.pairs, (FusionDepth.APART,), search.roomless))
+    search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
+    spilled = search.spilled
+    if spilled:  # maps that are large: what there is room for decides
+        search.try_(replace(search.best, staging=SMALL_SHARE))
+        if sharing.between is Between.WHOLE:
+            search.try_(replace(search.best, between=Between.PLANES))
+    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
+    for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
+        # who is served in turn is tried layer by layer, if at all: there is more to choose from
+        search.try_(replace(search.best, pushed=_sent(graph, senders)))
+    if _streaming(graph, chip):
+        search.try_(replace(search.best, deep=True))
+    for horizon in HORIZONS:
+        search.try_(replace(search.best, horizon=horizon))
+    search.try_(replace(search.best, whole=False))
+    if not spilled:
+        search.try_(replace(search.best, staging=SMALL_SHARE))
+
+
+def _share(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None:
+    """What concerns many layers of any other network."""
+    _send(search, sharing)
+    if _streaming(search.graph, search.chip):
+        search.try_(replace(search.best, deep=True))
+    search.try_(replace(search.best, staging=SMALL_SHARE))
+    if sharing.between is Between.WHOLE and search.spilled:
+        search.try_(replace(search.best, between=Between.PLANES))
+    search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
+    for horizon in HORIZONS:
+        search.try_(replace(search.best, horizon=horizon))
 
 
 def _sent(graph: Graph, senders: Iterable[TileKind]) -> frozenset[tuple[str, TileKind]]:

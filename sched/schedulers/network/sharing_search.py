@@ -32,6 +32,8 @@ FOREVER = 1 << 60
 #: Schedules whose estimate is so much longer than that of the best are not played. Estimates are wrong by more, but by
 #: about as much for all schedules of a network.
 HOPELESS = 1.03
+#: The same for networks of so many operations, which take long to play.
+LARGE, HOPELESS_LARGE = 5_000, 1.01
 #: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
 #: some have been tried before.
 _AT_ONCE, _DRAWS = (2, 4), 4
@@ -104,8 +106,8 @@ class SharingSearch:
     """The best so far: `best`, its schedule `result` if that is at hand, and its layers, the `worst` first; those that
     could be made as if they were `alone`; whether it has `spilled`. `roomless`: what had no room to be computed
     together in any schedule so far; `left`: schedules that may still be made, not counting those that change nothing;
-    `owners`: see `_waits`; `hopeless`: see `HOPELESS`; while it is less than that, two schedules that are not played
-    count as one."""
+    `owners`: see `_waits`; `hopeless`: see `HOPELESS`; while it is less than `HOPELESS_LARGE`, two schedules that
+    are not played count as one."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None,
@@ -150,12 +152,17 @@ class SharingSearch:
             self.best, self.result, self._best = with_room(sharing, played.roomless), result, played
             self._tried.add(self.best)
             self.worst, self.alone, self.spilled = played.worst or (), played.alone, played.spilled
-        if played.cycles is None and self.hopeless < HOPELESS:  # made and not played: half the work
+        if played.cycles is None and self.hopeless < HOPELESS_LARGE:  # made and not played: half the work
             self._refused ^= 1
             self.left += self._refused
         if first and self._budget.work is not None:
             compared = max(self._budget.least, self._budget.work // played.operations)
             self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
+
+    def be_picky(self) -> None:
+        """Plays no schedule of a large network that is not expected to be as good as the best."""
+        if self._best is not None and self._best.operations > LARGE:
+            self.hopeless = HOPELESS_LARGE
 
     def try_all(self, changes: Iterable[Change]) -> None:
         """Compares the best, changed in each of some ways, with the best so far."""

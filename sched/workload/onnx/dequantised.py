@@ -26,15 +26,14 @@ from .settling import settled
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-#: Operators of numbers of 8 bits that mean the same for the real numbers that these are.
-_ALIKE = {
-    "Concat", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
-    "Unsqueeze",
+#: Operators whose results are some of their operands' numbers, whatever these are: of 8 bits, or the real numbers that
+#: they stand for.
+_MOVES = {
+    "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool",
+    "ReduceMax", "ReduceMin", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 }  # fmt: skip
-#: Operators whose results are some of their operands' numbers, whatever these are.
-_MOVES = _ALIKE | {
-    "DepthToSpace", "Expand", "GatherElements", "GatherND", "ReduceMax", "ReduceMin", "SpaceToDepth", "Tile",
-}  # fmt: skip
+#: These too, if they take the nearest number.
+_RESIZES = {"Resize", "Upsample"}
 #: Operators whose results differ by no more than their operands together.
 _STEADY = {
     "Abs", "Add", "Atan", "Cos", "LeakyRelu", "Max", "Min", "Neg", "Sigmoid", "Sin", "Softsign", "Sub",
@@ -172,7 +171,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
         return
     integers = [name for name in node.input if name in context.scales]
     if node.input and node.input[0] in context.bytes_in and node.input[0] not in context.scales:
-        if operator not in _ALIKE:
+        if not _is_move(node):
             raise Refused("computes with 8 bits that have no scale yet")
         scale, zero = _scale_behind(context, node.output[0])
         context.pin_input(node.input[0], scale, zero, None)
@@ -193,10 +192,16 @@ def _write(context: RealContext, node: NodeProto) -> None:
         floats = all(context.scales[name][1].dtype.kind == "f" for name in integers)  # of 32 bits, without a scale
         first = context.scales[integers[0]]
         same = all(np.array_equal(a, b) for name in integers for a, b in zip(first, context.scales[name], strict=True))
-        if not floats and (operator not in _ALIKE or not same or first[0].size > 1):
-            raise Refused("computes with 8 bits, which no scale is said for; export QLinear operators")
+        pads = operator == "Pad" and len(integers) == 1
+        if not floats and (not (pads or _is_move(node)) or not same or first[0].size > 1):
+            raise Refused(
+                "computes with 8 bits, which no scale is said for; export QLinear operators, or pairs of "
+                "QuantizeLinear and DequantizeLinear around it"
+            )
         for index, name in enumerate(node.input):
             copy.input[index] = context.named(name)
+        if pads and not floats:
+            _pad(context, copy, *first)
         if floats and operator == "Cast":
             context.emit("Identity", [copy.input[0]], node.output[0])
             return
@@ -205,7 +210,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
                 context.scales[output] = first
                 if (pin := pin_of(*first)) is not None:
                     context.pins[output] = pin
-    if operator in ("Clip", "Relu") or operator in _MOVES or (operator == "Einsum" and _rearranges(node)):
+    if operator in ("Clip", "Relu") or _is_move(node) or (operator == "Einsum" and _rearranges(node)):
         _follows(context, copy)
     elif operator in _STEADY:
         rounded = {name: context.rounded[name] for name in copy.input if name in context.rounded}
@@ -214,6 +219,27 @@ def _write(context: RealContext, node: NodeProto) -> None:
             before = [name if one.high < inf else one.before for name, one in rounded.items()]
             context.rounded[copy.output[0]] = Rounded(-inf, inf, off, before=before[0] if len(before) == 1 else "")
     context.nodes.append(copy)
+
+
+def _is_move(node: NodeProto) -> bool:
+    operator = operator_name(node)
+    if operator in _RESIZES:
+        return attributes(node).get("mode", "nearest") == "nearest"
+    return operator in _MOVES
+
+
+def _pad(context: RealContext, node: NodeProto, scale: NDArray[Any], zero: NDArray[Any]) -> None:
+    """The number that a Pad of 8 bits writes, which is 0 if the node has none, as a real number."""
+    if attributes(node).get("mode", "constant") != "constant":
+        return
+    more = [*node.input] + [""] * (3 - len(node.input))
+    value = context.constants.get(more[2], np.zeros((), zero.dtype)) if more[2] else np.zeros((), zero.dtype)
+    if more[2] and more[2] not in context.constants:
+        raise Refused("pads with a number that the file computes; it must be in the file")
+    number = (value.reshape(()).astype(np.float32) - zero.astype(np.float32)) * scale
+    more[2] = context.constant(f"{node.output[0]}//padding", number)
+    del node.input[:]
+    node.input.extend(more)
 
 
 def _rearranges(node: NodeProto) -> bool:
@@ -238,7 +264,7 @@ def _scale_behind(context: RealContext, name: str) -> tuple[NDArray[Any], NDArra
         if name not in node.input:
             continue
         at = list(node.input).index(name)
-        if operator in _ALIKE:
+        if _is_move(node):
             return _scale_behind(context, node.output[0])
         if operator in OPERATORS and operator not in ("ConvInteger", "MatMulInteger"):
             return context.number(node, at + 1), context.number(node, at + 2, np.uint8(0))

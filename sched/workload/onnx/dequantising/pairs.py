@@ -38,7 +38,7 @@ def with_quantised_constants(model: ModelProto) -> ModelProto:
     import onnx
     from onnx import helper, numpy_helper
 
-    constants = _constants(model)
+    constants = constants_of(model)
     settled: dict[int, TensorProto] = {}
     for index, node in enumerate(model.graph.node):
         names = [name for name in node.input if name]
@@ -70,7 +70,7 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     import onnx
     from onnx import helper, numpy_helper
 
-    constants = _constants(model)
+    constants = constants_of(model)
     makers = {output: node for node in model.graph.node for output in node.output}
     readers: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
@@ -85,7 +85,7 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
             after = readers.get(node.output[0], [])
-            if after and node.output[0] not in outputs and all(_alike(node, other, constants) for other in after):
+            if after and node.output[0] not in outputs and all(alike(node, other, constants) for other in after):
                 gone.add(node.output[0])
                 scale, zero = constants[node.input[1]], _zero(node, constants)
                 if (pin := pin_of(scale, zero, weights_before(node.input[0], makers, constants))) is not None:
@@ -94,7 +94,7 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
         if node.op_type == "DequantizeLinear" and node.input[0] in gone:
             first = makers[node.input[0]]
             source = makers.get(first.input[0])
-            cuts = _cuts_below_0(first, constants) and (source is None or source.op_type not in POSITIVE)
+            cuts = cuts_below_0(first, constants) and (source is None or source.op_type not in POSITIVE)
             operator = "Relu" if cuts else "Identity"
             if cuts and first.input[0] in pins:  # the layer that takes the Relu in makes this tensor
                 pins[node.output[0]] = pins[first.input[0]]
@@ -161,7 +161,7 @@ def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]
     return copy, Rounding(behind, {})
 
 
-def _constants(model: ModelProto) -> dict[str, NDArray[Any]]:
+def constants_of(model: ModelProto) -> dict[str, NDArray[Any]]:
     from onnx import numpy_helper
 
     constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
@@ -191,7 +191,7 @@ def _dequantised(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray
     return ((array.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale).astype(np.float32)
 
 
-def _alike(first: NodeProto, second: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
+def alike(first: NodeProto, second: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
     """Whether one takes back what the other does, with the same constants."""
     if second.op_type != "DequantizeLinear" or second.input[0] != first.output[0]:
         return False
@@ -201,7 +201,7 @@ def _alike(first: NodeProto, second: NodeProto, constants: dict[str, NDArray[Any
     )
 
 
-def _cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
+def cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
     """Whether the zero point of a QuantizeLinear is the least that its type has."""
     zero = _zero(node, constants)
     return zero.dtype.kind in "iu" and bool(np.all(zero == np.iinfo(zero.dtype).min))

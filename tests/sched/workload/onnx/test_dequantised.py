@@ -29,11 +29,13 @@ def small() -> FloatModel:
     return m
 
 
-def written(folder: Path, signed: bool, symmetric: bool, per_channel: bool) -> tuple[onnx.ModelProto, list[np.ndarray]]:
-    """As ONNX Runtime's own quantiser writes it."""
+def written(
+    folder: Path, signed: bool, symmetric: bool, per_channel: bool, m: FloatModel | None = None
+) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """As ONNX Runtime's own quantiser writes it. `m`: of that model with the output y."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-    m = small()
+    m = m or small()
     onnx.save(m.build("y"), folder / "float.onnx")
 
     class Reader(CalibrationDataReader):
@@ -190,3 +192,36 @@ def test_bytes_without_a_scale_are_refused() -> None:
     )  # fmt: skip
     with pytest.raises(OnnxError, match="8 bits without a scale"):
         dequantised(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), "m")
+
+
+def upwards(mode: str) -> FloatModel:
+    """A convolution, a pad, a Resize and another convolution."""
+    m = FloatModel((1, 3, 6, 6))
+    a = m.conv("x", "a", (8, 3, 3, 3))
+    p = m.node("Pad", [a, m.integers(0, 0, 1, 1, 0, 0, 1, 1)], "p", mode=mode)
+    up = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    r = m.node("Resize", [p, "", m.constant([1, 1, 2, 2])], "r", **up)
+    m.conv(r, "y", (4, 8, 3, 3))
+    return m
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_what_moves_bytes(mode: str, signed: bool, tmp_path: Path) -> None:
+    """Resize and Pad are written without a scale of their own: theirs is that of their operand."""
+    model, data = written(tmp_path, signed, False, False, upwards(mode))
+    moves = [node for node in model.graph.node if node.op_type in ("Pad", "Resize")]
+    makers = {output: node for node in model.graph.node for output in node.output}
+    assert [makers[node.input[0]].op_type for node in moves] == ["QLinearConv", "Pad"], "both are of 8 bits"
+    report = quantise_with_report(model, [{"x": x} for x in data], name="net")
+    assert noise(model, report, data) > 20
+
+
+def test_a_resize_that_computes_is_refused(tmp_path: Path) -> None:
+    model, _ = written(tmp_path, False, False, False, upwards("constant"))
+    (resize,) = (node for node in model.graph.node if node.op_type == "Resize")
+    next(item for item in resize.attribute if item.name == "mode").s = b"linear"
+    with pytest.raises(
+        UnsupportedError, match="export QLinear operators, or pairs of QuantizeLinear and DequantizeLinear"
+    ):
+        dequantised(model, "net")
