@@ -160,6 +160,10 @@ class Layer:
     transpose: in each of `groups` groups of channels y[n, k] = x[k, n], n and k pixels of x and y in `rows` rows: the
     two change places.
     After that, for all but `MOVED`: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
+
+    `density`: the share of its products that the network itself has, where a convolution has more: its weights have
+    zeros for channels of other groups, for rows that a transposed convolution leaves out, or only move what it reads
+    (then 0).
     """
 
     kind: Kind
@@ -180,6 +184,7 @@ class Layer:
     groups: int = 1
     rows: int = 1
     group: int = 0
+    density: float = 1.0
 
     @property
     def fixed(self) -> dict[str, int]:
@@ -374,14 +379,15 @@ class Graph:
         )
 
     def macs(self, layer: Layer) -> int:
-        """Multiply-accumulates of a layer, those with padding included; 0 for layers that multiply nothing."""
+        """Multiply-accumulates of a layer that the network itself has, those with padding included; 0 for layers that
+        multiply nothing, or only move what they read."""
         if layer.kind == "product":
             y = self.value(layer.output)
             return self.value(layer.inputs[0]).channels // layer.groups * int(np.prod(y.shape))
         if layer.w is None:
             return 0
         y = self.value(layer.output)
-        return int(np.prod(layer.w.shape)) * y.height * y.width
+        return round(layer.density * layer.w.size) * y.height * y.width
 
     @property
     def total_macs(self) -> int:

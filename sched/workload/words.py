@@ -52,7 +52,7 @@ def _with_copies(graph: Graph, reader: str, names: Sequence[str]) -> tuple[Graph
 def _copy(name: str, copy: str, channels: int) -> Layer:
     w = np.zeros((channels, channels, 1, 1), np.int8)
     w[range(channels), range(channels)] = _WEIGHT
-    return Layer("conv", copy, (name,), scale=_SCALE, w=w, bias=np.zeros(channels, np.int32))
+    return Layer("conv", copy, (name,), scale=_SCALE, w=w, bias=np.zeros(channels, np.int32), density=0.0)
 
 
 def _fresh(graph: Graph, name: str) -> str:

@@ -227,3 +227,20 @@ def test_activations_of_16_bits(kind: type, zero: int, cut: bool, opset: int, tm
     result = golden_values(graph, feed.arrays)[graph.outputs[0]] * graph.value(graph.outputs[0]).step
     assert decibels(feed.floats[graph.outputs[0]], result) > 20
     assert (result.min() >= 0) == cut
+
+
+def test_multiply_accumulates_are_those_of_the_file(tmp_path: Path) -> None:
+    """Not what stands for groups, for rows that a transposed convolution leaves out, and for channels that move."""
+    m = FloatModel((1, 8, 6, 6))
+    c = m.node("Conv", ["x", m.normal(8, 2, 3, 3), m.normal(8)], "c", group=4)  # [4, 4]
+    s = m.node("Reshape", [c, m.integers(1, 4, 2, 4, 4)], "s")
+    t = m.node("Reshape", [m.node("Transpose", s, "t0", perm=[0, 2, 1, 3, 4]), m.integers(1, 8, 4, 4)], "t")
+    u = m.node("ConvTranspose", [t, m.normal(8, 4, 2, 2), m.normal(4)], "u", strides=[2, 2])  # [8, 8]
+    d = m.node("SpaceToDepth", u, "d", blocksize=2)  # [16, 4, 4]
+    m.node("Conv", [d, m.normal(3, 16, 1, 1), m.normal(3)], "y")
+    onnx.save(m.build("y"), tmp_path / "m.onnx")
+    graph = load(NetworkSource(str(tmp_path / "m.onnx")))
+    assert graph.total_macs == 8 * 2 * 9 * 16 + 8 * 4 * 64 + 3 * 16 * 16
+    dense = sum(layer.w.size * graph.value(layer.output).height * graph.value(layer.output).width
+                for layer in graph.layers if layer.w is not None)  # fmt: skip
+    assert dense > graph.total_macs, "the array does more"

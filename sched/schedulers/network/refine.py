@@ -30,7 +30,7 @@ from .conv import Planner
 from .fusing import Fusible, FusionDepth, fusible
 from .scheduler import NetworkSchedule, Progress, schedule
 from .sharing import HORIZONS, SWITCHES, Change, SharingOptions, streams
-from .sharing_search import HOPELESS, ComparisonBudget, SharingSearch
+from .sharing_search import HOPELESS, HOPELESS_LARGE, ComparisonBudget, SharingSearch
 from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
@@ -91,29 +91,46 @@ def _descend(search: SharingSearch, sharing: SharingOptions, some: Fusible, plan
 
 
 def _fuse(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None:
-    """What concerns many layers of a network in which depthwise convolutions can be fused: that matters most, and what
-    is fused plays faster; who sends after that, since the best of it depends on what is left to send."""
-    graph, chip = search.graph, search.chip
-    search.try_(replace(sharing, whole=True))
-    search.be_picky()
-    search.try_all(some.changes(some.pairs, (FusionDepth.APART,), search.roomless))
-    search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
-    spilled = search.spilled
-    if spilled:  # maps that are large: what there is room for decides
-        search.try_(replace(search.best, staging=SMALL_SHARE))
-        if sharing.between is Between.WHOLE:
-            search.try_(replace(search.best, between=Between.PLANES))
-    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
+    """What concerns many layers of a network in which depthwise convolutions can be fused. In a large one what is fused
+    comes first: it matters most, and plays faster. In a small one the best of it depends on who sends."""
+    graph = search.graph
+    _begin(search, sharing)
+    large = search.is_large  # before anything is fused
+    if large:
+        search.hopeless = HOPELESS_LARGE
+        _fuse_all(search, sharing, some)
+        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
     for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
         # who is served in turn is tried layer by layer, if at all: there is more to choose from
         search.try_(replace(search.best, pushed=_sent(graph, senders)))
-    if _streaming(graph, chip):
+    if _streaming(graph, search.chip):
         search.try_(replace(search.best, deep=True))
+    search.try_(replace(search.best, staging=SMALL_SHARE))
+    if not large:
+        _fuse_all(search, sharing, some)
     for horizon in HORIZONS:
         search.try_(replace(search.best, horizon=horizon))
     search.try_(replace(search.best, whole=False))
-    if not spilled:
+    if not large:
+        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
+
+
+def _begin(search: SharingSearch, sharing: SharingOptions) -> None:
+    """The first schedule: with whole windows if these, which are more words, have room."""
+    try:
+        search.try_(replace(sharing, whole=True))
+    except (DoesNotFit, ProgramError):
+        search.try_(replace(sharing, whole=False))
+
+
+def _fuse_all(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None:
+    """All that can be fused or none of it, and room for it where maps are large."""
+    search.try_all(some.changes(some.pairs, (FusionDepth.APART,), search.roomless))
+    search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
+    if search.spilled:
         search.try_(replace(search.best, staging=SMALL_SHARE))
+        if sharing.between is Between.WHOLE:
+            search.try_(replace(search.best, between=Between.PLANES))
 
 
 def _share(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None:
@@ -190,21 +207,24 @@ def _quick(
     start = replace(sharing, whole=True, pushed=_sent(graph, _SENDERS))
     some = fusible(graph, chip, sharing)
     if not some.pairs and not _streaming(graph, chip):
-        return schedule(graph, chip, progress, memory, start)
+        try:
+            return schedule(graph, chip, progress, memory, start)
+        except DoesNotFit:  # whole windows are more words
+            return schedule(graph, chip, progress, memory, replace(start, whole=False))
     most = QUICK if some.pairs else 2
     search = SharingSearch(graph, chip, progress, memory, ComparisonBudget(most), some.owners)
     if some.pairs:
         _descend_quickly(search, start, some)
     else:
-        search.try_(start)
-        search.try_(replace(start, deep=True))
+        _begin(search, start)
+        search.try_(replace(search.best, deep=True))
     return search.result or schedule(graph, chip, progress, memory, search.best)
 
 
 def _descend_quickly(search: SharingSearch, start: SharingOptions, some: Fusible) -> None:
     """As `_descend`, of a few schedules."""
     search.hopeless = 1.0
-    search.try_(replace(start, pushed=frozenset()))
+    _begin(search, replace(start, pushed=frozenset()))
     search.try_all(some.changes(some.pairs, (FusionDepth.APART,), search.roomless))
     search.try_all(some.changes(some.residuals, (FusionDepth.EXPANDED,), search.roomless))
     if search.spilled:  # maps that are large: what there is room for decides

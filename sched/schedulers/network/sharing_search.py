@@ -159,10 +159,10 @@ class SharingSearch:
             compared = max(self._budget.least, self._budget.work // played.operations)
             self.left, self.most = min(self.left, compared - 1), min(self.most, compared)
 
-    def be_picky(self) -> None:
-        """Plays no schedule of a large network that is not expected to be as good as the best."""
-        if self._best is not None and self._best.operations > LARGE:
-            self.hopeless = HOPELESS_LARGE
+    @property
+    def is_large(self) -> bool:
+        """Whether the best takes long to play."""
+        return self._best is not None and self._best.operations > LARGE
 
     def try_all(self, changes: Iterable[Change]) -> None:
         """Compares the best, changed in each of some ways, with the best so far."""

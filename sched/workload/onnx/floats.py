@@ -28,7 +28,7 @@ class FloatLayer:
     `function`: of a table. `by`, `groups`, `rows`: of a normalise, a product, a transpose. `gain`: what the sums of a
     product and the means of an average pool are multiplied by. `epsilon`: what a root mean square has added to the mean
     of the squares. `gone`: its least numbers stand for scores that a mask takes out; no step has to reach them.
-    `range`: what its integer tensor cannot go beyond, as the file's cannot, because of its step.
+    `density`: as in `Layer`. `range`: what its integer tensor cannot go beyond, as the file's cannot, because of its step.
     """
 
     kind: PlainKind
@@ -48,6 +48,7 @@ class FloatLayer:
     gain: float = 1.0
     epsilon: float = 0.0
     gone: bool = False
+    density: float = 1.0
     range: tuple[float, float] = ANY
 
 

@@ -190,7 +190,9 @@ class Rounder:
             return plain
         if layer.moves:  # x * _ONE * 2**17 / _ONE / 2**17
             w = (layer.w * _ONE).astype(np.int8)
-            return replace(plain, scale=(1 << SCALE_SHIFT) // _ONE, w=w, bias=np.zeros(len(w), np.int32))
+            bias = np.zeros(len(w), np.int32)
+            return replace(plain, scale=(1 << SCALE_SHIFT) // _ONE, w=w, bias=bias, density=0.0)
+        plain = replace(plain, density=layer.density)
         if self.by_channel and scalable(plain):
             scales, w_steps, w = self._filters(layer, y_step)
             self.weight_steps[layer.output] = float(w_steps.max())

@@ -126,7 +126,7 @@ class NetworkRequest:
             update={"predicted": prediction(schedule, prepared_network.program, prepared_network.timeline)}
         )
         planned = Planned(schedule, prepared_network.program, prepared_network.timeline)
-        return PlannedNetwork(self.name, graph.total_macs, planned, graph.notes)
+        return PlannedNetwork(self.name, prepared_network.graph.total_macs, planned, graph.notes)
 
     def prepare(self, chip: ChipConfig, scheduler: str | Chosen, progress: Listener) -> Sequence[NetworkRun]:
         source = self._on(chip, scheduler)

@@ -35,7 +35,9 @@ def emit_conv(context: FloatContext, layer: FloatLayer, view: View) -> None:
         raise Refused("its window does not fit the input")
     check_size(outputs)
     layer.window = without_needless_steps(layer.window, *view.size[1:])
+    products = layer.density * layer.w.size
     widen(layer)
+    layer.density = products / layer.w.size
     name, size = _apply_large_pads(context, layer, view.value, view.size)
     if layer.kind == "depthwise":
         w = layer.window
@@ -50,6 +52,7 @@ def emit_conv(context: FloatContext, layer: FloatLayer, view: View) -> None:
     if max(w.kernel_h, w.kernel_w) > most:
         name, size = _shift_parts(context, layer, name, size, most, outputs[1:])
     layer.inputs = (name,)
+    layer.density = products / layer.w.size
     context.emit(layer, outputs)
 
 

@@ -43,13 +43,16 @@ def conv(context: FloatContext, node: Node, attributes: Attributes) -> None:
     view = _read_operand(context, node.input[0], w)
     if inputs * group != view.shape[1] or outputs % group:
         raise Refused(f"weights for {inputs} x {group} channels on an operand of {view.shape[1]}")
+    products = w.size
     w, attributes = _even_taps(w, attributes)
     window = sliding_window(attributes, (w.shape[2], w.shape[3]), view.size[1:], view.pad)
     kind, weights = _group_weights(context, node, require_finite(w), group, view.shape[1])
     if (selected := find_channels(view)) is not None and view.index is not None:  # 0 for the others
         weights = scatter(weights, selected, view.channels)
     numbers = np.zeros(outputs) if bias is None else require_finite(bias)
-    emit_conv(context, FloatLayer(kind, node.output[0], (view.value,), window, w=weights, bias=numbers), view)
+    layer = FloatLayer(kind, node.output[0], (view.value,), window, w=weights, bias=numbers)
+    layer.density = products / weights.size
+    emit_conv(context, layer, view)
     if rank == 3:
         result = context.views[node.output[0]]
         context.views[node.output[0]] = replace(result, shape=(1, result.size[0], result.size[2]))
@@ -97,6 +100,7 @@ def conv_transpose(context: FloatContext, node: Node, attributes: Attributes) ->
     view = as_picture(context, node.input[0])
     if w.ndim != 4 or len(w) != view.channels:
         raise Refused(f"weights of shape {list(raw.shape)} for {view.channels} channels")
+    products = w.size
     w = inflate(w, *attributes.get("dilations", (1, 1)))
     w = w.reshape(group, -1, *w.shape[1:]).transpose(0, 2, 1, 3, 4)  # group, outputs, inputs, rows, columns
     flat = w.reshape(-1, *w.shape[2:])
@@ -110,6 +114,7 @@ def conv_transpose(context: FloatContext, node: Node, attributes: Attributes) ->
     numbers = np.zeros(outputs) if bias is None else require_finite(bias)
     if len(numbers) != outputs:
         raise Refused(f"a bias of {len(numbers)} numbers for {outputs} outputs")
+    density = products / weights.size
     parts: list[FloatLayer] = []
     for y in range(strides[0]):
         for x in range(strides[1]):
@@ -118,7 +123,10 @@ def conv_transpose(context: FloatContext, node: Node, attributes: Attributes) ->
             taps = _take_taps(_take_taps(weights, 2, down[0]), 3, right[0])
             window = Window(taps.shape[2], taps.shape[3], 1, 1, down[1], right[1], down[2], right[2])
             name = context.fresh(f"{node.output[0]}/{y}_{x}")
-            parts.append(FloatLayer(kind, name, (view.value,), window, w=taps, bias=numbers.copy()))
+            own = [sum(tap >= 0 for tap in each[0]) / len(each[0]) for each in (down, right)]
+            layer = FloatLayer(kind, name, (view.value,), window, w=taps, bias=numbers.copy())
+            layer.density = density * own[0] * own[1]
+            parts.append(layer)
     if len(parts) == 1:
         parts[0].output = node.output[0]
         emit_conv(context, parts[0], view)

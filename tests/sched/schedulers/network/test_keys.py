@@ -175,6 +175,7 @@ LAYER_OTHERWISE: dict[str, object] = {
     "groups": 2,
     "rows": 2,
     "group": 4,
+    "density": 0.5,
 }
 
 

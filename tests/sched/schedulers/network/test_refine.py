@@ -19,7 +19,7 @@ from meshloom.sched.lowering.programs import checked
 from meshloom.sched.mapping.memory.placement import Dram
 from meshloom.sched.mapping.play.replay import replay
 from meshloom.sched.mapping.tiling.plan import plan
-from meshloom.sched.mapping.tiling.problem import pose, whole_windows
+from meshloom.sched.mapping.tiling.problem import DoesNotFit, pose, whole_windows
 from meshloom.sched.mapping.tiling.tiles import Candidate, parts
 from meshloom.sched.program.program import ProgramError
 from meshloom.sched.schedulers.network import conv, refine, sharing_search
@@ -212,6 +212,23 @@ def test_schedules_whose_code_has_no_room_lose(short: int, monkeypatch: pytest.M
     short = 0
     with pytest.raises(ProgramError, match="9 words of code do not fit"):
         refined(layers(), CHIP, most=4)
+
+
+@pytest.mark.parametrize("effort", [Effort.QUICK, Effort.DEFAULT])
+@pytest.mark.parametrize("name", ["layers", "depthwise"])
+def test_whole_windows_need_not_fit(name: str, effort: Effort, monkeypatch: pytest.MonkeyPatch) -> None:
+    def schedule_unless(graph: Graph, chip: ChipConfig, progress: Any, memory: Any, sharing: Any, *more: Any) -> object:
+        if sharing.whole:
+            raise DoesNotFit("whole windows are too many words")
+        return schedule(graph, chip, progress, memory, sharing, *more)
+
+    for module in (refine, sharing_search):
+        monkeypatch.setattr(module, "schedule", schedule_unless)
+    graph = layers() if name == "layers" else zoo.load("ds_cnn")
+    if effort is Effort.DEFAULT:
+        assert refined(graph, CHIP, most=2).schedule.operations
+    else:
+        assert with_effort(effort, graph, CHIP).schedule.operations
 
 
 def test_the_program_of_the_best_is_at_hand() -> None:
