@@ -28,7 +28,8 @@ class FloatLayer:
     `function`: of a table. `by`, `groups`, `rows`: of a normalise, a product, a transpose. `gain`: what the sums of a
     product and the means of an average pool are multiplied by. `epsilon`: what a root mean square has added to the mean
     of the squares. `gone`: its least numbers stand for scores that a mask takes out; no step has to reach them.
-    `density`: as in `Layer`. `range`: what its integer tensor cannot go beyond, as the file's cannot, because of its step.
+    `density`: as in `Layer`. `range`: what its integer tensor cannot go beyond, as the file's cannot, because of its
+    step.
     """
 
     kind: PlainKind
