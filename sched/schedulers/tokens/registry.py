@@ -51,6 +51,8 @@ def _accept(name: str, thing: object) -> TokenMaker:
     """See above. Raises TypeError with what it must be."""
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
     if isinstance(thing, type) and hasattr(thing, "decide"):
+        if asked := _asked(thing):
+            raise TypeError(f"takes {', '.join(asked)}; a class of token schedulers is made without arguments")
         make: Any = thing
         return TokenMaker(name, summary, lambda: make().decide, inspect.getsourcefile(thing) or "")
     if not inspect.isfunction(thing) or not _takes_view(thing):
@@ -59,6 +61,15 @@ def _accept(name: str, thing: object) -> TokenMaker:
             "a method decide"
         )
     return TokenMaker(name, summary, lambda: thing, inspect.getsourcefile(inspect.unwrap(thing)) or "")
+
+
+def _asked(thing: type) -> list[str]:
+    """The arguments without which a class makes no object."""
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):  # its call will say
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def _takes_view(function: Callable[..., object]) -> bool:

@@ -186,6 +186,11 @@ def test_schedulers_by_name(tmp_path: Path) -> None:
     file.write_text(head + "class Mine:\n    def __init__(self): 1 / 0\n    def decide(self, view): pass\n")
     with pytest.raises(SchedulerError, match="failed before the first cycle: ZeroDivisionError"):
         token_scheduler(f"{file}:Mine")
+    file.write_text(
+        head + "class Mine:\n    def __init__(self, platform, a=1): ...\n    def decide(self, view): pass\n"
+    )
+    with pytest.raises(SchedulerError, match=r"Mine of .* takes platform; a class of token schedulers is made without"):
+        token_scheduler(f"{file}:Mine")
 
 
 def test_one_in_a_process_of_its_own_asks_for_cycles_within_its_time(tmp_path: Path) -> None:
