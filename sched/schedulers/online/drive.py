@@ -222,6 +222,11 @@ class Drive:
             problem = f"{instance.label} has no layer after {instance.layer.name}, which runs"
         elif slot in self._after:
             problem = f"{instance.layer.name} of {instance.label} has a successor already"
+        elif decision.version in instance.layer.versions and decision.version not in layer.versions:
+            problem = (
+                f"{instance.label} is launched twice: {instance.layer.name} runs, and the next decision for it must "
+                f"have a version of {layer.name}, not {decision.version}"
+            )
         else:
             problem = _misfit(instance, layer, decision, free | own)
         if problem or layer is None:

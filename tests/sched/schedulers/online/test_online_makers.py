@@ -105,7 +105,10 @@ def test_what_is_no_scheduler_is_refused(written: Callable[[str], str], text: st
         ("def mine(view: View):\n    raise ValueError('no')", r"failed in cycle 0: no \(line 29 of mine\.py\)"),
         ("def mine(view: View): ...", "answered in cycle 0 with None; it must be a list of Decisions"),
         ("def mine(view: View):\n    return [view]", "answered in cycle 0 with .*; it must be a list of Decisions"),
-        ("def mine(view: View):\n    return one_each(view, Given()) * 2", r"in cycle 0: 0:a has no such version of a1"),
+        (
+            "def mine(view: View):\n    return one_each(view, Given()) * 2",
+            r"in cycle 0: 0:a is launched twice: a0 runs, and the next decision for it must have a version of a1",
+        ),
         ("def mine(view: View):\n    return []", "starves 0:a, 1:b, 2:c"),
         ("MAKER = OnlineMaker('mine', '', lambda platform, options: 3)\nmine = MAKER", "must have a method decide"),
         (
