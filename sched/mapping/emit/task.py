@@ -223,6 +223,11 @@ class LayerTask:
             self._inside(core, "OUT", out, words, core_has.out_words)
         if not (first and last):
             self._inside(core, "ACC", sums, words, core_has.acc_words)
+        if first and not last and bias < sums + words and sums < bias + n[1] - n[0]:
+            raise TaskError(
+                f"layer {self.shape.name}: bias = {bias} and sums = {sums} of a GEMM overlap in ACC, which has "
+                f"{n[1] - n[0]} rows of biases and {words} of sums; give sums other rows"
+            )
         body = bodies.gemm(
             **window_fields(p, tile, a, b, n[1] - n[0], k[1] - k[0]),
             addend=Addend.BIAS if first else Addend.PARTIAL,

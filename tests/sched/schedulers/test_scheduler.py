@@ -372,5 +372,7 @@ def test_a_tasks_mistakes_are_named() -> None:
         task.store(CHIP.host, tile, (0, 1), 0)
     with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: words .* are used, it has"):
         task.load_input(core, tile, (0, 1), CHIP.core.a_words - 1)
+    with pytest.raises(ValueError, match=r"bias = 3 and sums = 2 of a GEMM overlap in ACC, which has 1 rows of bias"):
+        LayerTask(parse("gemm:4x4x32"), CHIP, 1).gemm(core, tile, (0, 1), (0, 1), a=0, b=0, bias=3, sums=2, out=0)
     with pytest.raises(ValueError, match="has added no operation; call gemm and store of its task"):
         task.schedule("nobody")
