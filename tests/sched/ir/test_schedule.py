@@ -128,6 +128,10 @@ def test_contradictory_content_is_refused() -> None:
         (move((DRAM, 0), (HOST, 0)), "destination is MAIN of a host tile"),
         (move((DRAM, 0), (SPM, address(Region.B, 0))), "destination is B of a spm tile"),
         (move((DRAM, 0), (SPM, 7 << 24)), "destination is region 7"),
+        (
+            move((DRAM, 10**9), (CORE, 0)),
+            "source has address 1000000000, out of range: addresses have 28 bits",
+        ),
         (move((DRAM, 0), (0x55, 0)), "destination tile .* outside the floorplan"),
         (move((SPM, 38), (DRAM, 0)), r"source words 38\.\.41 end past MAIN .* has 40; use a lower address"),
         (move((DRAM, 0), (CORE, address(Region.ACC, 37))), "end past ACC"),
