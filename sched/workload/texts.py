@@ -32,6 +32,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from meshloom.hw.spec.config import Exact
 
+from ..support.text import shortened
 from .arrivals import LAST, Poisson, ScenarioError, cycles_of
 from .language.model import LanguageModel
 from .scenario_files import read_scenario, valid
@@ -187,6 +188,11 @@ def _scenario(values: dict[str, Any], folder: Path) -> TextScenario:
 
 def _requests(values: dict[str, Any], where: str, limits: TextLimits, folder: Path) -> list[TextRequest]:
     """A request for each arrival of a [[request]]."""
+    if "prompt" in values and not _is_prompt(values["prompt"]):
+        raise ScenarioError(
+            f"{where}: prompt = {shortened(repr(values['prompt']))} must be text, at least one character, or a number "
+            f"of tokens from 1 to {LONGEST}"
+        )
     entry = valid(_Entry, values, where + ": ")
     if _is_trace(entry.arrival):
         raise ScenarioError(f"{where}: arrival: a trace of texts has a table of its own, [trace], with their lengths")
@@ -198,6 +204,10 @@ def _requests(values: dict[str, Any], where: str, limits: TextLimits, folder: Pa
     length = len(text) or int(entry.prompt)
     own = TextLimits(entry.ttft_limit or limits.ttft, entry.tpot_limit or limits.tpot)
     return [TextRequest(cycle, length, entry.output, own, text, where) for cycle in cycles]
+
+
+def _is_prompt(value: object) -> bool:
+    return value != "" if isinstance(value, str) else type(value) is int and 1 <= value <= LONGEST
 
 
 def _is_trace(arrival: object) -> bool:
