@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -42,6 +43,7 @@ def check(
         for line in described(path, bindings(bind), by_channel, config):
             console().print(line, markup=False, soft_wrap=True)
         return
+    _check_there(path)
     if path.suffix == ".toml":
         raise typer.BadParameter(_of_toml(path), param_hint="FILE")
     if bind:
@@ -79,6 +81,7 @@ def disasm(
     """
     from ..results.saved import read
 
+    _check_there(path)
     config, program, saved = read(path, saved_chip(chip, set))
     from meshloom.sched.program.disasm import listing
 
@@ -97,6 +100,16 @@ def disasm(
 
         note = f"note: this program must not run: {pair[0]}"
         console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)
+
+
+def _check_there(path: Path) -> None:
+    """Raises BadParameter for the name of a workload, of which there is no file."""
+    if not path.suffix and not path.exists():
+        raise typer.BadParameter(
+            f"{path}: there is no such file; schedules and programs are read from files, which `meshloom schedule "
+            f"{quote(str(path))} --out s.json` makes of a workload",
+            param_hint="FILE",
+        )
 
 
 def _of_toml(path: Path) -> str:

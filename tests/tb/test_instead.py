@@ -46,6 +46,11 @@ def test_what_else_checks_a_file(kind: str, instead: str, folder: Path) -> None:
 def test_a_file_that_is_nothing(folder: Path) -> None:
     (folder / "x.toml").write_text("a = 1")
     assert "is neither a schedule, a program nor an ONNX file" in text_of(invoke("check", "x.toml").stderr)
+    for command in ("check", "disasm"):
+        shown = invoke(command, "resnet8/*")
+        assert shown.exit_code == 2
+        assert "there is no such file; schedules and programs are read from files" in text_of(shown.stderr)
+        assert "`meshloom schedule 'resnet8/*' --out s.json`" in text_of(shown.stderr)
     (folder / "x.toml").write_text("a = ")
     assert "malformed TOML" in text_of(invoke("check", "x.toml").stderr)
     assert invoke("check", "gone.toml").exit_code == 2
