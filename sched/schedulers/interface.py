@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from .budget import Budget
+from .option_texts import word
 
 if TYPE_CHECKING:
     from ..lowering.predict import Lowered
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 class Options(BaseModel):
     """Options of a scheduler: a field for each, with its type, its default and (`Field`) a description for the help.
 
-    Options from the command line arrive as text; pydantic converts them to the field's type: `yes` and `no` are bools.
+    Options from the command line arrive as text and become what the field's type says: `yes` and `no` are bools, `none`
+    is None, `[1,2]` is a list or a tuple, and a member of an Enum is called by its value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -35,12 +37,8 @@ class Options(BaseModel):
 
 def written(base: str, options: Mapping[str, object]) -> str:
     """A scheduler's name with options, as on the command line."""
-    text = ",".join(f"{key}={_word(value)}" for key, value in options.items())
+    text = ",".join(f"{key}={word(value)}" for key, value in options.items())
     return f"{base}:{text}" if text else base
-
-
-def _word(value: object) -> object:
-    return ("no", "yes")[value] if isinstance(value, bool) else value
 
 
 def _budget(value: object) -> object:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -25,6 +26,7 @@ from ..workload.training_chain import Chain
 from .authored import adapted
 from .failures import SchedulerError, TracebackThere, ended, failure
 from .interface import Context, Maker, Scheduler, written
+from .option_texts import pieces, read
 from .papers import declared
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ def options_of(name: str, registry: Registry[Any] | None = None) -> tuple[str, d
     Raises SchedulerError when an option has no value."""
     base, text = (registry or REGISTRY).split(name)
     options: dict[str, str] = {}
-    for option in filter(None, text.split(",")):
+    for option in filter(None, pieces(text)):
         key, equals, value = option.partition("=")
         if not equals or not value:
             raise SchedulerError(f"scheduler {name!r}: {option!r} is not key=value")
@@ -214,9 +216,15 @@ def typed_options(base: str, kind: str, model: type[BaseModel], options: Mapping
             hint = near(key, fields) or f"it has {', '.join(fields) or 'none'}"
             raise SchedulerError(f"scheduler {base} has no option {key!r} for {kind}; {hint}")
     try:
-        return model.model_validate(options)
+        values = model.model_validate(
+            read(options, {key: field.annotation for key, field in model.model_fields.items()})
+        )
     except ValidationError as error:
         raise SchedulerError(f"scheduler {base}: {_wrong(error, options)}") from None
+    for key in options:
+        if isinstance(value := getattr(values, key), float) and isnan(value):
+            raise SchedulerError(f"scheduler {base}: {key} = {options[key]!r} must be a number, not one that is none")
+    return values
 
 
 def _wrong(error: ValidationError, options: Mapping[str, object]) -> str:
@@ -236,7 +244,11 @@ def _wrong(error: ValidationError, options: Mapping[str, object]) -> str:
         "less_than_equal": lambda: f"at most {context['le']:g}",
         "int_parsing": lambda: "a whole number",
         "float_parsing": lambda: "a number",
-        "missing": lambda: "given",
+        "missing": lambda: (
+            f"{int(first['loc'][1]) + 1} or more values, such as [1,2]" if len(first["loc"]) > 1 else "given"
+        ),
+        "too_short": lambda: f"{context['min_length']} or more values, such as [1,2]",
+        "too_long": lambda: f"at most {context['max_length']} values, such as [1,2]",
     }.get(str(first["type"]))
     shown = f" = {options[key]!r}" if key in options else ""
     return f"{key}{shown} must be {must()}" if must else f"{key}{shown}: {first['msg']}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from types import UnionType
+from enum import EnumType
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -12,13 +13,21 @@ from rich.table import Table
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.online.registry import OnlineMaker
+from meshloom.sched.schedulers.option_texts import word
 from meshloom.sched.schedulers.tokens.registry import TokenMaker
 
 from ..results.listings import OptionEntry, SchedulerEntry
 from .tables import text_table
 
 #: How values of a type are written on the command line.
-_WRITTEN = {bool: "yes, no", int: "a whole number", float: "a number", str: "text", Budget: "STEPS or SECONDS"}
+_WRITTEN = {
+    bool: "yes, no",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    NoneType: "none",
+    Budget: "STEPS or SECONDS",
+}
 
 
 def schedulers_table(schedulers: Iterable[Scheduler]) -> Table:
@@ -41,7 +50,7 @@ def options_table(kind: str, model: type[BaseModel]) -> Table:
     """Options of a scheduler for one kind of workload, their values and defaults."""
     table = text_table((f"for {kind}", "values", "if not given", "what it does"), ())
     for name, field in model.model_fields.items():
-        must = "must be given" if field.is_required() else _word(field.default)
+        must = "must be given" if field.is_required() else word(field.default)
         table.add_row(name, _values(field.annotation), must, field.description or "")
     if not model.model_fields:
         table.add_row("no options", "", "", "")
@@ -61,7 +70,7 @@ def entry(
 def _options(model: type[BaseModel]) -> Iterator[OptionEntry]:
     for name, field in model.model_fields.items():
         required = field.is_required()
-        default = None if required or field.default is None else _word(field.default)
+        default = None if required or field.default is None else word(field.default)
         yield OptionEntry(
             name=name,
             values=_values(field.annotation),
@@ -71,17 +80,18 @@ def _options(model: type[BaseModel]) -> Iterator[OptionEntry]:
         )
 
 
-def _word(value: object) -> str:
-    if value is None:
-        return "none"
-    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
-
-
 def _values(annotation: Any) -> str:
     """What may stand behind the option's `=`."""
     origin = get_origin(annotation)
     if origin is Literal:
-        return ", ".join(map(str, get_args(annotation)))
+        return ", ".join(map(word, get_args(annotation)))
+    if isinstance(annotation, EnumType):
+        members: Iterable[object] = annotation
+        return ", ".join(map(word, members))
     if origin in (Union, UnionType):
-        return " or ".join(_values(one) for one in get_args(annotation) if one is not type(None))
+        return " or ".join(_values(one) for one in get_args(annotation))
+    if origin in (list, tuple, set, frozenset):
+        each = [_values(one) for one in get_args(annotation) if one is not ...]
+        more = ", ..." if origin is not tuple or ... in get_args(annotation) else ""
+        return f"[{', '.join(each)}{more}]"
     return _WRITTEN.get(annotation, getattr(annotation, "__name__", str(annotation)))

@@ -46,6 +46,30 @@ def test_a_list_as_json_is_one_object_with_a_list_of_names(command: str, folder:
     assert json.loads((folder / "list.json").read_text()) == values
 
 
+MINE = """
+from enum import Enum
+from meshloom.sched.schedulers.interface import Options
+class Turn(Enum):
+    FIRST = "first"
+    LAST = "last"
+class Mine(Options):
+    turn: Turn = Turn.LAST
+    parts: list[int] | None = None
+    size: tuple[int, float] = (1, 2)
+def schedule(task, options: Mine): ...
+"""
+
+
+def test_options_are_listed_as_they_are_written(folder: Path) -> None:
+    (folder / "mine.py").write_text(MINE)
+    (one,) = json.loads(invoke("schedulers", "./mine.py:schedule", "--json", "-").stdout)["schedulers"]
+    assert [(each["values"], each["default"]) for each in one["options"]["layers"]] == [
+        ("first, last", "last"),
+        ("[a whole number, ...] or none", None),
+        ("[a whole number, a number]", "[1,2]"),
+    ]
+
+
 def test_options_of_one_scheduler_and_layers_of_one_network() -> None:
     (one,) = json.loads(invoke("schedulers", "flexer", "--json", "-").stdout)["schedulers"]
     (budget,) = [option for option in one["options"]["layers"] if option["name"] == "budget"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -161,6 +162,44 @@ def test_options_come_as_their_types_say(register: Register, tmp_path: Path) -> 
     expected = Moody(budget=Budget.parse("5s"), mood="good", really=True)
     assert given == [SHAPE, CHIP, 7, expected, Context(tmp_path, print)]
     assert result.execution is Execution.TRIGGERED
+
+
+class Kind(Enum):
+    ONE = 1
+    TWO = "two"
+
+
+class Many(Options):
+    """Options of other types than numbers and text."""
+
+    parts: list[int] = []
+    size: tuple[int, int] = (1, 2)
+    limit: int | None = 5
+    kind: Kind = Kind.ONE
+    share: float = 0.5
+    turn: Literal[1, 2] = 1
+    names: list[Kind | None] = []
+
+
+def test_options_of_several_values_of_none_and_of_enums(register: Register) -> None:
+    def many(text: str) -> Any:
+        return registry.typed_options("mine", "layers", Many, registry.options_of(f"loop_order:{text}")[1])
+
+    text = "parts=[3,4],size=[5, 6],limit=none,kind=two,turn=2,names=[1,none]"
+    some = Many(parts=[3, 4], size=(5, 6), limit=None, kind=Kind.TWO, turn=2, names=[Kind.ONE, None])
+    assert many(text) == some
+    assert many(some.named("mine").removeprefix("mine:")) == some
+    assert many("parts=7,kind=1,limit=9") == Many(parts=[7], limit=9)
+    assert many("parts=[]") == Many()
+    for wrong, message in (
+        ("share=nan", "share = 'nan' must be a number, not one that is none"),
+        ("size=[1]", r"size = '\[1\]' must be 2 or more values, such as \[1,2\]"),
+        ("size=[1,2,3]", r"size = '\[1,2,3\]' must be at most 2 values, such as \[1,2\]"),
+        ("parts=[1,x]", r"parts = '\[1,x\]' must be a whole number"),
+        ("kind=three", "kind = 'three' must be one of 1, two"),
+    ):
+        with pytest.raises(SchedulerError, match=message):
+            many(wrong)
 
 
 @pytest.mark.parametrize(
