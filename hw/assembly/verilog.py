@@ -157,10 +157,13 @@ def optimised(text: str, top: str) -> str:
 
 def by_yosys(text: str, script: str, end: str) -> str:
     """What a script of Yosys writes to the file `target`, which ends with `end`, of the RTLIL in `source`. Raises
-    EmitError with the tool's last words; OSError for a full disk."""
+    EmitError with the tool's last words; OSError, with the file, for a full disk."""
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         source, target = Path(folder) / "source", Path(folder) / "target"
-        source.write_text(text)
+        try:
+            source.write_text(text)
+        except OSError as error:  # of a file that is open the system does not say which it is
+            raise OSError(error.errno, error.strerror, str(source)) from error
         done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
             raise EmitError((done.stderr or done.stdout).strip()[-2000:])

@@ -30,6 +30,7 @@ from meshloom.tb.results.events import Event, Unwritten
 from meshloom.tb.results.exits import Exit, expected
 from meshloom.tb.results.identity import sources
 from meshloom.tb.results.shelf import cached
+from meshloom.tb.runs.export.folder import write_folder
 from meshloom.tb.runs.sweeps import cluster
 from meshloom.tb.runs.sweeps import evaluate as evaluating
 from meshloom.tb.runs.sweeps.evaluate import Batch, Task
@@ -207,6 +208,24 @@ def test_standard_output_that_cannot_be_written_is_one_error(capsys: pytest.Capt
         assert text == f"error: standard output: cannot be written: {NO_ROOM}; make room there, or name another place\n"
     with printing_to_a_full_disk(), pytest.raises(WriteError, match="standard output: cannot be written"):
         put(STDOUT, "something")
+
+
+def test_a_file_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the system only if it cannot be opened, not if it is written to."""
+
+    def too_large(*_: object) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(Path, "write_text", too_large)
+    with pytest.raises(OSError, match=r"meshloom_.*/source") as caught:
+        verilog.by_yosys("", "", "")
+    pair = expected(caught.value)
+    assert pair is not None
+    assert "/source: cannot be written: File too large; raise the limit on the size of files (ulimit -f)" in pair[0]
+    monkeypatch.setattr(os, "fsync", too_large)
+    with pytest.raises(WriteError, match="out/a/b: cannot be written: File too large"):
+        write_folder(tmp_path / "out", {"a/b": b"1"})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_found_among_the_places_that_commands_write_to(tmp_path: Path, scarce: None) -> None:

@@ -53,21 +53,22 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Makes a folder of these files, in the place of one that `check_place` lets go: readers see the old one or the new
     one. Raises ExportError, WriteError; the old one is left then."""
     check_place(folder)
-    place = Path(os.path.realpath(folder))
+    place, failed = Path(os.path.realpath(folder)), folder
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{place.name[:50]}.", dir=place.parent) as work:
             new, old = Path(work) / "new", Path(work) / "old"
             for name, content in files.items():
-                path = new / name
+                path, failed = new / name, folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
+            failed = folder
             _exchange(new, place, old)
     except OSError as error:
-        raise write_error(error, folder) from error
+        raise write_error(error, failed) from error
 
 
 def _exchange(new: Path, place: Path, old: Path) -> None:
