@@ -106,6 +106,21 @@ def test_a_float_model_needs_no_pictures_to_be_scheduled(folder: Path) -> None:
     assert "The input is drawn with --seed, since no files are given (--input): its results mean nothing." in text
 
 
+def test_a_schedule_of_another_calibration_says_how_to_make_it_again(folder: Path) -> None:
+    float_file((1, 4, 8, 8))
+    command = ["schedule", "float.onnx", "--chip", "tiny", "--calibrate", "x.npy", "--out", "s.json"]
+    assert invoke(*command).exit_code == 0
+    saved = json.loads(Path("s.json").read_text())
+    (bias,) = [tensor for tensor in saved["tensors"] if tensor["name"] == "second/bias"]
+    bias["name"] = "second/zeros"  # which this network has none of
+    Path("s.json").write_text(json.dumps(saved))
+    shown = invoke("run", "s.json", "--chip", "tiny", "--workload", "float.onnx", "--input", "x.npy")
+    assert shown.exit_code == 3, shown.output
+    text = " ".join(shown.output.split())
+    assert "follow from the files that a float model is quantised with: save the schedule again" in text
+    assert "`meshloom schedule float.onnx --calibrate x.npy --out FILE`" in text
+
+
 def test_a_size_that_a_file_leaves_open_is_asked_for(folder: Path) -> None:
     float_file((1, 4, "rows", 8))
     shown = invoke("schedule", "float.onnx", "--chip", "tiny")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.lowering.predict import prediction
 from meshloom.sched.lowering.programs import Planned
 from meshloom.sched.model.timeline import Timeline
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from ...devices.interface import Job, Run
     from ...results.schema import Row
     from ..outputs import OutputWords
+
+
+#: What to do about a schedule that is of a network of another kind, if that was quantised.
+_CALIBRATED = (
+    "Layers and their scales follow from the files that a float model is quantised with: save the schedule again, with "
+    "`meshloom schedule {model} {files} --out FILE`"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +146,19 @@ class NetworkRequest:
     def restored(
         self, planned: Planned, chip: ChipConfig, title: str, origin: Mapping[str, Any]
     ) -> Sequence[NetworkRun]:
-        """It, ready to run as a file's schedule says, which need not describe its layers. `title`: the file's."""
+        """It, ready to run as a file's schedule says, which need not describe its layers. `title`: the file's. Raises
+        ScheduleError for a schedule of another network."""
         from meshloom.sched.schedulers.network.restored import restored
 
         graph, feeds = ready(self.source)
-        schedule = restored(graph, planned.schedule, chip)
+        try:
+            schedule = restored(graph, planned.schedule, chip)
+        except ScheduleError as error:
+            if "calibration" not in origin:
+                raise
+            files = self.source.calibration or self.source.inputs
+            given = " ".join(f"--calibrate {quote(str(path))}" for path in files)
+            raise ScheduleError(f"{error}. {_CALIBRATED.format(model=quote(self.source.name), files=given)}") from error
         prepared = network.PreparedNetwork(schedule, planned.program, planned.timeline, described=False)
         return [NetworkRun(prepared, title, feed, self.source.tensors, origin) for feed in feeds]
 
