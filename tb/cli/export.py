@@ -107,8 +107,13 @@ def export(request: ExportRequest) -> None:
 
 def _check_inputs(request: ExportRequest, count: int) -> None:
     """Raises BadParameter for a file of several inputs."""
+    from ..inputs.pictures import one_of
+
     if count != 1:
-        raise typer.BadParameter(f"{request.input} has {count} inputs; give one", param_hint="--input")
+        shape = one_of(request.input) if request.input is not None else ""
+        raise typer.BadParameter(
+            f"{request.input} has {count} inputs; give one" + (shape and f" sample, {shape}"), param_hint="--input"
+        )
 
 
 def _read(request: ExportRequest, chip: ChipConfig) -> WorkloadRequest:

@@ -23,13 +23,25 @@ MOST_PIXELS = (1 << 24) // 3
 
 def inputs_in(path: Path) -> int:
     """How many inputs a file holds, by its header alone; 1 for one that cannot be read."""
+    shape = _batch(path)
+    return shape[0] if shape else 1
+
+
+def one_of(path: Path) -> str:
+    """The shape that a file of several inputs has if it holds one, `[1, 3, 32, 32]`; nothing where it is not known."""
+    shape = _batch(path)
+    return str([1, *shape[1:]]) if shape else ""
+
+
+def _batch(path: Path) -> tuple[int, ...]:
+    """The shape of an .npy file of inputs one behind the other, by its header alone; nothing of another file."""
     if path.suffix != ".npy":
-        return 1
+        return ()
     try:
         shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
     except DAMAGED:
-        return 1
-    return max(1, shape[0]) if len(shape) == 4 else 1
+        return ()
+    return shape if len(shape) == 4 and shape[0] else ()
 
 
 def read_picture(path: str | Path, graph: Graph) -> NDArray[np.int8]:
