@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.spec.config import ChipConfig, load
+from meshloom.hw.spec.config import ChipConfig, ConfigError, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.schedulers.authored import adapted
 from meshloom.sched.schedulers.interface import Scheduler, written
@@ -31,8 +31,15 @@ AnyScheduler = str | Callable[..., object] | Scheduler
 def load_chip(chip: str | Path | ChipConfig, changes: Mapping[str, object] | None = None) -> ChipConfig:
     """A chip: a built-in name, a TOML file, or one already loaded; with other values in some fields, named as in the
     file: `{"spm_words": 8192, "core.a_words": 2048}`. Raises ConfigError that names the field and the fix."""
-    config = chip if isinstance(chip, ChipConfig) else load(chip)
+    config = chip if isinstance(chip, ChipConfig) else load(_chip_name(chip))
     return changed(config, changes) if changes else config
+
+
+def _chip_name(chip: object) -> str | Path:
+    """A chip by name. Raises ConfigError for anything that is none."""
+    if isinstance(chip, str | Path):
+        return chip
+    raise ConfigError(f"a {type(chip).__name__} is no chip; give one: a built-in name, a .toml file, or a ChipConfig")
 
 
 def schedule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
@@ -91,21 +91,22 @@ class Workload:
         cls,
         name: str | Path,
         *,
-        inputs: Iterable[str | Path] = (),
-        calibration: Iterable[str | Path] = (),
+        inputs: str | Path | Iterable[str | Path] = (),
+        calibration: str | Path | Iterable[str | Path] = (),
         mean: float | tuple[float, ...] = 0.0,
         std: float | tuple[float, ...] = 255.0,
         labels: str | Path | None = None,
     ) -> Self:
-        """A built-in network, or an .onnx file, run once for each of `inputs` (pictures, .npy files). The others are
-        those of `meshloom run`: see `NetworkSource`. Raises WorkloadError if the name is of no network."""
+        """A built-in network, or an .onnx file, run once for each of `inputs` (files of pictures or arrays, or one
+        such file). The others are those of `meshloom run`: see `NetworkSource`. Raises WorkloadError if the name is of
+        no network, or if what should be a file's name is something else."""
         if not table.is_network(str(name)):
             raise WorkloadError(f"{name}: is no network; give a built-in one's name or an .onnx file")
         return cls(
             NetworkSource(
                 str(name),
-                tuple(map(Path, inputs)),
-                tuple(map(Path, calibration)),
+                _files(inputs, "inputs"),
+                _files(calibration, "calibration"),
                 mean if isinstance(mean, tuple) else (mean,),
                 std if isinstance(std, tuple) else (std,),
                 None if labels is None else Path(labels),
@@ -138,6 +139,19 @@ class Workload:
             raise WorkloadError(f"workload {self.name}: is one schedule or program, of which no layer runs by itself")
         name = self.source if isinstance(self.source, str) else f"{self.source.name}/*"
         return tuple(Workload(request.reference) for request in table.find(name))
+
+
+def _files(paths: Any, what: str) -> tuple[Path, ...]:
+    """The files that an argument names. Raises WorkloadError for anything else, such as an array itself."""
+    value: object = paths
+    alone = isinstance(value, str | Path) or hasattr(value, "dtype") or not isinstance(value, Iterable)
+    each: list[object] = [paths] if alone else list(paths)
+    for path in each:
+        if not isinstance(path, str | Path):
+            raise WorkloadError(
+                f"{what}: a {type(path).__name__} is no file; give the names of files (an array's own: numpy.save)"
+            )
+    return tuple(Path(path) for path in each if isinstance(path, str | Path))
 
 
 def _with_meaning(saved: SavedSource, meaning: Workload | str | Path | None) -> SavedSource:

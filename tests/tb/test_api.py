@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import meshloom
@@ -80,6 +81,24 @@ def test_workloads_by_numbers_have_the_names_of_the_command_line() -> None:
         meshloom.Workload.network("resnet8/conv1")
     with pytest.raises(WorkloadError, match="only schedules and programs compute something else"):
         meshloom.Workload.of("resnet8", "vgg16")
+
+
+def test_files_are_named_one_or_several() -> None:
+    one, two = Path("a.png"), Path("b.npy")
+    for inputs, files in (("a.png", (one,)), (one, (one,)), (["a.png", two], (one, two)), ((), ())):
+        source: Any = meshloom.Workload.network("resnet8", inputs=inputs, calibration=inputs).source
+        assert (source.inputs, source.calibration) == (files, files)
+    array: Any = np.zeros((1, 3, 32, 32), np.uint8)
+    wrong: Any
+    for wrong, what in ((array, "ndarray"), ([array], "ndarray"), (3, "int"), (None, "NoneType")):
+        with pytest.raises(ValueError, match=f"inputs: a {what} is no file; give the names of files"):
+            meshloom.Workload.network("resnet8", inputs=wrong)
+
+
+def test_chips_are_one() -> None:
+    chips: Any = ["tiny", "quad8"]
+    with pytest.raises(ValueError, match="a list is no chip; give one: a built-in name"):
+        meshloom.run(["gemm:8x8x8"], chips)
 
 
 def test_a_schedule_is_the_one_of_the_command_line() -> None:
