@@ -158,7 +158,7 @@ def described(
     path: Path, bind: Mapping[str, int], by_channel: bool = False, chip: ChipConfig | None = None
 ) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. `by_channel`: as in a
-    `NetworkSource`. Raises WorkloadError; DoesNotFit if cores of `chip` lack a unit that its layers need."""
+    `NetworkSource`. Raises WorkloadError; DoesNotFit if cores of `chip` lack units that its layers need."""
     from meshloom.sched.mapping.emit.fields import UnitUser, check_units
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.host import fold_to_end
@@ -190,8 +190,7 @@ def described(
         what = "8 bits; it runs as it is"
     session(file.model, str(path))  # `run` compares with the file itself
     if chip is not None:
-        for layer in layers:
-            check_units(layer, chip)
+        check_units(layers, chip)
     kinds = Counter(layer.kind for layer in layers)
     by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     inputs = ", ".join(f"{name} {size}" for name, size in sizes.items())

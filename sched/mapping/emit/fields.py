@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from meshloom.hw.spec.config import ChipConfig
@@ -50,21 +50,25 @@ class UnitUser(Protocol):
 
 def operation_of(layer: Layer, chip: ChipConfig) -> VectorOp:
     """What the vector unit does for a layer. Raises DoesNotFit if cores of the chip cannot."""
-    check_units(layer, chip)
+    check_units((layer,), chip)
     return WHOLE_OPS[layer.by][0] if layer.by is not None else (VECTOR_OPS | FUNCTION_OPS)[layer.kind]
 
 
-def check_units(layer: UnitUser, chip: ChipConfig) -> None:
-    """Raises DoesNotFit if cores of the chip lack a unit that a layer needs."""
-    if layer.by is not None and not chip.core.vec_whole:
+def check_units(layers: Iterable[UnitUser], chip: ChipConfig) -> None:
+    """Raises DoesNotFit if cores of the chip lack units that layers need: all of them, each with its first layer."""
+    lacking: dict[str, str] = {}
+    for layer in layers:
+        if layer.by is not None and not chip.core.vec_whole:
+            what = f"layer {layer.output} normalises maps, and cores of {chip.name} cannot"
+            lacking.setdefault("core.vec_whole", what)
+        if layer.kind == "table" and not chip.core.vec_table:
+            what = f"layer {layer.output} needs a table, and cores of {chip.name} have none"
+            lacking.setdefault("core.vec_table", what)
+    if lacking:
+        fields = " and ".join(f"{field} = true" for field in lacking)
+        options = " ".join(f"--set {field}=true" for field in lacking)
         raise DoesNotFit(
-            f"layer {layer.output} normalises maps, and cores of {chip.name} cannot; take another chip, or set "
-            "core.vec_whole = true in its file (or with --set core.vec_whole=true)"
-        )
-    if layer.kind == "table" and not chip.core.vec_table:
-        raise DoesNotFit(
-            f"layer {layer.output} needs a table, and cores of {chip.name} have none; take another chip, or set "
-            "core.vec_table = true in its file (or with --set core.vec_table=true)"
+            f"{'; '.join(lacking.values())}; take another chip, or set {fields} in its file (or with {options})"
         )
 
 
