@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from meshloom.sched.schedulers.online.drive import Drive, Run
-from meshloom.sched.schedulers.online.interface import Instance, Network
+from meshloom.sched.schedulers.online.interface import Decision, Instance, Network
 from meshloom.sched.schedulers.online.metrics import measure
 from meshloom.sched.schedulers.online.registry import ONLINE, OnlineMaker, online_scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
@@ -154,6 +155,12 @@ def test_the_tutorial_shows_one_that_works(tmp_path: Path) -> None:
     (text,) = re.findall(r"```python\n((?:(?!```).)*def turns.*?)```", TUTORIAL.read_text(), re.DOTALL)
     (tmp_path / "turns.py").write_text(text)
     assert {len(one.cores) for one in run(f"{tmp_path / 'turns.py'}:turns").log} == {1}
+
+
+def test_the_tutorial_names_the_fields_of_a_decision() -> None:
+    row = re.search(r"^\| `Decision\((.*)\)`", TUTORIAL.read_text(), re.MULTILINE)
+    assert row is not None
+    assert row[1].split(", ") == [field.name for field in fields(Decision)]
 
 
 def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch, written: Callable[[str], str]) -> None:
