@@ -65,6 +65,15 @@ class Registry(Generic[T]):
     def _reference(self, name: str) -> str:
         return self.shipped.get(name) or (self._installed[name].value if name in self._installed else name)
 
+    def hidden(self) -> tuple[str, ...]:
+        """What installed packages register under a name of what ships, and nobody gets: a sentence of each."""
+        return tuple(
+            f"{self.what} {name} of {point.value.partition(':')[0]} is not used: {name} ships with Meshloom; give its "
+            "entry point another name"
+            for name, point in sorted(self._installed.items())
+            if name in self.shipped
+        )
+
     def split(self, text: str) -> tuple[str, str]:
         """A name, or a reference `place:thing`, and what follows its colon: `flexer:budget=2M`."""
         first, _, rest = text.partition(":")

@@ -10,8 +10,10 @@ T = TypeVar("T")
 
 
 def loadable(registry: Registry[T], broken: list[str]) -> dict[str, T]:
-    """All that a registry names; what is wrong with those that cannot be loaded is added to `broken`."""
+    """All that a registry names; what is wrong with those that cannot be loaded, or that another
+    one hides, is added to `broken`."""
     items: dict[str, T] = {}
+    broken += registry.hidden()
     for name in registry.names():
         try:
             items[name] = registry.get(name)

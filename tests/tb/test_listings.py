@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ def test_options_of_one_scheduler_and_layers_of_one_network() -> None:
     assert layers[0]["name"] == "resnet8/conv1"
     assert layers[0]["macs"] == 442_368
     assert (layers[0]["input"], layers[0]["output"]) == ([1, 3, 32, 32], [1, 16, 32, 32])
+
+
+def test_an_entry_point_that_a_built_in_one_hides_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY._installed, "loop_order", EntryPoint("loop_order", "mine.own:THING", REGISTRY.group))
+    (hidden,) = json.loads(invoke("schedulers", "--json", "-").stdout)["broken"]
+    assert hidden.startswith("scheduler loop_order of mine.own is not used: loop_order ships with Meshloom; give its")
 
 
 def save(folder: Path, second: int, complete: bool = True, **changes: Any) -> str:
