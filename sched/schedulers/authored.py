@@ -30,6 +30,7 @@ def adapted(name: str, thing: object) -> Scheduler:
         return replace(thing, name=name, source=thing.source or _source_of(thing)) if ":" in name else thing
     if not callable(thing):
         raise TypeError(f"is of type {type(thing).__name__}; it must be a Scheduler, or a function of a LayerTask")
+    check_plain(thing)
     options, takes = options_taken(thing, "a LayerTask")
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
     source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
@@ -54,6 +55,15 @@ def _source_of(scheduler: Scheduler) -> str:
     makers = (scheduler.layers, scheduler.networks, scheduler.gradients, scheduler.chains)
     functions = [inspect.unwrap(maker.function) for maker in makers if maker and inspect.isfunction(maker.function)]
     return (inspect.getsourcefile(functions[0]) or "") if functions else ""
+
+
+def check_plain(thing: object) -> None:
+    """Raises TypeError for a function whose call runs nothing of it yet: a generator, or one of `async def`."""
+    function: Any = inspect.unwrap(thing) if callable(thing) else thing
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError("is an async function, which would never run; begin it with def alone")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError("is a generator, which would never run; leave out yield")
 
 
 def options_taken(thing: Callable[..., Any], first: str) -> tuple[type[BaseModel], bool]:

@@ -138,7 +138,11 @@ class LayerTask:
         return self.problem.k_blocks
 
     def tiles(self, rows: int, columns: int | None = None) -> list[MTile]:
-        """All output tiles of at most `rows` x `columns` pixels, image by image and row by row."""
+        """All output tiles of at most `rows` x `columns` pixels, image by image and row by row. Raises TaskError for
+        numbers below 1."""
+        for what, number in (("rows", rows), ("columns", columns)):
+            if number is not None and number < 1:
+                raise TaskError(f"layer {self.shape.name}: there are no tiles of {number} {what}; give 1 or more")
         return [
             MTile(image, r0, r1, c0, c1)
             for image in range(self.images)

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from ...support.limits import limits_for
 from ...support.plugins import Registry
-from ..authored import options_taken
+from ..authored import check_plain, options_taken
 from ..failures import SchedulerError, failure
 from ..interface import Options
 from ..papers import declared
@@ -95,8 +95,9 @@ def _accept(name: str, thing: object) -> OnlineMaker:
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
     if isinstance(thing, type) and hasattr(thing, "decide"):
         source = inspect.getsourcefile(thing) or ""
-        options, takes = options_taken(thing, "a Platform")
         make: Any = thing
+        check_plain(make.decide)
+        options, takes = options_taken(thing, "a Platform")
         return OnlineMaker(
             name, summary, lambda platform, values: make(platform, *([values] if takes else [])), options, source
         )
@@ -105,6 +106,7 @@ def _accept(name: str, thing: object) -> OnlineMaker:
             f"is a {type(thing).__name__}; it must be a function with a parameter annotated View, a class with a "
             "method decide, or an OnlineMaker"
         )
+    check_plain(thing)
     options, takes = options_taken(thing, "a View")
     source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
     function: Callable[..., Sequence[Decision]] = thing

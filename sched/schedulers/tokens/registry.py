@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 from ...support.limits import limits_for
 from ...support.plugins import Registry
+from ..authored import check_plain
 from ..failures import SchedulerError, failure
 from .elsewhere import TokensElsewhere
 from .interface import Batch, TextView, TokenScheduler
@@ -51,15 +52,17 @@ def _accept(name: str, thing: object) -> TokenMaker:
     """See above. Raises TypeError with what it must be."""
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
     if isinstance(thing, type) and hasattr(thing, "decide"):
+        make: Any = thing
+        check_plain(make.decide)
         if asked := _asked(thing):
             raise TypeError(f"takes {', '.join(asked)}; a class of token schedulers is made without arguments")
-        make: Any = thing
         return TokenMaker(name, summary, lambda: make().decide, inspect.getsourcefile(thing) or "")
     if not inspect.isfunction(thing) or not _takes_view(thing):
         raise TypeError(
             f"is a {type(thing).__name__}; it must be a function with a parameter annotated TextView, or a class with "
             "a method decide"
         )
+    check_plain(thing)
     return TokenMaker(name, summary, lambda: thing, inspect.getsourcefile(inspect.unwrap(thing)) or "")
 
 

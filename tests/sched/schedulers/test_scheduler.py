@@ -356,6 +356,8 @@ def test_what_raises_in_a_file_is_told_with_its_line(mine: Path, old: str, new: 
         ("\n1 / 0", r"cannot be loaded: ZeroDivisionError: division by zero \(line 2 of mine.py\)$"),
         ("import nothing_of_that_name", "cannot be loaded: ModuleNotFoundError"),
         ("schedule = 5", "schedule of .*mine.py is of type int; it must be a Scheduler, or a function of a LayerTask"),
+        ("async def schedule(task): ...", "is an async function, which would never run; begin it with def alone"),
+        ("def schedule(task):\n    yield 1", "is a generator, which would never run; leave out yield"),
         ("def schedule(): ...", "takes nothing; it must take a LayerTask"),
         ("def schedule(a, b, c): ...", "takes a, b, c; it must take a LayerTask"),
         ("def schedule(task, more): ...", "has a parameter more that is annotated with no model"),
@@ -386,6 +388,9 @@ def test_options_behind_a_reference(mine: Path) -> None:
 def test_a_tasks_mistakes_are_named() -> None:
     task = LayerTask(parse("conv:6x6x20-20,k3,p1"), CHIP, 1)
     tile, core = task.tiles(2)[0], task.cores[0]
+    for sizes, what in (((0,), "0 rows"), ((-1,), "-1 rows"), ((1, 0), "0 columns")):
+        with pytest.raises(ValueError, match=f"there are no tiles of {what}; give 1 or more"):
+            task.tiles(*sizes)
     with pytest.raises(ValueError, match="blocks n = \\(0, 99\\) are not within"):
         task.load_weights(core, (0, 99), (0, 1), 0)
     odd: Any = 0

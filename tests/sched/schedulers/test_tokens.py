@@ -186,6 +186,9 @@ def test_schedulers_by_name(tmp_path: Path) -> None:
     file.write_text(head + "class Mine:\n    def __init__(self): 1 / 0\n    def decide(self, view): pass\n")
     with pytest.raises(SchedulerError, match="failed before the first cycle: ZeroDivisionError"):
         token_scheduler(f"{file}:Mine")
+    file.write_text(head + "async def decide(view: TextView) -> Batch:\n    return Batch()\n")
+    with pytest.raises(SchedulerError, match="is an async function, which would never run"):
+        token_scheduler(f"{file}:decide")
     file.write_text(
         head + "class Mine:\n    def __init__(self, platform, a=1): ...\n    def decide(self, view): pass\n"
     )
