@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib import resources
+from importlib.metadata import packages_distributions
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
 
@@ -66,6 +69,17 @@ def init(
     path = Path(f"{name}{Path(file).suffix}")
     if path.exists() or path.is_symlink():
         raise typer.BadParameter(f"{path} is there already; take another name, or remove it", param_hint="NAME")
+    if kind == "scheduler" and (what := _taken(name)):
+        raise typer.BadParameter(f"{name} is {what}; take another name for the file", param_hint="NAME")
     text = resources.files(f"{__package__}.templates").joinpath(file).read_text(encoding="utf-8")
     put(path, text.replace("TEMPLATE", name))
     console().print(f"{path}; try: {example.format(name=name)}", soft_wrap=True)
+
+
+def _taken(name: str) -> str:
+    """What else Python means by a name, if anything."""
+    if iskeyword(name):
+        return "a word of Python"
+    if name in sys.stdlib_module_names:
+        return "a module of Python"
+    return "an installed module" if name in packages_distributions() else ""

@@ -56,6 +56,9 @@ def test_a_scenario_and_a_sweep_are_read(folder: Path) -> None:
     ("words", "message"),
     [
         (["chip", "quad8"], "quad8 is a built-in chip; take another name"),
+        (["scheduler", "class"], "class is a word of Python; take another name for the file"),
+        (["scheduler", "json"], "json is a module of Python; take another name"),
+        (["scheduler", "numpy"], "numpy is an installed module; take another name"),
         (["chip", "../x"], "must be letters, digits and underscores"),
         (["chp", "x"], "there is no template of a 'chp'; did you mean chip?"),
         (["chip", "x" * 41], "at most 40"),
