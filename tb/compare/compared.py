@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
+
+from meshloom.sched.support.text import shortened
 
 from ..results.artefacts import Artefacts
 from ..results.comparison import Comparison, Comparisons, LayerMoved, Side, difference
@@ -134,6 +136,7 @@ def compare_pair(a: NamedRun, b: NamedRun, table: EnergyTable | None = None, mod
     sides = _side(a.row, models[0]), _side(b.row, models[1])
     spent = [_spent(answer, modelled) for answer, modelled in zip((a, b), models, strict=True)]
     energies: dict[str, EnergyFigures | None] = {}
+    fields = _chip_fields(spent[0].left, spent[1].left)
     if not model:
         energy_table = table or (None if _of_one_table(a.row, b.row) else load_energy())
         energies = {
@@ -144,7 +147,9 @@ def compare_pair(a: NamedRun, b: NamedRun, table: EnergyTable | None = None, mod
     if not all(each.exact for each in spent):  # only what both know can be compared
         spent = [_of_row(answer.row, modelled) for answer, modelled in zip((a, b), models, strict=True)]
     if not all(each.layers for each in spent):
-        return Comparison(a=sides[0], b=sides[1], a_causes={}, b_causes={}, layers=(), note=note, **energies)
+        return Comparison(
+            a=sides[0], b=sides[1], a_causes={}, b_causes={}, layers=(), note=note, chip_fields=fields, **energies
+        )
     one, other = (each.layers for each in spent)
     layers: list[LayerMoved] = []
     for name in dict.fromkeys((*one, *other)):
@@ -159,8 +164,27 @@ def compare_pair(a: NamedRun, b: NamedRun, table: EnergyTable | None = None, mod
         )
     causes = [_in_all(each) for each in (one, other)]
     return Comparison(
-        a=sides[0], b=sides[1], a_causes=causes[0], b_causes=causes[1], layers=tuple(layers), note=note, **energies
-    )
+        a=sides[0], b=sides[1], a_causes=causes[0], b_causes=causes[1], layers=tuple(layers), note=note,
+        chip_fields=fields, **energies,
+    )  # fmt: skip
+
+
+def _chip_fields(a: Artefacts | None, b: Artefacts | None) -> dict[str, tuple[str, str]]:
+    """The fields in which the chips of two runs differ, and their values; none if they are not known of both."""
+    if a is None or b is None:
+        return {}
+    one, other = (dict(_flat(each.chip.model_dump(mode="json"))) for each in (a, b))
+    pairs = {name: (one.get(name, "-"), other.get(name, "-")) for name in (one | other) if name != "name"}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _flat(table: Mapping[str, Any], into: str = "") -> Iterator[tuple[str, str]]:
+    """Fields as `core.a_words`, and their values as text."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(cast("dict[str, Any]", value), f"{into}{name}.")
+        else:
+            yield f"{into}{name}", shortened(value)
 
 
 def _planned(row: Row) -> bool:

@@ -14,6 +14,8 @@ from .narrow import show
 
 #: Causes of a layer's change that are named.
 _NAMED = 3
+#: Fields of chips that differ that are listed.
+_FIELDS = 8
 
 
 def print_comparison(comparisons: Comparisons, to: Console) -> None:
@@ -26,6 +28,11 @@ def print_comparison(comparisons: Comparisons, to: Console) -> None:
         line(headline(each), "bold")
         for text in different(each.a, each.b):
             line(f"  {text}")
+        fields = list(each.chip_fields.items())
+        for name, (before, after) in fields[:_FIELDS]:
+            line(f"    {name}: {before} -> {after}")
+        if len(fields) > _FIELDS:
+            line(f"    and {len(fields) - _FIELDS} more fields of the chip, which --json lists")
         if each.layers:
             if len(each.layers) > 1:
                 show(layer_table(each), to)

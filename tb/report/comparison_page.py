@@ -62,6 +62,7 @@ def _section(comparison: Comparison, number: int) -> Section:
     rows = [
         ("workload", a.workload, b.workload),
         ("chip", f"{a.chip} ({a.chip_digest[:8]})", f"{b.chip} ({b.chip_digest[:8]})"),
+        *((name, *values) for name, values in comparison.chip_fields.items()),
         ("scheduler", a.scheduler, b.scheduler),
         ("cycles of", a.source, b.source),
         ("code", a.code or "-", b.code or "-"),

@@ -60,7 +60,8 @@ class LayerMoved(Record):
 
 class Comparison(Record):
     """A workload in two runs. `a_causes`, `b_causes`: cycles by cause, empty if it is unknown (`note` says why).
-    `a_energy`, `b_energy`: estimates; null of a run without artefacts."""
+    `a_energy`, `b_energy`: estimates; null of a run without artefacts. `chip_fields`: fields of the chip that differ,
+    by their names in its file, with the value in `a` and in `b`; empty of runs without artefacts."""
 
     a: Side
     b: Side
@@ -70,6 +71,7 @@ class Comparison(Record):
     note: str = ""
     a_energy: EnergyFigures | None = None
     b_energy: EnergyFigures | None = None
+    chip_fields: dict[str, tuple[str, str]] = {}
 
     @computed_field
     @property

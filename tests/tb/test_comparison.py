@@ -68,7 +68,8 @@ def test_two_chips(folders: dict[str, Path]) -> None:
     assert layer.layer == SHAPE
     assert next(iter(layer.causes)) in ("dram", "dram queue")
     shown = invoke(folders["tiny"], folders["slow"]).output
-    assert "chip: tiny -> slow" in shown
+    assert one.chip_fields == {"dram.latency": ("40", "200"), "dram.bytes_per_cycle": ("4", "1")}
+    assert "chip: tiny -> slow\n    dram.bytes_per_cycle: 4 -> 1\n    dram.latency: 40 -> 200\n" in shown
     assert f"{SHAPE}: {one.a.cycles:,} -> {one.b.cycles:,} cycles" in shown
 
 
