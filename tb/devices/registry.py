@@ -18,7 +18,7 @@ BOARDS = ("tcp", "serial")
 
 
 class UnknownDeviceError(PluginError):
-    """A name that means no device; the message lists those there are."""
+    """A name that means no device; the message lists those there are, or says what one looks like."""
 
 
 def _accept(name: str, thing: object) -> DeviceKind:
@@ -38,7 +38,7 @@ REGISTRY: Registry[DeviceKind] = Registry(
 
 
 def find(name: str) -> DeviceKind:
-    """A kind of device by name. Raises UnknownDeviceError; NoDeviceError for a board whose place is none."""
+    """A kind of device by name. Raises UnknownDeviceError, also for a board whose place is none."""
     word, colon, place = name.partition(":")
     if colon and word in BOARDS:
         from .board.device import serial, tcp

@@ -24,7 +24,8 @@ from meshloom.tb.devices.board.device import BoardDevice
 from meshloom.tb.devices.board.host import BoardLink
 from meshloom.tb.devices.board.transport import LinkError, SerialTransport, TcpTransport
 from meshloom.tb.devices.interface import NoDeviceError, Run
-from meshloom.tb.devices.registry import find
+from meshloom.tb.devices.registry import UnknownDeviceError, find
+from meshloom.tb.results.exits import Exit, expected
 
 from .hand_made import CHIP, nothing_to_do, there_and_back
 
@@ -232,6 +233,19 @@ def test_a_fault_is_told_with_what_each_part_waits_for() -> None:
         (f"serial:/dev/null@{'1' * 5000}", "must be serial:PATH or serial:PATH@BAUD"),
         ("serial:/dev/null@0", "must be serial:PATH or serial:PATH@BAUD"),
         ("serial:", "must be serial:PATH or serial:PATH@BAUD"),
+    ],
+)
+def test_a_name_that_is_no_place_is_wrong_input(name: str, why: str) -> None:
+    with pytest.raises(UnknownDeviceError, match=re.escape(why)) as error:
+        find(name)
+    pair = expected(error.value)
+    assert pair is not None
+    assert pair[1] == Exit.BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
         ("serial:/dev/null@12", "serial ports do not go at 12 bits a second"),
         ("serial:/nowhere", "serial:/nowhere: cannot be opened: No such file or directory"),
         ("serial:/dev/null", "serial:/dev/null: is no serial port"),

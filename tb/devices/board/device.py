@@ -16,6 +16,7 @@ from meshloom.sched.support.text import whole_number
 from .. import readout
 from ..images import Loads, loads
 from ..interface import BlockedStatus, DeviceKind, Fault, Job, NoDeviceError, Run
+from ..registry import UnknownDeviceError
 from ..simulated import parse_fault, parse_states
 from .host import BoardLink
 from .transport import BAUD, LinkError, SerialTransport, TcpTransport, Transport
@@ -162,17 +163,17 @@ def _kind(name: str, summary: str, connect: Connect) -> DeviceKind:
 
 
 def tcp(place: str) -> DeviceKind:
-    """The board behind HOST:PORT. Raises NoDeviceError for another text."""
+    """The board behind HOST:PORT. Raises UnknownDeviceError for another text."""
     host, _, port = place.rpartition(":")
     if not host or (number := whole_number(port)) is None or not 0 < number < 1 << 16:
-        raise NoDeviceError(f"device tcp:{place}: must be tcp:HOST:PORT, such as tcp:localhost:5000")
+        raise UnknownDeviceError(f"device tcp:{place}: must be tcp:HOST:PORT, such as tcp:localhost:5000")
     return _kind(f"tcp:{place}", "a board behind a TCP port", lambda: TcpTransport(host, number))
 
 
 def serial(place: str) -> DeviceKind:
-    """The board behind a serial port, PATH or PATH@BAUD. Raises NoDeviceError for another text."""
+    """The board behind a serial port, PATH or PATH@BAUD. Raises UnknownDeviceError for another text."""
     path, _, baud = place.partition("@")
     rate = whole_number(baud or str(BAUD))
     if not path or not rate:
-        raise NoDeviceError(f"device serial:{place}: must be serial:PATH or serial:PATH@BAUD")
+        raise UnknownDeviceError(f"device serial:{place}: must be serial:PATH or serial:PATH@BAUD")
     return _kind(f"serial:{place}", "a board behind a serial port", lambda: SerialTransport(path, rate))
