@@ -299,20 +299,23 @@ def network(path: Path) -> None:
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
 
 
-def icarus(folder: Path) -> str:
-    """What the bench prints in Icarus."""
+def icarus(folder: Path, place: Path | None = None) -> str:
+    """What the bench prints in Icarus, run in its folder or another one."""
     program = folder.parent / f"{folder.name}.vvp"
     if not program.exists():
         command = ["iverilog", "-g2005", "-Wall", "-s", "bench", "-o", program, *SOURCES]
         said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
         assert said.stderr == ""
-    return subprocess.run(["vvp", "-n", program], cwd=folder, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["vvp", "-n", program], cwd=place or folder, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_the_bench_runs_in_icarus(tmp_path: Path) -> None:
     folder = written("gemm:8x8x8", tmp_path / "gemm")
     manifest = record.load(folder)
     assert icarus(folder) == f"PASS: 64 bytes, {manifest.cycles} cycles (predicted {manifest.cycles})\n"
+    assert icarus(folder, tmp_path) == "FAIL: expected.hex is not here; run the bench in its own folder\n"
     lines = (folder / "expected.hex").read_text().split()
     lines[3] = f"{int(lines[3], 16) ^ 0x100:08x}"  # word 2, lane 1
     (folder / "expected.hex").write_text("\n".join(lines))

@@ -129,7 +129,7 @@ def _sequence(manifest: ExportManifest) -> str:
     """What the host does."""
     r = {name: f"32'h{address:02x}" for name, address in manifest.registers.items()}
     loads = "\n".join(
-        f'    $readmemh("{image.text}", dram_{image.channel}.mem);' for image in manifest.channels if image.ranges
+        f'      $readmemh("{image.text}", dram_{image.channel}.mem);' for image in manifest.channels if image.ranges
     )
     compared = manifest.expected.compared_text
     count = (
@@ -153,10 +153,17 @@ def _sequence(manifest: ExportManifest) -> str:
     return f"""
   initial begin
     #1;  // the channels clear themselves at time 0
+    i = $fopen("{manifest.expected.text}", "r");
+    if (i == 0) begin
+      $display("FAIL: {manifest.expected.text} is not here; run the bench in its own folder");
+      $finish;
+    end else begin
+      $fclose(i);
 {loads}
-    $readmemh("{manifest.expected.text}", expected);
-    {count}
-    go = 1;
+      $readmemh("{manifest.expected.text}", expected);
+      {count}
+      go = 1;
+    end
   end
   always @(posedge go) begin  // in an initial block Verilator would not delay assignments
     repeat (4) @(posedge clk);
