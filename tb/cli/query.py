@@ -13,6 +13,7 @@ from .outputs import STDOUT, check_places, put
 app = typer.Typer()
 #: Rows that are printed; a file gets all.
 _SHOWN = 50
+_PICTURES = (".svg", ".png")
 
 
 @app.command(
@@ -77,5 +78,10 @@ def query(
         data = io.BytesIO()
         front.write_parquet(data)
         put(out, data.getvalue())
+    elif out.suffix not in _PICTURES and len(aims) < 2:
+        raise typer.BadParameter(f"{out}: must end with .csv, .parquet, .svg or .png", param_hint="--out")
     else:
         queries.draw(frame, aims, out)
+    if out is not None and out != STDOUT:
+        what = "rows" if out.suffix in (".csv", ".parquet") else "picture"
+        console().print(f"{what}: {out}", markup=False, soft_wrap=True)

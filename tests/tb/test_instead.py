@@ -95,7 +95,12 @@ def test_a_query_without_sql_has_the_columns_that_one_wants(folder: Path) -> Non
         assert column in shown.output
     assert "chip_digest" not in shown.output.partition(" more columns")[0]
     assert invoke("query", f"sim_build/results/{name}.json", "select * from points").output.count("chip_digest") == 1
-    assert invoke("query", f"sim_build/results/{name}.json", "--out", "rows.csv").exit_code == 0
+    assert invoke("query", f"sim_build/results/{name}.json", "--out", "rows.csv").stdout == "rows: rows.csv\n"
+    drawn = invoke("query", f"sim_build/results/{name}.json", "--pareto", "rtl_cycles,model_cycles", "--out", "p.svg")
+    assert drawn.stdout == "picture: p.svg\n"
+    other = invoke("query", f"sim_build/results/{name}.json", "--out", "p.xlsx")
+    assert (other.exit_code, Path("p.xlsx").exists()) == (2, False)
+    assert "p.xlsx: must end with .csv, .parquet, .svg or .png" in text_of(other.stderr)
     assert "chip_digest" in (folder / "rows.csv").read_text()
 
 
