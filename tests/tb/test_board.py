@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
+import struct
 import threading
 import tty
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -263,6 +266,35 @@ def test_a_slow_peer_is_given_up() -> None:
         with pytest.raises(LinkError, match=r"takes no bytes for 0\.1 seconds"):
             transport.send(bytes(1 << 26), 0.1)
         transport.close()
+
+
+def test_a_board_that_another_host_has_is_told_however_the_line_ends() -> None:
+    """One that closes a connection on which something has come that it does not read resets it."""
+    with socket.create_server(("localhost", 0)) as server:
+        transport = TcpTransport("localhost", server.getsockname()[1])
+        peer, _ = server.accept()
+        transport.send(b"hello", 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        with pytest.raises(LinkError, match="the connection was closed; another host may have the board"):
+            transport.receive(5)
+        transport.close()
+
+
+def test_a_connection_that_the_network_cuts_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> bytes:
+        raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+
+    with socket.create_server(("localhost", 0)) as server:
+        transport = TcpTransport("localhost", server.getsockname()[1])
+        with monkeypatch.context() as patch, closing(transport):
+            patch.setattr(
+                transport, "_socket", SimpleNamespace(settimeout=print, recv=unreachable, sendall=unreachable)
+            )
+            for call in (lambda: transport.receive(1), lambda: transport.send(b"more", 1)):
+                with pytest.raises(LinkError, match="the connection is cut: No route to host"):
+                    call()
+            patch.undo()
 
 
 @contextmanager

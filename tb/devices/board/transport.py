@@ -61,7 +61,7 @@ class TcpTransport:
         except TimeoutError:
             raise LinkError(f"{self.name}: takes no bytes for {seconds:g} seconds") from None
         except OSError as error:
-            raise LinkError(f"{self.name}: the connection is cut: {error.strerror or error}") from error
+            raise self._cut(error) from error
 
     def receive(self, seconds: float) -> bytes:
         self._socket.settimeout(max(seconds, 0.001))
@@ -70,10 +70,19 @@ class TcpTransport:
         except TimeoutError:
             return b""
         except OSError as error:
-            raise LinkError(f"{self.name}: the connection is cut: {error.strerror or error}") from error
+            raise self._cut(error) from error
         if not data:
-            raise LinkError(f"{self.name}: the connection was closed; another host may have the board, or it has ended")
+            raise self._cut(None)
         return data
+
+    def _cut(self, error: OSError | None) -> LinkError:
+        """That the line has failed: by an error, or its other end has closed it, which a host that has sent something
+        meanwhile may learn as an error, too."""
+        if error is None or isinstance(error, ConnectionResetError | BrokenPipeError):
+            return LinkError(
+                f"{self.name}: the connection was closed; another host may have the board, or it has ended"
+            )
+        return LinkError(f"{self.name}: the connection is cut: {error.strerror or error}")
 
     def close(self) -> None:
         self._socket.close()
