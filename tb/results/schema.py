@@ -286,7 +286,7 @@ def summarise(rows: Sequence[Row], complete: bool = True) -> Summary:
     if len(errors) > 1 and mean is not None and mean > MEAN_ERROR_PERCENT:
         reasons.append(f"mean model error {mean:.2f} % exceeds {MEAN_ERROR_PERCENT:g} %")
     if not complete:
-        reasons.append("the run was interrupted")
+        reasons.append("the run did not come to its end")
     elif not rows:
         reasons.append("no workload ran")
     return Summary(

@@ -219,7 +219,7 @@ def test_summary_bounds() -> None:
 
 def test_summary_of_bad_runs() -> None:
     assert summarise([]).reasons == ("no workload ran",)
-    assert summarise([row()], complete=False).reasons == ("the run was interrupted",)
+    assert summarise([row()], complete=False).reasons == ("the run did not come to its end",)
     bad = summarise([row(), row(workload="x", mismatches=3)])
     assert (bad.rows, bad.passed, bad.ok) == (2, 1, False)
     assert bad.reasons == ("x: 3 of 16384 bytes differ from the golden model",)
