@@ -12,6 +12,8 @@ from .near import near, near_or_all
 
 #: Characters of a wrong value that are shown.
 _SHOWN = 40
+#: What something that is too short has too few of.
+_UNITS = {"too_short": "values", "string_too_short": "characters"}
 
 
 def mistakes(error: ValidationError, values: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -58,6 +60,17 @@ def _must(kind: str, context: Mapping[str, Any], place: Sequence[int | str]) -> 
         return f"must be at least {context['ge']}"
     if kind == "less_than_equal":
         return f"must be at most {context['le']}"
+    if kind == "greater_than":
+        return f"must be more than {context['gt']:g}"
+    if kind == "less_than":
+        return f"must be less than {context['lt']:g}"
+    if kind in ("too_short", "string_too_short"):
+        least = context["min_length"]
+        return "must not be empty" if least == 1 else f"must have at least {least} " + _UNITS[kind]
+    if kind == "too_long":
+        return f"must have at most {context['max_length']} values"
+    if kind == "finite_number":
+        return "must be finite"
     if kind.startswith("int"):
         return "must be a whole number"
     if kind.startswith("float"):
