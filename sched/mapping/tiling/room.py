@@ -15,6 +15,11 @@ def least_bytes(shape: ConvShape) -> int:
     return prod(shape.x_shape) + prod(shape.w_shape) + 4 * shape.out_channels + prod(shape.y_shape)
 
 
+def size_text(size: int) -> str:
+    """A number of bytes for people: `65,536 bytes`, from a mebibyte on `1.5 MiB`."""
+    return f"{size / 2**20:,.1f} MiB" if size >= 1 << 20 else f"{size:,} bytes"
+
+
 def check_room(shape: ConvShape, chip: ChipConfig) -> None:
     """Raises DoesNotFit for a layer whose tensors are larger than all DRAM of the chip.
 
@@ -26,6 +31,6 @@ def check_room(shape: ConvShape, chip: ChipConfig) -> None:
     words = -(-need // (chip.lanes * len(chip.drams)))
     fix = f"give the chip's [dram] at least words = {words}" if words <= 1 << OFFSET_BITS else "take a smaller one"
     raise DoesNotFit(
-        f"layer {shape.name} is too big for chip {chip.name}: its tensors take {need / 2**20:,.1f} MiB, "
-        f"the DRAM has {have / 2**20:,.1f} MiB; {fix}"
+        f"layer {shape.name} is too big for chip {chip.name}: its tensors take {size_text(need)}, the DRAM "
+        f"has {size_text(have)}; {fix}"
     )
