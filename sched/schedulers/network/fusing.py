@@ -41,14 +41,14 @@ class Fusible:
         """With which convolution others may be computed."""
         return {first: name for name, first in self.wide.items()}
 
-    def by_size(self, graph: Graph) -> dict[str, frozenset[str]]:
-        """Of each convolution those whose results are as large, itself among them; of those that have such neighbours.
+    def by_size(self, graph: Graph, least: int = 2) -> dict[str, frozenset[str]]:
+        """Of each convolution those whose results are as large, itself among them; of those that are so many at least.
         Layers of one size gain or lose by the same."""
         groups: dict[int, set[str]] = {}
         for name in self.pairs:
             value = graph.value(name)
             groups.setdefault(value.height * value.width, set()).add(name)
-        several = [frozenset(group) for group in groups.values() if len(group) > 1]
+        several = [frozenset(group) for group in groups.values() if len(group) >= least]
         return {name: group for group in several for name in group}
 
     def changes(

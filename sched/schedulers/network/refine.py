@@ -35,7 +35,7 @@ from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others.
-PAIRED, PLAIN = ComparisonBudget(28, 200_000, least=14), ComparisonBudget(8, 16_000, least=4)
+PAIRED, PLAIN = ComparisonBudget(28, 200_000, least=16), ComparisonBudget(8, 16_000, least=4)
 #: So many for a quick answer about the former, and so many times as many as usual for a thorough search.
 QUICK, THOROUGH_FACTOR = 7, 8
 #: Memories that can send on their own.
@@ -99,7 +99,7 @@ def _fuse(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None
     if large:
         search.hopeless = HOPELESS_LARGE
         _fuse_all(search, sharing, some)
-        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
+        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph, 1))
     for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
         # who is served in turn is tried layer by layer, if at all: there is more to choose from
         search.try_(replace(search.best, pushed=_sent(graph, senders)))

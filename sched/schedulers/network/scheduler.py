@@ -20,6 +20,7 @@ from ...mapping.emit.prologue import Prologue
 from ...mapping.memory.placement import Dram, Placed, Stored
 from ...mapping.nodes import Node, sites_of
 from ...mapping.tiling.problem import DoesNotFit, pose
+from ...mapping.tiling.room import size_text
 from ...mapping.tiling.tiles import Pooling
 from ...mapping.tiling.windows import check_window
 from ...store.findings import SearchCache
@@ -172,8 +173,8 @@ class _Builder:
         if weights > room:
             words = -(-weights // (chip.lanes * len(chip.drams)))
             raise DoesNotFit(
-                f"network {self.graph.name} is too big for chip {chip.name}: its weights take {weights / 2**20:.1f} "
-                f"MiB, the DRAM has {room / 2**20:.1f} MiB; give the chip's [dram] at least words = {words}"
+                f"network {self.graph.name} is too big for chip {chip.name}: its weights take {size_text(weights)}, "
+                f"the DRAM has {size_text(room)}; give the chip's [dram] at least words = {words}"
             )
 
     # -- tensors ----------------------------------------------------------------------------------------------------
