@@ -459,8 +459,8 @@ def big() -> Graph:
     [
         (
             big(), variant("tiny", dram={"words": 20000}), DoesNotFit,
-            "network heavy is too big for chip odd: its weights take 294,912 bytes, the DRAM has 80,000 bytes; give the "
-            r"chip's \[dram\] at least words = 73728",
+            "network heavy is too big for chip odd: its weights take 294,912 bytes, the DRAM has 80,000 bytes; give "
+            r"the chip's \[dram\] at least words = 73728",
         ),
         (big(), variant("tiny", dram={"words": 90000}), DoesNotFit, "DRAM tile 0 is too small: tensors need at least"),
         (
