@@ -17,6 +17,7 @@ from meshloom.hw.spec.config import ChipConfig, tile_position
 from meshloom.hw.spec.isa import BlockedOn, Cause, Part, Region, Unit
 from meshloom.hw.spec.registers import REPORT
 from meshloom.sched.program.program import Program
+from meshloom.sched.support.plugins import PluginError
 
 from ..build.tools import ToolError
 from . import readout
@@ -28,6 +29,10 @@ FILL = 0xA5
 
 class DeviceError(ToolError):
     """The device itself failed (not the program on it); the message names its log."""
+
+
+class UnknownDeviceError(PluginError):
+    """A name that means no device; the message lists those there are, or says what one looks like."""
 
 
 class NoDeviceError(DeviceError):

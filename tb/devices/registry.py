@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshloom.sched.support.plugins import PluginError, Registry
+from meshloom.sched.support.plugins import Registry
 
-from .interface import DeviceKind
+from .interface import DeviceKind, UnknownDeviceError
 
 #: Entry points of other packages that are kinds of devices.
 GROUP = "meshloom.devices"
@@ -15,10 +15,6 @@ GROUP = "meshloom.devices"
 
 #: First words of the names of boards: tcp:HOST:PORT, serial:PATH.
 BOARDS = ("tcp", "serial")
-
-
-class UnknownDeviceError(PluginError):
-    """A name that means no device; the message lists those there are, or says what one looks like."""
 
 
 def _accept(name: str, thing: object) -> DeviceKind:

@@ -26,8 +26,8 @@ from meshloom.tb.devices.board import device as board_device
 from meshloom.tb.devices.board.device import BoardDevice
 from meshloom.tb.devices.board.host import BoardLink
 from meshloom.tb.devices.board.transport import LinkError, SerialTransport, TcpTransport
-from meshloom.tb.devices.interface import NoDeviceError, Run
-from meshloom.tb.devices.registry import UnknownDeviceError, find
+from meshloom.tb.devices.interface import NoDeviceError, Run, UnknownDeviceError
+from meshloom.tb.devices.registry import find
 from meshloom.tb.results.exits import Exit, expected
 
 from .hand_made import CHIP, nothing_to_do, there_and_back

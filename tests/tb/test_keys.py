@@ -263,7 +263,7 @@ def test_records_of_scenarios(name_of: Callable[..., str]) -> None:
 
 def test_points_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of the scheduler, and on the RTL the device's version and all sources."""
-    code = evaluate.deciding_code.__wrapped__
+    code = evaluate.deciding_code
     monkeypatch.setattr(evaluate.provenance, "digest", lambda *modules: repr(modules))
     names: dict[str, object] = {"model": code("loop_order", None), "scheduler": code("klotski", None)}
     names |= {"rtl": code("loop_order", "verilator"), "device": code("loop_order", "icarus")}

@@ -188,7 +188,7 @@ def test_the_code_of_all_kinds_decides_a_point(monkeypatch: pytest.MonkeyPatch) 
 
     seen: list[str] = []
     monkeypatch.setattr(provenance, "digest", lambda *modules: seen.extend(modules) or "digest")
-    deciding_code.__wrapped__("loop_order", None)
+    deciding_code("loop_order", None)
     assert {f"tb.runs.kinds.{kind}" for kind in ("layers", "networks", "gradients", "chains")} <= set(seen)
 
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from meshloom.sched.support.plugins import PluginError
 from meshloom.tb.cli.main import app
-from meshloom.tb.devices.registry import REGISTRY, UnknownDeviceError, find
+from meshloom.tb.devices.interface import UnknownDeviceError
+from meshloom.tb.devices.registry import REGISTRY, find
 from meshloom.tb.report.registry import REGISTRY as REPORTS
 from meshloom.tb.report.registry import form_and_place
 from meshloom.tb.results.events import Event, Stage

@@ -22,8 +22,7 @@ from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.workload import catalog
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError
 from meshloom.tb.devices import simulated
-from meshloom.tb.devices.interface import Job, NoDeviceError
-from meshloom.tb.devices.registry import UnknownDeviceError
+from meshloom.tb.devices.interface import Job, NoDeviceError, UnknownDeviceError
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.inputs.golden import layer
 from meshloom.tb.inputs.sources import NetworkSource

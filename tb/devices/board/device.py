@@ -15,8 +15,7 @@ from meshloom.sched.support.text import whole_number
 
 from .. import readout
 from ..images import Loads, loads
-from ..interface import BlockedStatus, DeviceKind, Fault, Job, NoDeviceError, Run
-from ..registry import UnknownDeviceError
+from ..interface import BlockedStatus, DeviceKind, Fault, Job, NoDeviceError, Run, UnknownDeviceError
 from ..simulated import parse_fault, parse_states
 from .host import BoardLink
 from .transport import BAUD, LinkError, SerialTransport, TcpTransport, Transport
