@@ -2,13 +2,14 @@
 
 Python knows a module by its name alone: of two schedulers in two folders that each have a `helper.py`, the second would
 get the first one's. So the imports of such a file look beside it first, and what they load there is a module of that
-file (`meshloom_file_….helper`); what that imports is, too. As in a script, a file beside hides an installed package of
-its name; the standard library and Meshloom are never hidden.
+file (`meshloom_file_….helper`); what that imports is, too. `from .helper import …` means the same. As in a script, a
+file beside hides an installed package of its name; the standard library and Meshloom are never hidden.
 """
 
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -29,17 +30,17 @@ def load(path: Path) -> ModuleType:
     """The module of a file: the one that is loaded already, unless the file, or one beside it that it has imported, has
     changed. Raises OSError and what running the file raises."""
     path = path.expanduser().resolve()
-    name = f"{_PREFIX}{path.stem}_{sha256(str(path).encode() + path.read_bytes()).hexdigest()[:12]}"
+    stem = re.sub(r"\W", "_", path.stem)
+    name = f"{_PREFIX}{stem}_{sha256(str(path).encode() + path.read_bytes()).hexdigest()[:12]}"
     if (owner := _OWNERS.get(name)) is not None and owner.unchanged():
         return sys.modules[name]
     owner = _Owner(name, path)
     _forget(name)
     loader = _Loader(owner, name, str(path))
-    spec = spec_from_file_location(name, path, loader=loader)
+    spec = spec_from_file_location(name, path, loader=loader, submodule_search_locations=[str(path.parent)])
     if spec is None:
         raise ImportError(f"{path} is not a Python file")
     module = sys.modules[name] = module_from_spec(spec)
-    module.__path__ = [str(path.parent)]
     _OWNERS[name] = owner
     try:
         loader.exec_module(module)

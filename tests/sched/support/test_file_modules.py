@@ -49,6 +49,24 @@ def test_packages_beside_a_file(tmp_path: Path) -> None:
     assert load(path).result == (42, 2, 0, 1, 2, 3)
 
 
+def test_relative_imports_and_what_looks_up_modules(tmp_path: Path) -> None:
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom pydantic import BaseModel\n"
+    path = written(
+        tmp_path,
+        s="from .helper import Options, Pair\nfrom . import other\nresult = Options(pair=Pair(1)).pair.n, other.N\n",
+        helper=f"{text}@dataclass\nclass Pair:\n    n: int\nclass Options(BaseModel):\n    pair: Pair\n",
+        other="N = 2\n",
+    )
+    assert load(path).result == (1, 2)
+
+
+def test_odd_names(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder.of mine"
+    written(folder, helper="N = 1\n")
+    (folder / "my.own-one.py").write_text("from helper import N\n")
+    assert load(folder / "my.own-one.py").N == 1
+
+
 def test_what_is_never_hidden(tmp_path: Path) -> None:
     path = written(
         tmp_path,
