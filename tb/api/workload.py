@@ -144,8 +144,8 @@ class Workload:
 def _files(paths: Any, what: str) -> tuple[Path, ...]:
     """The files that an argument names. Raises WorkloadError for anything else, such as an array itself."""
     value: object = paths
-    alone = isinstance(value, str | Path) or hasattr(value, "dtype") or not isinstance(value, Iterable)
-    each: list[object] = [paths] if alone else list(paths)
+    single = isinstance(value, str | Path) or hasattr(value, "dtype") or not isinstance(value, Iterable)
+    each: list[object] = [paths] if single else list(paths)
     for path in each:
         if not isinstance(path, str | Path):
             raise WorkloadError(

@@ -54,8 +54,8 @@ def _accept(name: str, thing: object) -> TokenMaker:
     if isinstance(thing, type) and hasattr(thing, "decide"):
         make: Any = thing
         check_plain(make.decide)
-        if asked := _asked(thing):
-            raise TypeError(f"takes {', '.join(asked)}; a class of token schedulers is made without arguments")
+        if needed := _needed(thing):
+            raise TypeError(f"takes {', '.join(needed)}; a class of token schedulers is made without arguments")
         return TokenMaker(name, summary, lambda: make().decide, inspect.getsourcefile(thing) or "")
     if not inspect.isfunction(thing) or not _takes_view(thing):
         raise TypeError(
@@ -66,7 +66,7 @@ def _accept(name: str, thing: object) -> TokenMaker:
     return TokenMaker(name, summary, lambda: thing, inspect.getsourcefile(inspect.unwrap(thing)) or "")
 
 
-def _asked(thing: type) -> list[str]:
+def _needed(thing: type) -> list[str]:
     """The arguments without which a class makes no object."""
     try:
         parameters = inspect.signature(thing).parameters.values()

@@ -110,8 +110,8 @@ def run_points(
         done = store.done(failed_too=not retry)
         left = [each for each in planned if each.key not in done]
         outcome = Outcome(len(planned), len(planned) - len(left))
-        known = (done[each.key] for each in planned if each.key in done)
-        outcome.failed_before = [status for status in known if status is not Status.PASSED]
+        before = (done[each.key] for each in planned if each.key in done)
+        outcome.failed_before = [status for status in before if status is not Status.PASSED]
         on_plan(outcome.points, outcome.existing)
 
         def keep(rows: Sequence[PointRow]) -> None:
