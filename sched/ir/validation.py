@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from meshloom.hw.spec.config import OFFSET_BITS, ChipConfig, TileKind, tile_position
+from meshloom.hw.spec.config import ChipConfig, TileKind, tile_position
 from meshloom.hw.spec.isa import (
+    ADDRESS,
     INSTRUCTIONS,
     OPERAND_WALKS,
     TWO_OPERANDS,
@@ -42,8 +43,6 @@ from .schedule import (
     writes,
 )
 
-#: Of an address, above those of its offset.
-_REGION_BITS = 4
 #: Tiles whose movers have a stream of MOVEs: the host's stream boots the chip, a controller's is executed elsewhere.
 _ISSUERS = (TileKind.CORE, TileKind.SPM, TileKind.DRAM)
 _WINDOW = ("in_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
@@ -121,10 +120,8 @@ def _check_span(span: Span, words: int, what: str, chip: ChipConfig) -> Access:
     if kind is None:
         raise ScheduleError(f"{what} {_name(span.tile)} lies outside the floorplan of {chip.name}")
     region, _ = split_address(span.address)
-    if region >> _REGION_BITS:
-        raise ScheduleError(
-            f"{what} has address {span.address}, out of range: addresses have {OFFSET_BITS + _REGION_BITS} bits"
-        )
+    if span.address >> ADDRESS.width:
+        raise ScheduleError(f"{what} has address {span.address}, out of range: addresses have {ADDRESS.width} bits")
     room = memory_words(chip, span.tile, region)
     if not room:
         name = next((member.name for member in Region if member == region), f"region {region}")

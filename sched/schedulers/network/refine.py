@@ -14,7 +14,7 @@ at once are drawn at random, as long as schedules may be made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -80,8 +80,8 @@ def _descend(search: SharingSearch, sharing: SharingOptions, some: Fusible, plan
         search.best = replace(search.best, planner=planner, planned=frozenset())
         search.go_through(lambda layers: [_toggle("planned", name) for name in layers.intersection(search.alone)])
     if not some.pairs:
-        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(search.graph))
-    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless))
+        _fuse_each(search, some, some.by_size(search.graph))
+    _fuse_each(search, some)
     best: SharingOptions | None = None
     while search.best != best:  # once more while that finds something
         best = search.best
@@ -99,7 +99,7 @@ def _fuse(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None
     if large:
         search.hopeless = HOPELESS_LARGE
         _fuse_all(search, sharing, some)
-        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph, 1))
+        _fuse_each(search, some, some.by_size(graph, 1))
     for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
         # who is served in turn is tried layer by layer, if at all: there is more to choose from
         search.try_(replace(search.best, pushed=_sent(graph, senders)))
@@ -112,7 +112,7 @@ def _fuse(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None
         search.try_(replace(search.best, horizon=horizon))
     search.try_(replace(search.best, whole=False))
     if not large:
-        search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(graph))
+        _fuse_each(search, some, some.by_size(graph))
 
 
 def _begin(search: SharingSearch, sharing: SharingOptions) -> None:
@@ -131,6 +131,11 @@ def _fuse_all(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> 
         search.try_(replace(search.best, staging=SMALL_SHARE))
         if sharing.between is Between.WHOLE:
             search.try_(replace(search.best, between=Between.PLANES))
+
+
+def _fuse_each(search: SharingSearch, some: Fusible, groups: Mapping[str, frozenset[str]] | None = None) -> None:
+    """How much goes with each convolution, or with those of a group at once."""
+    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), groups)
 
 
 def _share(search: SharingSearch, sharing: SharingOptions, some: Fusible) -> None:
@@ -235,8 +240,8 @@ def _descend_quickly(search: SharingSearch, start: SharingOptions, some: Fusible
     for senders in (_SENDERS[:1], _SENDERS):
         search.try_(replace(search.best, pushed=_sent(search.graph, senders)))
     search.hopeless = 1.0
-    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless), some.by_size(search.graph))
-    search.go_through(lambda layers: some.changes(layers, FusionDepth, search.roomless))
+    _fuse_each(search, some, some.by_size(search.graph))
+    _fuse_each(search, some)
 
 
 def _streaming(graph: Graph, chip: ChipConfig) -> bool:

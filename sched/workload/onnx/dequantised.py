@@ -233,9 +233,9 @@ def _pad(context: RealContext, node: NodeProto, scale: NDArray[Any], zero: NDArr
     if attributes(node).get("mode", "constant") != "constant":
         return
     more = [*node.input] + [""] * (3 - len(node.input))
-    value = context.constants.get(more[2], np.zeros((), zero.dtype)) if more[2] else np.zeros((), zero.dtype)
     if more[2] and more[2] not in context.constants:
         raise Refused("pads with a number that the file computes; it must be in the file")
+    value = context.constants[more[2]] if more[2] else np.zeros((), zero.dtype)
     number = (value.reshape(()).astype(np.float32) - zero.astype(np.float32)) * scale
     more[2] = context.constant(f"{node.output[0]}//padding", number)
     del node.input[:]

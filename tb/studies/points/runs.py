@@ -46,7 +46,7 @@ def gateware(device: str = DEVICE) -> str:
 
 
 def scheduled_by(scheduler: str) -> Inputs:
-    """The code, and for one outside of Meshloom the file, that makes the schedules."""
+    """The code that makes the schedules; of one outside of Meshloom its file, with what that imports of its own."""
     modules: list[str] = [*_PLAYED_BY]
     files: list[tuple[str, str]] = []
     for module, path in modules_of(scheduler_of(scheduler)):
