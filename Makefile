@@ -70,8 +70,8 @@ docs: $(STAMP) ## the documentation as a site, in sim_build/site; a broken link 
 verilog: $(STAMP) ## write the synthesisable Verilog of a chip and its manifest (CHIP, OUT)
 	$(BIN)/meshloom verilog --chip $(CHIP) --out $(OUT)
 
-bitstream: $(STAMP) ## a chip on an FPGA board: synthesised, placed, routed, packed (BOARD, CHIP, CLOCK in MHz; twenty minutes)
-	$(BIN)/meshloom bitstream --board $(BOARD) $(if $(CLOCK),--clock $(CLOCK)) --out $(call given,OUT,sim_build/bitstream/$(BOARD)) \
+bitstream: $(STAMP) ## a chip on an FPGA board: synthesised, placed, routed, packed (BOARD, CHIP, CLOCK in MHz, MEMORY; twenty minutes)
+	$(BIN)/meshloom bitstream --board $(BOARD) $(if $(CLOCK),--clock $(CLOCK)) $(if $(MEMORY),--memory $(MEMORY)) --out $(call given,OUT,sim_build/bitstream/$(BOARD)) \
 		--chip $(call given,CHIP,examples/boards/fpga4.toml)
 
 bench: native ## measure speed and exactness, side by side with other simulators

@@ -1,1 +1,1 @@
-"""Boards: a chip with DRAM of block RAM and a host link over a UART."""
+"""Boards: a chip with DRAM of block RAM or SDRAM and a host link over a UART."""

@@ -21,8 +21,8 @@ _Last = data.StructLayout({"session": 16, "number": 8, "kind": 8})
 
 
 class MemoryBus(wiring.Signature):
-    """Words of the board's DRAM channels: `write` takes `data` in the cycle, `read` returns a word in `answer` a cycle
-    later."""
+    """Words of the board's DRAM channels: `write` and `read` stay until the cycle in which `ready` is set; a word that
+    is read is in `answer` a cycle later."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__(
@@ -32,6 +32,7 @@ class MemoryBus(wiring.Signature):
                 "write": Out(1),
                 "data": Out(8 * lanes),
                 "read": Out(1),
+                "ready": In(1),
                 "answer": In(8 * lanes),
             }
         )
@@ -45,6 +46,7 @@ class MemoryPort(PortObject, Protocol):
     write: Signal
     data: Signal
     read: Signal
+    ready: Signal
     answer: Signal
 
 
@@ -54,8 +56,8 @@ class HostLink(wiring.Component):
     `registers`: manager of the host's AXI4-Lite port. `memory`: of `channels` channels with `words` words of `lanes`
     bytes. `chip_reset`: RESET is being carried out, for `RESET_CYCLES` cycles. `data_bytes`: what a frame may carry, a
     multiple of `lanes`. A request is carried out when its frame has come whole: a register in as many cycles as its
-    port takes and 3 more, a word of DRAM in `lanes` + 3 cycles. Then its answer is sent (`FrameSender`). Raises
-    ValueError.
+    port takes and 3 more, a word of DRAM in `lanes` + 3 cycles and those in which it is not `ready`. Then its answer is
+    sent (`FrameSender`). Raises ValueError.
     """
 
     input: stream.Interface
@@ -228,7 +230,8 @@ class HostLink(wiring.Component):
         """States that read words of DRAM into the answer."""
         with m.State("peek"):
             m.d.comb += self.memory.read.eq(1)
-            m.next = "peeked"
+            with m.If(self.memory.ready):
+                m.next = "peeked"
         with m.State("peeked"):
             m.d.sync += [self._word.eq(self.memory.answer), self._left.eq(self._left - 1)]
             m.d.sync += self.memory.address.eq(self.memory.address + 1)
@@ -256,7 +259,8 @@ class HostLink(wiring.Component):
                 m.next = "store"
         with m.State("store"):
             m.d.comb += self.memory.write.eq(1)
-            m.d.sync += [self.memory.address.eq(self.memory.address + 1), at.eq(at + 1)]
-            m.next = "pack"
-            with m.If(self._left == 0):
-                m.next = "keep"
+            with m.If(self.memory.ready):
+                m.d.sync += [self.memory.address.eq(self.memory.address + 1), at.eq(at + 1)]
+                m.next = "pack"
+                with m.If(self._left == 0):
+                    m.next = "keep"

@@ -1,4 +1,4 @@
-"""A board: a chip, its DRAM of block RAM, and the host link on a UART."""
+"""A board: a chip, its DRAM, and the host link on a UART."""
 
 from __future__ import annotations
 
@@ -12,28 +12,43 @@ from ..assembly.tile import dram_bus
 from ..assembly.verilog import optimised, to_rtlil, verilog
 from ..spec.config import ChipConfig
 from ..spec.registers import CONTROL, Register
-from ..wiring.axi import AXI4Lite
+from ..wiring.axi import AXI4Lite, AXI4Port
+from .channel import check
 from .link import HostLink
-from .ram import BlockRam, check
+from .memory import BoardMemory
+from .ram import BlockRam
+from .sdram import SdramPins, SdramPinsPort
+from .simulation import SimulatedSdram
+from .store import PacedMemory, check_size
 from .uart import Receiver, Transmitter
+
+#: The clock of a board that is simulated with SDRAM, in MHz.
+SIMULATED_CLOCK = 30.0
 
 
 class Board(wiring.Component):
     """`rx`, `tx`: the UART, `divisor` cycles for a bit. `busy`: a run goes on (a light). The chip is an instance of the
-    module `chip` (`hw.assembly.verilog`). Its reset is the board's, or RESET of the link. Raises ValueError for a chip
-    whose DRAM no block RAM can be, and for a divisor that is too small.
+    module `chip` (`hw.assembly.verilog`). Its reset is the board's, or RESET of the link.
+
+    DRAM is block RAM. With `sdram`, which is the clock in MHz, it is SDRAM at `pins`, and the chip's clock comes out of
+    an instance of `clock_gate`: it stops while SDRAM has not kept up, so that the chip's cycles are the same. Registers
+    are read and written in cycles in which it ticks. Raises ValueError for a clock or
+    divisor that cannot be; `channel.check` and `store.check_size` say whether a chip can have one.
     """
 
     rx: Signal
     tx: Signal
     busy: Signal
+    pins: SdramPinsPort  # with `sdram` only
 
-    def __init__(self, config: ChipConfig, divisor: int) -> None:
+    def __init__(self, config: ChipConfig, divisor: int, sdram: float | None = None) -> None:
         self.config = config
+        self._sdram = None if sdram is None else PacedMemory(config, sdram)
+        self._rams = [] if sdram else [BlockRam(config) for _ in config.channels]
         self._uart = Receiver(divisor), Transmitter(divisor)
-        self._rams = [BlockRam(config) for _ in config.channels]
         self._link = HostLink(lanes=config.lanes, channels=len(config.channels), words=config.dram.words)
-        super().__init__({"rx": In(1), "tx": Out(1), "busy": Out(1)})
+        pins = {} if sdram is None else {"pins": Out(SdramPins())}
+        super().__init__({"rx": In(1), "tx": Out(1), "busy": Out(1)} | pins)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -42,13 +57,18 @@ class Board(wiring.Component):
         m.d.comb += [receiver.pin.eq(self.rx), self.tx.eq(transmitter.pin)]
         wiring.connect(m, receiver.output, link.input)
         wiring.connect(m, link.output, transmitter.input)
-        ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal() | link.chip_reset}
-        irq = Signal()
-        ports["o_irq"] = irq
-        self._memories(m, ports)
-        members: Any = AXI4Lite(address_bits=8).flatten(link.registers)
-        for path, member, value in members:  # as the manager sees it, which is the link
-            ports[f"{'i' if member.flow is Out else 'o'}_bus__{path[0]}"] = value
+        irq, run, clock = Signal(), Signal(), Signal()
+        ports: dict[str, Any] = {"i_rst": ResetSignal() | link.chip_reset, "o_irq": irq}
+        if self._sdram is None:
+            ports["i_clk"] = ClockSignal()
+            m.d.comb += run.eq(1)
+            self._block_rams(m, ports)
+        else:
+            m.submodules.gate = Instance("clock_gate", i_clk=ClockSignal(), i_enable=run, o_gated=clock)
+            ports["i_clk"] = clock
+            m.d.comb += run.eq(self._sdram.run)
+            self._paced(m, ports, self._sdram)
+        self._registers(m, ports, run)
         m.submodules.chip = Instance("chip", **ports)
         started = Signal()
         write = link.registers.awvalid & link.registers.awready
@@ -59,7 +79,35 @@ class Board(wiring.Component):
         m.d.comb += self.busy.eq(started)
         return m
 
-    def _memories(self, m: Module, ports: dict[str, Any]) -> None:
+    def _registers(self, m: Module, ports: dict[str, Any], run: Signal) -> None:
+        """The chip's registers, at the link: nothing is handed over in a cycle in which the chip stands."""
+        members: Any = AXI4Lite(address_bits=8).flatten(self._link.registers)
+        for path, member, value in members:  # as the manager sees it, which is the link
+            name = path[0]
+            if member.flow is Out:
+                ports[f"i_bus__{name}"] = value
+            elif name.endswith(("valid", "ready")):
+                ports[f"o_bus__{name}"] = says = Signal(name=f"chip_{name}")
+                m.d.comb += value.eq(says & run)
+            else:
+                ports[f"o_bus__{name}"] = value
+
+    def _dram_port(self, ports: dict[str, Any], index: int, axi: AXI4Port) -> None:
+        """A DRAM port of the chip, which `axi` answers."""
+        members: Any = dram_bus(self.config).flatten(axi)
+        for path, member, value in members:  # as the manager sees it, which is the chip
+            ports[f"{'o' if member.flow is Out else 'i'}_axi_{index}__{path[0]}"] = value
+
+    def _paced(self, m: Module, ports: dict[str, Any], sdram: PacedMemory) -> None:
+        """All channels in the SDRAM, which the link reaches, too."""
+        m.submodules.dram = sdram
+        wiring.connect(m, self._link.memory, sdram.link)
+        wiring.connect(m, sdram.pins, wiring.flipped(self.pins))
+        m.d.comb += sdram.reset.eq(self._link.chip_reset)
+        for index in range(len(self.config.channels)):
+            self._dram_port(ports, index, sdram.axi(index))
+
+    def _block_rams(self, m: Module, ports: dict[str, Any]) -> None:
         """A channel behind each DRAM port of the chip, which the link reaches, too."""
         link = self._link.memory
         chosen = Signal(8)  # the channel that answers the link in this cycle
@@ -76,19 +124,39 @@ class Board(wiring.Component):
                 ram.link.write.eq(link.write & here),
             ]
             answer = Mux(chosen == index, ram.link.answer, answer)
-            members: Any = dram_bus(self.config).flatten(ram.axi)
-            for path, member, value in members:  # as the manager sees it, which is the chip
-                ports[f"{'o' if member.flow is Out else 'i'}_axi_{index}__{path[0]}"] = value
-        m.d.comb += link.answer.eq(answer)
+            self._dram_port(ports, index, ram.axi)
+        m.d.comb += [link.answer.eq(answer), link.ready.eq(1)]
+
+
+class SimulatedBoard(wiring.Component):
+    """A board whose SDRAM is simulated, too."""
+
+    rx: Signal
+    tx: Signal
+    busy: Signal
+
+    def __init__(self, config: ChipConfig, divisor: int) -> None:
+        self._board, self._part = Board(config, divisor, SIMULATED_CLOCK), SimulatedSdram(SIMULATED_CLOCK)
+        super().__init__({"rx": In(1), "tx": Out(1), "busy": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.board = board = self._board
+        m.submodules.part = self._part
+        wiring.connect(m, board.pins, self._part.pins)
+        m.d.comb += [board.rx.eq(self.rx), self.tx.eq(board.tx), self.busy.eq(board.busy)]
+        return m
 
 
 #: The bit of CONTROL that starts a run.
 _START = CONTROL.offsets["start"][0]
 
 
-def board_verilog(config: ChipConfig, divisor: int) -> str:
-    """Synthesisable Verilog of a board. Top module: `board`, with `clk`, `rst`, `rx`, `tx`, `busy`. Raises EmitError,
-    ValueError."""
+def board_verilog(config: ChipConfig, divisor: int, memory: BoardMemory = BoardMemory.BLOCK) -> str:
+    """Verilog of a board to simulate. Top module: `board`, with `clk`, `rst`, `rx`, `tx`, `busy`. With SDRAM it has
+    instances of `sdram_model` and `clock_gate`. Raises EmitError, ValueError."""
     check(config)  # before any gateware is made, which would be left unused
-    top = optimised(to_rtlil(Board(config, divisor), "board", contents=False), "board")
-    return top + verilog(config)
+    if memory is BoardMemory.SDRAM:
+        check_size(config)
+    top = SimulatedBoard(config, divisor) if memory is BoardMemory.SDRAM else Board(config, divisor)
+    return optimised(to_rtlil(top, "board", contents=False), "board") + verilog(config)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from meshloom.hw.board.memory import BoardMemory
+
 from ..api.options import Chip, examples
 from .outputs import check_places, put
 
@@ -23,6 +25,9 @@ def bitstream(
     board: Board = "ulx3s",
     clock: Annotated[float, typer.Option("--clock", metavar="MHZ", help="The chip's clock.")] = 12.5,
     baud: Annotated[int, typer.Option("--baud", min=1, metavar="N", help="Bits a second of the UART.")] = 500_000,
+    memory: Annotated[
+        BoardMemory, typer.Option("--memory", help="Where its DRAM lies: in block RAM, or in the board's SDRAM.")
+    ] = BoardMemory.BLOCK,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Where placing begins.")] = 1,
 ) -> None:
     """Synthesise, place and route a chip with its link for an FPGA board: a bitstream, and how the chip lies there.
@@ -43,7 +48,7 @@ def bitstream(
     config = load(chip)
     places = out / f"{config.name}.bit", out / "layout.json"
     check_places(*places)
-    request = BitstreamRequest(config, board, clock, baud, seed)
+    request = BitstreamRequest(config, board, clock, baud, seed, memory)
     with Working(console(stderr=True), f"{config.name} for {board}") as shown:
         result = make(request, lambda what: shown.say(f"{config.name} for {board}: {what}"))
     out.mkdir(parents=True, exist_ok=True)

@@ -82,9 +82,11 @@ class Line:
                 ctx.set(signal, ready)
             write = (ctx.get(bus.awaddr), ctx.get(bus.wdata)) if ctx.get(bus.awvalid) and ready else None
             read = ctx.get(bus.araddr) if ctx.get(bus.arvalid) and ready else None
-            reading = ctx.get(link.memory.read)
+            taken = rng.random() < 0.5
+            ctx.set(link.memory.ready, taken)
+            reading = taken and ctx.get(link.memory.read)
             place = ctx.get(link.memory.channel), ctx.get(link.memory.address)
-            if ctx.get(link.memory.write):
+            if taken and ctx.get(link.memory.write):
                 chip.memory[place] = ctx.get(link.memory.data)
             if ctx.get(link.output.valid):
                 self.output.append(ctx.get(link.output.payload))

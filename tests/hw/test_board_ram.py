@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.assembly.verilog import optimised, to_rtlil
-from meshloom.hw.board.ram import BlockRam, check
+from meshloom.hw.board.channel import check
+from meshloom.hw.board.ram import BlockRam
 from meshloom.hw.spec.config import ChipConfig, DramConfig, load
 from meshloom.hw.spec.contracts import RESPONSE_CYCLES
 
@@ -126,5 +127,5 @@ def test_it_is_the_simulators_dram_to_the_cycle(printed: str) -> None:
 
 def test_what_it_cannot_be_is_refused() -> None:
     chip: ChipConfig = CHIP.model_copy(update={"dram": DramConfig(words=64, latency=1)})
-    with pytest.raises(ValueError, match=r"dram\.latency = 1: block RAM needs at least 2 cycles"):
+    with pytest.raises(ValueError, match=r"dram\.latency = 1: a board.s DRAM needs at least 2 cycles"):
         check(chip)

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from meshloom.hw.board.ram import check as check_board
+from meshloom.hw.board.channel import check as check_board
 from meshloom.hw.spec.config import ChipConfig, ConfigError, load
 from meshloom.hw.spec.isa import Region, Unit
 from meshloom.sched.model.banks import BankedDram, Banks
@@ -218,5 +218,5 @@ def test_what_a_chip_has_is_shown_and_a_board_without_rows_refuses_it() -> None:
     chip = banked("tiny")
     (column,) = (column for column in chip_table([chip]).columns if str(column.header) == "DRAM")
     assert list(column.cells) == ["1 x 4 B/cycle, 8 banks"]
-    with pytest.raises(ValueError, match=r"dram.banks: block RAM has no rows to open; leave them out"):
+    with pytest.raises(ValueError, match=r"dram.banks: a board's DRAM opens no rows in the chip's time; leave them"):
         check_board(chip)

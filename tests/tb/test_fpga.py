@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -13,6 +14,7 @@ from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 from amaranth.vendor import LatticeECP5Platform
 
 from meshloom.hw.board.fpga import Fpga
+from meshloom.hw.board.memory import BoardMemory
 from meshloom.hw.spec.config import load
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.build.fpga import bitstream as flow
@@ -28,6 +30,7 @@ from .command_line import invoke
 EXAMPLE = Path(__file__).parents[2] / "examples" / "boards" / "fpga4.toml"
 CHIP = load(EXAMPLE)
 QUICK = CHIP.model_copy(update={"name": "quick", "dram": CHIP.dram.model_copy(update={"latency": 1})})
+LARGE = CHIP.model_copy(update={"name": "large", "dram": CHIP.dram.model_copy(update={"words": (1 << 24) - 28})})
 REPORT: dict[str, Any] = {
     "fmax": {"$glbnet$clk": {"achieved": 13.4, "constraint": 12.0}},
     "utilization": {
@@ -77,21 +80,45 @@ class Somewhere(LatticeECP5Platform):
     connectors: list[Any] = []
 
 
+class WithSdram(Somewhere):
+    """The same with SDRAM."""
+
+    resources = [
+        *Somewhere.resources,
+        Resource(
+            "sdram",
+            0,
+            Subsignal("clk", Pins("F19", dir="o")),
+            Subsignal("clk_en", Pins("F20", dir="o")),
+            Subsignal("cs", PinsN("P20", dir="o")),
+            Subsignal("we", PinsN("T20", dir="o")),
+            Subsignal("ras", PinsN("R20", dir="o")),
+            Subsignal("cas", PinsN("T19", dir="o")),
+            Subsignal("ba", Pins("P19 N20", dir="o")),
+            Subsignal("a", Pins("M20 M19 L20 L19 K20 K19 K18 J20 J19 H20 N19 G20 G19", dir="o")),
+            Subsignal("dq", Pins("J16 L18 M18 N18 P18 T18 T17 U20 E19 D20 D19 C20 E18 F18 J18 J17", dir="io")),
+            Subsignal("dqm", Pins("U19 E20", dir="o")),
+        ),
+    ]
+
+
 def request(**changes: Any) -> BitstreamRequest:
     return BitstreamRequest(**({"chip": CHIP, "board": "ulx3s", "clock": 12.5, "baud": 500_000} | changes))
 
 
 @pytest.mark.slow  # writes the chip's Verilog, and checks it in Yosys
-def test_a_top_has_the_boards_pins_and_the_chips_ports(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sdram", [None, 25.0])
+def test_a_top_has_the_boards_pins_and_the_chips_ports(sdram: float | None, tmp_path: Path) -> None:
     from meshloom.hw.assembly.verilog import verilog
 
-    plan: Any = Somewhere().prepare(Fpga(CHIP, 12), TOP)
+    platform = Somewhere() if sdram is None else WithSdram()
+    plan: Any = platform.prepare(Fpga(CHIP, 12, sdram), TOP)
     (tmp_path / "fpga.il").write_text(plan.files["fpga.il"])
     (tmp_path / "chip.v").write_text(verilog(CHIP))
     pll = "module pll(input clkin, output clkout0, output locked); assign clkout0 = clkin, locked = 1; endmodule"
-    (tmp_path / "pll.v").write_text(pll)
+    (tmp_path / "pll.v").write_text(f"{pll}\n{flow.GATE}")
     constraints = plan.files["fpga.lpf"]
-    for pin in ("G2", "M1", "L4", "C2"):
+    for pin in ("G2", "M1", "L4", "C2", *(["F19", "J17"] if sdram else [])):
         assert f'SITE "{pin}"' in constraints
     assert "FREQUENCY PORT" in constraints
     # every module that is an instance is there, with each of the ports
@@ -108,11 +135,18 @@ def test_a_top_has_the_boards_pins_and_the_chips_ports(tmp_path: Path) -> None:
         ({"baud": 1_000_000}, "1000000 baud are 12.50 cycles of 12.5 MHz"),
         ({"baud": 4_000_000}, "4000000 baud: a bit needs 4 cycles, and of 12.5 MHz has 3.12"),
         ({"chip": load("quad8")}, "quad8 has 16,777,216 bytes of DRAM, and ulx3s 425,984 bytes of block RAM"),
+        ({"chip": load("quad8")}, "take a smaller dram.words, or --memory sdram"),
         ({"chip": QUICK}, "chip quick has no board: dram.latency = 1"),
+        ({"memory": BoardMemory.SDRAM, "board": "ecpix5"}, "ecpix5 has no SDRAM that is understood (ulx3s has): take"),
+        ({"memory": BoardMemory.SDRAM, "clock": 62.5}, "a clock of 62.5 MHz: SDRAM works with 10 to 50 MHz"),
+        (
+            {"memory": BoardMemory.SDRAM, "chip": LARGE},
+            "chip large has no board: 67,108,752 bytes of DRAM, and SDRAM",
+        ),
     ],
 )
 def test_what_no_board_can_do_is_refused_before_anything_is_made(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(BoardError, match=words.replace("(", r"\(")):
+    with pytest.raises(BoardError, match=re.escape(words)):
         bitstream(request(**changes))
 
 
@@ -129,6 +163,18 @@ def test_a_report_is_read() -> None:
     assert parts["board.chip.tile_1.mover"] == (0, 1, 0)
     assert "board.chip.tile_1.mover.deep" not in parts
     assert plain("board.chip.x_LUT4_Z_3_PFUMX_Z_C0_LUT4_Z") == "board.chip.x"
+
+
+def test_a_path_from_a_clock_to_a_gated_one_counts() -> None:
+    slow, cell = 90.0, {"cell": "board.dram.run_TRELLIS_FF_Q"}
+    clocks = {"$glbnet$clk": {"achieved": 13.4}, "gated": {"achieved": 50.0}}
+    hop = {"type": "logic", "delay": slow, "from": {}, "to": cell}
+    crossing = {"from": "posedge gated", "to": "posedge $glbnet$clk", "path": [hop]}
+    paths = [*REPORT["critical_paths"], crossing]
+    layout = layout_of(REPORT | {"fmax": clocks, "critical_paths": paths}, NETLIST, TOP)
+    assert (layout.fmax, [hop.cell for hop in layout.path]) == (1000 / slow, ["board.dram.run"])
+    paths[-1] = crossing | {"path": [hop | {"delay": 10.0}]}
+    assert layout_of(REPORT | {"fmax": clocks, "critical_paths": paths}, NETLIST, TOP).fmax == 13.4
 
 
 def test_a_report_without_a_clock_is_refused() -> None:

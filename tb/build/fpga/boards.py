@@ -13,24 +13,26 @@ class BoardError(ValueError):
 @dataclass(frozen=True)
 class FpgaBoard:
     """`platform`: module and class of its definition in amaranth-boards; `oscillator`: its clock in
-    MHz; `device`: nextpnr's options for its FPGA; `block_ram`: bytes that its block RAM holds; `family`: its cells are
+    MHz; `device`: nextpnr's options for its FPGA; `block_ram`: bytes that its block RAM holds; `sdram`: it has
+    SDRAM as `hw.board.sdram` knows it; `family`: its cells are
     Yosys' `synth_<family>`."""
 
     platform: str
     oscillator: float
     device: tuple[str, ...]
     block_ram: int
+    sdram: bool = False
     family: str = "ecp5"
 
 
-def _ecp5(platform: str, oscillator: float, size: str, package: str, speed: int) -> FpgaBoard:
+def _ecp5(platform: str, oscillator: float, size: str, package: str, speed: int, sdram: bool = False) -> FpgaBoard:
     """With the largest ECP5, which has 208 blocks of 2 KiB."""
-    return FpgaBoard(platform, oscillator, (f"--{size}", "--package", package, "--speed", str(speed)), 208 << 11)
+    return FpgaBoard(platform, oscillator, (f"--{size}", "--package", package, "--speed", str(speed)), 208 << 11, sdram)
 
 
 #: By name.
 BOARDS: Mapping[str, FpgaBoard] = {
-    "ulx3s": _ecp5("ulx3s:ULX3S_85F_Platform", 25, "85k", "CABGA381", 6),
+    "ulx3s": _ecp5("ulx3s:ULX3S_85F_Platform", 25, "85k", "CABGA381", 6, sdram=True),
     "ecpix5": _ecp5("ecpix5:ECPIX585Platform", 100, "um5g-85k", "CABGA554", 8),
 }
 

