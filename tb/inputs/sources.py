@@ -214,7 +214,7 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
     """A float model as an int8 network; without files, of an input that is drawn. Raises WorkloadError."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
-    from meshloom.sched.workload.onnx.start import examples, looks_up
+    from meshloom.sched.workload.onnx.start import examples, looks_up, real_inputs
 
     from .numbers import read_numbers
 
@@ -228,7 +228,7 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
     how["progress"] = on_way
     if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
-        numbers = [read_numbers(path, names) for path in files]
+        numbers = [read_numbers(path, names, real_inputs(model)) for path in files]
         return quantise_with_report(model, numbers or [examples(model)], name=name, **how)
     samples = file.samples(files)
     shown = [sample.pixels for sample in samples if sample.pixels is not None]

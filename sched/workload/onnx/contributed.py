@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .attending import attention, group_query_attention, rotary_embedding, rotary_embedding_of_microsoft
 from .errors import NodeRefusal, Refused, UnsupportedError, node_name, operator_name
 from .pointwise import MICROSOFT
 from .replacement import Replacement, UnknownRank
@@ -93,32 +94,6 @@ def _embed_layer_normalization(s: Replacement) -> None:
     s.layer_normalisation(whole, gain, offset, s.result(0))
 
 
-def _rotary_embedding(s: Replacement) -> None:
-    x, places, cosines, sines = (s.operand(index) for index in range(4))
-    for name in ("interleaved", "rotary_embedding_dim", "is_packed_batching"):
-        if s.attributes.get(name, 0):
-            raise Refused(f"{name} is set; export it before ONNX Runtime has optimised it")
-    if s.rank(places) != 2:
-        raise Refused("its places are not [batch, tokens]")
-    flat = s.rank(x) == 3
-    if flat:
-        if not s.attributes.get("num_heads", 0):
-            raise Refused("it does not say num_heads; export it before ONNX Runtime has optimised it")
-        x = s.heads(x, s.attributes["num_heads"])
-    cosine, sine = (s.unsqueeze(s.op("Gather", table, places, axis=0), 1) for table in (cosines, sines))
-    # the halves of the features turn as pairs: (a, b) becomes (a cos - b sin, b cos + a sin)
-    half = s.op("Slice", s.op("Shape", cosine), *(s.constant(each, np.int64) for each in ([3], [4], [0])))
-    zero, end, last = (s.constant(each, np.int64) for each in ([0], [2**31 - 1], [-1]))
-    first, second = s.op("Slice", x, zero, half, last), s.op("Slice", x, half, end, last)
-    turned = s.op("Concat", s.op("Neg", second), first, axis=-1)
-    twice = [s.op("Concat", half_table, half_table, axis=-1) for half_table in (cosine, sine)]
-    terms = [s.op("Mul", each, factor) for each, factor in zip((x, turned), twice, strict=True)]
-    if flat:
-        s.reshape(s.op("Transpose", s.op("Add", *terms), perm=[0, 2, 1, 3]), 0, 0, -1, to=s.result(0))
-    else:
-        s.op("Add", *terms, to=s.result(0))
-
-
 def _bias_gelu(s: Replacement) -> None:
     s.op("Gelu", s.op("Add", s.operand(0), s.operand(1)), to=s.result(0), domain=MICROSOFT)
 
@@ -165,19 +140,23 @@ def _fused_gemm(s: Replacement) -> None:
     _activation(s, s.op("Gemm", *filter(None, (s.operand(index) for index in range(3))), **own))
 
 
-#: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own.
+#: By operator, with its domain unless that is the standard one, to which ONNX Runtime adds two of its own. The standard
+#: has attention and rotary embedding, too.
 _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.Attention": _attention,
     f"{MICROSOFT}.MultiHeadAttention": _multi_head_attention,
     f"{MICROSOFT}.SkipLayerNormalization": _skip_layer_normalization,
     f"{MICROSOFT}.SkipSimplifiedLayerNormalization": _skip_simplified_layer_normalization,
     f"{MICROSOFT}.EmbedLayerNormalization": _embed_layer_normalization,
-    f"{MICROSOFT}.RotaryEmbedding": _rotary_embedding,
+    f"{MICROSOFT}.RotaryEmbedding": rotary_embedding_of_microsoft,
+    f"{MICROSOFT}.GroupQueryAttention": group_query_attention,
     f"{MICROSOFT}.BiasGelu": _bias_gelu,
     f"{MICROSOFT}.FastGelu": _fast_gelu,
     f"{MICROSOFT}.FusedMatMul": _fused_matmul,
     f"{MICROSOFT}.FusedConv": _fused_conv,
     f"{MICROSOFT}.FusedGemm": _fused_gemm,
+    "Attention": attention,
+    "RotaryEmbedding": rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,
 }
 
@@ -198,7 +177,7 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
     result = ModelProto()
     result.CopyFrom(model)
     opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
-    ranks = _ranks(model.graph)
+    ranks, kinds = _of_tensors(model.graph)
     uses = {name for node in model.graph.node for name in reads(node)} | {each.name for each in model.graph.output}
     del result.graph.node[:]
     refused: list[NodeRefusal] = []
@@ -206,13 +185,14 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
         if not _takes(node):
             result.graph.node.append(node)
             continue
-        instead = Replacement(node, opset, ranks, uses)
+        instead = Replacement(node, opset, ranks, uses, kinds)
         try:
             try:
                 _OPERATORS[operator_name(node)](instead)
             except UnknownRank:
-                ranks |= _inferred_ranks(result, model.graph.node[index:])
-                instead = Replacement(node, opset, ranks, uses)
+                more = _inferred(result, model.graph.node[index:])
+                ranks, kinds = ranks | more[0], kinds | more[1]
+                instead = Replacement(node, opset, ranks, uses, kinds)
                 _OPERATORS[operator_name(node)](instead)
         except Refused as why:
             refused.append(NodeRefusal(node_name(node), operator_name(node), str(why), tuple(node.output)))
@@ -222,9 +202,9 @@ def without_contributed(model: ModelProto, name: str) -> ModelProto:
     return result
 
 
-def _inferred_ranks(begun: ModelProto, rest: Iterable[NodeProto]) -> dict[str, int]:
-    """Dimensions of all tensors of which they follow from the nodes so far, and from the rest. Large constants stand
-    aside: their sizes do not matter here."""
+def _inferred(begun: ModelProto, rest: Iterable[NodeProto]) -> _Tensors:
+    """Dimensions and types of all tensors of which they follow from the nodes so far, and from the rest. Large
+    constants stand aside: their sizes do not matter here."""
     import onnx
 
     light = onnx.ModelProto()
@@ -242,16 +222,21 @@ def _inferred_ranks(begun: ModelProto, rest: Iterable[NodeProto]) -> dict[str, i
     light.graph.node.extend(begun.graph.node)
     light.graph.node.extend(rest)
     try:
-        return _ranks(onnx.shape_inference.infer_shapes(light).graph)
+        return _of_tensors(onnx.shape_inference.infer_shapes(light).graph)
     except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
-        return {}  # what is wrong with the model is found by those who check it
+        return {}, {}  # what is wrong with the model is found by those who check it
 
 
-def _ranks(graph: GraphProto) -> dict[str, int]:
-    """Dimensions of the tensors of which the file says them."""
+_Tensors = tuple[dict[str, int], dict[str, int]]
+
+
+def _of_tensors(graph: GraphProto) -> _Tensors:
+    """Dimensions, and types of elements (`TensorProto`), of the tensors of which the file says them."""
     ranks = {item.name: len(item.dims) for item in graph.initializer}
+    kinds = {item.name: item.data_type for item in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = value.type.tensor_type
+        kinds.setdefault(value.name, kind.elem_type)
         if kind.HasField("shape"):
             ranks.setdefault(value.name, len(kind.shape.dim))
-    return ranks
+    return ranks, kinds

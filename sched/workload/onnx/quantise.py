@@ -242,7 +242,7 @@ def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[
             raise OnnxError(f"{name}: calibration {index} has {', '.join(item)}, the model {', '.join(inputs)}")
         for key, array in item.items():
             is_array = isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]  (from outside)
-            if not is_array or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
+            if not is_array or array.dtype.kind not in "fiub" or not np.all(np.isfinite(array)):
                 raise OnnxError(f"{name}: calibration {index}: {key} must be an array of finite numbers")
         feeds.append(dict(item))
     return feeds

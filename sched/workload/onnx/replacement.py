@@ -27,13 +27,14 @@ class UnknownRank(Refused):
 
 @dataclass
 class Replacement:
-    """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `uses`: tensors
-    that are read."""
+    """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `kinds`: types of
+    their elements; `uses`: tensors that are read."""
 
     node: NodeProto
     opset: int
     ranks: Mapping[str, int]
     uses: Container[str]
+    kinds: Mapping[str, int]
     nodes: list[NodeProto] = field(default_factory=list["NodeProto"])
 
     @property
@@ -88,6 +89,14 @@ class Replacement:
         if name not in self.ranks:
             raise UnknownRank(f"how many dimensions {name!r} has is not said in the file; export it with shapes")
         return self.ranks[name]
+
+    def is_boolean(self, name: str) -> bool:
+        """Raises UnknownRank where the file does not say of what type a tensor is."""
+        from onnx import TensorProto
+
+        if not self.kinds.get(name, 0):
+            raise UnknownRank(f"of what type {name!r} is is not said in the file; export it with types")
+        return self.kinds[name] == TensorProto.BOOL
 
     def refuse_results(self, indices: Iterable[int], why: str) -> None:
         """Raises Refused if one of these results is read."""

@@ -3,12 +3,14 @@
 A model of text takes whole numbers: of words, of places, and a mask that says which of them count. What is computed of
 these before the first layer that the chip is for (the sum of rows of tables, as a rule) is a model of its own, which
 ONNX Runtime runs; the chip's network begins with its results. What depends on no number that is looked up, such as the
-term that a mask adds to scores, must be the same for all inputs, and is a constant of the network.
+term that a mask adds to scores, must be the same for all inputs, and is a constant of the network. Inputs in real
+numbers, such as keys and values of earlier tokens, are inputs of the network as they are, unless all that they do is
+shift scores. A model that looks nothing up begins on the host, too, if it has masks beside real numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +31,8 @@ _ON_CHIP = {
     "SimplifiedLayerNormalization", "SkipLayerNormalization",
     "Softmax", "Tanh",
 }  # fmt: skip
+#: Operators that pass on what is added to scores, and those that add it.
+_SHIFTS = {"Cast", "Expand", "Identity", "Mul", "Reshape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze"}
 #: Operators whose results depend on the sizes of their operands alone.
 _SIZES = {"Shape", "Size"}
 #: Operators that leave whole numbers what they are.
@@ -39,8 +43,8 @@ Feeds = Mapping[str, NDArray[Any]]
 
 
 class Start:
-    """The nodes before the chip's. `inputs`: of the model; `rest`: the model behind them, with fixed sizes, whose
-    inputs are in `sources`; `fixed`: what must be the same for all inputs."""
+    """The nodes before the chip's. `inputs`: of the model; `real`: those in real numbers, of which the network reads
+    `passed`; `rest`: the model behind them, with fixed sizes, whose inputs are in `sources` and `passed`; `fixed`: what must be the same for all inputs."""
 
     def __init__(self, model: ModelProto, name: str, data: Sequence[Feeds]) -> None:
         """Raises OnnxError when the model begins otherwise, or inputs differ in what must be the same."""
@@ -51,26 +55,27 @@ class Start:
         cut = _Cut(model)
         while turned := self._batches(model, cut, data):
             cut = _Cut(model, cut.left | turned)
-        self.inputs, self.nodes, self._tables = cut.inputs, cut.nodes, cut.tables
+        self.inputs, self.real, self.nodes, self._tables = cut.inputs, cut.real, cut.nodes, cut.tables
         self.sources = tuple(tensor for tensor in cut.border if cut.depends[tensor] & cut.numbers)
-        if not self.sources:
+        inner = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
+        nodes = [node for node in model.graph.node if not inner.intersection(node.output)]
+        read = {tensor for node in nodes for tensor in reads(node)}
+        self.passed = tuple(name for name in cut.inputs if name in cut.real - cut.masks and name in read)
+        if not self.sources and not self.passed:
             raise OnnxError(f"{name}: nothing that the chip computes depends on what is looked up; simplify the model")
         self._first, self.fixed = _beginning(model, cut), dict[str, NDArray[Any]]()
         borders = [self._border(self._first, item) for item in data]
         self.fixed = {tensor: borders[0][tensor] for tensor in cut.border if tensor not in self.sources}
         for item in borders[1:]:
             self._same(item)
-        inner = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
-        nodes = [node for node in model.graph.node if not inner.intersection(node.output)]
-        read = {tensor for node in nodes for tensor in reads(node)}
         self.rest = onnx.ModelProto()
         self.rest.CopyFrom(model)
         graph = self.rest.graph
         del graph.node[:], graph.input[:], graph.output[:], graph.initializer[:], graph.value_info[:]
         graph.node.extend(nodes)
         graph.input.extend(
-            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, borders[0][tensor].shape)
-            for tensor in self.sources
+            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, array.shape)
+            for tensor, array in self._inputs(borders[0], data[0]).items()
         )
         graph.output.extend(value for value in model.graph.output if value.name not in inner)
         graph.initializer.extend(item for item in model.graph.initializer if item.name in read)
@@ -94,7 +99,8 @@ class Start:
         inputs: dict[str, NDArray[Any]] = {}
         for value in live.get_inputs():
             kind = value.type.removeprefix("tensor(").removesuffix(")")
-            inputs[value.name] = np.asarray(feeds[value.name]).astype(types.get(kind, kind))
+            array = np.asarray(feeds[value.name]).astype(types.get(kind, kind))
+            inputs[value.name] = array[0] if array.shape[:1] == (1,) and array.ndim == len(value.shape) + 1 else array
         return run(live, inputs, self._name)
 
     def _same(self, border: Feeds) -> None:
@@ -109,15 +115,22 @@ class Start:
         """The inputs of the rest for inputs of the model. Raises OnnxError where what must be the same is not."""
         border = self._border(self._first, feeds)
         self._same(border)
-        return {tensor: border[tensor] for tensor in self.sources}
+        return self._inputs(border, feeds)
+
+    def _inputs(self, border: Feeds, feeds: Feeds) -> dict[str, NDArray[Any]]:
+        """Of the rest."""
+        passed = {name: np.asarray(feeds[name], np.float32) for name in self.passed}
+        return {tensor: border[tensor] for tensor in self.sources} | passed
 
     @property
     def note(self) -> str:
         """Which nodes they are, in a sentence for people."""
         named = [f"{operator_name(node)} {node.output[0]}" for node in self._tables[:_NAMED]]
         more = len([node for node in self.nodes if node.op_type not in {"Constant", *_SIZES, *_KEEP}]) - len(named)
-        fixed = [tensor for tensor, array in self.fixed.items() if array.dtype.kind == "f"]
+        fixed = [tensor for tensor, array in self.fixed.items() if array.dtype.kind == "f" or not self._tables]
         constant = f"; {', '.join(fixed[:_NAMED])} must be the same for all inputs" if fixed else ""
+        if not named:
+            return f"Masks are made ready on the host{constant}."
         return f"{', '.join(named)}{f' and {more} more' if more else ''} at the beginning run on the host{constant}."
 
 
@@ -135,14 +148,20 @@ def _beginning(model: ModelProto, cut: _Cut) -> ModelProto:
 
 
 def looks_up(model: ModelProto) -> bool:
-    """Whether a model begins with numbers that it looks up in tables."""
-    return bool(_Cut(model).numbers)
+    """Whether a model begins on the host: with numbers that it looks up in tables, or with masks beside real ones."""
+    cut = _Cut(model)
+    return bool(cut.numbers or (cut.real - cut.masks and (cut.masks or cut.wide)))
+
+
+def real_inputs(model: ModelProto) -> frozenset[str]:
+    """Inputs in real numbers."""
+    return _Cut(model).real
 
 
 def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
-    """An input for a model that looks up numbers: the first row of each table, everything else 1. Raises OnnxError
-    where a size is not fixed."""
-    cut = _Cut(model)
+    """An input for a model that looks up numbers: the first row of each table, normal ones where it is in real
+    numbers, nothing that shifts scores, everything else 1. Raises OnnxError where a size is not fixed."""
+    cut, random = _Cut(model), np.random.default_rng(0)
     feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
         if value.name in cut.inputs:
@@ -154,13 +173,19 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
                     f"input {value.name!r} has a size that is not fixed; give it one (--bind {size}=32; in a scenario: "
                     "bind)"
                 )
-            feeds[value.name] = np.full(dims, value.name not in cut.numbers, np.int64)
+            if value.name in cut.masks:
+                feeds[value.name] = np.zeros(dims, np.float32)
+            elif value.name in cut.real:
+                feeds[value.name] = random.normal(0, 1, dims).astype(np.float32)
+            else:
+                feeds[value.name] = np.full(dims, value.name not in cut.numbers, np.int64)
     return feeds
 
 
 class _Cut:
     """Which nodes run on the host before the chip's. `numbers`: inputs that are looked up in tables (by
-    `tables`); `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs.
+    `tables`); `real`: inputs in real numbers; `masks`: those of them that shift scores; `wide`: inputs
+    in whole numbers that are no bytes; `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs.
     `left`: results of nodes that do not, although they could."""
 
     def __init__(self, model: ModelProto, left: set[str] | None = None) -> None:
@@ -171,15 +196,15 @@ class _Cut:
         constants = {item.name for item in model.graph.initializer}
         values = [value for value in model.graph.input if value.name not in constants]
         self.inputs = tuple(value.name for value in values)
-        whole = {
-            value.name
-            for value in values
-            if helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).kind in "iub"
-        }
+        types = {value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in values}
+        whole = {name for name, kind in types.items() if kind.kind in "iub"}
+        self.wide = {name for name in whole if types[name].kind == "b" or types[name].itemsize > 1}
+        self.real = frozenset(self.inputs) - whole
+        self.masks = _masks(model, self.real)
         tables = {item.name for item in model.graph.initializer if item.data_type == TensorProto.FLOAT}
         self.depends: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in self.inputs}
         shaped: dict[str, str] = {name: name for name in whole}  # tensors that are an input's numbers in another shape
-        host = constants | whole
+        host = constants | whole | self.masks
         self.numbers: set[str] = set()
         self.nodes: list[NodeProto] = []
         self.tables: list[NodeProto] = []
@@ -196,10 +221,33 @@ class _Cut:
             if node.op_type in _KEEP and read[0] in shaped:
                 shaped |= dict.fromkeys(node.output, shaped[read[0]])
             begins = node.op_type in _ON_CHIP or not self.left.isdisjoint(node.output)
-            if host.issuperset(read) and not begins and (read or node.op_type == "Constant"):
+            here = host | self.real if sizes else host
+            if here.issuperset(read) and not begins and (read or node.op_type == "Constant"):
                 self.nodes.append(node)
                 host.update(node.output)
                 continue
             border |= dict.fromkeys(name for name in read if name in host and name not in constants)
         constant = {name for node in self.nodes if node.op_type == "Constant" for name in node.output}
         self.border = tuple(name for name in border if name not in constant)
+
+
+def _masks(model: ModelProto, real: Collection[str]) -> frozenset[str]:
+    """Inputs of which nothing else is made than what is added to scores, before a softmax."""
+    readers: dict[str, list[NodeProto]] = {}
+    for node in model.graph.node:
+        for name in reads(node):
+            readers.setdefault(name, []).append(node)
+    ends = {value.name for value in model.graph.output}
+
+    def shifts(name: str, added: bool) -> bool:
+        if name in ends or not readers.get(name):
+            return False
+        for node in readers[name]:
+            adds = node.op_type == "Add" and name in node.input
+            if node.op_type == "Softmax" and added:
+                continue
+            if not (adds or (node.op_type in _SHIFTS and not added)) or not shifts(node.output[0], added or adds):
+                return False
+        return True
+
+    return frozenset(name for name in real if shifts(name, False))

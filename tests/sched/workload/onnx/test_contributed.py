@@ -143,7 +143,7 @@ def test_what_takes_its_place_computes_the_same(case: str, opset: int) -> None:
             "x w b b",
             "y",
             {"interleaved": 1},
-            "interleaved is set; export it before ONNX Runtime has optimised it",
+            r"it turns neighbours as pairs \(interleaved\); export it with halves",
         ),
         ("RotaryEmbedding", "x x b b", "y", HEADS, r"its places are not \[batch, tokens\]"),
         ("RotaryEmbedding", "x w b b", "y", {}, "does not say num_heads"),
