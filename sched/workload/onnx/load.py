@@ -18,7 +18,7 @@ from .contributed import without_contributed
 from .errors import NodeRefusal, OnnxError, Refused, UnsupportedError, node_name, operator_name
 from .functions import without_calls
 from .packed_weights import with_whole_weights
-from .subgraphs import reads
+from .subgraphs import put_in_order, reads
 from .validity import check_external, check_opset, check_structure, check_tensors, check_values, one_line
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def load_model(path: str | Path) -> ModelProto:
     try:
         check_external(model, path)
         load_external_data_for_model(model, str(path.parent))
+        put_in_order(model.graph)
         for check_ in (check_opset, check_tensors, check_values, check_structure):
             check_(model, str(path))
         whole = with_whole_weights(without_calls(model, str(path)), str(path))

@@ -27,8 +27,8 @@ class UnknownRank(Refused):
 
 @dataclass
 class Replacement:
-    """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `kinds`: types of
-    their elements; `uses`: tensors that are read."""
+    """The nodes that take the place of one. `ranks`: dimensions of the tensors of which they are known; `kinds`: types
+    of their elements; `uses`: tensors that are read."""
 
     node: NodeProto
     opset: int
@@ -75,13 +75,27 @@ class Replacement:
         results = [self.new(f"Split{part}_") for part in range(3)]
         return self.several("Split", [x], results, "", axis=axis, **count)
 
-    def cast(self, x: str, kind: int) -> str:
-        """To a type of element (`TensorProto`)."""
-        return self.several("Cast", [x], [self.new("Cast")], to=kind)[0]
+    @property
+    def real(self) -> int:
+        """The type (`TensorProto`) in which the node computes: that of its first operand in real numbers. Raises
+        UnknownRank where none is known, and the file has two of them."""
+        from onnx import TensorProto
 
-    def constant(self, value: ArrayLike, kind: type[np.generic] = np.float32) -> str:
-        from onnx import numpy_helper
+        types = TensorProto.FLOAT, TensorProto.FLOAT16
+        known = [self.kinds[name] for name in self.node.input if self.kinds.get(name) in types]
+        if not known and TensorProto.FLOAT16 in self.kinds.values():
+            raise UnknownRank("of what type its operands are is not said in the file; export it with types")
+        return known[0] if known else TensorProto.FLOAT
 
+    def cast(self, x: str) -> str:
+        """To the type in which the node computes."""
+        return self.several("Cast", [x], [self.new("Cast")], to=self.real)[0]
+
+    def constant(self, value: ArrayLike, kind: type[np.generic] | None = None) -> str:
+        """In the type in which the node computes, unless it is named."""
+        from onnx import helper, numpy_helper
+
+        kind = helper.tensor_dtype_to_np_dtype(self.real).type if kind is None else kind
         return self.op("Constant", value=numpy_helper.from_array(np.asarray(value, kind)))
 
     def rank(self, name: str) -> int:
@@ -167,7 +181,7 @@ class Replacement:
     def features_of(self, x: str) -> str:
         """The size of the last axis of a tensor by heads, as a number of floating point."""
         size = self.op("Gather", self.op("Shape", x), self.constant(3, np.int64), axis=0)
-        return self.cast(size, 1)
+        return self.cast(size)
 
     def _causal(self, scores: str) -> str:
         """Scores of later tokens are as good as none."""
@@ -183,6 +197,6 @@ class Replacement:
             return ""
         if self.rank(mask) != 2:
             raise Refused("its mask is not [batch, tokens]; export it with a mask of ones and zeros")
-        missing = self.op("Sub", self.constant(1.0), self.cast(mask, 1))
+        missing = self.op("Sub", self.constant(1.0), self.cast(mask))
         low = self.constant(float(self.attributes.get("mask_filter_value", _MASKED)))
         return self.unsqueeze(self.op("Mul", missing, low), 1, 2)

@@ -31,6 +31,8 @@ def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> Infer
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised, too
+    # it multiplies weights of 8 bits as real numbers, as the file says, instead of rounding what they multiply
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if mixed_signs:  # not for others: ONNX Runtime would not find kernels for int8 by int8
         options.add_session_config_entry("session.x64quantprecision", "1")
     try:

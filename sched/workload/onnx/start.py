@@ -31,6 +31,8 @@ _ON_CHIP = {
     "SimplifiedLayerNormalization", "SkipLayerNormalization",
     "Softmax", "Tanh",
 }  # fmt: skip
+#: Operators that make a table of constants.
+_TABLES = {"Cast", "Constant", "DequantizeLinear", "Identity", "Reshape", "Transpose"}
 #: Operators that pass on what is added to scores, and those that add it.
 _SHIFTS = {"Cast", "Expand", "Identity", "Mul", "Reshape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze"}
 #: Operators whose results depend on the sizes of their operands alone.
@@ -44,7 +46,8 @@ Feeds = Mapping[str, NDArray[Any]]
 
 class Start:
     """The nodes before the chip's. `inputs`: of the model; `real`: those in real numbers, of which the network reads
-    `passed`; `rest`: the model behind them, with fixed sizes, whose inputs are in `sources` and `passed`; `fixed`: what must be the same for all inputs."""
+    `passed`; `rest`: the model behind them, with fixed sizes, whose inputs are in `sources` and `passed`; `fixed`: what
+    must be the same for all inputs."""
 
     def __init__(self, model: ModelProto, name: str, data: Sequence[Feeds]) -> None:
         """Raises OnnxError when the model begins otherwise, or inputs differ in what must be the same."""
@@ -74,8 +77,15 @@ class Start:
         del graph.node[:], graph.input[:], graph.output[:], graph.initializer[:], graph.value_info[:]
         graph.node.extend(nodes)
         graph.input.extend(
-            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, array.shape)
-            for tensor, array in self._inputs(borders[0], data[0]).items()
+            helper.make_tensor_value_info(
+                tensor, helper.np_dtype_to_tensor_dtype(borders[0][tensor].dtype), borders[0][tensor].shape
+            )
+            for tensor in self.sources
+        )
+        graph.input.extend(
+            helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, np.shape(data[0][value.name]))
+            for value in model.graph.input
+            if value.name in self.passed
         )
         graph.output.extend(value for value in model.graph.output if value.name not in inner)
         graph.initializer.extend(item for item in model.graph.initializer if item.name in read)
@@ -119,8 +129,8 @@ class Start:
 
     def _inputs(self, border: Feeds, feeds: Feeds) -> dict[str, NDArray[Any]]:
         """Of the rest."""
-        passed = {name: np.asarray(feeds[name], np.float32) for name in self.passed}
-        return {tensor: border[tensor] for tensor in self.sources} | passed
+        arrays = {tensor: border[tensor] for tensor in self.sources} | {name: feeds[name] for name in self.passed}
+        return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
     @property
     def note(self) -> str:
@@ -183,9 +193,9 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
 
 
 class _Cut:
-    """Which nodes run on the host before the chip's. `numbers`: inputs that are looked up in tables (by
-    `tables`); `real`: inputs in real numbers; `masks`: those of them that shift scores; `wide`: inputs
-    in whole numbers that are no bytes; `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs.
+    """Which nodes run on the host before the chip's. `numbers`: inputs that are looked up in tables (by `tables`);
+    `real`: inputs in real numbers; `masks`: those of them that shift scores; `wide`: inputs in whole numbers that are
+    no bytes; `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs.
     `left`: results of nodes that do not, although they could."""
 
     def __init__(self, model: ModelProto, left: set[str] | None = None) -> None:
@@ -201,7 +211,8 @@ class _Cut:
         self.wide = {name for name in whole if types[name].kind == "b" or types[name].itemsize > 1}
         self.real = frozenset(self.inputs) - whole
         self.masks = _masks(model, self.real)
-        tables = {item.name for item in model.graph.initializer if item.data_type == TensorProto.FLOAT}
+        types_of_tables = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE
+        tables = {item.name for item in model.graph.initializer if item.data_type in types_of_tables}
         self.depends: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in self.inputs}
         shaped: dict[str, str] = {name: name for name in whole}  # tensors that are an input's numbers in another shape
         host = constants | whole | self.masks
@@ -218,6 +229,8 @@ class _Cut:
             if node.op_type == "Gather" and read[0] in tables and read[1] in shaped:
                 self.numbers.add(shaped[read[1]])
                 self.tables.append(node)
+            if node.op_type in _TABLES and constants.union(tables).issuperset(read):
+                tables.update(node.output)
             if node.op_type in _KEEP and read[0] in shaped:
                 shaped |= dict.fromkeys(node.output, shaped[read[0]])
             begins = node.op_type in _ON_CHIP or not self.left.isdisjoint(node.output)

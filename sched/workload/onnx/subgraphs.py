@@ -56,3 +56,38 @@ def _outer(body: GraphProto) -> list[str]:
     own = _made(body)
     names = [name for node in body.node for name in reads(node)] + [value.name for value in body.output]
     return [name for name in dict.fromkeys(names) if name not in own]
+
+
+def put_in_order(graph: GraphProto) -> None:
+    """Puts nodes behind those whose results they read, as ONNX wants it and not every converter does; otherwise they
+    stay as they are. Nodes in a circle stay at the end."""
+    made = {output for node in graph.node for output in node.output if output}
+    ready = set[str]()
+    waiting: dict[str, list[int]] = {}
+    missing: list[int] = []
+    order: list[int] = []
+    nodes = list(graph.node)
+
+    def settle(index: int) -> None:
+        stack = [index]
+        while stack:
+            now = stack.pop()
+            order.append(now)
+            for output in nodes[now].output:
+                ready.add(output)
+                for later in waiting.pop(output, []):
+                    missing[later] -= 1
+                    if not missing[later]:
+                        stack.append(later)
+
+    for index, node in enumerate(nodes):
+        open_ = {name for name in reads(node) if name in made and name not in ready}
+        missing.append(len(open_))
+        for name in open_:
+            waiting.setdefault(name, []).append(index)
+        if not open_:
+            settle(index)
+    if order != sorted(order) or len(order) != len(nodes):
+        rest = sorted(set(range(len(nodes))) - set(order))
+        del graph.node[:]
+        graph.node.extend(nodes[index] for index in (*order, *rest))

@@ -139,14 +139,14 @@ def cut_between(model: ModelProto, net: FloatNet) -> tuple[ModelProto, Rounding]
         for index, name in enumerate(node.output):
             if name not in cuts:
                 continue
-            own.output[index] = f"{name}//whole"
+            own.output[index] = f"{name}//uncut"
             ends = dict(zip(("min", "max"), cuts[name], strict=True))
             if opset < _ENDS_ARE_OPERANDS:
-                copy.graph.node.append(helper.make_node("Clip", [f"{name}//whole"], [name], **ends))
+                copy.graph.node.append(helper.make_node("Clip", [f"{name}//uncut"], [name], **ends))
                 continue
             arrays = {f"{name}//{end}": np.array(number, np.float32) for end, number in ends.items()}
             copy.graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())
-            copy.graph.node.append(helper.make_node("Clip", [f"{name}//whole", *arrays], [name]))
+            copy.graph.node.append(helper.make_node("Clip", [f"{name}//uncut", *arrays], [name]))
     sources: dict[str, str] = {}  # of values that are another one, moved
     for layer in net.layers:
         if (layer.moves or layer.kind in MOVED) and len(layer.inputs) == 1:

@@ -3,6 +3,7 @@ computes the same, by ONNX Runtime itself, and decoders with a cache come in."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.onnx.contributed import without_contributed
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
+from meshloom.sched.workload.onnx.load import load_model
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.start import examples, looks_up, real_inputs
@@ -54,6 +56,7 @@ def computed(which: onnx.ModelProto, inputs: Arrays) -> list[NDArray[Any]]:
     return [np.asarray(array) for array in session.run(None, inputs)]
 
 
+X = normal(1, 5, 12)
 GROUPED = f"GroupQueryAttention@{MICROSOFT}"
 COUNTS = {"num_heads": 4, "kv_num_heads": 2}
 HEADS = {"q_num_heads": 4, "kv_num_heads": 2}
@@ -225,3 +228,58 @@ def test_a_sum_that_is_no_score_has_two_inputs() -> None:
     model = m.build(m.node("Softmax", m.node("Mul", [m.node("Add", ["x", "z"], "s"), "z"], "t"), "y", axis=-1))
     model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 5, 12]))
     assert not looks_up(model)
+
+
+def test_nodes_are_put_behind_what_they_read(tmp_path: Path) -> None:
+    """Converters to 16 bits write casts of inputs behind those who read them."""
+    m = FloatModel((1, 6), opset=17)
+    y = m.node("Add", [m.node("Mul", ["cast", m.normal(6)], "a"), m.node("Relu", "b", "r")], "y")
+    m.node("Neg", "a", "b")
+    m.node("Cast", "x", "cast", to=TensorProto.FLOAT)
+    path = tmp_path / "m.onnx"
+    onnx.save(m.build(y), path)
+    model = load_model(path)
+    assert [node.output[0] for node in model.graph.node] == ["cast", "a", "b", "r", "y"]
+    x = m.data()[0]
+    np.testing.assert_array_equal(computed(model, {"x": x})[0], computed(m.build(y), {"x": x})[0])
+
+
+@pytest.mark.parametrize("table", ["half", "bytes"])
+def test_tables_of_16_and_of_8_bits_are_looked_up(table: str) -> None:
+    m = FloatModel((1, 5), opset=17)
+    rows = m.random.normal(0, 1, (9, 16))
+    if table == "half":
+        weights, product = m.constant(rows, np.float16), m.constant(m.random.normal(0, 0.3, (16, 12)), np.float16)
+    else:
+        scale = [m.constant(0.02), m.constant(0, np.int8)]
+        weights = m.node("DequantizeLinear", [m.constant(np.rint(rows * 30), np.int8), *scale], "table")
+        product = m.normal(16, 12)
+    model = m.build(m.node("MatMul", [m.node("Gather", [weights, "x"], "e"), product], "y"))
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    if table == "half":
+        model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    assert looks_up(model)
+    report = quantise_with_report(model, [{"x": np.array([[1, 0, 8, 3, 3]])}])
+    assert [value.name for value in report.graph.inputs] == ["e"]
+
+
+def test_what_is_16_bits_wide_stays_so() -> None:
+    halves = {name: array.astype(np.float16) for name, array in {"q": X, "k": X, "v": X}.items()}
+    model = one(f"MultiHeadAttention@{MICROSOFT}", halves, "q k v", "y", {"num_heads": 3})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    plain = without_contributed(model, "m")
+    right = computed(one(f"MultiHeadAttention@{MICROSOFT}", {"q": X, "k": X, "v": X}, "q k v", "y", {"num_heads": 3}),
+                     {"q": X, "k": X, "v": X})  # fmt: skip
+    np.testing.assert_allclose(computed(plain, halves)[0], right[0], atol=0.01)
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_weights_of_8_bits_multiply_real_numbers(by_channel: bool) -> None:
+    """ONNX Runtime would round what they multiply, which the file does not say."""
+    m = FloatModel((1, 8, 64), opset=17)
+    shape = (96,) if by_channel else ()
+    w = m.random.integers(-127, 128, (64, 96))
+    scale, zero = m.constant(np.full(shape, 0.01)), m.constant(np.zeros(shape), np.int8)
+    weights = m.node("DequantizeLinear", [m.constant(w, np.int8), scale, zero], "w", axis=1)
+    report = quantise_with_report(m.build(m.node("MatMul", ["x", weights], "y")), m.data(1))
+    assert [layer.kind for layer in report.graph.layers] == ["conv"]

@@ -16,6 +16,7 @@ from meshloom.sched.workload.onnx.pins import Pin
 from meshloom.sched.workload.onnx.quantise import Quantised, quantise_with_report
 from meshloom.sched.workload.onnx.reader import as_it_is
 from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.start import looks_up
 
 from ...float_models import FloatModel, decibels, integer_outputs, run_float
 
@@ -225,3 +226,22 @@ def test_a_resize_that_computes_is_refused(tmp_path: Path) -> None:
         UnsupportedError, match="export QLinear operators, or pairs of QuantizeLinear and DequantizeLinear"
     ):
         dequantised(model, "net")
+
+
+class Words(FloatModel):
+    """A model of numbers of words."""
+
+    def data(self, count: int = 4) -> list[np.ndarray]:
+        return [np.random.default_rng(seed).integers(0, 9, self.shape) for seed in range(count)]
+
+
+def test_a_file_of_numbers_of_words_with_tensors_that_are_cut_off(tmp_path: Path) -> None:
+    m = Words((1, 5), opset=17)
+    m.element = onnx.TensorProto.INT64
+    a = m.node("MatMul", [m.node("Gather", [m.normal(9, 16, scale=1.0), "x"], "e"), m.normal(16, 12)], "a")
+    gate = m.node("Add", [m.node("Tanh", a, "t"), m.constant(1.0)], "gate")
+    m.node("MatMul", [m.node("Mul", [a, gate], "b"), m.normal(12, 8)], "y")
+    model, data = written(tmp_path, signed=False, symmetric=False, per_channel=False, m=m)
+    assert looks_up(in_real_numbers(model, "m")[0])
+    report = quantise_with_report(model, [{"x": x} for x in data])
+    assert [value.name for value in report.graph.inputs]
