@@ -247,16 +247,29 @@ def _quantised(source: NetworkSource, file: OnnxFile, on_step: OnStep) -> Quanti
     return quantise_with_report(model, data, name=name, picture=picture, **how)
 
 
+#: `TensorProto` says so.
+_UINT8, _INT8 = 2, 3
+
+
 def _for_bytes(source: NetworkSource, model: ModelProto) -> NetworkSource:
     """Pictures for an input of 8 bits are its bytes, signed ones those less 128, if nobody says otherwise: the network
-    takes the real numbers that they stand for."""
+    takes the real numbers that they stand for. Raises InputError for what would make other numbers of them."""
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
 
+    from .pictures import InputError
+
     usual = NetworkSource("")
-    if (source.mean, source.std) != (usual.mean, usual.std):
-        return source
     own = in_real_numbers(model, source.name)[2]
-    if own is None or len(own.inputs) != 1:
+    first = model.graph.input[0].type.tensor_type.elem_type
+    if own is None and first in (_UINT8, _INT8):  # a file that begins with what makes real numbers of bytes
+        if {*source.mean, *usual.mean} == {*usual.mean} and {*source.std, *usual.std} == {*usual.std}:
+            return replace(source, mean=(0.0 if first == _UINT8 else 128.0,), std=(1.0,))
+        if {*source.std} != {1.0} or any(number % 1 for number in source.mean):
+            raise InputError(
+                f"{source.name}: its input takes bytes, which with --mean and --std would be no whole numbers; leave "
+                "them out"
+            )
+    if (source.mean, source.std) != (usual.mean, usual.std) or own is None or len(own.inputs) != 1:
         return source
     ((scale, zero),) = own.inputs.values()
     first = 0 if zero.dtype == np.uint8 else 128

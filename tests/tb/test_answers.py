@@ -62,12 +62,14 @@ def test_what_the_host_makes_of_the_outputs(tmp_path: Path) -> None:
     def finish(values: Any) -> dict[str, Any]:
         np.testing.assert_array_equal(values["scores"], SCORES * np.float32(0.25))
         scores = values["scores"].reshape(1, 7)
-        return {"twice": 2 * scores, "best": np.array([4]), "boxes": scores.reshape(7, 1) * np.ones((1, 4))}
+        boxes = scores.reshape(7, 1) * np.ones((1, 4))
+        return {"twice": 2 * scores, "best": np.array([4]), "boxes": boxes, "order": np.arange(7)[None]}
 
     named = graph("scores", labels=tuple("abcdefg"))
-    _, twice, best, boxes = outputs(named, tmp_path, finish=finish)
+    _, twice, best, boxes, order = outputs(named, tmp_path, finish=finish)
     assert (twice.shape, twice.top[0].label, twice.top[0].score) == ((1, 7), "e", 63.5)
     assert [(each.index, each.label) for each in best.top] == [(4, "e")]
+    assert order.top == (), "whole numbers are no scores"
     assert boxes.file is not None
     assert np.load(boxes.file).shape == boxes.shape == (7, 4)
 

@@ -266,6 +266,25 @@ def test_a_model_of_bytes_runs_without_files(tmp_path: Path) -> None:
     assert figures.name == "y"
 
 
+@pytest.mark.parametrize(("kind", "first"), [(TensorProto.UINT8, 0), (TensorProto.INT8, 128)])
+def test_an_input_of_bytes_takes_those_of_a_picture(kind: int, first: int, tmp_path: Path) -> None:
+    m = FloatModel((1, 3, 8, 8), opset=17)
+    m.element = kind
+    x = m.node("Mul", [m.node("Cast", "x", "real", to=TensorProto.FLOAT), m.constant(0.01)], "scaled")
+    path = tmp_path / "bytes.onnx"
+    onnx.save(m.build(m.conv(x, "y", (4, 3, 3, 3))), path)
+    shown = picture(tmp_path / "shown.png")
+    for std in ((255.0,), (255.0,) * 3, (1.0,)):
+        graph, (feed,) = ready(
+            NetworkSource(str(path), (shown,), std=std, mean=(float(first if std == (1.0,) else 0),))
+        )
+        bytes_ = np.asarray(Image.open(shown), np.int64).transpose(2, 0, 1)[None] - first
+        exact = run_float(onnx.load(path), bytes_.astype(np.uint8 if first == 0 else np.int8))["y"]
+        np.testing.assert_allclose(next(iter(feed.floats.values())), exact, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match="takes bytes, which with --mean and --std would be no whole numbers"):
+        ready(NetworkSource(str(path), (shown,), mean=(120.0,), std=(60.0,)))
+
+
 def test_a_model_that_is_only_calibrated_runs_on_the_first_of_that(tmp_path: Path) -> None:
     path, files = float_file(tmp_path), tuple(picture(tmp_path / f"{name}.png") for name in "ab")
     graph, (feed,) = ready(NetworkSource(str(path), calibration=files))

@@ -162,6 +162,8 @@ def _reference(context: RealContext) -> ModelProto:
 
 
 def _write(context: RealContext, node: NodeProto) -> None:
+    import onnx
+
     operator = operator_name(node)
     if operator in OPERATORS and operator != "DequantizeLinear":
         OPERATORS[operator](context, node)
@@ -171,6 +173,12 @@ def _write(context: RealContext, node: NodeProto) -> None:
         return
     integers = [name for name in node.input if name in context.scales]
     if node.input and node.input[0] in context.bytes_in and node.input[0] not in context.scales:
+        if operator == "Cast":  # bytes stand for themselves
+            value = next(value for value in context.file.graph.input if value.name == node.input[0])
+            kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            context.pin_input(node.input[0], np.ones((), np.float32), np.zeros((), kind), None)
+            context.emit("Identity", [node.input[0]], node.output[0])
+            return
         if not _is_move(node):
             raise Refused("computes with 8 bits that have no scale yet")
         scale, zero = _scale_behind(context, node.output[0])
@@ -192,8 +200,8 @@ def _write(context: RealContext, node: NodeProto) -> None:
         floats = all(context.scales[name][1].dtype.kind == "f" for name in integers)  # of 32 bits, without a scale
         first = context.scales[integers[0]]
         same = all(np.array_equal(a, b) for name in integers for a, b in zip(first, context.scales[name], strict=True))
-        pads = operator == "Pad" and len(integers) == 1
-        if not floats and (not (pads or _is_move(node)) or not same or first[0].size > 1):
+        pads, chooses = operator == "Pad" and len(integers) == 1, operator in ("ArgMax", "ArgMin")
+        if not floats and (not (pads or chooses or _is_move(node)) or not same or first[0].size > 1):
             raise Refused(
                 "computes with 8 bits, which no scale is said for; export QLinear operators, or pairs of "
                 "QuantizeLinear and DequantizeLinear around it"
@@ -205,7 +213,7 @@ def _write(context: RealContext, node: NodeProto) -> None:
         if floats and operator == "Cast":
             context.emit("Identity", [copy.input[0]], node.output[0])
             return
-        if not floats:
+        if not floats and not chooses:
             for output in node.output:
                 context.scales[output] = first
                 if (pin := pin_of(*first)) is not None:

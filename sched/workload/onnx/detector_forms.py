@@ -76,14 +76,13 @@ def recognised(
     whose tensors are among `inside`.
     """
     inside = inside or outputs
-    for form in (_separate(outputs, size), _rows(outputs, size), _in_cells(outputs, size, classes)):
-        if form is not None:
-            return form
-    for each in by:
+    if (form := _separate(outputs, size) or _rows(outputs, size)) is not None:
+        return form
+    for each in by:  # before what its operands, as outputs, look like
         if {each.boxes, each.scores, each.selected} <= inside.keys():
             text = f"what NonMaxSuppression {each.selected} selects"
             return Selected(text, size, each, inside[each.scores].shape[1])
-    return _corners_and_scores(outputs, size)
+    return _in_cells(outputs, size, classes) or _corners_and_scores(outputs, size)
 
 
 # -- what they have in common ------------------------------------------------------------------------------------

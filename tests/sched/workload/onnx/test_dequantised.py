@@ -37,7 +37,10 @@ def written(
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     m = m or small()
-    onnx.save(m.build("y"), folder / "float.onnx")
+    model = m.build("y")
+    if model.graph.node[-1].op_type == "ArgMax":
+        model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    onnx.save(model, folder / "float.onnx")
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
@@ -232,7 +235,11 @@ class Words(FloatModel):
     """A model of numbers of words."""
 
     def data(self, count: int = 4) -> list[np.ndarray]:
-        return [np.random.default_rng(seed).integers(0, 9, self.shape) for seed in range(count)]
+        return [np.random.default_rng(seed).integers(0, 9, self.shape, self.kind) for seed in range(count)]
+
+    @property
+    def kind(self) -> np.dtype:
+        return helper.tensor_dtype_to_np_dtype(self.element)
 
 
 def test_a_file_of_numbers_of_words_with_tensors_that_are_cut_off(tmp_path: Path) -> None:
@@ -245,3 +252,17 @@ def test_a_file_of_numbers_of_words_with_tensors_that_are_cut_off(tmp_path: Path
     assert looks_up(in_real_numbers(model, "m")[0])
     report = quantise_with_report(model, [{"x": x} for x in data])
     assert [value.name for value in report.graph.inputs]
+
+
+def test_a_file_whose_bytes_become_real_numbers_first_and_whose_end_chooses(tmp_path: Path) -> None:
+    m = Words((1, 3, 8, 8), opset=17)
+    m.element = onnx.TensorProto.UINT8
+    m.node("Cast", "x", "real", to=onnx.TensorProto.FLOAT)
+    a = m.node("Relu", m.conv(m.node("Mul", ["real", m.constant(0.1)], "scaled"), "a", (6, 3, 3, 3)), "r")
+    m.node("ArgMax", a, "y", axis=1, keepdims=0)
+    model, data = written(tmp_path, signed=False, symmetric=False, per_channel=False, m=m)
+    assert "QLinearConv" in {node.op_type for node in model.graph.node}
+    report = quantise_with_report(model, [{"x": x.astype(np.float32)} for x in data])
+    assert report.numbers["x"][0] == 1
+    assert report.host is not None
+    assert report.host.outputs == ("y",)

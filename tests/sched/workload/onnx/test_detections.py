@@ -140,6 +140,10 @@ def test_what_a_suppression_selects() -> None:
     detector = recognised({"y": message["y"]}, (8, 8), 0, report.host.suppressions, message)
     assert detector is not None
     assert (detector.form, detector.classes) == ("what NonMaxSuppression chosen selects", 2)
+    cells = {"boxes": np.zeros((1, 4, 4)), "scores": np.zeros((1, 84, 5))}  # which look like a grid's cells
+    beside = recognised(message | cells | {"y": message["y"]}, (64, 64), 0, report.host.suppressions, message)
+    assert beside is not None
+    assert beside.form == detector.form
     some = detector.detect(message, 0.0, 0.45)
     chosen = message["chosen"]
     assert len(some.scores) == len(chosen) > 1
