@@ -275,9 +275,7 @@ def test_an_input_of_bytes_takes_those_of_a_picture(kind: int, first: int, tmp_p
     onnx.save(m.build(m.conv(x, "y", (4, 3, 3, 3))), path)
     shown = picture(tmp_path / "shown.png")
     for std in ((255.0,), (255.0,) * 3, (1.0,)):
-        graph, (feed,) = ready(
-            NetworkSource(str(path), (shown,), std=std, mean=(float(first if std == (1.0,) else 0),))
-        )
+        _, (feed,) = ready(NetworkSource(str(path), (shown,), std=std, mean=(float(first if std == (1.0,) else 0),)))
         bytes_ = np.asarray(Image.open(shown), np.int64).transpose(2, 0, 1)[None] - first
         exact = run_float(onnx.load(path), bytes_.astype(np.uint8 if first == 0 else np.int8))["y"]
         np.testing.assert_allclose(next(iter(feed.floats.values())), exact, rtol=1e-5, atol=1e-5)

@@ -84,10 +84,11 @@ def _all_fixed(model: ModelProto) -> bool:
 
 
 def _rebatch(model: ModelProto, batches: Container[int]) -> None:
-    """A batch of 1 in the shapes that a model reshapes to."""
+    """A batch of 1 in the shapes that a model reshapes and resizes to."""
     from onnx import numpy_helper
 
     shapes = {node.input[1] for node in model.graph.node if node.op_type in ("Reshape", "Expand")}
+    shapes |= {node.input[3] for node in model.graph.node if node.op_type == "Resize" and len(node.input) > 3}
     for item in model.graph.initializer:
         if item.name in shapes:
             array = numpy_helper.to_array(item).copy()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..load import CheckedModel
+from .channels_last import resize_with_channels_first
 from .pads import move_pads_into_pools
 from .recurrence import unroll_recurrences
 from .standardisation import join_standardisations
 
 #: Each gives a model that computes the same outputs, or the model itself.
 PASSES: Sequence[Callable[[CheckedModel], CheckedModel]] = (
+    resize_with_channels_first,
     join_standardisations,
     move_pads_into_pools,
     unroll_recurrences,

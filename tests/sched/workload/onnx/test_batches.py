@@ -82,6 +82,13 @@ def test_batches_become_one(shape: tuple[int, ...]) -> None:
     assert shapes(bound(opened(model, "N"), {}, {}, "model")) == [[1, *shape[1:]]]
 
 
+def test_sizes_of_a_resize_have_the_batch() -> None:
+    m = FloatModel((4, 3, 6, 6))
+    wide = m.node("Resize", ["x", "", "", m.constant([4, 3, 12, 12], np.int64)], "wide", mode="nearest")
+    whole = bound(m.build(m.conv(wide, "y", (4, 3, 3, 3))), {}, {}, "model")
+    assert run_float(whole, m.data(1)[0][:1])["y"].shape == (1, 4, 10, 10)
+
+
 def test_a_picture_without_a_batch_is_one() -> None:
     m = FloatModel((3, 6, 6))
     model = m.build(m.conv(m.node("Reshape", ["x", m.constant([1, 3, 6, 6], np.int64)], "one"), "y", (4, 3, 3, 3)))

@@ -9,11 +9,13 @@ from onnx import TensorProto, helper
 from meshloom.sched.workload.onnx.building.ways import find_way
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.float_reader import fold
+from meshloom.sched.workload.onnx.load import check
+from meshloom.sched.workload.onnx.passes.table import rewrite
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 
-from ...float_models import FloatModel, decibels
+from ...float_models import FloatModel, decibels, integer_outputs, run_float
 from .test_attention import keeps_its_meaning, kinds, linear
 
 
@@ -168,3 +170,24 @@ def test_no_way_leads_to_what_is_no_order_of_axes() -> None:
     index = np.arange(24).reshape(4, 6)
     assert find_way(np.roll(index.ravel(), 1).reshape(4, 6), (4, 1, 6)) is None
     assert find_way(index.reshape(8, 3)[:, :2], (4, 1, 6)) is None
+
+
+@pytest.mark.parametrize("by", ["sizes", "scales"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resizes_with_channels_last(by: str, mode: str) -> None:
+    m = FloatModel((1, 8, 6, 3), opset=17)
+    numbers = ["", m.integers(1, 16, 12, 3)] if by == "sizes" else [m.constant([1, 2, 2, 1])]
+    wide = m.node("Resize", ["x", "", *numbers], "wide", mode=mode, coordinate_transformation_mode="asymmetric")
+    model = m.build(m.conv(m.node("Transpose", wide, "first", perm=[0, 3, 1, 2]), "y", (4, 3, 3, 3)))
+    data = m.data()
+    report = quantise_with_report(model, data)
+    (end,) = report.graph.outputs
+    exact, result = run_float(model, data[0])["y"], integer_outputs(report.graph, report.sources["x"].value(data[0]))
+    assert decibels(exact, result[end]) > 30
+
+
+def test_channels_that_are_resized_stay_as_they_are() -> None:
+    m = FloatModel((1, 8, 6, 3), opset=17)
+    model = m.build(m.node("Resize", ["x", "", m.constant([1, 2, 2, 2])], "y", mode="nearest"))
+    checked = check(model, "m", ("Resize",))
+    assert rewrite(checked) is checked

@@ -1,0 +1,56 @@
+"""Resizes of maps whose channels are the last axis, as TensorFlow has them: those of maps with channels first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..load import CheckedModel, Node, attributes
+
+#: Axes of channels first, of channels last, and the other way round.
+_FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+
+
+def resize_with_channels_first(model: CheckedModel) -> CheckedModel:
+    """The model with a Transpose before and behind each Resize along the second and third of four axes."""
+    return model.with_nodes([other for node in model.nodes for other in _instead(model, node)])
+
+
+def _instead(model: CheckedModel, node: Node) -> Iterator[Node]:
+    """The nodes that take the place of a node."""
+    from onnx import helper, numpy_helper
+
+    at = _operand(model, node)
+    if at is None:
+        yield node
+        return
+    result, numbers = node.output[0], model.constants[node.input[at]]
+    yield helper.make_node(
+        "Constant", [], [f"{result}//first"], value=numpy_helper.from_array(numbers[list(_FIRST)])
+    )  # fmt: skip
+    yield helper.make_node("Transpose", [node.input[0]], [f"{result}//x"], f"{node.name}//x", perm=_FIRST)
+    copy = type(node)()
+    copy.CopyFrom(node)
+    copy.input[0], copy.input[at], copy.output[0] = f"{result}//x", f"{result}//first", f"{result}//y"
+    yield copy
+    yield helper.make_node("Transpose", [f"{result}//y"], [result], f"{node.name}//y", perm=_LAST)
+
+
+def _operand(model: CheckedModel, node: Node) -> int | None:
+    """Which operand says the sizes (3) or scales (2) of a Resize of channels last; None of another node."""
+    if (
+        node.op_type != "Resize"
+        or len(node.input) < 3
+        or attributes(node).keys() & {"axes", "keep_aspect_ratio_policy"}
+    ):
+        return None
+    at = 3 if len(node.input) > 3 and node.input[3] else 2
+    numbers = model.constants.get(node.input[at])
+    if numbers is None or numbers.size != 4:
+        return None
+    before = model.input_sizes.get(node.input[0]) or model.inferred.get(node.input[0]) or ()
+    if at == 3 and (len(before) != 4 or not all(isinstance(size, int) for size in before)):
+        return None
+    kept = numbers == (np.ones(4) if at == 2 else np.asarray(before))
+    return at if kept[0] and kept[3] and not kept[1] else None
