@@ -21,6 +21,8 @@ from .subgraphs import reads
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
+#: `TensorProto` says so.
+_INT32, _INT64 = 6, 7
 #: Elements of constants that may be sizes of others.
 _SMALL = 64
 _CACHE = "it keeps keys and values of earlier tokens; export it without a cache"
@@ -38,7 +40,7 @@ def _attention(s: Replacement) -> None:
     whole = s.sum(s.op("MatMul", s.operand(0), s.operand(1)), s.operand(2))
     parts = s.thirds(whole, -1)
     query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
-    terms = [s.mask_term(s.operand(3)), s.operand(5)]
+    terms = [s.mask_term(s.operand(3), key), s.operand(5)]
     s.attention(query, key, value, s.features_of(query), terms, s.result(0))
 
 
@@ -55,7 +57,7 @@ def _multi_head_attention(s: Replacement) -> None:
         offsets = s.thirds(s.operand(3), 0)
         parts = [s.op("Add", part, offset) for part, offset in zip(parts, offsets, strict=True)]
     query, key, value = (s.heads(part, s.attributes["num_heads"]) for part in parts)
-    terms = [s.mask_term(s.operand(4)), s.operand(5)]
+    terms = [s.mask_term(s.operand(4), key), s.operand(5)]
     s.attention(query, key, value, s.features_of(query), terms, s.result(0))
 
 
@@ -81,8 +83,12 @@ def _simplified_layer_normalization(s: Replacement) -> None:
 
 
 def _embed_layer_normalization(s: Replacement) -> None:
-    ids, segments, words, places, kinds, gain, offset, _, numbers = (s.operand(index) for index in range(9))
-    s.refuse_results((1,), "it counts the tokens of its mask; export it before ONNX Runtime has optimised it")
+    ids, segments, words, places, kinds, gain, offset, mask, numbers = (s.operand(index) for index in range(9))
+    if s.result(1):
+        if not mask:
+            raise Refused("it counts the tokens of a mask, and has none")
+        whole = s.several("Cast", [mask], [s.new("Cast")], to=_INT64)[0]
+        s.several("Cast", [s.count(whole)], [s.result(1)], to=_INT32)
     word = s.op("Gather", words, ids, axis=0)
     if numbers:
         place = s.op("Gather", places, numbers, axis=0)
@@ -115,6 +121,19 @@ def _fused_matmul(s: Replacement) -> None:
         s.op("MatMul", *operands, to=s.result(0))
     else:
         s.op("Mul", s.op("MatMul", *operands), s.constant(alpha), to=s.result(0))
+
+
+def _dynamic_quantize_matmul(s: Replacement) -> None:
+    """What it multiplies is rounded as it goes, which the chip's own scale does."""
+    x, weights, scale, zero, offset = (s.operand(index) for index in range(5))
+    real = s.cast(weights)
+    if zero:
+        real = s.op("Sub", real, s.cast(zero))
+    real = s.op("Mul", real, scale)  # one for each column, or for all
+    if offset:
+        s.op("Add", s.op("MatMul", x, real), offset, to=s.result(0))
+    else:
+        s.op("MatMul", x, real, to=s.result(0))
 
 
 def _activation(s: Replacement, x: str) -> None:
@@ -153,6 +172,7 @@ _OPERATORS: Mapping[str, Callable[[Replacement], None]] = {
     f"{MICROSOFT}.BiasGelu": _bias_gelu,
     f"{MICROSOFT}.FastGelu": _fast_gelu,
     f"{MICROSOFT}.FusedMatMul": _fused_matmul,
+    f"{MICROSOFT}.DynamicQuantizeMatMul": _dynamic_quantize_matmul,
     f"{MICROSOFT}.FusedConv": _fused_conv,
     f"{MICROSOFT}.FusedGemm": _fused_gemm,
     "Attention": attention,

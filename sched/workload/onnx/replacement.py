@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: From this opset on the axes of a mean, a sum and of `Unsqueeze` are operands; an operator normalises layers; sizes of
 #: a split may be left out if their number is given.
 _MEAN_AXES, _AXES, _NORMALISES, _SPLITS = 18, 13, 17, 18
+_INT64 = 7  # of `TensorProto`
 #: What a masked score is, unless a node says otherwise.
 _MASKED = -10000.0
 
@@ -191,11 +192,23 @@ class Replacement:
         low = self.constant(float(self.attributes.get("mask_filter_value", _MASKED)))
         return self.op("Where", later, low, scores)
 
-    def mask_term(self, mask: str) -> str:
-        """What a mask adds to the scores: 1 for tokens that count and 0 for others, [batch, tokens]."""
+    def count(self, mask: str) -> str:
+        """How many ones stand in each row of a mask of whole numbers."""
+        if self.opset < _AXES:
+            return self.op("ReduceSum", mask, axes=[1], keepdims=0)
+        return self.op("ReduceSum", mask, self.constant([1], np.int64), keepdims=0)
+
+    def mask_term(self, mask: str, key: str) -> str:
+        """What a mask adds to the scores: 1 for tokens that count and 0 for others, [batch, tokens], or how many
+        count, [batch]. `key`: by heads."""
         if not mask:
             return ""
-        if self.rank(mask) != 2:
+        if self.rank(mask) == 1:
+            size = self.op("Gather", self.op("Shape", key), self.constant(2, np.int64), axis=0)
+            places = self.op("Range", self.constant(0, np.int64), size, self.constant(1, np.int64))
+            counts = self.several("Cast", [mask], [self.new("Cast")], to=_INT64)[0]
+            mask = self.op("Less", self.unsqueeze(places, 0), self.unsqueeze(counts, 1))
+        elif self.rank(mask) != 2:
             raise Refused("its mask is not [batch, tokens]; export it with a mask of ones and zeros")
         missing = self.op("Sub", self.constant(1.0), self.cast(mask))
         low = self.constant(float(self.attributes.get("mask_filter_value", _MASKED)))

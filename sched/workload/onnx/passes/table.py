@@ -9,10 +9,12 @@ from .channels_last import resize_with_channels_first
 from .pads import move_pads_into_pools
 from .recurrence import unroll_recurrences
 from .standardisation import join_standardisations
+from .triangles import multiply_by_triangles
 
 #: Each gives a model that computes the same outputs, or the model itself.
 PASSES: Sequence[Callable[[CheckedModel], CheckedModel]] = (
     resize_with_channels_first,
+    multiply_by_triangles,
     join_standardisations,
     move_pads_into_pools,
     unroll_recurrences,

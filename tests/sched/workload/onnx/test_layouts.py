@@ -191,3 +191,16 @@ def test_channels_that_are_resized_stay_as_they_are() -> None:
     model = m.build(m.node("Resize", ["x", "", m.constant([1, 2, 2, 2])], "y", mode="nearest"))
     checked = check(model, "m", ("Resize",))
     assert rewrite(checked) is checked
+
+
+@pytest.mark.parametrize(("shift", "upper"), [(0, 0), (1, 0), (-1, 1), (None, 1)])
+def test_triangles_of_scores(shift: int | None, upper: int) -> None:
+    m = FloatModel((1, 6, 16), opset=17)
+    q, k = (m.node("MatMul", ["x", m.normal(16, 16)], name) for name in "qk")
+    scores = m.node("MatMul", [q, m.node("Transpose", k, "t", perm=[0, 2, 1])], "scores")
+    part = m.node("Trilu", [scores] if shift is None else [scores, m.constant(shift, np.int64)], "part", upper=upper)
+    model, data = m.build(m.node("MatMul", [part, q], "y")), m.data()
+    report = quantise_with_report(model, data)
+    (end,) = report.graph.outputs
+    exact, result = run_float(model, data[0])["y"], integer_outputs(report.graph, report.sources["x"].value(data[0]))
+    assert decibels(report.ends[end].value(exact), result[end]) > 25

@@ -1,0 +1,35 @@
+"""Triangles of computed tensors are products with ones and zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..load import CheckedModel, Node, attributes
+
+#: Of longer axes the constant would take more room than the tensors.
+_LONGEST = 4096
+
+
+def multiply_by_triangles(model: CheckedModel) -> CheckedModel:
+    """The model with products in place of Trilu, where the sizes of the axes are known."""
+    return model.with_nodes([other for node in model.nodes for other in _instead(model, node)])
+
+
+def _instead(model: CheckedModel, node: Node) -> Iterator[Node]:
+    """The nodes that take the place of a node."""
+    from onnx import helper, numpy_helper
+
+    if node.op_type != "Trilu" or node.input[0] in model.constants:
+        yield node
+        return
+    shape = model.input_sizes.get(node.input[0]) or model.inferred.get(node.input[0]) or ()
+    shift = model.constants.get(node.input[1]) if len(node.input) > 1 and node.input[1] else np.zeros(1)
+    if shift is None or len(shape) < 2 or max(shape[-2:]) > _LONGEST:
+        yield node
+        return
+    cut, result = np.triu if attributes(node).get("upper", 1) else np.tril, node.output[0]
+    stays = numpy_helper.from_array(cut(np.ones(shape[-2:], np.float32), int(shift.ravel()[0])))
+    yield helper.make_node("Constant", [], [f"{result}//stays"], value=stays)
+    yield helper.make_node("Mul", [node.input[0], f"{result}//stays"], [result], node.name)
