@@ -267,7 +267,7 @@ def test_a_model_of_bytes_runs_without_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "first"), [(TensorProto.UINT8, 0), (TensorProto.INT8, 128)])
-def test_an_input_of_bytes_takes_those_of_a_picture(kind: int, first: int, tmp_path: Path) -> None:
+def test_an_input_of_bytes_takes_those_of_a_picture(kind: Any, first: int, tmp_path: Path) -> None:
     m = FloatModel((1, 3, 8, 8), opset=17)
     m.element = kind
     x = m.node("Mul", [m.node("Cast", "x", "real", to=TensorProto.FLOAT), m.constant(0.01)], "scaled")

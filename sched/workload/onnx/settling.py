@@ -2,7 +2,7 @@
 
 Exporters that leave sizes open compute shapes (Shape, Gather, Concat) that are constants as soon as the inputs have
 sizes, and choose between branches (If) by them. Here both become what they are then: constants, and the nodes of the
-branch that is taken.
+branch that is taken. A Loop that goes a constant number of times is the nodes of its steps.
 """
 
 from __future__ import annotations
@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 #: Elements up to which constants are computed here: shapes, indices, anchors. What is larger stays as it is.
 _MOST = 1 << 16
 #: Where none of these is, nothing follows from sizes.
-_SEEDS = {"If", "Shape", "Size"}
+_SEEDS = {"If", "Loop", "Shape", "Size"}
+#: From this opset on the axes of Unsqueeze are an operand.
+_AXES = 13
+#: Nodes that a Loop may become.
+_MOST_NODES = 20_000
 
 
 def settled(model: ModelProto, name: str) -> ModelProto:
-    """A model in which what depends on nothing but the sizes of its inputs is a Constant, and an If whose condition is
-    constant is the nodes of its branch; the model itself if there is no such node.
+    """A model in which what depends on nothing but the sizes of its inputs is a Constant, an If whose condition is
+    constant is the nodes of its branch, and a Loop of constant steps those of its steps; the model itself if there is
+    no such node.
 
     The first size of an input of several axes is 1 where it is open (`load.check`). `name` is for messages. Raises
     OnnxError for an If that has no branch for its condition.
@@ -81,6 +86,9 @@ class _Settling:
             if node.op_type == "If" and node.input and node.input[0] in self.constants and bodies(node):
                 self.changed = True
                 yield from self.nodes(self._branch(node))
+            elif node.op_type == "Loop" and (steps := self._steps(node)) is not None:
+                self.changed = True
+                yield from self.nodes(steps)
             elif (known := self._known(node)) is None:
                 self._note(node)
                 yield node
@@ -164,12 +172,81 @@ class _Settling:
             nodes.append(copy)
         return nodes + copies
 
+    # -- loops ----------------------------------------------------------------------------------------------
+
+    def _steps(self, node: NodeProto) -> list[NodeProto] | None:
+        """The nodes of all steps of a Loop; None where how many there are is not constant, or there is none."""
+        from onnx import helper
+
+        (body,) = bodies(node)
+        count, begins = ([*node.input, "", ""][at] for at in (0, 1))
+        states = len(node.input) - 2
+        if count not in self.constants or (begins and not np.any(self.constants.get(begins, np.array(False)))):
+            return None
+        number = int(self.constants[count].ravel()[0])
+        if not 0 < number * len(body.node) <= _MOST_NODES or not _goes_on(body):
+            return None
+        results = [name for inner in body.node for name in inner.output if name]
+        values, rows = list(node.input[2:]), [list[str]() for _ in node.output[states:]]
+        nodes: list[NodeProto] = []
+        for step in range(number):
+            names = {name: self._fresh(f"{name}/{step}", node.output[0]) for name in (*results, *_stored(body))}
+            nodes += [_constant_node(names[item.name], item) for item in body.initializer]
+            for value, array in zip(body.input, (np.array(step, np.int64), np.array(True)), strict=False):
+                names[value.name] = self._fresh(f"{value.name}/{step}", node.output[0])
+                nodes.append(_constant_node(names[value.name], array))
+            names |= {value.name: name for value, name in zip(body.input[2:], values, strict=True)}
+            for inner in body.node:
+                copy = type(inner)()
+                copy.CopyFrom(inner)
+                rename(copy, names)
+                nodes.append(copy)
+            ends = [names.get(value.name, value.name) for value in body.output[1:]]
+            values = ends[:states]
+            for row, end in zip(rows, ends[states:], strict=True):
+                row.append(self._fresh(f"{end}/row", node.output[0]))
+                if self.opset < _AXES:
+                    nodes.append(helper.make_node("Unsqueeze", [end], [row[-1]], axes=[0]))
+                else:
+                    axes = self._fresh(f"{end}/axes", node.output[0])
+                    nodes += [
+                        _constant_node(axes, np.array([0], np.int64)),
+                        helper.make_node("Unsqueeze", [end, axes], [row[-1]]),
+                    ]
+        outputs = list(node.output)
+        nodes += [
+            helper.make_node("Identity", [value], [result])
+            for value, result in zip(values, outputs, strict=False)
+            if result
+        ]
+        nodes += [
+            helper.make_node("Concat", row, [result], axis=0)
+            for row, result in zip(rows, outputs[states:], strict=True)
+            if result
+        ]
+        return nodes
+
     def _fresh(self, name: str, output: str) -> str:
         """A name that no other tensor has: branches may have the same ones."""
         while name in self.used:
             name = f"{output}/{name}"
         self.used.add(name)
         return name
+
+
+def _goes_on(body: GraphProto) -> bool:
+    """Whether the condition of a Loop, which its body makes, stays true."""
+    end, makers = body.output[0].name, {output: node for node in body.node for output in node.output}
+    while end in makers and makers[end].op_type in ("Identity", "Cast"):
+        end = makers[end].input[0]
+    if len(body.input) > 1 and end == body.input[1].name:
+        return True
+    from onnx import numpy_helper
+
+    stored = {item.name: numpy_helper.to_array(item) for item in body.initializer}
+    if end in makers and makers[end].op_type == "Constant" and makers[end].attribute[0].name == "value":
+        stored[end] = numpy_helper.to_array(makers[end].attribute[0].t)
+    return bool(np.any(stored.get(end, np.array(False))))
 
 
 def _stored(branch: GraphProto) -> list[str]:

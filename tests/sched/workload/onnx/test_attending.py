@@ -155,7 +155,7 @@ def decoder() -> onnx.ModelProto:
     m.nodes.append(
         helper.make_node(
             "GroupQueryAttention", [q, k, v, "pk", "pv", *lengths, *tables], ["a", "ck", "cv"], "it", domain=MICROSOFT,
-            do_rotary=1, **COUNTS,
+            do_rotary=1, num_heads=4, kv_num_heads=2,
         )
     )  # fmt: skip
     model = m.build(m.node("Add", [m.node("MatMul", ["a", m.normal(64, 64)], "o"), x], "y"), "ck", "cv")

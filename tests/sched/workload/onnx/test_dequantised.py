@@ -235,7 +235,11 @@ class Words(FloatModel):
     """A model of numbers of words."""
 
     def data(self, count: int = 4) -> list[np.ndarray]:
-        return [np.random.default_rng(seed).integers(0, 9, self.shape, self.kind) for seed in range(count)]
+        return [np.random.default_rng(seed).integers(0, 9, self.sizes, self.kind) for seed in range(count)]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [size for size in self.shape if isinstance(size, int)]
 
     @property
     def kind(self) -> np.dtype:

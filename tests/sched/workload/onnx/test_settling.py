@@ -278,13 +278,14 @@ def test_a_branch_without_the_results_is_named(tmp_path: Path):
 
 
 def loop(m: FloatModel, source: str, output: str, outer: str, *, deep: bool = False) -> str:
-    """source + outer * 3, in a Loop; `deep`: an If in its body reads the outer value."""
+    """source + outer * 3, in a Loop that asks in each step whether it goes on; `deep`: an If in its body reads the
+    outer value."""
     add: list[onnx.NodeProto] = [helper.make_node("Add", ["v", outer], ["w"])]
     if deep:
         inner = branch([helper.make_node("Add", ["v", outer], ["t"])], "t")
         add = [helper.make_node("If", ["go"], ["w"], then_branch=inner, else_branch=inner)]
     body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), *add], "body",
+        [helper.make_node("Less", ["i", m.constant(10, np.int64)], ["on"]), *add], "body",
         [
             helper.make_tensor_value_info("i", TensorProto.INT64, []),
             helper.make_tensor_value_info("go", TensorProto.BOOL, []),
@@ -296,6 +297,42 @@ def loop(m: FloatModel, source: str, output: str, outer: str, *, deep: bool = Fa
     inputs = [m.constant(3, np.int64), m.constant(True, np.bool_), source]
     m.nodes.append(helper.make_node("Loop", inputs, [output], f"n_{output}", body=body))
     return output
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("goes_on", ["passed", "constant", "always"])
+def test_a_loop_of_constant_steps_is_their_nodes(opset: int, goes_on: str) -> None:
+    """A state, of which each step is a row, too; its weights lie in the body."""
+    m = FloatModel((1, 8), opset=opset)
+    ends = {
+        "passed": [helper.make_node("Identity", ["go"], ["on"])],
+        "constant": [helper.make_node("Constant", [], ["on"], value=numpy_helper.from_array(np.array(True)))],
+        "always": [helper.make_node("Identity", ["go"], ["on"])],
+    }
+    nodes = [helper.make_node("MatMul", ["v", "w"], ["t"]), helper.make_node("Tanh", ["t"], ["s"])]
+    body = helper.make_graph(
+        [*ends[goes_on], *nodes, helper.make_node("Identity", ["s"], ["row"])], "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, [1, 8]),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            *(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("s", "row")),
+        ],
+        [numpy_helper.from_array(m.random.normal(0, 0.5, (8, 8)).astype(np.float32), "w")],
+    )  # fmt: skip
+    inputs = [m.constant(3, np.int64), "" if goes_on == "always" else m.constant(True, np.bool_), "x"]
+    m.nodes.append(helper.make_node("Loop", inputs, ["last", "rows"], "n_loop", body=body))
+    model, x = m.build("last", "rows"), m.data()[0]
+    flat = settled(model, "net")
+    assert [node.op_type for node in flat.graph.node].count("MatMul") == 3
+    assert "Loop" not in {node.op_type for node in flat.graph.node}
+    exact, result = run_float(model, x), run_float(flat, x)
+    assert result["rows"].shape == (3, 1, 8)
+    for name in ("last", "rows"):
+        np.testing.assert_allclose(result[name], exact[name], rtol=1e-6)
 
 
 @pytest.mark.parametrize("deep", [False, True])
