@@ -185,7 +185,7 @@ def _top(graph: Graph, value: Value, array: NDArray[np.int8], *, named: bool) ->
 
 
 def _best(graph: Graph, scores: NDArray[Any], *, named: bool) -> tuple[ClassScore, ...]:
-    best: list[int] = np.argsort(-scores, kind="stable")[:TOP].tolist()
+    best: list[int] = np.argsort(-scores.astype(np.float64), kind="stable")[:TOP].tolist()
     return tuple(
         ClassScore(
             index=index,

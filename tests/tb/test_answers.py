@@ -74,6 +74,14 @@ def test_what_the_host_makes_of_the_outputs(tmp_path: Path) -> None:
     assert np.load(boxes.file).shape == boxes.shape == (7, 4)
 
 
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8])
+def test_scores_of_numbers_without_a_sign(kind: type) -> None:
+    """A file that compares its scores at the end answers each class with true or false."""
+    answered = np.array([[0, 0, 1, 0, 1, 0, 0]], kind)
+    _, given = outputs(graph("scores"), finish=lambda values: {"given": answered})
+    assert [(each.index, each.score) for each in given.top] == [(2, 1), (4, 1), (0, 0), (1, 0), (3, 0)]
+
+
 def test_random_weights_say_nothing() -> None:
     assert outputs(graph("scores", "map", real=False)) == ()
     assert answers.answer(graph("scores", real=False), ()) == ""
