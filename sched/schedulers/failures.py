@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from traceback import extract_tb, format_exception
 
+from pydantic import ValidationError
+
 from ..support.apart import DiedError
 from ..support.last_words import is_same
 from ..support.limits import Limits, memory_text
@@ -76,7 +78,11 @@ def _located(error: BaseException, own: Sequence[tuple[str, int]]) -> BaseExcept
 
 
 def _text(error: BaseException) -> str:
-    """What an error says; one of a scheduler's own may fail at that, too."""
+    """What an error says, of a value that a part of a schedule does not take in one line; one of a scheduler's own may
+    fail at that, too."""
+    if isinstance(error, ValidationError):
+        wrong = [(".".join(map(str, each["loc"])), each["input"], each["msg"]) for each in error.errors()]
+        return f"{error.title}: " + "; ".join(f"{place} = {value!r}: {text}" for place, value, text in wrong)
     try:
         return str(error)
     except BaseException as other:

@@ -7,8 +7,11 @@ Two ranges of a memory used in turn make double buffering; a store added before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from inspect import currentframe
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from inspect import currentframe, signature
+from operator import index
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from meshloom.hw.spec.config import ChipConfig
 from meshloom.hw.spec.isa import Addend, Region, address
@@ -36,6 +39,9 @@ from ..tiling.problem import (
 )
 from ..tiling.tiles import MTile, Range
 from .fields import window_fields
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class TaskError(ValueError):
@@ -65,6 +71,44 @@ def _site() -> str:
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return line_of(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""
+
+
+def _with_ints(method: Callable[Concatenate[LayerTask, _P], _R]) -> Callable[Concatenate[LayerTask, _P], _R]:
+    """The same method for whole numbers of any type, such as numpy's: it gets ints. Others raise TaskError."""
+    kinds = {name: str(each.annotation) for name, each in signature(method).parameters.items()}
+    kinds.pop("self")
+
+    @wraps(method)
+    def called(task: LayerTask, *args: _P.args, **named: _P.kwargs) -> _R:
+        ordered: list[Any] = [_int(task, *kind, value) for kind, value in zip(kinds.items(), args, strict=False)]
+        others: dict[str, Any] = {name: _int(task, name, kinds.get(name, ""), value) for name, value in named.items()}
+        same: Any = method
+        return same(task, *ordered, *args[len(kinds) :], **others)
+
+    return called
+
+
+def _int(task: LayerTask, name: str, kind: str, value: Any) -> Any:
+    """An argument as an int, or with ints in it; what is annotated as neither stays as it is."""
+    if type(value) is int or value is None or kind == "str":
+        return value
+    try:
+        return _ints(value) if kind.startswith("int") or isinstance(value, tuple | list) else value
+    except TypeError:
+        raise TaskError(
+            f"layer {task.shape.name}: {name} = {value!r}: whole numbers are wanted; give ints, such as int(...)"
+        ) from None
+
+
+def _ints(value: Any) -> Any:
+    """Raises TypeError for what is no whole number."""
+    if isinstance(value, tuple | list):
+        some = cast("Sequence[Any]", value)
+        if all(type(each) is int for each in some):
+            return some
+        ints = [_ints(each) for each in some]
+        return type(some)(*ints) if isinstance(some, MTile | Run) else tuple(ints)
+    return index(value)
 
 
 class LayerTask:
@@ -137,6 +181,7 @@ class LayerTask:
         """Blocks of input channels."""
         return self.problem.k_blocks
 
+    @_with_ints
     def tiles(self, rows: int, columns: int | None = None) -> list[MTile]:
         """All output tiles of at most `rows` x `columns` pixels, image by image and row by row. Raises TaskError for
         numbers below 1."""
@@ -150,26 +195,31 @@ class LayerTask:
             for c0, c1 in ranges(self.columns, columns or self.columns)
         ]
 
+    @_with_ints
     def input_words(self, tile: MTile, k: Range, taps: Taps | None = None) -> int:
         """Words of A for the inputs of a tile: those that its windows reach in input blocks `k`. `taps`: rows and
         columns of the kernel (None: all), here and below."""
         (i0, i1), (j0, j1), _, _ = box(self._part(taps), tile)
         return (i1 - i0) * (j1 - j0) * (k[1] - k[0])
 
+    @_with_ints
     def weight_words(self, n: Range, k: Range, taps: Taps | None = None) -> int:
         """Words of B for the weights of output blocks `n` and input blocks `k`."""
         return (n[1] - n[0]) * (k[1] - k[0]) * self._part(taps).taps * self.problem.cols
 
+    @_with_ints
     def result_words(self, tile: MTile, n: Range) -> int:
         """Words of OUT, or rows of ACC, for the results or sums of a tile."""
         return tile.pixels * (n[1] - n[0])
 
+    @_with_ints
     def fits_gemm(self, tile: MTile, n: Range, k: Range, taps: Taps | None = None) -> bool:
         """Whether one GEMM instruction can compute it: its fields have a limited width."""
         return not self._beyond(tile, n, k, taps)
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
+    @_with_ints
     def load_input(self, core: int, tile: MTile, k: Range, at: int, taps: Taps | None = None) -> None:
         """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A, as `[block][row][column]`."""
         self._in_range("k", k, self.k_blocks)
@@ -180,6 +230,7 @@ class LayerTask:
         there = self._x.transfers((first + k[0], first + k[1]), rows, columns, core, address(Region.MAIN, at))
         self._load(core, f"x i{tile.image} y{tile.r0} x{tile.c0} k{k[0]}", there)
 
+    @_with_ints
     def load_weights(self, core: int, n: Range, k: Range, at: int, taps: Taps | None = None) -> None:
         """Weights from DRAM to word `at` of B."""
         p, ((ky0, ky1), (kx0, kx1)) = self.problem, taps or self._whole()
@@ -199,6 +250,7 @@ class LayerTask:
             self._load(core, f"w n{n[0]} k{k[0]}", there)
             done += len(range(first, end, step))
 
+    @_with_ints
     def load_bias(self, core: int, n: Range, at: int) -> None:
         """Biases from DRAM to row `at` of ACC, one row for each output block."""
         self._in_range("n", n, self.n_blocks)
@@ -206,6 +258,7 @@ class LayerTask:
         there = self._bias.transfers((0, 1), (*n, 1), (0, 4), core, address(Region.ACC, 4 * at))
         self._load(core, f"bias n{n[0]}", there)
 
+    @_with_ints
     def gemm(  # one address for each memory that it uses
         self, core: int, tile: MTile, n: Range, k: Range, *, a: int, b: int, bias: int, sums: int, out: int,
         taps: Taps | None = None,
@@ -244,6 +297,7 @@ class LayerTask:
         box = self._box(tile, n) if last else None
         self._add(Node(core, [], label, fields=body | self._fixed, cycles=cycles, result=box))
 
+    @_with_ints
     def store(self, core: int, tile: MTile, n: Range, at: int) -> None:
         """Results at word `at` of OUT to their place in DRAM."""
         self._in_range("n", n, self.n_blocks)
@@ -254,6 +308,7 @@ class LayerTask:
         for t in self._y.transfers(planes, rows, columns, core, address(Region.OUT, at)):
             self._add(t.store(core, label))
 
+    @_with_ints
     def move(self, issuer: int, source: Run, target: Run, words: int, label: str = "") -> None:
         """Any other MOVE, such as one to a scratchpad bank. `issuer`: the tile whose mover stream issues it."""
         self._add(Node(issuer, [], label, source, target, words))

@@ -9,15 +9,18 @@ from enum import Enum
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import numpy as np
 import pytest
 from pydantic import Field
 
 from meshloom.hw.spec.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.mapping.emit.task import LayerTask
+from meshloom.sched.mapping.nodes import Run
 from meshloom.sched.mapping.tiling.problem import DoesNotFit
+from meshloom.sched.mapping.tiling.tiles import MTile
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Context, Maker, Options, Scheduler, SearchOptions
@@ -420,3 +423,40 @@ def test_a_tasks_mistakes_are_named() -> None:
         LayerTask(parse("gemm:4x4x32"), CHIP, 1).gemm(core, tile, (0, 1), (0, 1), a=0, b=0, bias=3, sums=2, out=0)
     with pytest.raises(ValueError, match="has added no operation; call gemm and store of its task"):
         task.schedule("nobody")
+
+
+def first_core(task: LayerTask, number: Callable[[int], Any]) -> None:
+    """A layer at once, and a move; every number is one of `number`'s."""
+    core, tile = number(task.cores[0]), MTile(*map(number, task.tiles(number(task.rows))[0]))
+    n, k = (number(0), number(task.n_blocks)), (number(0), number(task.k_blocks))
+    task.load_bias(core, n, at=number(0))
+    task.load_weights(core, n, k, number(0))
+    task.load_input(core, tile, k, at=number(0))
+    task.gemm(core, tile, n, k, a=number(0), b=number(0), bias=number(0), sums=number(0), out=number(0))
+    task.move(core, Run(core, number(0), number(1), number(0)), Run(task.cores[0], 0, 1, 0), number(1), "twice")
+    task.store(core, tile, n, at=number(0))
+
+
+@pytest.mark.parametrize("number", [np.int64, np.uint8])
+def test_a_task_takes_whole_numbers_of_any_type(number: Callable[[int], Any]) -> None:
+    """Authors compute addresses and blocks with numpy."""
+    plain, task = (LayerTask(parse("gemm:4x4x4"), CHIP, 1) for _ in range(2))
+    first_core(plain, int)
+    first_core(task, number)
+    assert task.schedule("somebody") == plain.schedule("somebody")
+    with pytest.raises(ValueError, match=r"at = 0\.0: whole numbers are wanted; give ints, such as int"):
+        task.load_bias(task.cores[0], (0, 1), cast(Any, 0.0))
+    with pytest.raises(ValueError, match=r"n = \(0, 1\.0\): whole numbers are wanted"):
+        task.load_bias(task.cores[0], cast(Any, (0, 1.0)), at=0)
+
+
+def test_a_value_that_no_schedule_takes_is_told_in_one_line(tmp_path: Path) -> None:
+    """Of pydantic's lines only what is wrong, and where the author writes it."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from meshloom.sched.ir.schedule import Span\ndef made(task):\n    Span(tile=0, address='a', run=1)\n"
+    )
+    with pytest.raises(SchedulerError) as caught:
+        registry.find(f"{path}:made")(SHAPE, CHIP, 7)
+    text = str(caught.value)
+    assert "Span: address = 'a': Input should be a valid integer (line 3 of mine.py)" in text
