@@ -189,7 +189,7 @@ def _mapping(shape: ConvShape, array: _Architecture) -> LayerMapping:
         ]
         for operand, count in stays.items()
     }
-    return LayerMapping(sizes, levels, [Factor(Dimension.K, columns)])
+    return LayerMapping(sizes, levels, [Factor(Dimension.K, columns)], tells_array=False)  # rows are folds of pixels
 
 
 def _tile(shape: ConvShape, most: int) -> tuple[int, int]:

@@ -222,4 +222,5 @@ def layer_mapping(layer: StreamLayer, outside: Sequence[Factor], sizes: Mapping[
         ]
         for operand, stays in ((Operand.INPUT, 0), (Operand.WEIGHT, 0), (Operand.OUTPUT, summed))
     }
-    return LayerMapping(sizes, levels, cores=_splits(layer), core_list=tuple(layer.core_allocation[0]))
+    cores = tuple(layer.core_allocation[0])
+    return LayerMapping(sizes, levels, cores=_splits(layer), core_list=cores, tells_array=False)

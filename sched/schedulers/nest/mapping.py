@@ -90,8 +90,8 @@ class LayerMapping:
     """The mapping of one layer of `sizes` (a dimension that is not in it is 1).
 
     `levels`: of each operand, innermost first, the last one in DRAM. `array`: unrolled over processing elements;
-    `cores`: over cores; `core_list`: their numbers (empty: the first ones). Raises MappingError if the operands' loops
-    differ, or do not multiply up to the layer.
+    `cores`: over cores; `core_list`: their numbers (empty: the first ones); `tells_array`: whether `array` is all that
+    the tool unrolls. Raises MappingError if the operands' loops differ, or do not multiply up to the layer.
     """
 
     sizes: Mapping[Dimension, int]
@@ -99,6 +99,7 @@ class LayerMapping:
     array: Sequence[Factor] = ()
     cores: Sequence[Factor] = ()
     core_list: Sequence[int] = ()
+    tells_array: bool = True
     loops: tuple[Factor, ...] = field(init=False)
 
     def __post_init__(self) -> None:

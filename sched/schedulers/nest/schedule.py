@@ -95,16 +95,18 @@ def remark(claim: ToolClaim, chip: ChipConfig) -> str:
 def left_idle(mapping: LayerMapping, nest: CoreNest, chip: ChipConfig) -> str:
     """That a mapping leaves processing elements idle that the chip uses, if it does: an array always computes as much
     of a GEMM side by side as it can."""
-    unrolled: list[int] = []
-    fewer = False
-    for group, have in ((PIXELS, chip.rows), (frozenset({Dimension.K}), chip.cols)):
-        theirs = prod(f.size for f in mapping.array if f.dimension in group)
-        tile = prod(nest.at_once[dimension] for dimension in group)
-        fewer = fewer or ceil(tile / theirs) > ceil(tile / have)
-        unrolled.append(theirs)
-    if not fewer:
+    if not mapping.tells_array:
         return ""
-    theirs, ours = (f"{rows}x{columns}" for rows, columns in (unrolled, (chip.rows, chip.cols)))
+    groups = (PIXELS, frozenset({Dimension.K}), REDUCTIONS)
+    tiles = [prod(nest.at_once[dimension] for dimension in group) for group in groups]
+    unrolled = [prod(f.size for f in mapping.array if f.dimension in group) for group in groups]
+    turns, own = (
+        prod(ceil(tile / beside) for tile, beside in zip(tiles, some, strict=True))
+        for some in (unrolled, (chip.rows, chip.cols, 1))
+    )
+    if turns <= own:
+        return ""
+    theirs, ours = (f"{rows}x{columns}" for rows, columns in (unrolled[:2], (chip.rows, chip.cols)))
     return (
         f"the mapping unrolls {theirs} over the array (pixels, output channels); {chip.name} computes up to {ours} "
         "side by side, so it is faster than the mapping says"

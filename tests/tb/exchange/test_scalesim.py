@@ -49,6 +49,8 @@ def test_a_layer_computes_and_its_reports_are_the_claim() -> None:
     assert (layer.claim.cycles, layer.claim.dram_bytes, layer.claim.array) == (2942, 3 * 1024, (4, 4))
     data = random_data(layer.shape)
     result = schedule(layer.shape, chip, data.scale, layer.mapping, layer.claim)
+    assert result.claim is not None
+    assert result.claim.remark == "", "its array is the chip's"
     assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
 
 

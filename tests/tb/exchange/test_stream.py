@@ -48,6 +48,8 @@ def test_a_mapping_computes_its_layer_on_its_cores(tmp_path: Path) -> None:
     assert transfers == [("w", 0, 144, 2304), ("x", 72, 64, 1280), ("y", 1355, 256, 4096)]
     data = random_data(SHAPE)
     result = schedule(SHAPE, chip, data.scale, layer.mapping, layer.claim)
+    assert result.claim is not None
+    assert result.claim.remark == "", "it says nothing of the array"
     assert np.array_equal(run(result, chip, {"x": data.x, "w": data.w, "bias": data.bias})["y"], golden(data))
     loads = [op for op in result.operations if isinstance(op, Move) and op.label.startswith("w ")]
     first = {op.dst.tile: op.label for op in reversed(loads)}

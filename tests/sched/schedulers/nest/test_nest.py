@@ -195,6 +195,14 @@ def test_a_mapping_that_leaves_elements_idle_says_so(shape: str, loops: str, arr
     assert result.claim.remark.startswith(begin) if unrolled else not result.claim.remark
 
 
+@pytest.mark.parametrize(("loops", "array"), [("K4 C32 | OX4 K4", "OX8 K2"), ("K4 C8 | OX8 K8", "OX4 C4")])
+def test_as_many_elements_in_another_form_are_not_faster(loops: str, array: str) -> None:
+    result = lowered("gemm:32x32x32", "tiny", mapped("gemm:32x32x32", (loops,) * 3, array), nearest=True)
+    assert result.claim is not None
+    assert result.claim.changes
+    assert result.claim.remark == ""
+
+
 def test_more_cores_than_there_are() -> None:
     mapping = mapped("gemm:32x32x32", ("C32 | OX4 K4",) * 3, "OX4 K4", "OX2 K2")
     with pytest.raises(MappingError, match=r"4 cores are used .K 2, OX 2., tiny has 1; unroll less over"):
