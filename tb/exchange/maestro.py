@@ -221,6 +221,12 @@ def _shape(path: Path, layer: _MaestroLayer, shape: ConvShape | None) -> ConvSha
         sizes_of(own) if not fits else {d: n for d, n in sizes_of(own).items() if d not in (Dimension.OY, Dimension.OX)}
     )
     check_layer(path, shape, wrong)
+    for name, count, stride in (("Y", shape.out_h, shape.stride_h), ("X", shape.out_w, shape.stride_w)):
+        if layer.kind == "CONV" and count > 1 and layer.strides.get(name, 1) != stride:
+            raise ImportFileError(
+                f"{path}: is of another layer: Stride {name} = {layer.strides.get(name, 1)}, but {shape.name} has a "
+                f"stride of {stride}; name its own with --workload"
+            )
     return shape
 
 

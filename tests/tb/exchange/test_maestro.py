@@ -65,6 +65,15 @@ def test_sizes_may_have_the_padding_or_not() -> None:
         MAESTRO.read(SMALL, parse("conv:9x9x8-16,k3,p1,d2"))
 
 
+def test_strides_are_the_layers(tmp_path: Path) -> None:
+    text = SMALL.read_text(encoding="utf-8")
+    other = written(tmp_path, text.replace("X: 1, Y: 1 }", "X: 7, Y: 1 }"))
+    with pytest.raises(ImportFileError, match="Stride X = 7, but conv:8x8x8-16,k3,p1 has a stride of 1; name its own"):
+        MAESTRO.read(other, SHAPE)
+    with pytest.raises(ImportFileError, match="Stride Y = 1, but conv:16x16x8-16,k3,s2,p1 has a stride of 2"):
+        MAESTRO.read(written(tmp_path, text.replace("Y: 10, X: 10", "Y: 16, X: 16")), parse("conv:16x16x8-16,k3,s2,p1"))
+
+
 def test_a_product_and_its_claim(tmp_path: Path) -> None:
     shape = parse("gemm:16x8x12")
     head = "Network Name, Layer Number, NumPEs, Runtime (Cycles), Power\n"
